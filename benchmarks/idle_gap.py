@@ -29,7 +29,7 @@ def value(gap: Gap) -> dict[str, float | None]:
     latency, penalty = gap.latency, gap.penalty
     assert isinstance(latency, Measured) and isinstance(penalty, Measured)
     return {
-        "asked_ms": round(gap.asked_s * 1e3, 3),
+        "asked_ms": round(gap.requested_s * 1e3, 3),
         "idle_ms": round(gap.idle_s * 1e3, 3),
         "latency_p50_ms": latency.value * 1e3,
         "penalty": penalty.value,

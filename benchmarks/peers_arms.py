@@ -128,15 +128,18 @@ def edgescope(place: Place) -> Answer:
     ]
     before = {"EDGESCOPE_CACHE": str(place.work / "cache")}
     text, seconds = place.run(*program, *asked, env=before)
-    page = json.loads(text[text.index("\n{") + 1 if not text.startswith("{") else 0 :])
+    begin = re.search(r"^\{$", text, re.MULTILINE)
+    if begin is None:
+        raise RuntimeError(last_words(text))
+    page, _ = json.JSONDecoder().raw_decode(text, begin.start())
     return Answer(
         command=f"edgescope {' '.join(['optimize', 'model.onnx', *(Path(p).name for p in given)])}",
         seconds=seconds,
-        tried=[row["label"] for row in page["rows"]],
+        tried=sorted({row["label"] for row in (*page["rows"], *page["screened"])}),
         failed={row["label"]: str(row["rejected"]) for row in page["rows"] if row.get("rejected")},
         pick=page["pick"]["reason"].partition(":")[0],
         run={"kind": "folder", "path": str(place.work / "saved")},
-        said=page.get("speedup") or {},
+        said=next((r["speedup"] for r in page["rows"] if r["cell"] == page["pick"]["cell"]), {}),
     )
 
 

@@ -117,17 +117,17 @@ def test_what_is_made_once_is_made_again_only_where_it_is_not_whole(tmp_path):
     def make(path):
         made.append(path)
         path.write_bytes(b"network")
-        cache.beside(path).write_bytes(b"weights")
+        cache.external_data(path).write_bytes(b"weights")
         return {"how": len(made)}
 
     path = cache.named(tmp_path / "new", "a/model name", "fp32", "0a1b", ".onnx")
     assert path == tmp_path / "new" / "a_model_name-fp32-0a1b.onnx"
     assert cache.made_once(path, make) == cache.made_once(path, make) == path
     assert len(made) == 1 and made[0].name == path.name and not made[0].exists()
-    assert cache.about(path) == {"how": 1, "bytes": 14}
-    cache.beside(path).write_bytes(b"half")
+    assert cache.notes(path) == {"how": 1, "bytes": 14}
+    cache.external_data(path).write_bytes(b"half")
     assert cache.made_once(path, make).read_bytes() == b"network"
-    assert cache.about(path) == {"how": 2, "bytes": 14} and cache.whole(path)
+    assert cache.notes(path) == {"how": 2, "bytes": 14} and cache.whole(path)
 
 
 def test_what_cannot_be_made_leaves_nothing_and_what_says_why_is_remembered(tmp_path):
@@ -141,7 +141,7 @@ def test_what_cannot_be_made_leaves_nothing_and_what_says_why_is_remembered(tmp_
         cache.made_once(path, fail)
     assert not list(tmp_path.iterdir())
     cache.made_once(path, lambda new: {"passed": False})
-    assert not path.exists() and cache.about(path) == {"passed": False, "bytes": 0}
+    assert not path.exists() and cache.notes(path) == {"passed": False, "bytes": 0}
 
     def full(path):
         raise OSError("no space left")

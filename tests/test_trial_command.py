@@ -85,7 +85,7 @@ def trials(draw):
 
 
 def read(command: str) -> tuple[Trial, ...]:
-    return bench.asked(parser().parse_args(shlex.split(command)[1:]))
+    return bench.trials_of(parser().parse_args(shlex.split(command)[1:]))
 
 
 @settings(max_examples=40, deadline=None)

@@ -135,10 +135,10 @@ def made_once(path: Path, make: Callable[[Path], Mapping[str, Json]]) -> Path:
 
 def whole(path: Path) -> bool:
     """Return whether an artifact, with its external weights, exists and is as long as when it was made."""
-    return path.exists() and length(path) == about(path).get("bytes")
+    return path.exists() and length(path) == notes(path).get("bytes")
 
 
-def about(path: Path) -> dict[str, Json]:
+def notes(path: Path) -> dict[str, Json]:
     """Return the notes stored when an artifact was made; {} for a file made elsewhere."""
     return read_json(sidecar(path)) or {}
 
@@ -153,14 +153,14 @@ def safe(name: str) -> str:
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[-60:]
 
 
-def beside(path: Path) -> Path:
+def external_data(path: Path) -> Path:
     """Return the path of a file's external weights, which ONNX uses if they do not fit into the file."""
     return path.with_name(path.name + ".data")
 
 
 def length(path: Path) -> int:
     """Return the bytes of a file and of its external weights."""
-    return sum(part.stat().st_size for part in (path, beside(path)) if part.exists())
+    return sum(part.stat().st_size for part in (path, external_data(path)) if part.exists())
 
 
 @contextmanager
@@ -183,7 +183,7 @@ def put(bench: Path, path: Path) -> None:
     The external weights move before the file, so `path` exists only if all of it does.
     """
     try:
-        for name in (beside(path).name, path.name):
+        for name in (external_data(path).name, path.name):
             if (part := bench / name).exists():
                 part.replace(path.parent / name)
     except OSError as error:

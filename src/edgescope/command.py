@@ -44,10 +44,10 @@ def flag(field: str) -> str:
 
 def bench_command(trial: Trial, replicates: int = 1) -> str:
     """Return the command that runs this trial again, in as many fresh processes as its replicate number needs."""
-    return shlex.join(["edgescope", *bench_words(trial, replicates)])
+    return shlex.join(["edgescope", *bench_arguments(trial, replicates)])
 
 
-def bench_words(trial: Trial, replicates: int = 1) -> list[str]:
+def bench_arguments(trial: Trial, replicates: int = 1) -> list[str]:
     """Return the arguments after `edgescope`; parsing them gives `trial` back if its files are unchanged."""
     count = max(replicates, trial.replicate + 1)
     words = ["bench", PIN.sub("", trial.model)]

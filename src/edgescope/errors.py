@@ -89,18 +89,18 @@ def _rebuild(kind: type[EdgescopeError], code: str, what: str, *rest: str) -> Ed
     return kind(code, what, evidence=evidence, effect=effect, fix=fix)
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def closest_name(word: str, known: Iterable[str]) -> str:
     """Return the known word that is closest to `word`, or '' if none is close."""
     import difflib  # only a mistake needs it
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
-def known(flag: str, word: str, words: Iterable[str]) -> None:
+def check_name(flag: str, word: str, words: Iterable[str]) -> None:
     """Raise UsageError, with the closest match, if `word` after `flag` is not one of `words`; '' is allowed."""
     words = list(words)
     if word and word not in words:
-        close = meant(word, words)
+        close = closest_name(word, words)
         raise UsageError(
             "E-NAME-1",
             f"{flag} does not know {word!r}",
@@ -161,11 +161,11 @@ class StoreError(EdgescopeError):
     """Results could not be written or read; a measured result is kept elsewhere if possible."""
 
 
-def asked_wrongly(reason: Message | None) -> bool:
+def is_wrong_request(reason: Message | None) -> bool:
     """Return whether a trial failed because of its request, which another try does not change."""
     return reason is not None and (reason.code in USAGE or reason.family in USAGE)
 
 
 def refused(reason: Message | None) -> bool:
     """Return whether a trial can never run as requested: a wrong flag, or a file that its engine cannot read."""
-    return asked_wrongly(reason) or (reason is not None and reason.code in ("E-MODEL-5", "E-MODEL-6"))
+    return is_wrong_request(reason) or (reason is not None and reason.code in ("E-MODEL-5", "E-MODEL-6"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.records import Scalar
 
 
@@ -102,7 +102,7 @@ def read(
     unknown = sorted(set(given) - set(known))
     if unknown:
         listing = "; ".join(f"{key}: {option.text} ({option.default})" for key, option in known.items())
-        close = [f"--{of}-option {c}={given[u]}" for u in unknown if (c := meant(u, known))]
+        close = [f"--{of}-option {c}={given[u]}" for u in unknown if (c := closest_name(u, known))]
         raise UsageError(
             "E-OPTION-1",
             f"{name} has no option {', '.join(unknown)}",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgescope.errors import UnavailableError, UsageError, meant
+from edgescope.errors import UnavailableError, UsageError, closest_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -34,12 +34,20 @@ class Entry:
     """For a backend: the path of its class data, which can be read without its engine."""
     open_loop: bool = False
     """For a scenario: queries fall due whether or not earlier ones are done, so they may wait in a queue."""
+    keeps_in_flight: bool = False
+    """For a scenario: in_flight queries are always under way; when one ends, the next starts."""
     rated: bool = False
     """For a scenario: it offers queries at --rate."""
     timed: bool = True
     """For a scenario: a query has a latency; False if all arrive at once and it would be a place in the queue."""
     idles: bool = False
     """For a scenario: it waits before queries, so throughput means nothing."""
+    one_sample: bool = False
+    """For a scenario: a query is one sample, so the batch is 1."""
+    one_in_flight: bool = False
+    """For a scenario: one query is in flight at a time."""
+    self_driven: bool = False
+    """For a scenario: an engine that owns its loop (trtexec) can offer it."""
     alone: bool = False
     """For a scenario: it ends by itself, so several processes cannot agree on a start and a stop."""
     driver: str = "edgescope"
@@ -252,12 +260,20 @@ _loadgen = functools.partial(Entry, fix=LOADGEN, alone=True, driver="external")
 SCENARIOS = Family(
     "edgescope.scenarios",
     {
-        "single_stream": Entry("edgescope.scenarios:SingleStream", summary="closed loop: next when one ends"),
+        "single_stream": Entry(
+            "edgescope.scenarios:SingleStream",
+            summary="closed loop: next when one ends",
+            keeps_in_flight=True,
+            self_driven=True,
+        ),
         "multi_stream": Entry(
             "edgescope.scenarios:MultiStream", summary="closed loop, in_flight x batch samples a query"
         ),
         "offline": Entry(
-            "edgescope.scenarios:Offline", summary="everything is there at once: throughput", timed=False
+            "edgescope.scenarios:Offline",
+            summary="everything is there at once: throughput",
+            timed=False,
+            self_driven=True,
         ),
         "fixed_rate": _paced("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
         "server": _paced(
@@ -270,23 +286,31 @@ SCENARIOS = Family(
             "edgescope.scenarios:Trace", summary="open loop, arrival times from a file", open_loop=True
         ),
         "idle_gap": Entry(
-            "edgescope.scenarios:IdleGap", summary="the first query after being idle", idles=True, alone=True
+            "edgescope.scenarios:IdleGap",
+            summary="the first query after being idle",
+            idles=True,
+            one_in_flight=True,
+            alone=True,
         ),
         "mlperf_single_stream": _loadgen(
-            "edgescope.scenarios.mlperf:LoadGen", summary="MLPerf LoadGen drives: one after another"
+            "edgescope.scenarios.mlperf:SingleStream",
+            summary="MLPerf LoadGen drives: one after another",
+            one_sample=True,
+            one_in_flight=True,
         ),
         "mlperf_multi_stream": _loadgen(
-            "edgescope.scenarios.mlperf:LoadGen",
+            "edgescope.scenarios.mlperf:MultiStream",
             summary="MLPerf LoadGen drives: in_flight x batch samples a query",
         ),
         "mlperf_server": _loadgen(
             "edgescope.scenarios.mlperf:Server",
             summary="MLPerf LoadGen drives: Poisson arrivals at --rate",
+            one_sample=True,
             open_loop=True,
             rated=True,
         ),
         "mlperf_offline": _loadgen(
-            "edgescope.scenarios.mlperf:LoadGen",
+            "edgescope.scenarios.mlperf:Offline",
             summary="MLPerf LoadGen drives: everything at once",
             timed=False,
         ),
@@ -327,7 +351,7 @@ def entry(family: Family, name: str, word: str) -> Entry:
         for found in family.broken:
             if found.name == name:
                 raise unusable(found, word)
-        close = meant(name, family)
+        close = closest_name(name, family)
         flag = f"--{word} " if word in ("backend", "scenario", "workload") else ""
         raise UsageError(
             "E-NAME-1",

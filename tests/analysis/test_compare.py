@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells.compare import compare, compare_all, differences
+from edgescope.analysis.cells.compare import compare, differences
 from edgescope.analysis.cells.replicates import across
 from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Machine, Measured, Status
@@ -159,14 +159,6 @@ def test_a_group_is_one_cell(make):
         compare(mixed, make.cell(MS))
     with pytest.raises(UsageError, match="no result"):
         compare([], make.cell(MS))
-
-
-def test_compare_all_matches_cells_of_two_stores(make):
-    old = make.cell(10 * MS) + make.cell(20 * MS, batch=2) + make.cell(MS, batch=8)
-    new = make.cell(11 * MS, batch=2, seed=5) + make.cell(10 * MS, seed=6)
-    found = compare_all(old, new)
-    assert [c.candidate for c in found] == ["torch_eager fp32 b1", "torch_eager fp32 b2"]
-    assert found[1].judgement is Judgement.FASTER
 
 
 def test_how_long_a_machine_has_been_up_is_no_setting():

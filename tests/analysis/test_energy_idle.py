@@ -154,7 +154,7 @@ def test_the_scope_is_said_and_the_rate_of_updates():
 def test_single_rails_are_no_total_unless_one_is_named():
     rails = [(f"vdd_{n}_power_w", "W", "rail", load()) for n in ("cpu", "gpu")]
     got = spent(*rails)
-    assert "none of them is a total: vdd_cpu, vdd_gpu" in got.metrics["power_w"].reason
+    assert "no rail is a total: vdd_cpu, vdd_gpu" in got.metrics["power_w"].reason
     assert got.meter is None
     assert spent(*rails, meter="vdd_gpu").meter.name == "vdd_gpu"
     assert spent(rails[0]).meter.scope == "rail"

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from edgescope.analysis.cells.ids import _listed, meant, short_ids
+from edgescope.analysis.cells.ids import _listed, matching, short_ids
 from edgescope.errors import UsageError
 from edgescope.records import Trial
 from making import result
@@ -29,23 +29,23 @@ def test_a_short_name_means_its_result_alone(picked):
     names = short_ids(every)
     assert len(set(names.values())) == len(names) == len(every)
     for r in every:
-        assert meant(every, names[r.id]) == [r]
+        assert matching(every, names[r.id]) == [r]
 
 
 def test_runs_of_one_trial_have_names_of_their_own():
     every = stored((PLAIN[0], "aaaaaa"), (PLAIN[0], "bbbbbb"), (PLAIN[0], "cccccc"))
     assert list(short_ids(every).values()) == ["aaaaaa", "bbbbbb", "cccccc"]
     with pytest.raises(UsageError) as told:
-        meant(every, PLAIN[0].id[:12])
+        matching(every, PLAIN[0].id[:12])
     assert all(name in str(told.value) for name in ("aaaaaa", "bbbbbb", "cccccc"))
 
 
 def test_a_cell_means_all_its_replicates():
     every = stored(*((t, f"{i:06d}") for i, t in enumerate(PLAIN)))
-    assert meant(every, PLAIN[0].cell[:8]) == every
-    assert meant(every, every[1].id[:20]) == [every[1]]
+    assert matching(every, PLAIN[0].cell[:8]) == every
+    assert matching(every, every[1].id[:20]) == [every[1]]
     with pytest.raises(UsageError, match="E-CMP-4"):
-        meant(every, "zzzz")
+        matching(every, "zzzz")
 
 
 def test_of_many_results_eight_are_listed_and_the_others_counted():

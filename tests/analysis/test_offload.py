@@ -302,7 +302,7 @@ def test_the_reason_names_what_the_other_place_would_break():
     assert both.pick.name == "cloud" and both.reason.endswith(", and both keep the constraints")
     assert answer(model(), FAST).reason == both.reason.removesuffix(", and both keep the constraints")
     unsaid = answer(model(objective="energy"), FAST)
-    assert unsaid.pick.name == "edge" and "in the cloud it cannot be said (not measured here" in unsaid.reason
+    assert unsaid.pick.name == "edge" and "in the cloud it is not known (not measured here" in unsaid.reason
 
 
 def test_twice_the_boards_at_twice_the_rate_are_as_busy(plain_model):

@@ -107,7 +107,11 @@ def test_one_process_is_no_confirmation():
     several = [*cell(200, 10, factors=(1.0,)), *cell(100, 10, batch=4)]
     assert recommend(several, wanted("throughput"), least=3).pick.trial.batch == 4
     none = recommend(several, wanted("throughput"), least=4)
-    assert none.pick is None and none.nearest.trial.batch == 1 and "over 1 process where 4" in none.reasons[0]
+    assert (
+        none.pick is None
+        and none.nearest.trial.batch == 1
+        and "over 1 process instead of the requested 4" in none.reasons[0]
+    )
 
 
 def test_infeasible_names_the_nearest_and_what_binds():

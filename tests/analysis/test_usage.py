@@ -79,7 +79,7 @@ def test_without_the_cores_or_the_channels_there_is_no_share():
         found = usage(replace(run, machine=Machine({}, {"cpu": facts})))
         assert "which cores" in found.cpu.reason and found.cpu_others.value == 0.1 and found.cores == 0.0
     bare = usage(replace(run, readings=None))
-    assert bare.cpu == bare.power == Absent("nothing was read beside this run") and bare.holds == ()
+    assert bare.cpu == bare.power == Absent("no sensor was read during this run") and bare.holds == ()
     assert usage(replace(run, window=None)).cpu == bare.cpu
 
 
@@ -120,8 +120,8 @@ def test_a_gpu_channel_is_that_of_the_runs_own_gpu():
     assert of_gpu(a_run(*both), "busy") == Absent("this run used no GPU")
     hidden = a_run(*both, **cuda, environment={"CUDA_VISIBLE_DEVICES": "GPU-abc"})
     assert "which board is this run's is not known" in of_gpu(hidden, "busy").reason
-    assert of_gpu(replace(jetson, readings=None), "busy") == Absent("nothing was read beside this run")
-    assert of_gpu(replace(jetson, window=None), "busy") == Absent("nothing was read beside this run")
+    assert of_gpu(replace(jetson, readings=None), "busy") == Absent("no sensor was read during this run")
+    assert of_gpu(replace(jetson, window=None), "busy") == Absent("no sensor was read during this run")
     assert of_gpu(a_run(("gpu0_busy", 0.3), **cuda), "sm_active") == Absent("no channel gpu0_sm_active here")
 
 

@@ -80,7 +80,7 @@ def test_every_batch_size_agrees_with_torch(untrained, artifacts, open_onnx):
 
 def test_the_file_says_how_it_was_made(trained, artifacts):
     path = trained.onnx(artifacts)
-    about = cache.about(path)
+    about = cache.notes(path)
     assert about["model_digest"] == trained.info.digest
     assert about["parity"]["max_rel_error"] < 1e-5
     assert about["parity"]["batches"] == [1, 4]
@@ -155,7 +155,7 @@ def test_an_exporter_with_names_of_its_own_still_gives_a_file_to_trust(tmp_path,
 
     monkeypatch.setattr(onnx_export_torch, "_write", under_another_name)
     path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path)
-    about = cache.about(path)
+    about = cache.notes(path)
     assert about["batch_axis_was"] == ["s77"]
     assert labels(path)[0] == ["N", 3, 8, 8]
     assert about["sha256"] == cache.content(path)
@@ -193,7 +193,7 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path):
 def test_an_old_tensorrt_gets_the_opset_it_reads(tmp_path, tensorrt, opset, open_onnx):
     assert onnx_export.opset_for(tensorrt) == opset
     path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset)
-    about, model = cache.about(path), onnx.load(str(path))
+    about, model = cache.notes(path), onnx.load(str(path))
     assert about["opset"] == opset == model.opset_import[0].version
     assert about["exporter"] == "torchscript"
     assert about["parity"]["batches"] == [1, 4]
@@ -208,7 +208,7 @@ def test_each_opset_has_a_file_of_its_own_and_18_is_the_usual_one(tmp_path):
     ]
     assert paths[0] == paths[1]
     assert len(set(paths)) == 3
-    assert cache.about(paths[0])["exporter"] == "torch.export"
+    assert cache.notes(paths[0])["exporter"] == "torch.export"
 
 
 @pytest.mark.parametrize("tensorrt", ["10", "10.3.0", "11.0"])
@@ -245,7 +245,7 @@ def test_an_opset_nobody_writes_is_refused(tmp_path):
 
 def test_the_simplifier_is_used_when_installed_and_its_file_kept_when_right(untrained, artifacts):
     pytest.importorskip("onnxslim")
-    about = cache.about(untrained.onnx(artifacts, 13))
+    about = cache.notes(untrained.onnx(artifacts, 13))
     assert about["simplified"] == "onnxslim: 83 to 65 nodes"
     assert about["parity"]["max_rel_error"] < 1e-5
 
@@ -265,7 +265,7 @@ def test_a_simplified_file_that_is_no_better_or_wrong_is_not_kept(tmp_path, monk
     monkeypatch.setitem(sys.modules, "onnxslim", slimmer)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
     path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=13)
-    assert said in cache.about(path)["simplified"]
+    assert said in cache.notes(path)["simplified"]
     assert cache.whole(path)
 
 
@@ -288,15 +288,15 @@ def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch, opset, open_on
     inside = onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "inside", opset=opset)
     monkeypatch.setattr(onnx_write, "LIMIT", 100)
     path = onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
-    about = cache.about(path)
+    about = cache.notes(path)
     assert sorted(p.name for p in path.parent.iterdir()) == sorted(
         [path.name, path.name + ".data", cache.sidecar(path).name]
     )
-    assert about["bytes"] == path.stat().st_size + cache.beside(path).stat().st_size
+    assert about["bytes"] == path.stat().st_size + cache.external_data(path).stat().st_size
     assert cache.whole(path)
     x = np.ones((3, 3, 8, 8), np.float32)
     assert np.allclose(open_onnx(path)({"x": x})[0], open_onnx(inside)({"x": x})[0])
-    cache.beside(path).write_bytes(b"")
+    cache.external_data(path).write_bytes(b"")
     assert not cache.whole(path)
     onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
     assert cache.whole(path)

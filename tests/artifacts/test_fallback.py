@@ -71,7 +71,7 @@ def test_the_layers_that_break_it_are_found_and_the_mixture_passes_the_gate(tmp_
     assert not judged(plain, model, open_onnx).passed
     path = onnx_file(model, "int8", tmp_path / "made", qdq=qdq, fallback=True)
     assert judged(path, model, open_onnx).passed
-    about = cache.about(path)
+    about = cache.notes(path)
     assert "conv7" in about["kept_float"]
     assert about["layers"][0]["layer"] == "conv7"
     assert about["layers"][0]["added"] > 5 * about["layers"][1]["added"]
@@ -85,7 +85,7 @@ def test_the_layers_that_break_it_are_found_and_the_mixture_passes_the_gate(tmp_
 
 def test_where_int8_is_well_nothing_is_kept_but_the_first_layer(tmp_path):
     model = network(tmp_path / "net.onnx")
-    about = cache.about(mixed_precision.mixture(model, tmp_path / "made"))
+    about = cache.notes(mixed_precision.mixture(model, tmp_path / "made"))
     assert about["kept_float"] == []  # a quarter of 12 is 3: too few to give two to the first convolutions
     assert about["passed"]
 
@@ -105,7 +105,7 @@ def test_too_many_bad_layers_are_refused_with_their_number_and_that_is_remembere
 
 def test_ranges_choice_and_gate_share_no_input(tmp_path):
     model = network(tmp_path / "net.onnx", bad=(4,))
-    about = cache.about(mixed_precision.mixture(model, tmp_path / "made"))
+    about = cache.notes(mixed_precision.mixture(model, tmp_path / "made"))
     ranges, held = (set(about[key]["digests"]) for key in ("calibration", "held_back"))
     gate = set(judge.gate_samples(model).digests)
     assert not (ranges & held or ranges & gate or held & gate)
@@ -190,7 +190,7 @@ def test_a_real_network_that_fails_as_int8_passes_as_a_mixture(artifacts, qdq, o
     }
     assert not answers["plain"].passed
     assert answers["mixture"].passed, answers["mixture"].detail
-    about = cache.about(made["mixture"])
+    about = cache.notes(made["mixture"])
     assert len(about["kept_float"]) <= about["allowed"]
     assert about["layers"][0]["layer"] in about["kept_float"]
 

@@ -17,7 +17,7 @@ def test_fp16_keeps_inputs_opset_and_answers(untrained, untrained_truth, artifac
     got = judge.outputs(open_onnx(path), judge.gate_samples(untrained), 1)
     assert judge.centred_l2(got, untrained_truth.gate) < 0.05
     assert cache.whole(path)
-    assert cache.about(path)["source_made"]["opset"] == 13
+    assert cache.notes(path)["source_made"]["opset"] == 13
 
 
 def test_each_opset_has_its_own_fp16_file(untrained, artifacts):
@@ -30,8 +30,8 @@ def test_large_fp16_weights_lie_beside_the_file(untrained, artifacts, tmp_path, 
     monkeypatch.setattr(onnx_write, "LIMIT", 1000)
     path = tmp_path / "half.onnx"
     found = fp16_onnx.convert(untrained.onnx(artifacts), path)
-    assert path.stat().st_size < 200_000 < cache.beside(path).stat().st_size
-    assert found["bytes"] == path.stat().st_size + cache.beside(path).stat().st_size
+    assert path.stat().st_size < 200_000 < cache.external_data(path).stat().st_size
+    assert found["bytes"] == path.stat().st_size + cache.external_data(path).stat().st_size
     open_onnx(path)
 
 

@@ -68,7 +68,7 @@ def test_an_engine_that_follows_the_file_passes_and_one_that_does_not_is_caught(
 
 
 def test_the_file_is_int8_and_says_how_it_was_made(int8_file, trained, artifacts):
-    about = cache.about(int8_file)
+    about = cache.notes(int8_file)
     source = trained.onnx(artifacts)
     assert int8_file.stat().st_size < 0.35 * source.stat().st_size
     assert about["source_sha256"] == cache.content(source)
@@ -153,7 +153,7 @@ def test_s8s8_is_the_form_that_tensorrt_reads(for_tensorrt):
         assert zero.dtype == np.int8, node.name
         assert not zero.any(), node.name
     heavy = [node for node in graph.node if node.op_type in ("Conv", "Gemm")]
-    kept = cache.about(for_tensorrt)["kept_float"]
+    kept = cache.notes(for_tensorrt)["kept_float"]
     assert len(kept) == 2
     for node in heavy:
         if node.name in kept:
@@ -175,7 +175,7 @@ def test_s8s8_is_the_form_that_tensorrt_reads(for_tensorrt):
 def test_s8s8_of_opset_13_holds_operators_of_opset_13_only(for_tensorrt):
     model = onnx.load(str(for_tensorrt))
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 13)]
-    assert cache.about(for_tensorrt)["opset"] == 13
+    assert cache.notes(for_tensorrt)["opset"] == 13
     for node in model.graph.node:
         assert onnx.defs.get_schema(node.op_type, 13).since_version <= 13
     onnx.checker.check_model(str(for_tensorrt), full_check=True)
@@ -299,7 +299,7 @@ def test_a_file_with_external_weights_is_quantised(tmp_path, monkeypatch, limit,
         got, wanted = (judge.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "inside.onnx"))
         assert judge.centred_l2(got, wanted) < 0.05
         assert cache.whole(path)
-        assert cache.beside(path).exists() == (limit is not None)
+        assert cache.external_data(path).exists() == (limit is not None)
     lowered = fp16.fp16(given, tmp_path / "made")
     got = judge.outputs(open_onnx(lowered), x, 1)
     assert judge.centred_l2(got, wanted) < 0.01
@@ -360,7 +360,7 @@ def test_model_optimizer_is_asked_for_what_tensorrt_reads(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "modelopt.onnx", package)
     monkeypatch.delitem(sys.modules, "edgescope.artifacts.int8_modelopt", raising=False)
     path = int8.int8(model, tmp_path / "made", qdq="s8s8", quantizer="modelopt")
-    about = cache.about(path)
+    about = cache.notes(path)
     assert about["quantizer"] == "modelopt"
     assert about["pairs"] > 5
     assert (asked["quantize_mode"], asked["high_precision_dtype"], asked["opset"]) == ("int8", "fp32", 13)

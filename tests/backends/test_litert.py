@@ -267,7 +267,7 @@ class TestConverted:
         artifact = LiteRt().prepare(self.Net(), Spec("int8"), tmp_path)
         assert converter == [("convert", 1), ("quantise", 64)]
         assert LiteRt().load(artifact).effective().precision == "int8"
-        made = cache.about(artifact.path)
+        made = cache.notes(artifact.path)
         assert made["names"] == {"image": "x"}
         assert made["calibration"]["n"] == 64
         assert made["source_made"]["build_s"] == 1.5

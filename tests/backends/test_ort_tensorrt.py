@@ -264,7 +264,7 @@ def test_a_log_without_layers_is_said_to_tell_nothing(fake, model):
     fake[0]["log"] = []
     effective = OrtTensorrt().load(prepared(model)).effective()
     assert effective.precision == "fp16"
-    assert "as asked: TensorRT's build log lists no layers" in effective.evidence
+    assert "as requested: TensorRT's build log lists no layers" in effective.evidence
 
 
 def test_what_fell_to_cuda_counts_with_its_own_precision(fake, model):

@@ -144,7 +144,7 @@ def test_engines_that_tell_nothing_are_said_to(fake, tmp_path):
     fake.info = "[]"
     effective = engine().load(engine().prepare(Model(), spec(), tmp_path)).effective()
     assert effective.precision == "fp16"
-    assert "as asked: they tell no layers" in effective.evidence
+    assert "as requested: they list no layers" in effective.evidence
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])

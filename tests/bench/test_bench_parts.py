@@ -41,21 +41,21 @@ def test_a_mode_is_required_before_and_told_with_its_evidence(a_mode):
 
 def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
     fine = result(FAST)
-    assert mode.kept(fine, {}) is fine
+    assert mode.rechecked(fine, {}) is fine
     a_mode.words = "governor powersave"
-    lost = mode.kept(fine, {})
+    lost = mode.rechecked(fine, {})
     assert lost.status is Status.FAILED and str(lost.reason).startswith(
         "E-MODE-2: mode fast was not in effect any more"
     )
     assert lost.verdict.trust is Trust.UNKNOWN and lost.verdict.evidence[0] == str(lost.reason)
-    dirty = mode.kept(result(FAST, verdict=Verdict(Trust.DISTURBED, ("e",)), status=Status.UNSTABLE), {})
+    dirty = mode.rechecked(result(FAST, verdict=Verdict(Trust.DISTURBED, ("e",)), status=Status.UNSTABLE), {})
     assert dirty.verdict == Verdict(Trust.DISTURBED, ("e",)) and dirty.status is Status.FAILED
     full, first = Message("E-OOM-1", "no room"), Message("W-A-1", "said before")
-    dead = mode.kept(result(FAST, status=Status.OOM, reason=full, verdict=None, warnings=(first,)), {})
+    dead = mode.rechecked(result(FAST, status=Status.OOM, reason=full, verdict=None, warnings=(first,)), {})
     assert (dead.status, dead.reason, dead.verdict) == (Status.OOM, full, None)
     assert dead.warnings[0] == first and [w.code for w in dead.warnings[1:]] == ["E-MODE-2"]
     plain = result(Trial(model="null", backend="null"))
-    assert mode.kept(plain, {}) is plain
+    assert mode.rechecked(plain, {}) is plain
 
 
 def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
@@ -63,7 +63,7 @@ def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
         raise UsageError("E-MODE-1", "no such mode")
 
     monkeypatch.setattr(mode.catalog, "find", gone)
-    assert "no such mode" in str(mode.kept(result(FAST), {}).reason)
+    assert "no such mode" in str(mode.rechecked(result(FAST), {}).reason)
 
 
 def test_the_mode_stands_among_the_machines_facts_and_the_engines_evidence():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +92,7 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     assert "] bounds" in out and "] 95 % over" in out
     assert main(["energy", hot.id, "--json", *where]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording." in data["warnings"]
+    assert data["verdict"]["trust"] == "THROTTLED" and asdict(recorded) in data["warnings"]
     meter = data["meters"][0]
     queries, window = hot.queries, hot.window
     card_s = consumption(hot.readings, queries, window).metrics["energy_per_sample_j"]
@@ -123,9 +123,8 @@ def test_a_log_of_a_rail_is_not_called_the_wall(stored, tmp_path, capsys):
     assert "a rail, not" in " ".join(capsys.readouterr().err.split())
     assert main([*call, "--scope", "module", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert any(
-        w.startswith("W-PWR-2: the scope of power is MODULE (meter)") for w in data["wall"]["warnings"]
-    )
+    scope = next(Message(**w) for w in data["wall"]["warnings"] if w["code"] == "W-PWR-2")
+    assert str(scope).startswith("W-PWR-2: the scope of power is MODULE (meter)")
     assert SCOPES == energy.SCOPES
 
 
@@ -145,7 +144,7 @@ def test_a_result_without_a_meter_says_why(stored, tmp_path, capsys):
     bare = replace(made, id="e" * 16, readings=result().readings, metrics=metrics)
     Store(tmp_path / "store").save(bare)
     assert main(["energy", bare.id, *where]) == 3
-    assert "no meter watched this result: no power sensor: RAPL" in capsys.readouterr().out
+    assert "no meter recorded this result: no power sensor: RAPL" in capsys.readouterr().out
 
 
 def test_what_cannot_be_told_is_an_error_with_a_code(stored, tmp_path, capsys):

@@ -54,6 +54,11 @@ def test_a_flag_says_the_same_everywhere():
     assert meanings(lambda a: head(a.help)) == {}
 
 
+def test_an_empty_default_is_not_shown_as_brackets():
+    helps = [action.help for places in flags().values() for _, action in places]
+    assert not [text for text in helps if "()" in text or "(None)" in text]
+
+
 def test_files_are_written_by_one_flag_in_every_verb_that_writes_one():
     assert {verb.split()[1] for verb, _ in flags()["-o"]} == {
         *("capacity", "demo", "offload", "optimize", "record", "report", "study", "train"),

@@ -71,7 +71,7 @@ def test_a_throughput_is_a_load_and_more_boards_carry_it(stores, capsys):
     assert main(["offload", "-v", *stores, *flags, *bounds]) == 0
     out = said(capsys)
     assert "Use split over 3 boards at the edge" in out
-    assert "the uplink is saturated" in out and "load of 80 queries/s" in out
+    assert "the uplink is saturated" in out and "computed for 80 queries/s" in out
 
 
 def test_infeasible_is_exit_1_with_the_nearest(stores, capsys):

@@ -36,7 +36,7 @@ def refused(typed, capsys):
         (["bench"], "the following arguments are required: model. Try: edgescope bench --help\n"),
         (
             ["bench", "null", "more"],
-            "edgescope bench takes no further word 'more'. Try: edgescope bench --help\n",
+            "edgescope bench does not take the argument 'more'. Try: edgescope bench --help\n",
         ),
         (["bench", "null", "--qqqqq"], "has no flag --qqqqq. Try: edgescope bench --help\n"),
         ([], "the following arguments are required: VERB. Try: edgescope --help"),

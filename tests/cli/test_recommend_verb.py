@@ -9,7 +9,7 @@ from edgescope.cli.main import main
 from edgescope.records import Absent, Machine, Measured, Status, Trial
 from edgescope.search import candidates
 from edgescope.store.results import Store
-from edgescope.verbs.recommend import Asking, Question
+from edgescope.verbs.recommend import Question, Scope
 from making import MACHINE, result
 
 
@@ -142,9 +142,7 @@ def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
     flags += ("--warmup", "0s", "--budget", "2", "--confirm-runs", "1", "--option", "delay_us=2000")
     assert asked(Store(tmp_path), *flags) in (0, 1)  # 1: a busy machine made a trial unstable
     said = capsys.readouterr()
-    assert (
-        "searching 2 cells: 2 of them are measured, beside those" in said.err and "[search 2/2]" in said.err
-    )
+    assert "searching 2 cells: measuring 2 of them, besides those" in said.err and "[search 2/2]" in said.err
     assert len(list(Store(tmp_path).results())) >= 2
     if "Use  null fp32 b8" in said.out:
         assert "[confirm 1/1] null null fp32 b8" in said.err
@@ -169,7 +167,7 @@ def test_candidates_are_proposed_for_each_model(monkeypatch):
     monkeypatch.setattr(candidates, "installed", dict)
     keys = {"device": "cpu", "batch": 1, "processes": 1}
     question = Question(("alexnet", "a.tflite#0123"), None, ())
-    found = Asking(keys, None, True, "", Store("none")).grid(question)
+    found = Scope(keys, None, True, "", Store("none")).grid(question)
     engines = {m: {t.backend for t in found if t.model == m} for m in question.models}
     assert engines["a.tflite#0123"] == {"litert"} and {"torch_eager", "openvino"} <= engines["alexnet"]
     assert {(t.batch, t.processes, t.device) for t in found} == {(1, 1, "cpu")}

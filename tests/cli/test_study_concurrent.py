@@ -28,7 +28,7 @@ def run(store, *more):
 def test_the_terminal_answers_first(store, capsys):
     assert run(store) == 0
     brief = capsys.readouterr().out
-    assert brief.startswith("Claims  4 of 17 claims hold here, 2 do not, 11 cannot be said\n")
+    assert brief.startswith("Claims  4 of 17 claims hold here, 2 do not, 11 cannot be decided\n")
     assert "MPS gives 3.00x [2.96, 3.04]" in " ".join(brief.split())
     assert re.search(r"Throughput per process falls with P +✓ holds +2 of 2", brief)
     assert "E-OOM-1" not in brief and max(map(len, brief.splitlines())) <= 80

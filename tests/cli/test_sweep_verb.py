@@ -65,7 +65,7 @@ def test_beside_a_study_what_would_say_what_to_measure_is_refused(tmp_path, caps
     ):
         assert main(["sweep", "study.toml", *flags]) == 2
         said = capsys.readouterr().err
-        assert "E-SWEEP-5" in said and f"typed beside it: {flags[0].partition('=')[0]}" in said
+        assert "E-SWEEP-5" in said and f"typed: {flags[0].partition('=')[0]}" in said
 
 
 def test_what_is_typed_wins_over_the_studys_manner_the_default_too(tmp_path, monkeypatch):
@@ -217,10 +217,10 @@ def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path
     assert main([*command, "--json"]) == 1
 
 
-def test_what_was_asked_wrongly_is_not_to_be_tried_again(capsys):
+def test_a_wrong_request_is_not_to_be_tried_again(capsys):
     reason = "E-SHAPE-2: ids is open. Try: --shapes ids=1x32"
     wrong = result(Trial(model="m"), status=Status.FAILED, reason=reason)
     lines = sweep.following([wrong])
-    assert lines == ["--shapes ids=1x32   for cells that were asked for wrongly"]
+    assert lines == ["--shapes ids=1x32   for cells with a wrong request"]
     broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged.")
     assert "--retry failed" in sweep.following([wrong, broken])[1]

@@ -270,7 +270,7 @@ def test_without_dates_the_interval_must_be_said(tmp_path):
         read(path)
     got = read(path, interval_s=0.5)
     assert times(got) == [0, 0.5, 1.0]
-    assert "as told" in got.clock
+    assert "as given" in got.clock
     assert got.start is None
 
 

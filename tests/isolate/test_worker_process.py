@@ -96,10 +96,10 @@ def test_one_that_hangs_is_told_with_its_state(shell):
 
 def test_only_the_end_of_what_it_wrote_is_told(shell):
     one = shell("i=0; while [ $i -lt 3000 ]; do echo line$i >&2; i=$((i+1)); done; exit 1")
-    text = told(one) and one.said()
+    text = told(one) and one.stderr_tail()
     assert text.endswith("line2998 | line2999") and len(text) == 600
     one.end()
-    assert one.said() == text  # it is known when it is gone
+    assert one.stderr_tail() == text  # it is known when it is gone
 
 
 def test_its_environment_adds_to_ours(shell, monkeypatch):

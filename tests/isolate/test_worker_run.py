@@ -108,7 +108,7 @@ def test_no_wait_is_longer_than_what_is_left_of_the_shift(run):
     late = run(Scripted(0), limit_s=0.05)
     with pytest.raises(WorkerError, match=r"after 0\.0\d"):
         late.gather("ready", "open", limit_s=9.0)
-    late.begun -= 10
+    late.started -= 10
     with pytest.raises(WorkerError, match=r"after 0\.00"):
         late.gather("ready", "open")
 

@@ -95,7 +95,7 @@ def test_inputs_are_named_as_in_forward(module):
 def test_it_is_exported_and_agrees(module, tmp_path, open_onnx):
     model = zoo.get(f"{module}:text")
     path = model.onnx(tmp_path / "out")
-    assert cache.about(path)["parity"]["max_rel_error"] < 1e-5
+    assert cache.notes(path)["parity"]["max_rel_error"] < 1e-5
     batch = model.samples(Purpose.BENCH, 3).arrays
     with torch.inference_mode():
         wanted = model.module()(*(torch.from_numpy(batch[s.name]) for s in model.inputs)).numpy()

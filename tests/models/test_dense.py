@@ -114,7 +114,7 @@ def test_one_file_passes_the_gate_in_both_engines(of, detector_file, open_onnx, 
     answer = judge.judge(of(detector_file, open_onnx, noise(DETECTOR, 2)), truth, precision="fp32")
     assert answer.passed and answer.fields["centred_l2"].value < 1e-3, answer.detail
     assert "no task accuracy" in answer.detail
-    assert cache.about(detector_file)["parity"]["batches"] == [1, 4]
+    assert cache.notes(detector_file)["parity"]["batches"] == [1, 4]
 
 
 FAULTS = {

@@ -158,7 +158,7 @@ def test_int8_on_the_users_images_is_another_file_and_says_where_it_comes_from(p
     pinned = folder.pin(str(photos))
     path = int8.int8(untrained, artifacts, calibration=pinned)
     assert path != int8.int8(untrained, artifacts)
-    about = cache.about(path)["calibration"]
+    about = cache.notes(path)["calibration"]
     assert (about["n"], about["origin"]) == (3, f"the user's folder mine#{pinned.split('#')[1]}")
 
 

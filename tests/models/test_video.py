@@ -193,7 +193,7 @@ def test_weights_without_a_sidecar_claim_nothing(quick, tmp_path):
     shutil.copy(quick[0], tmp_path / "bare.pth")
     model = zoo.get(f"har_densenet@{tmp_path / 'bare.pth'}")
     assert not model.info.trained
-    assert "no bare.pth.json beside them" in model.info.source
+    assert "no bare.pth.json next to them" in model.info.source
     assert "synthetic" in model.samples(Purpose.GATE, 1).origin
 
 
@@ -219,7 +219,7 @@ def test_videos_that_are_gone_are_named(quick, tmp_path, monkeypatch):
     about["data"] |= {"folder": str(tmp_path / "gone")}
     sidecar.path_of(tmp_path / "w.pth").write_text(json.dumps(about))
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "another machine"))
-    with pytest.raises(UnavailableError, match=r"E-CLIPS-5.*gone.*\.json beside the weights"):
+    with pytest.raises(UnavailableError, match=r"E-CLIPS-5.*gone.*\.json next to the weights"):
         zoo.get(f"har_densenet@{tmp_path / 'w.pth'}").samples(Purpose.GATE, 4)
 
 

@@ -32,7 +32,7 @@ def user(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(privileged, "HELPER", tmp_path / "edgescope-helper")
     monkeypatch.setattr(
-        privileged, "asked", lambda root: "NV Power Mode: MAXN_SUPER\n2\n" if said.exists() else ""
+        privileged, "nvpmodel_output", lambda root: "NV Power Mode: MAXN_SUPER\n2\n" if said.exists() else ""
     )
     monkeypatch.setattr(helper, "perform", lambda *a: pytest.fail("it was done without the helper"))
     return said

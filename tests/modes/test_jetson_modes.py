@@ -128,7 +128,9 @@ def test_the_present_mode_is_verified_and_nothing_is_set(root):
 
 
 def test_a_mode_that_needs_a_reboot_is_not_even_tried(root):
-    error = refused(find(root, "7W"), SettingError, r"E-MODE-2: mode change not in effect: asked 7W \(3\)")
+    error = refused(
+        find(root, "7W"), SettingError, r"E-MODE-2: mode change not in effect: requested 7W \(3\)"
+    )
     assert "TPC_PG_MASK 240 -> 252 needs a reboot" in str(error) and "sudo nvpmodel -m 3" in error.fix
     assert error.exit_code == 4
     assert calls(root) == [] and read(root, "live") == "1"
@@ -137,14 +139,14 @@ def test_a_mode_that_needs_a_reboot_is_not_even_tried(root):
 def test_a_reboot_that_nobody_foresaw_is_not_agreed_to_and_nothing_is_measured(root):
     (root / "mask").write_text("7")  # the driver runs with another mask than the file says
     error = refused(find(root, "15W"), SettingError, r"E-MODE-2.*reboot")
-    assert "asked for mode 0" in str(error) and "Reboot required" not in error.fix
+    assert "requested mode 0" in str(error) and "Reboot required" not in error.fix
     assert not (root / "rebooted").exists()
     assert calls(root) == ["nvpmodel -m 0"] and journal.left_behind() == []
 
 
 def test_a_program_that_ends_with_0_and_does_nothing_is_seen_through(root):
     (root / "ignores").touch()
-    refused(find(root, "15W"), SettingError, r"E-MODE-2.*asked for mode 0, nvpmodel -q says 25W \(1\)")
+    refused(find(root, "15W"), SettingError, r"E-MODE-2.*requested mode 0, nvpmodel -q says 25W \(1\)")
 
 
 def test_a_mode_whose_limits_the_kernel_does_not_hold_is_refused_and_restored(root):

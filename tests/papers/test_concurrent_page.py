@@ -154,7 +154,7 @@ def test_markdown_holds_grids_claims_and_the_papers_figures(
 
 def test_a_terminal_answers_first_and_gives_each_claim_a_line(found: SweepTable) -> None:
     brief = said(report.of(found)).splitlines()
-    assert brief[0] == "Claims  6 of 17 claims hold here, 3 do not, 8 cannot be said"
+    assert brief[0] == "Claims  6 of 17 claims hold here, 3 do not, 8 cannot be decided"
     lines = [line for line in brief if "✓ holds" in line or "✗ does not" in line or "? not measured" in line]
     assert len(lines) == 17 and len(brief) <= 28
     assert any(re.search(r"^Throughput per process falls with P +✓ holds +16 of 16$", line) for line in lines)
@@ -226,7 +226,7 @@ def test_other_setups_and_skew_are_in_the_notes() -> None:
     mixed = concurrent(map(crowd, [*trials, replace(trials[0], options={})]))
     noted = " ".join(report.notes(mixed))
     assert "Try: --setup 'torch_eager cuda'" in noted
-    assert "Workers began within 4 ms of each other at worst (resnet50 fp16 batch 1, P = 16" in noted
+    assert "Workers started within 4 ms of each other at worst (resnet50 fp16 batch 1, P = 16" in noted
 
 
 def test_the_cells_of_a_study_that_are_missing_are_named() -> None:

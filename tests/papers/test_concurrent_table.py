@@ -115,7 +115,7 @@ def test_one_process_of_a_plain_trial_has_the_peak_memory_of_its_own():
     alone, two = found.cells[0], found.cells[1]
     assert (alone.trial.multi_process, two.trial.multi_process) == (False, True)
     assert alone["processes_rss_bytes"] == Measured(461.2e6, "bytes")
-    assert alone["fairness"] == Absent("one process shares with nobody")
+    assert alone["fairness"] == Absent("a single process does not share the device")
     assert found.memory == "processes_rss_bytes"  # the proportional share is not known of a plain trial
 
 

@@ -98,7 +98,7 @@ def test_a_folder_is_all_that_a_third_paper_costs(
     assert list(papers()) == ["concurrent", "nano_table", "third"]
     assert main(["study", "third", "--store", str(store.root), "--output", str(tmp_path / "t.html")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Claims  0 of 2 claims hold here, 1 does not, 1 cannot be said\n")
+    assert said.startswith("Claims  0 of 2 claims hold here, 1 does not, 1 cannot be decided\n")
     page = (tmp_path / "t.html").read_text()
     assert "needs a profiler" in page and "60 images/s" in page
     assert main(["study", "third", "--store", str(tmp_path / "none")]) == 1

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.remote.wire import Offset, offset, told
+from edgescope.remote.wire import Offset, clock_facts, offset
 
 TIMES = st.floats(1e-5, 0.2)
 
@@ -26,9 +26,9 @@ def test_there_must_be_one():
 
 def test_a_drift_is_told_only_where_it_exceeds_what_is_not_known():
     first = Offset(0.0, 10.0, 0.001, 8)
-    assert told(first, None)["drift_ppm"] == {"absent": "the clocks were compared once only"}
-    still = told(first, Offset(100.0, 10.0015, 0.001, 8))
+    assert clock_facts(first, None)["drift_ppm"] == {"absent": "the clocks were compared once only"}
+    still = clock_facts(first, Offset(100.0, 10.0015, 0.001, 8))
     assert still["drift_ppm"] == {"absent": "below 20 ppm: the change is within the uncertainty"}
-    moved = told(first, Offset(100.0, 10.01, 0.001, 8))
+    moved = clock_facts(first, Offset(100.0, 10.01, 0.001, 8))
     assert moved["drift_ppm"] == pytest.approx(100.0)
     assert (moved["offset_to_host_s"], moved["offset_to_host_after_s"]) == (10.0, 10.01)

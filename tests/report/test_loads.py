@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from made_results import KINDS, study
 
-from edgescope.analysis.cells.question import asked, in_words, of_harness
+from edgescope.analysis.cells.question import in_words, of_harness, question_id
 from edgescope.errors import Message
 from edgescope.records import Result, Status, Trial
 from edgescope.report import write
 from edgescope.report.chapter import chapters
 
 BASE = Trial(model="m", backend="onnxruntime")
-#: What is offered, asked or counted: other figures.
+#: What is offered, requested or counted: other figures.
 OTHER_QUESTIONS = [
     {"scenario": "fixed_rate", "rate": 20.0},
     {"scenario": "server", "rate": 20.0},
@@ -48,23 +48,23 @@ CHOICES = [
 
 def test_every_load_is_a_question_of_its_own():
     every = [BASE, *(replace(BASE, **keys) for keys in OTHER_QUESTIONS)]
-    assert len({asked(t) for t in every}) == len(every)
+    assert len({question_id(t) for t in every}) == len(every)
     assert len({in_words(t) for t in every}) == len(every)
 
 
 @pytest.mark.parametrize("keys", CHOICES, ids=str)
 def test_what_is_chosen_among_answers_the_same_question(keys):
-    assert asked(replace(BASE, **keys)) == asked(BASE)
+    assert question_id(replace(BASE, **keys)) == question_id(BASE)
 
 
 def test_offline_the_batch_and_the_processes_are_choices():
     offline = [replace(BASE, scenario="offline", batch=n, processes=p) for n in (1, 8) for p in (1, 2)]
-    assert len({asked(t) for t in offline}) == 1
+    assert len({question_id(t) for t in offline}) == 1
 
 
 def test_a_shape_is_compared_without_its_batch():
     trials = [replace(BASE, scenario="offline", batch=n, shapes={"x": (n, 8)}) for n in (1, 4)]
-    assert asked(trials[0]) == asked(trials[1])
+    assert question_id(trials[0]) == question_id(trials[1])
 
 
 def loaded(results: list[Result], **keys: object) -> list[Result]:
@@ -81,7 +81,7 @@ def test_one_load_one_table_one_pick(mixed):
     found = chapters(mixed)
     assert [c.load for c in found] == ["single_stream", "server 30/s"]
     for chapter in found:
-        assert len({asked(r.trial) for r in chapter.results}) == 1
+        assert len({question_id(r.trial) for r in chapter.results}) == 1
         assert chapter.pick.row is None or chapter.pick.row.cell in chapter.groups
     assert sum(len(c.table.rows) for c in found) == len({r.trial.cell for r in mixed})
 
@@ -108,7 +108,7 @@ def test_the_harness_is_never_recommended(keys):
     ]
     assert of_harness(every[0].trial)
     chapter = chapters(every)[0]
-    assert chapter.pick.row is None and "nothing is chosen by it" in str(chapter.pick.reason)
+    assert chapter.pick.row is None and "there is nothing to choose" in str(chapter.pick.reason)
 
 
 def test_an_offline_load_is_judged_by_its_throughput():

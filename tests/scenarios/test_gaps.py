@@ -92,7 +92,7 @@ def test_the_curve_is_read_from_the_raw_rows():
         penalty = 1 + 0.1 * np.log10(max(float(ms), 1.0))
         assert gap.penalty.value == pytest.approx(penalty, rel=0.002)
         assert gap is curve[0] or gap.penalty.lo <= gap.penalty.value <= gap.penalty.hi
-        assert gap.asked_s * 1e3 == pytest.approx(float(ms), abs=1e-6)
+        assert gap.requested_s * 1e3 == pytest.approx(float(ms), abs=1e-6)
         assert gap.idle_s * 1e3 == pytest.approx(float(ms), abs=0.1)
 
 

@@ -273,10 +273,10 @@ registry.load(registry.SCENARIOS, "mlperf_server", "scenario")(trial, Plan(trial
 
 
 def told(trial=None, **fields):
-    """A LoadGen that has driven already, with what it said."""
-    from edgescope.scenarios.mlperf import LoadGen
+    """A LoadGen that has driven already, with what it reported."""
+    from edgescope.scenarios.mlperf import SingleStream
 
-    made = LoadGen(trial or Trial(model="null", backend="null", scenario="mlperf_single_stream"), None)
+    made = SingleStream(trial or Trial(model="null", backend="null", scenario="mlperf_single_stream"), None)
     for name, value in fields.items():
         setattr(made, name, value)
     return made

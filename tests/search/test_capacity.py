@@ -206,7 +206,7 @@ def test_promises_of_memory_and_power(tmp_path):
 
 def test_json_holds_every_run(tmp_path):
     search = searched(tmp_path, QueueServer(0.005))
-    page = json.loads(json.dumps(to_plain(facts(search.answer(), search.asked))))
+    page = json.loads(json.dumps(to_plain(facts(search.answer(), search.question))))
     assert page["clients"] == page["confirmed"]["clients"] and len(page["points"]) == len(search.points)
     assert page["limit"]["name"] == "latency" and page["question"]["constraints"] == ["p99<40ms"]
 

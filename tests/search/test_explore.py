@@ -87,6 +87,47 @@ def test_the_budget_is_spent_and_the_pick_is_confirmed_in_fresh_processes(tmp_pa
     assert told[0].eta_s is None and told[1].eta_s >= 0
 
 
+class Timed(Formula):
+    """Runs that take fake time: the first build also exports, and a run takes longer with more processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def prepare(self, trial, limits):
+        self.now += 4.0 if self.ran else 12.0
+
+    def run(self, trial, limits):
+        self.now += 2.0 + 0.5 * trial.processes + trial.max_s
+        return super().run(trial, limits)
+
+
+@pytest.mark.parametrize(("cells", "confirm", "unknown"), [(7, 2, 2), (0, 4, 1)])
+def test_the_time_left_of_search_and_confirmation_is_right_within_a_factor_of_two(
+    tmp_path, cells, confirm, unknown
+):
+    """With a search (`--search --confirm-runs 2`), and for stored cells alone (`--confirm-runs 4`)."""
+    if not cells:
+        explored(tmp_path, Formula(), cells=len(CELLS), confirm=0)
+    runner, reported = Timed(), []
+    where = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=lambda: runner.now)
+    budget = Budget(cells, confirm)
+    list(
+        explore(
+            [replace(t, max_s=5.0) for t in CELLS] if cells else CELLS,
+            where,
+            wanted("throughput"),
+            budget,
+            cores=2,
+            tell=lambda step: reported.append((step.stage, runner.now, step.eta_s)),
+        )
+    )
+    assert [stage for stage, _, _ in reported] == ["search"] * cells + ["confirm"] * confirm
+    etas = [(runner.now - at, eta) for _, at, eta in reported if eta is not None]
+    assert len(etas) >= cells + confirm - unknown
+    assert all(left / 2 <= eta <= 2 * left for left, eta in etas), etas
+
+
 def test_a_lucky_first_process_is_not_the_pick(tmp_path):
     lucky = next(t.label for t in CELLS if (t.batch, t.processes) == (4, 2))
     runner = Formula(lucky=[lucky])

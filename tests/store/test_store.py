@@ -285,10 +285,10 @@ def test_a_store_path_that_is_a_file_is_an_error(tmp_path):
 def test_find_by_prefix(tmp_path):
     kept = Store(tmp_path)
     kept.save(result())
-    assert [r.id for r in ids.begun(kept.results(), result().trial.cell[:6])] == [result().id]
+    assert [r.id for r in ids.starting_with(kept.results(), result().trial.cell[:6])] == [result().id]
     assert ids.one(kept.results(), "latest").id == result().id
     with pytest.raises(UsageError, match="no result, trial or cell"):
-        ids.begun(kept.results(), "zzz")
+        ids.starting_with(kept.results(), "zzz")
 
 
 def test_finished_holds_final_statuses_only(tmp_path):

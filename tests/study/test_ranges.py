@@ -56,7 +56,7 @@ def test_capacity_refuses_them_too(flags, capsys):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("rate = 50", "study.toml line 4: a cell cannot be: single_stream offers nothing at a rate"),
+        ("rate = 50", "study.toml line 4: a cell is impossible: single_stream takes no rate"),
         ("max_s = 0\nmin_s = 0", "study.toml line 4: the window"),
         ("processes = [1, 5000]", "study.toml line 4: processes must be at most 256, not 5000"),
         ("options = { threads = [1, 100000] }", "study.toml line 4: threads must lie between 0 and 1024"),

@@ -45,7 +45,7 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
     ("text", "says"),
     [
         ("[trial\n", "is not TOML.*line 1"),
-        ("x = 1", r"there is no section \[trial\].*line 1: x stands in no section"),
+        ("x = 1", r"there is no section \[trial\].*line 1: x is outside of any section"),
         ("batch = [1]\n" + NULL, r"line 1: .*move it below \[trial\]"),
         (NULL + "[sweeep]\n", r"line 4: there is no section \[sweeep\].*Try: sweep"),
         (NULL + "batsh = 1\n[sweep]\ncoldown = 3", "line 4: .*'batsh'.*line 6.*'coldown'.*Try: batch"),
@@ -74,11 +74,11 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
         (NULL + "shapes = {a = ['x']}", "line 4: the shape of a must be a list of whole numbers"),
         (
             NULL + "sharing = ['time_slicing',\n'mps']",
-            'line 5: a cell cannot be: mps shares a GPU.*exclude.. sharing = "mps"',
+            'line 5: a cell is impossible: mps shares a GPU.*exclude.. sharing = "mps"',
         ),
         (NULL + "scenario = 'idle_gap'\nin_flight = 2", "line [45]: idle_gap has one query in flight"),
-        (NULL + "io = 'pinned'", "line 4: .*io pinned needs a device with memory of its own"),
-        (NULL + "rate = [1, 2]", "line 4: .*single_stream offers nothing at a rate"),
+        (NULL + "io = 'pinned'", "line 4: .*io pinned needs a device with its own memory"),
+        (NULL + "rate = [1, 2]", "line 4: .*single_stream takes no rate"),
         (
             "[trial]\nmodel='null'\nbackend=['openvino',\n'onnxruntime']\nprecision=['int8','bf16']",
             "line 4: .*no bf16",

@@ -81,7 +81,7 @@ def refused(tmp_path, text: str) -> str:
 def test_a_file_that_is_too_deep_or_too_large_is_an_error_and_no_traceback(text, tmp_path):
     said = refused(tmp_path, text)
     assert said.startswith("E-STUDY-4")
-    assert "is no study" in said
+    assert "is not a study" in said
 
 
 def test_a_file_without_an_end_is_read_up_to_its_bound(tmp_path):

@@ -58,7 +58,7 @@ def zeroed(path, position):
     return model
 
 
-@pytest.mark.parametrize("position", [0, 21, 39], ids=["first", "mild", "mildest of all 49"])
+@pytest.mark.parametrize("position", [0, 39], ids=["first", "mildest of all 49"])
 def test_one_zeroed_layer_of_the_trained_network_is_rejected(
     position, trained, trained_truth, artifacts, tmp_path, open_onnx
 ):

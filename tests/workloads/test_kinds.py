@@ -122,10 +122,20 @@ def test_a_sweep_runs_it_and_its_command_asks_it_again(name, capsys, tmp_path):
     assert "1" in capsys.readouterr().out
 
 
-def test_no_other_module_knows_a_kind_of_work_by_its_name():
-    """A kind of work is one file and one line of the registry: nobody branches on it."""
-    source = Path(edgescope.__file__).parent
-    asked = re.compile(
-        r'workload\s*(==|!=|in)\s*[("\[{]|"(training|frames)" *(==|!=|in\b)|[!=]= *"(training|frames)"'
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        ("workload", ["inference", "training", "frames"]),
+        ("scenario", sorted({*registry.SCENARIOS} - {"burst"})),  # also the name of a state of a long run
+    ],
+)
+def test_no_module_compares_the_name_of_a_workload_or_scenario(field, names):
+    """Each is one file and one line of the registry; other modules read its facts there."""
+    source, name = Path(edgescope.__file__).parent, f'"({"|".join(names)})"'
+    compared = re.compile(
+        rf'\.{field}\s*(==|!=|(not )?in)\s*[("\[{{]|{name} *(==|!=|(not )?in\b)|[!=]= *(\([^)\n]*)?{name}'
+        rf"|\bin [(\[{{][^)\]}}\n]*{name}"
     )
-    assert {str(p.relative_to(source)) for p in source.rglob("*.py") if asked.search(p.read_text())} == set()
+    assert {
+        str(p.relative_to(source)) for p in source.rglob("*.py") if compared.search(p.read_text())
+    } == set()

@@ -29,6 +29,6 @@ def fp16(model: Model, folder: Path, *, opset: int | None = None) -> Path:
         fix = "pip install 'edgescope[onnx]'"
         convert = need("edgescope.artifacts.fp16_onnx:convert", "the fp16 converter", fix)
         found: dict[str, Json] = convert(source, path)
-        return found | origin | {"source_made": cache.about(source)}
+        return found | origin | {"source_made": cache.notes(source)}
 
     return cache.made_once(cache.named(folder, model.info.name, "fp16", key, ".onnx"), make)

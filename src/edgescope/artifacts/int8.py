@@ -130,7 +130,7 @@ def origin(model: Model, source: Path, given: Samples) -> dict[str, Json]:
         "model": model.info.name,
         "model_digest": model.info.digest,
         "source_sha256": cache.content(source),
-        "source_made": cache.about(source),
+        "source_made": cache.notes(source),
         "calibration": {"n": len(given), "origin": given.origin, "digests": list(given.digests)},
     }
 

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 
 from edgescope.artifacts import int8_onnxruntime
 from edgescope.artifacts.onnx_export import size_of
-from edgescope.cache import beside
+from edgescope.cache import external_data
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
 from edgescope.records import Json
@@ -40,7 +40,7 @@ def quantize(
             calibration_eps=["cpu"],
             high_precision_dtype="fp32",
             opset=int8_onnxruntime.opset_of(onnx.load(str(source), load_external_data=False)),
-            use_external_data_format=beside(source).exists(),
+            use_external_data_format=external_data(source).exists(),
             output_path=str(path),
             log_level="ERROR",
         )

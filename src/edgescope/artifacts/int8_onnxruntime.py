@@ -34,7 +34,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from edgescope.artifacts import bias_correction, onnx_write
 from edgescope.artifacts.onnx_export import size_of
-from edgescope.cache import beside
+from edgescope.cache import external_data
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
 from edgescope.process import scratch
@@ -98,14 +98,14 @@ def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
         model = version_converter.convert_version(model, OPSET)
     whole, folded, path = (folder / name for name in ("whole.onnx", "folded.onnx", "prepared.onnx"))
     onnx_write.save(model, whole)  # with its weights, because it is folded in another folder than theirs
-    large = beside(whole).exists()
+    large = external_data(whole).exists()
     quant_pre_process(
         str(whole),
         str(folded),
         skip_symbolic_shape=True,
         save_as_external_data=large,
         all_tensors_to_one_file=True,
-        external_data_location=beside(folded).name if large else None,
+        external_data_location=external_data(folded).name if large else None,
     )
     model = onnx.load(str(folded))
     _name(model)
@@ -122,7 +122,7 @@ def _ranges(path: Path, calibration: Samples) -> Any:
         str(path),
         None,
         augmented_model_path=str(path.with_name("augmented.onnx")),
-        use_external_data_format=beside(path).exists(),
+        use_external_data_format=external_data(path).exists(),
     )
     calibrator.collect_data(_Reader(calibration))
     return calibrator.compute_data()

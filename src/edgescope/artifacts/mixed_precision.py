@@ -86,10 +86,10 @@ def mixture(
     ]
     key = digest([settings, made_from, ranges.digests, held.digests, made_with])
     path = cache.named(folder, model.info.name, "mixed", key, ".onnx")
-    if cache.about(path).get("passed", True):  # no record yet, or one of a file that exists or existed
+    if cache.notes(path).get("passed", True):  # no record yet, or one of a file that exists or existed
         made = origin(model, source, ranges) | {"made_with": made_with}
         cache.made_once(path, lambda temporary: _made(job, temporary, made))
-    if not (found := cache.about(path))["passed"]:
+    if not (found := cache.notes(path))["passed"]:
         raise _refused(model, found)
     return path
 

@@ -111,4 +111,8 @@ def _made(
 def size_of(path: Path) -> dict[str, Json]:
     """Return {"bytes", "sha256"} of an ONNX file; bytes include external weights, whose hash is "data_sha256"."""
     found: dict[str, Json] = {"bytes": cache.length(path), "sha256": cache.content(path)}
-    return found | ({"data_sha256": cache.content(cache.beside(path))} if cache.beside(path).exists() else {})
+    return found | (
+        {"data_sha256": cache.content(cache.external_data(path))}
+        if cache.external_data(path).exists()
+        else {}
+    )

@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 import onnxruntime
 
-from edgescope.cache import beside
+from edgescope.cache import external_data
 
 LIMIT = 2**31 - 2**24
 """Most bytes of weights in one file: protobuf's 2 GiB, minus 16 MiB for the graph itself."""
@@ -29,7 +29,7 @@ CPU = "CPUExecutionProvider"
 
 def save(model: Any, path: Path) -> None:
     """Write `model` (onnx.ModelProto with its weights) to `path`; afterwards `model` may refer to the written file."""
-    beside(path).unlink(missing_ok=True)  # onnx would append to it
+    external_data(path).unlink(missing_ok=True)  # onnx would append to it
     if sum(tensor.ByteSize() for tensor in model.graph.initializer) <= LIMIT:
         onnx.save(model, str(path))
         return
@@ -38,7 +38,7 @@ def save(model: Any, path: Path) -> None:
         str(path),
         save_as_external_data=True,
         all_tensors_to_one_file=True,
-        location=beside(path).name,
+        location=external_data(path).name,
     )
 
 

@@ -63,10 +63,10 @@ def _made(model: Model, batch: int, path: Path) -> dict[str, Json]:
 def _quantised(model: Model, folder: Path, batch: int, calibration: Samples, path: Path) -> dict[str, Json]:
     quantise = need("edgescope.artifacts.tflite_litert_torch:quantise", "the LiteRT quantiser", FIX)
     source = tflite(model, folder, batch=batch)
-    names = cache.about(source)["names"]
+    names = cache.notes(source)["names"]
     found: dict[str, Json] = quantise(source, names, calibration, path, batch=batch)
     origin = {"n": len(calibration), "origin": calibration.origin, "digests": list(calibration.digests)}
-    return found | {"names": names, "source_made": cache.about(source), "calibration": origin}
+    return found | {"names": names, "source_made": cache.notes(source), "calibration": origin}
 
 
 def _calibration(model: Model) -> Samples:

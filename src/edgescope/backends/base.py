@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from edgescope.artifacts import REDUCED_SHARE
-from edgescope.errors import Message, SettingError, UsageError, meant
+from edgescope.errors import Message, SettingError, UsageError, closest_name
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
 
@@ -151,9 +151,9 @@ class About:
     """Device -> precisions that it supports on some machine; a device that is not listed has no limits."""
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {}
     """Device -> the candidates of `optimize`, the simplest first; empty if the backend only runs when it is named."""
-    PATIENT: ClassVar[Mapping[str, Scalar]] = {}
+    SLOW_OPTIONS: ClassVar[Mapping[str, Scalar]] = {}
     """Options with which a first start takes minutes: a candidate with one of them is tried only if it is named."""
-    DEAR: ClassVar[bool] = False
+    SLOW_START: ClassVar[bool] = False
     """Whether every start runs a compiler: such candidates are tried once, after the others."""
     READS: ClassVar[frozenset[str]] = frozenset({"network", "onnx"})
     """The kinds of model that it can run: network (PyTorch's module, to be exported), onnx and tflite (files)."""
@@ -219,7 +219,7 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     unknown = sorted(set(spec.options) - set(known))
     if unknown:
         listing = "; ".join(f"{key}: {meaning}" for key, meaning in known.items())
-        close = [f"--option {c}={spec.options[u]}" for u in unknown if (c := meant(u, known))]
+        close = [f"--option {c}={spec.options[u]}" for u in unknown if (c := closest_name(u, known))]
         raise UsageError(
             "E-OPT-1",
             f"{name} has no option {', '.join(unknown)}",
@@ -293,7 +293,7 @@ def unforced(spec: Spec) -> None:
         return
     raise SettingError(
         "E-TF32-1",
-        f"{spec.precision} was asked for and the environment asks for {other}",
+        f"{spec.precision} was requested and the environment requests {other}",
         evidence=f"NVIDIA_TF32_OVERRIDE={forced}",
         effect=f"NVIDIA's libraries may compute in {other} despite the request, under this label",
         fix=f"unset NVIDIA_TF32_OVERRIDE, or --precision {other}",

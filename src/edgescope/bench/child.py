@@ -52,13 +52,13 @@ def serve() -> int:
             os.environ[TIMEOUT] = str(order["timeout_s"])
             pools.begin(order["env"], Prestart(order["prestart"], order["floor_bytes"]))
             _answer(order["verb"], Path(order["folder"]), pools)
-            warden.end_strangers(pools.pids)  # what a trial left behind would disturb the next
+            warden.end_strangers(pools.pids)  # the remains of a trial would disturb the next
             pipe.send(event="done")
     return 0
 
 
 def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
-    """Run the trial in the folder; write its begun Result first, in case this process is killed."""
+    """Run the trial in the folder; write its started Result first, in case this process is killed."""
     from edgescope import bench
     from edgescope.devices import manifest
     from edgescope.records import Trial
@@ -66,12 +66,12 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
 
     trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
     devices = bench.present()
-    begun = bench.begin(trial, manifest.machine(devices))
+    started = bench.begin(trial, manifest.machine(devices))
     for name in ("begun", "result"):
         (folder / name).mkdir()
-    results.write(begun, folder / "begun")
+    results.write(started, folder / "begun")
     run = verb == "run"
-    result = bench.answer(begun, devices=devices, pools=pools) if run else bench.prepare(begun)
+    result = bench.answer(started, devices=devices, pools=pools) if run else bench.prepare(started)
     results.write(result, folder / "result")
 
 

@@ -34,7 +34,7 @@ from edgescope.workloads.base import Program, Work
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What measuring and checking a trial returned, whichever driver ran the load."""
+    """The outcome of measuring and checking a trial, with any driver."""
 
     model: ModelInfo
     artifact: Mapping[str, Json]
@@ -55,9 +55,9 @@ class Run:
 
 
 class Driver(Protocol):
-    """Measures a trial that has begun; every driver is watched and judged in the same way."""
+    """Measures a trial that has started; every driver is watched and judged in the same way."""
 
-    def measure(self, begun: Result, watch: Watch) -> Run:
+    def measure(self, started: Result, watch: Watch) -> Run:
         """Open, drive and verify the trial; an EdgescopeError says why there is no run."""
 
 
@@ -67,13 +67,13 @@ class InProcess:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def measure(self, begun: Result, watch: Watch) -> Run:
+    def measure(self, started: Result, watch: Watch) -> Run:
         """Open the trial, drive its scenario under the sampler, then collect the work's own metrics.
 
         Verification comes after the window: the gate's inputs and reference would otherwise sit in the memory that
-        the trial is charged for, and a fast wrong answer is rejected all the same.
+        the trial is charged for, and a fast wrong answer is still rejected.
         """
-        trial, plan = begun.trial, Plan(begun.trial)
+        trial, plan = started.trial, Plan(started.trial)
         plan.edge = watch.mark
         scenario = scenario_of(trial, plan)
         with open_work(trial) as opened:
@@ -83,7 +83,7 @@ class InProcess:
                 queries = drive(scenario, opened.work, self.clock)
             peak, its_own, spans = peak_rss(), opened.metrics(), opened.breakdown()
             own = {**breakdown.metrics(spans), **its_own}
-            verification = opened.verify(begun.machine)
+            verification = opened.verify(started.machine)
             foreign = scenario if isinstance(scenario, Foreign) else None
             if foreign and (exam := opened.exam()):
                 foreign.accuracy(exam)
@@ -99,7 +99,7 @@ class InProcess:
                 **summary.metrics(queries, plan.window, trial.scenario),
                 "peak_rss_bytes": peak,
                 **own,
-                **watch.board_memory(trial.device, plan.window, available(begun.machine)),
+                **watch.board_memory(trial.device, plan.window, available(started.machine)),
             },
             warnings=foreign.warnings() if foreign else (),
             warmed=plan.settled,
@@ -115,9 +115,9 @@ class OwnLoop:
     def __init__(self, program: Program) -> None:
         self.program = program
 
-    def measure(self, begun: Result, watch: Watch) -> Run:
+    def measure(self, started: Result, watch: Watch) -> Run:
         """Run the program once under the sampler."""
-        trial, program = begun.trial, self.program
+        trial, program = started.trial, self.program
         with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()), recorded(trial):
             driven = program.drive()
         require(trial, driven.effective)
@@ -125,13 +125,13 @@ class OwnLoop:
             model=program.model,
             artifact={**program.artifact, "program": dict(driven.notes)},
             effective=driven.effective,
-            verification=program.verify(driven, begun.machine),
+            verification=program.verify(driven, started.machine),
             queries=driven.queries,
             window=driven.window,
             metrics={
                 **summary.metrics(driven.queries, driven.window, trial.scenario),
-                "peak_rss_bytes": Absent("the program runs in a process of its own"),
-                **watch.board_memory(trial.device, driven.window, available(begun.machine)),
+                "peak_rss_bytes": Absent("the program runs in its own process"),
+                **watch.board_memory(trial.device, driven.window, available(started.machine)),
                 **driven.facts,
             },
             warnings=driven.warnings,
@@ -161,7 +161,7 @@ def require(trial: Trial, effective: Effective) -> None:
         if requested != did:
             raise RanElsewhereError(
                 code,
-                f"{trial.backend} was asked for {what} {requested} and ran with {did}",
+                f"{trial.backend} ran with {what} {did} instead of {requested}",
                 evidence=effective.evidence,
                 effect=f"A number under the label {requested} would describe another {what}",
                 fix="ask for what this engine does here (edgescope backends), or use another --backend",

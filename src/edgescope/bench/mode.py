@@ -32,7 +32,7 @@ def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
     return {"asked": trial.mode, "evidence": mode.evidence(), "features": dict(mode.features())}
 
 
-def kept(result: Result, devices: Devices) -> Result:
+def rechecked(result: Result, devices: Devices) -> Result:
     """Return the result unchanged if its mode is still in effect, otherwise as failed with E-MODE-2."""
     trial = result.trial
     if trial.mode == catalog.AS_IS:

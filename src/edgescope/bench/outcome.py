@@ -39,27 +39,27 @@ MOVING = ("W-LOAD-1", "W-STAT-4")
 RECORDING = "the sensors are a recording"
 
 
-def guarded(begun: Result, work: Callable[[Result], Result]) -> Result:
-    """Return work(begun), or the begun result with the status and reason of the exception that it raised."""
+def guarded(started: Result, work: Callable[[Result], Result]) -> Result:
+    """Return work(started), or the started result with the status and reason of the exception that it raised."""
     try:
-        found = work(begun)
+        found = work(started)
     except Exception as error:  # models and engines raise anything
         status, reason = status_of(error)
-        found = replace(begun, status=status, reason=reason)
+        found = replace(started, status=status, reason=reason)
     return _marked(found)
 
 
-def concluded(begun: Result, watch: Watch, run: Run, in_effect: Mapping[str, Json] | None = None) -> Result:
+def concluded(started: Result, watch: Watch, run: Run, in_effect: Mapping[str, Json] | None = None) -> Result:
     """Return the Result of a run that finished: metrics, energy, long-run behaviour, status and verdict.
 
     `in_effect` holds the evidence and figures of its mode when it began.
     """
-    found = settled(_assembled(begun, watch, run), run.failure)
-    return mode.noted(mode.kept(found, watch.by_name), in_effect or {})
+    found = settled(_assembled(started, watch, run), run.failure)
+    return mode.noted(mode.rechecked(found, watch.by_name), in_effect or {})
 
 
-def _assembled(begun: Result, watch: Watch, run: Run) -> Result:
-    trial, queries, window = begun.trial, run.queries, run.window
+def _assembled(started: Result, watch: Watch, run: Run) -> Result:
+    trial, queries, window = started.trial, run.queries, run.window
     spent = consumption(
         watch.readings,
         queries,
@@ -71,7 +71,7 @@ def _assembled(begun: Result, watch: Watch, run: Run) -> Result:
     )
     long_run = sustained(queries, watch.readings, window, trial.scenario)
     return replace(
-        begun,
+        started,
         status=Status.OK,
         driver=run.driver,
         model=run.model,

@@ -41,7 +41,7 @@ def run(
 
 
 def begin(trial: Trial, machine: Machine) -> Result:
-    """Return the Result of a trial that has only begun: it holds machine and time, but nothing measured."""
+    """Return the Result of a trial that has only started: it holds machine and time, but no figures."""
     started = datetime.now(timezone.utc)
     return Result(
         id=new_id(trial, started),
@@ -53,22 +53,22 @@ def begin(trial: Trial, machine: Machine) -> Result:
 
 
 def answer(
-    begun: Result,
+    started: Result,
     *,
     clock: Clock = MonotonicClock(),  # noqa: B008
     hz: float = SAMPLER_HZ,
     devices: Devices,
     pools: WorkerPools | None = None,
 ) -> Result:
-    """Measure the trial of a begun Result and return the finished one; use the workers of `pools` if given."""
+    """Measure the trial of a started Result and return the finished one; use the workers of `pools` if given."""
 
-    def measured(begun: Result) -> Result:
-        in_effect = mode.require(begun.trial, devices)
+    def measured(started: Result) -> Result:
+        in_effect = mode.require(started.trial, devices)
         watch = Watch(devices, hz)
-        run = driver(begun.trial, clock, pools).measure(begun, watch)
-        return outcome.concluded(begun, watch, run, in_effect)
+        run = driver(started.trial, clock, pools).measure(started, watch)
+        return outcome.concluded(started, watch, run, in_effect)
 
-    return outcome.guarded(begun, measured)
+    return outcome.guarded(started, measured)
 
 
 def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driver:
@@ -80,19 +80,19 @@ def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driv
 
 
 def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
-    """Return the Result of a trial that was not begun because of `error`."""
+    """Return the Result of a trial that did not start because of `error`."""
     status, reason = outcome.status_of(error)
     return replace(begin(trial, manifest.machine(devices)), status=status, reason=reason)
 
 
-def prepare(begun: Result) -> Result:
+def prepare(started: Result) -> Result:
     """Build the trial's artifacts and references; return a Result whose status is ok if all were built."""
 
-    def build(begun: Result) -> Result:
-        prepare_trial(begun.trial)
-        return replace(begun, status=Status.OK)
+    def build(started: Result) -> Result:
+        prepare_trial(started.trial)
+        return replace(started, status=Status.OK)
 
-    return outcome.guarded(begun, build)
+    return outcome.guarded(started, build)
 
 
 def present() -> Devices:

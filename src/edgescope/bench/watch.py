@@ -1,4 +1,4 @@
-"""What looks at the machine while the queries run: the sampler, the throttle counters, two probes.
+"""Watches the machine while the queries run: the sampler, the throttle counters, two probes.
 
 The spin probe (a fixed amount of integer work) and the memory probe (a walk over a buffer that no cache holds) run
 before the sampler starts and after it stops; the counters are read at both ends; the sampler watches in between.
@@ -7,8 +7,9 @@ Together they give the verdict.
 It also reads what each worker holds in memory: resident set, proportional set, GPU memory.
 
 Resident sets count pages that several processes share (libraries, a mapped model file) once in each; the proportional
-set size divides them among their users, so only its sum is what the workers take from the machine. The driver reports
-GPU memory by process; if it numbers processes differently from this container, its figures cannot be assigned.
+set size divides them among their users, so only the sum is the memory that the workers take from the machine. The
+driver reports GPU memory by process; if it numbers processes differently from this container, its figures cannot be
+assigned.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Watch:
             return
         start = clock.now()
         rest = Idle(when, start, start + round(seconds * 1e9))
-        for edge in inner(rest):  # what of it counts
+        for edge in inner(rest):  # the part that counts
             clock.sleep_until(edge)
             self.mark()
         clock.sleep_until(rest.stop_ns)
@@ -131,7 +132,7 @@ class Watch:
         jetson = self.by_name.get("jetson")
         if jetson is None or jetson.present():
             return {"gpu_board_memory_bytes": Absent(f"no reading of {channel} fell into the window")}
-        shared = Absent("the GPU has no memory of its own: see unified_memory_bytes")
+        shared = Absent("the GPU has no own memory: see unified_memory_bytes")
         left = self._within("mem_available_bytes", window)
         return {"gpu_board_memory_bytes": shared, "unified_memory_bytes": _fallen(left, before)}
 

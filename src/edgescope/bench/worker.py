@@ -158,7 +158,7 @@ def serve(pipe: Pipe) -> None:
 def load(trial: Trial) -> None:
     """Load the trial's model once and close it; errors are ignored, the first trial that opens it reports them.
 
-    What a process does only once is done by then: importing the engine, opening the GPU, finding its libraries.
+    One-time work is done by then: importing the engine, opening the GPU, finding its libraries.
     """
     with suppress(Exception):
         if program_of(trial) is None:
@@ -174,7 +174,7 @@ def forget_peak() -> None:
 
 
 def give_back() -> None:
-    """Free what the last session left: unreachable objects, the engine's cache on the device, the heap's free pages."""
+    """Free the last session's remains: unreachable objects, the engine's cache on the device, free heap pages."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -65,9 +65,9 @@ class Workers:
     def __init__(self, pools: WorkerPools | None = None) -> None:
         self.pools = pools
 
-    def measure(self, begun: Result, watch: Watch) -> Run:
+    def measure(self, started: Result, watch: Watch) -> Run:
         """Have all workers open the trial and drive it from an agreed start to a stop; collect their results."""
-        trial = begun.trial
+        trial = started.trial
         with ExitStack() as stack:
             pools = self.pools or stack.enter_context(WorkerPools())
             sharing.require(trial, {**os.environ, **pools.launch.env})
@@ -80,7 +80,7 @@ class Workers:
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
                     patience = patience_s(trial) if registry.scenario(trial.scenario).open_loop else 0.0
                     driven = run.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
-                return _run(begun, watch, run, driven, pools)
+                return _run(started, watch, run, driven, pools)
 
 
 def _run(bare: Result, watch: Watch, run: WorkerRun, driven: Driven[Looked], pools: WorkerPools) -> Run:

@@ -20,7 +20,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every backend; a missing one with the command that installs it."""
+    """Print every backend; a missing one with the command that installs it; return 0."""
     from edgescope import registry
     from edgescope.backends.base import Usable
     from edgescope.errors import UnavailableError
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _broken(found: Broken) -> dict[str, Any]:
-    """Return the row of a plug-in that adds no backend."""
+    """Return the row of a plug-in whose backend cannot be loaded."""
     from edgescope.registry import unusable
 
-    said = unusable(found, "backend")
-    row = {"name": found.name, "summary": said.what, "devices": [], "available": False, "options": {}}
-    return row | {"reason": said.evidence, "fix": said.fix}
+    problem = unusable(found, "backend")
+    row = {"name": found.name, "summary": problem.what, "devices": [], "available": False, "options": {}}
+    return row | {"reason": problem.evidence, "fix": problem.fix}

@@ -1,5 +1,5 @@
-"""Measure one model in one engine: latency, throughput, memory, power where there is a sensor, and whether the
-outputs are right.
+"""Measure one model in one engine: latency, throughput, memory, power if there is a sensor, and whether the outputs
+are right.
 
   edgescope bench efficientnet_lite0 --backend onnxruntime --precision int8
   edgescope bench model.onnx --backend openvino --shapes input=1x3x224x224 --duration 5s --json
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from edgescope.records import Trial
 
 HELP = "measure one model in one engine"
-INTERRUPTED = "Replicates that were finished are stored; the same command measures all of them again."
+INTERRUPTED = "Finished replicates are stored; the same command measures all of them again."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
     trial_flags.add_what(sub)
-    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, one JSON object a line each")
+    sub.add_argument(
+        "--replicates", type=int, default=1, help="fresh processes; --json prints one line for each (1)"
+    )
     text = "drive trtexec on a board over ssh (edgescope docs remote)"
     sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
     opened.add_verbose(sub)
@@ -36,14 +38,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the trial in fresh processes, store each result, print a card or JSON."""
+    """Run the trial in fresh processes, store each result, print a card or JSON; return the exit code."""
     from edgescope.errors import refused
     from edgescope.records import codec
     from edgescope.report import result as card
     from edgescope.report.render import terminal
     from edgescope.runner.setup import check_modes
 
-    trials = asked(args)
+    trials = trials_of(args)
     if args.on:
         opened.use_board(args.on, trials[0])
     else:
@@ -68,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def asked(args: argparse.Namespace) -> tuple[Trial, ...]:
-    """Return the trials that the flags name, one for each replicate; UsageError for what cannot be."""
+def trials_of(args: argparse.Namespace) -> tuple[Trial, ...]:
+    """Return the trials that the flags describe, one for each replicate; UsageError if they contradict each other."""
     from edgescope.models import zoo
     from edgescope.study import grid
 

@@ -1,9 +1,9 @@
-"""Find how many clients or cameras fit on this machine, each sending --client-rate queries a second, with every promise
-kept.
+"""Find how many clients or cameras this machine can serve while every constraint is kept. Each client sends
+--client-rate queries a second.
 
-A closed loop tells how long a query takes; short runs find the edge; a sustained run confirms the answer, on the
-upper bound of the promised quantile. What keeps one client more from fitting is named: CPU, GPU, memory, power, heat,
-decoder, or the wait of queries for each other. The same command again resumes, or answers from the store.
+A closed loop measures how long one query takes; short runs find the largest number of clients; a sustained run confirms
+it on the upper bound of the promised quantile. The answer names what limits it: CPU, GPU, memory, power, heat, decoder,
+or queries that wait for each other. The same command again resumes, or answers from the store.
 
   edgescope capacity resnet50 --backend openvino --constraint "p99<40ms" --client-rate 15
   edgescope capacity resnet50 --constraint "p99<=100ms, memory<=2GB" --client-rate 5 --server-processes per-client \
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.capacity import Fitting
 
 HELP = "find how many clients or cameras fit, and what limits them"
-INTERRUPTED = "What was finished is stored; the same command goes on where it was."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -38,43 +38,45 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def _add_promise(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("what each client sends, and what it is promised")
+    group = sub.add_argument_group("what each client sends, and the constraints to keep")
     trial_flags.add_constraint(
         group, "p99<40ms, p50<=10ms, memory<=2GB, power<=10W, energy<50mJ", required=True
     )
     text = "queries/s that each client sends; the frame rate of a camera"
     group.add_argument("--client-rate", type=float, required=True, metavar="QPS", help=text)
     text = (
-        "arrival pattern: poisson, at random, independently (the usual, cautious case); camera: each periodic,"
-        " with a phase of its own; even: perfectly interleaved, the best case, with --server-processes one"
+        "arrival pattern: poisson (random and independent, the cautious case); camera (each client periodic, with a"
+        " random phase); even (perfectly interleaved, the best case, only with --server-processes one) (poisson)"
     )
     group.add_argument("--arrivals", default="poisson", choices=("poisson", "camera", "even"), help=text)
 
 
 def _add_serving(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("how they are served")
-    text = "one: a single process answers all clients; per-client: each client has one of its own (one)"
+    text = "one: a single process answers all clients; per-client: each client has its own process (one)"
     group.add_argument("--server-processes", default="one", choices=("one", "per-client"), help=text)
     trial_flags.add_serving(group)
 
 
 def _add_search(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("search")
-    text = "length of the sustained run at the answer; longer where the bound needs it (30s)"
+    text = "length of the sustained run that confirms the answer; longer if the bound needs it (30s)"
     group.add_argument("--confirm-duration", type=trial_flags.seconds, default=30.0, metavar="60s", help=text)
     text = trial_flags.LONGEST % "10min"
     group.add_argument("--max-duration", type=trial_flags.seconds, default=600.0, metavar="10min", help=text)
-    text = "clients that are tried at most (1024)"
+    text = "largest number of clients to try (1024)"
     group.add_argument("--max-clients", type=int, default=1024, metavar="N", help=text)
     trial_flags.add_warmup(group)
-    text = "try everything: confirm every number of clients from 1 up until one fails twice"
+    text = "try everything: confirm every number of clients from 1 up, until one number fails twice"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
-    trial_flags.add_output(group, "file to write, too: the answer (.html with its curves, .md, .csv, .json)")
+    trial_flags.add_output(
+        group, "file to write: the answer as well (.html with its curves, .md, .csv, .json)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search, print the table and the sentence; exit 1 when not one client fits."""
+    """Search, print the table and the sentence; return 1 if not even one client fits."""
     from edgescope.report import RENDERERS, save, writable
     from edgescope.report.capacity import document
     from edgescope.report.render import json as as_json
@@ -107,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     written = str(args.output or "")
     page = document(found.found, found.question, command=opened.command(), written=written)
     if args.output:
-        save(page, args.output)  # first: what prints may be a pipe that is closed
+        save(page, args.output)  # before printing, which fails if the reader has closed the pipe
     if args.json:
         print(as_json.text(page))
     else:
@@ -116,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _nothing(found: Fitting, as_json: bool) -> int:
-    """Say why nothing could be asked; return the exit code of the run that showed it."""
+    """Print why no number of clients could be tried; return the exit code of the failed run."""
     from edgescope.report import capacity
     from edgescope.report import result as card
     from edgescope.report.render import terminal

@@ -1,8 +1,8 @@
-"""Compare two variants: what was set differently first, then the numbers, then a judgement that needs both
+"""Compare two variants: first the settings that differ, then the numbers, then a judgement that needs both
 significance and size.
 
-  edgescope compare 121c4a d14597        two results, named as `edgescope list` does
-  edgescope compare 3f2a 91bc            two cells by the beginnings of their ids: all their replicates
+  edgescope compare 121c4a d14597        two results, by their names in `edgescope list`
+  edgescope compare 3f2a 91bc            all replicates of two cells, by the beginnings of their ids
   edgescope compare 3f2a 91bc --other-store ../before
 """
 
@@ -12,16 +12,16 @@ import argparse
 
 from edgescope.cli import opened, trial_flags
 
-HELP = "two variants: settings differences, ratios with intervals, a judgement"
+HELP = "compare two variants: settings that differ, ratios with intervals, a judgement"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("baseline", help="a result or a cell, as edgescope list names it")
-    sub.add_argument("candidate", help="likewise")
+    sub.add_argument("baseline", help="a result or a cell, by its name in edgescope list")
+    sub.add_argument("candidate", help="the result or cell to compare with it")
     trial_flags.add_store(sub)
     sub.add_argument(
-        "--other-store", default=None, metavar="DIR", help="where the candidate is, if elsewhere"
+        "--other-store", default=None, metavar="DIR", help="store that holds the candidate (--store)"
     )
     sub.add_argument("--force", action="store_true", help="show numbers side by side even if not comparable")
     trial_flags.add_json(sub)
@@ -29,11 +29,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare the two results that are named, or the replicates of the two cells."""
-    from edgescope.verbs.compare import compare, meant
+    """Compare two results, or the replicates of two cells; return 0."""
+    from edgescope.verbs.compare import compare, named_results
 
     store = opened.store(args)
-    baseline = meant(args.baseline, store)
+    baseline = named_results(args.baseline, store)
     found = compare(
         baseline, args.candidate, store=store, other_store=args.other_store or None, force=args.force
     )

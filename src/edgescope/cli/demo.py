@@ -1,7 +1,7 @@
-"""The main job on real input: a pretrained classifier on real photographs, on this CPU, in a few minutes.
+"""Optimise a pretrained classifier on real photographs, on this CPU, in a few minutes.
 
-Measures it as it is, tries engines and precisions, proves which still give the right answers, says which variant
-to use, and writes edgescope-report.html.
+It measures the model in PyTorch, tries engines and precisions, checks which of them still give the right answers, says
+which variant to use, and writes edgescope-report.html.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgescope.cli import optimize
 
-HELP = "the main job on a real classifier and photographs, in a few minutes"
+HELP = "optimise a real classifier on photographs, in a few minutes"
 INTERRUPTED = optimize.INTERRUPTED
 MODEL = "efficientnet_lite0"
 
@@ -23,5 +23,5 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Optimise the classifier and write the report."""
+    """Optimise the classifier and write the report; return the exit code of optimize."""
     return optimize.run(args)

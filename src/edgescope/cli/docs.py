@@ -1,8 +1,8 @@
-"""Read the pages of the documentation, or what a message code means; both are installed with the package.
+"""Print a page of the documentation, or the meaning of a message code; both are installed with the package.
 
-edgescope docs                 # the pages
-edgescope docs sweeps          # one of them, as Markdown
-edgescope docs E-RUN-2         # where a code comes from and what it says
+edgescope docs                 # the list of pages
+edgescope docs sweeps          # one page, as Markdown
+edgescope docs E-RUN-2         # what a code says and which module it comes from
 edgescope docs schema          # the JSON schema of result.json
 """
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from edgescope.cli import trial_flags
 
-HELP = "read a page of the documentation, or what a message code says"
+HELP = "print a page of the documentation, or what a message code says"
 CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
 
 SCHEMA = "schema"
-"""The page that is made from the records."""
+"""The name of the page that is generated from the records."""
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -30,8 +30,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the page, the code's line, or what pages there are."""
-    from edgescope.errors import UsageError, meant
+    """Print the page, the code's line, or the list of pages; return 0."""
+    from edgescope.errors import UsageError, closest_name
 
     pages = {path.stem: path for path in sorted(folder().glob("*.md"))}
     name = args.page.removeprefix("docs/").removesuffix(".md")
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         found = {SCHEMA: json.dumps(result_schema(), indent=2)}
     elif name:
         if name not in pages:
-            close = meant(name, pages)
+            close = closest_name(name, pages)
             raise UsageError(
                 "E-DOCS-1",
                 f"no page is called {name!r}",
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def folder() -> Path:
-    """Return where the pages lie: in the installed package, or in the checkout that is run from."""
+    """Return the folder of the pages: in the installed package, or in the checkout that is running."""
     package = Path(__file__).parents[1]
     installed = package / "docs"
     return installed if installed.is_dir() else package.parents[1] / "docs"
@@ -77,12 +77,12 @@ def _title(path: Path) -> str:
 
 
 def _code(code: str, pages: dict[str, Path]) -> str:
-    """Return a code's line of messages.md in words; UsageError for one that is not there."""
+    """Return what messages.md says about a code, and its module; UsageError if the code is not listed."""
     from edgescope.errors import UsageError
 
     text = pages["messages"].read_text(encoding="utf-8") if "messages" in pages else ""
     line = next((row for row in text.splitlines() if row.startswith(f"| {code} |")), None)
     if line is None:
         raise UsageError("E-DOCS-2", f"no message has the code {code}", fix="edgescope docs messages")
-    _, said, where = (cell.strip() for cell in line.strip("|").split(" | "))
-    return f"{code}: {said}\nfrom: edgescope.{where.strip('`')}"
+    _, text, where = (cell.strip() for cell in line.strip("|").split(" | "))
+    return f"{code}: {text}\nfrom: edgescope.{where.strip('`')}"

@@ -1,11 +1,11 @@
-"""Say what this machine is, what can be measured on it, what would disturb a measurement now, and what is missing.
+"""Report what this machine is, what can be measured on it, what would disturb a measurement now, and what is missing.
 
-Every metric is probed on its own: measured, unsupported or failed, each with its source, scope, rate and cost.
+Each metric is probed separately: measured, unsupported or failed, with its source, scope, rate and cost.
 
   edgescope doctor                      # one screen
   edgescope doctor --all                # every metric, and why the others are not measured
   edgescope doctor --container          # the docker run flags that measuring needs here
-  edgescope doctor --noise              # an A/A run: what this machine can tell apart
+  edgescope doctor --noise              # an A/A run: the smallest difference this machine can detect
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ HELP = "what this machine is and can measure, and what would disturb a measureme
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     trial_flags.add_json(sub)
-    text = "put back what a killed run left changed (power mode, clocks), and do nothing else"
+    text = "restore the settings that a killed run left changed (power mode, clocks), and do nothing else"
     sub.add_argument("--restore", action="store_true", help=text)
     sub.add_argument(
         "--all",
         action="store_true",
-        help="show everything: every metric, and the reason of those not measured",
+        help="show everything: every metric, and why some are not measured",
     )
     sub.add_argument(
-        "--container", action="store_true", help="the docker run flags that measuring needs here"
+        "--container", action="store_true", help="print the docker run flags that measuring needs here"
     )
     sub.add_argument("--noise", action="store_true", help="measure the noise floor: identical runs in pairs")
     sub.add_argument("--minutes", type=float, default=2.0, help="how long --noise may take (2)")
@@ -43,7 +43,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine and print."""
+    """Examine the machine and print the report; return the exit code."""
     if args.restore:
         from edgescope.cli import modes
 
@@ -96,7 +96,7 @@ def _container(report: Report) -> None:
     if not report.container_flags:
         print(f"nothing that measuring needs is missing {where}")
         return
-    print(f"what measuring would lack {where}:")
+    print(f"flags that measuring needs {where}:")
     longest = max(len(flag.flag) for flag in report.container_flags)
     for flag in report.container_flags:
         print(f"  {flag.flag:<{longest}}  {flag.brings}")

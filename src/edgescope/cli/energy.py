@@ -1,39 +1,37 @@
-"""The energy of a stored result by every meter that watched it, and by the log of an external one.
+"""Print the energy of a stored result by every meter that recorded it, and by the log of an external meter.
 
 edgescope energy 3f2a                       every meter of a result: scope, method, joules, bounds
-edgescope energy 3f2a --meter plug.csv      the same run at the wall: the log is placed by the load's own edge
+edgescope energy 3f2a --meter plug.csv      the same run at the wall: the log is aligned by the load's own edge
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
 
-if TYPE_CHECKING:
-    pass
-
 HELP = "a result's energy by every meter, and by an external meter's CSV"
-SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
-
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("result", help="a result, as edgescope list names it, or latest")
+    sub.add_argument("result", help="a result, by its name in edgescope list, or latest")
     sub.add_argument("--meter", type=Path, default=None, metavar="FILE.csv", help="log of an external meter")
-    sub.add_argument("--time-column", default="", metavar="NAME", help="its column of times (recognised)")
-    sub.add_argument("--power-column", default="", metavar="NAME", help="its column of power (recognised)")
-    sub.add_argument("--scope", choices=SCOPES, default="", help="what it sits in front of (default: wall)")
+    sub.add_argument(
+        "--time-column", default="", metavar="NAME", help="the log's column of times (recognised)"
+    )
+    sub.add_argument(
+        "--power-column", default="", metavar="NAME", help="the log's column of power (recognised)"
+    )
+    sub.add_argument("--scope", choices=SCOPES, default="", help="what the meter measures (wall)")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the result's energies, with --meter also those at the wall; exit 3 where no meter watched it."""
+    """Print the result's energies, and with --meter those at the wall; return 3 if no meter recorded the run."""
     from edgescope.verbs.energy import energy
 
     spent = energy(

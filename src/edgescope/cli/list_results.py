@@ -1,4 +1,4 @@
-"""List the results in a store, newest last: the names that other verbs take, and when each was measured."""
+"""List the results in a store, newest last, with the names that other verbs take and the time of each measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from edgescope.records import Result
     from edgescope.store.results import Store
 
-HELP = "the results in a store"
+HELP = "list the results in a store"
 FILTERS = ("model", "backend", "status", "machine")
 
 
@@ -25,15 +25,17 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def add_filters(sub: argparse._ActionsContainer) -> None:
-    """Add the flags that say which results are meant."""
-    sub.add_argument("--model", default="", help="model, only those whose name contains this")
-    sub.add_argument("--backend", default="", help="engine, only results of this one")
-    sub.add_argument("--status", default="", help="status, only results that ended so: ok, failed, oom ...")
+    """Add the flags that select results."""
+    sub.add_argument("--model", default="", help="model: only results whose model's name contains this")
+    sub.add_argument("--backend", default="", help="engine: only results of this engine")
+    sub.add_argument(
+        "--status", default="", help="status: only results with this status: ok, failed, oom ..."
+    )
     trial_flags.add_machine(sub, "only its results")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one line a result; what cannot be read is named on stderr and skipped."""
+    """Print one line for each result; name what cannot be read on stderr and skip it; return 0."""
     from edgescope.records import codec
 
     store = opened.store(args)
@@ -51,13 +53,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen(store: Store, args: argparse.Namespace) -> list[Result]:
-    """Return the results that the filters leave, oldest first; UsageError for a name that cannot be meant."""
+    """Return the results that match the filters, oldest first; UsageError for an unknown backend or status."""
     from edgescope import registry
-    from edgescope.errors import known
+    from edgescope.errors import check_name
     from edgescope.records import Status
 
-    known("--backend", args.backend, registry.BACKENDS)
-    known("--status", args.status, [s.value for s in Status])
+    check_name("--backend", args.backend, registry.BACKENDS)
+    check_name("--status", args.status, [s.value for s in Status])
     machine = opened.machine(args.machine)
     return [
         r

@@ -1,4 +1,4 @@
-"""The command `edgescope`: parse, call, print. Verbs live in a file each and import nothing heavy to be listed."""
+"""The command `edgescope`: parse, call, print. Each verb has its own file, which imports nothing heavy at the top."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ BOARD = "EDGESCOPE_BOARD"
 """Environment variable that --board sets; devices.replay.device reads it."""
 
 EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported or not installed, 4 a setting is not in
-effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than asked, 130 interrupted"""
+effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than requested, 130 interrupted"""
 
 
 def parser(flags_of: Collection[str] = VERBS) -> Parser:
-    """Return the command line with every verb, and the flags of those that are named."""
+    """Return the parser with every verb; only the verbs in `flags_of` have their flags."""
     top = Parser(
         prog="edgescope",
         description="Measure, explain and optimise deep learning on edge devices, with numbers you can defend.",
@@ -79,7 +79,7 @@ def parser(flags_of: Collection[str] = VERBS) -> Parser:
     top.add_argument(
         "--board",
         metavar="FILE",
-        help="measure a recorded board instead: a file, or a shipped name such as nano",
+        help="measure a recorded board instead of this machine: a file, or an included one such as nano",
     )
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, module in VERBS.items():
@@ -91,7 +91,7 @@ def parser(flags_of: Collection[str] = VERBS) -> Parser:
 
 
 def _verb(words: Sequence[str]) -> str:
-    """Return the verb that a command line names, '' if it names none: only its flags are needed then."""
+    """Return the verb that a command line names, or '' if none; the parser needs only this verb's flags."""
     rest = (
         words[2:] if words[:1] == ["--board"] else words[1:] if words and words[0].startswith("--") else words
     )
@@ -102,9 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     args = parser({_verb(words)}).parse_args(words)
-    args.argv = words  # a verb may ask what was typed
+    args.argv = words  # a verb may need to know what was typed
     try:
-        with _playing(args.board):
+        with _replaying(args.board):
             return int(VERBS[args.verb].run(args))
     except EdgescopeError as error:
         print(error, file=sys.stderr)
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "E-IO-2",
                 str(error),
                 effect="Results finished earlier are untouched",
-                fix="free some space, or another path",
+                fix="free some space, or use another path",
             ),
             file=sys.stderr,
         )
@@ -130,8 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _playing(board: str | None) -> Iterator[None]:
-    """Have a recorded board stand in for this machine, here and in every process started meanwhile."""
+def _replaying(board: str | None) -> Iterator[None]:
+    """Replace this machine by a recorded board, here and in every process that the block starts."""
     before = os.environ.get(BOARD)
     os.environ.update({BOARD: board} if board else {})
     try:

@@ -1,4 +1,4 @@
-"""List the models: task, parameters, MACs and FLOPs kept apart, and whether their weights are trained."""
+"""List the models: task, parameters, MACs, FLOPs, and whether their weights are trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgescope.cli import trial_flags
 if TYPE_CHECKING:
     from edgescope.models.base import Model
 
-HELP = "the models: task, parameters, MACs, FLOPs, trained or not"
+HELP = "list the models: task, parameters, MACs, FLOPs, trained or not"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the zoo; a MAC is one multiply-accumulate, counted as two FLOPs."""
+    """Print the models; a MAC is one multiply-accumulate and counts as two FLOPs; return 0."""
     from edgescope.models import zoo
 
     infos = [(name, zoo.get(name)) for name in zoo.names()]
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     heads = ("model", "task", "input", "parameters", "MACs", "FLOPs", "weights", "source")
     terminal.table(heads, cells, below=("weights", "source"))
     terminal.note(
-        "Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both are of one sample."
+        "Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both count one sample."
     )
     return 0
 

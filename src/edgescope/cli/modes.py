@@ -1,9 +1,10 @@
-"""List the settings that --mode can enter: power modes by name with cores and clocks, and which need a reboot.
+"""List the settings that --mode takes: power modes with their cores and clocks, which of them need a reboot, and other
+settings.
 
 edgescope modes
 edgescope bench mobilenet_v2 --mode 15W              set, verified under load, restored
 edgescope bench mobilenet_v2 --mode MAXN+jetson_clocks
-edgescope modes --install-helper                     print what lets edgescope set them without being root
+edgescope modes --install-helper                     print the commands that let edgescope set modes without root
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from edgescope.cli import trial_flags
 if TYPE_CHECKING:
     from edgescope.modes.listing import Row
 
-HELP = "the power modes and other settings that can be entered and restored"
+HELP = "list the power modes and other settings that a run can set and restore"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     trial_flags.add_json(sub)
-    text = "print the commands that install the helper as root; run none of them"
+    text = "print the commands that install the helper as root, without running them"
     sub.add_argument("--install-helper", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, or the commands."""
+    """Print the table of settings, or the commands that install the helper; return 0."""
     from edgescope.modes.listing import listing, problems, without
 
     if args.install_helper:
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(rows: Sequence[Row], why_none: str, problems: Sequence[str]) -> None:
-    """Print the board's power modes with what they cap, then the other settings with what they set."""
+    """Print the board's power modes with the clocks they cap, then the other settings with what they change."""
     from edgescope.report.render import terminal
 
     power = [row for row in rows if row.id is not None]
@@ -87,7 +88,7 @@ def _install() -> int:
 
 
 def restore() -> int:
-    """Put back what a killed process left changed; 0 also where there is nothing to put back."""
+    """Restore the settings that a killed process left changed; return 0, also if there is nothing to restore."""
     from edgescope.modes.enter import journal
 
     if not journal().recover():

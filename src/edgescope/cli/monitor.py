@@ -1,7 +1,7 @@
-"""Watch this machine live: load, clocks, rails, temperatures against their trips, memory, throttling, the trial.
+"""Show this machine live: load, clocks, rails, temperatures and trip points, memory, throttling, the running trial.
 
 edgescope monitor                     # q or Ctrl-C ends it
-edgescope monitor --plain --hz 1      # one line a tick, for a pipe or a log
+edgescope monitor --plain --hz 1      # one line for each reading, for a pipe or a log
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ import signal
 import sys
 from types import FrameType
 
-HELP = "a live view of sensors and of the trial that runs"
+HELP = "show sensors and the running trial live"
 MAX_HZ = 20.0
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--hz", type=float, default=2.0, help="looks a second (2)")
-    sub.add_argument("--plain", action="store_true", help="one line a tick; also where there is no terminal")
+    sub.add_argument("--hz", type=float, default=2.0, help="readings a second (2)")
+    text = "print one line for each reading; the default if stdout is no terminal"
+    sub.add_argument("--plain", action="store_true", help=text)
     sub.add_argument(
         "--all",
         action="store_true",
-        help="show everything: with --plain every channel, not the main figures only",
+        help="show everything: with --plain every channel, not only the main figures",
     )
     sub.add_argument("--seconds", type=float, default=0.0, help="seconds to watch (0: until q)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch until told to stop."""
+    """Show the sensors until a key, a signal or --seconds ends it; return 0."""
     from edgescope.bench import present
     from edgescope.devices.replay import device
     from edgescope.errors import UsageError
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("E-MON-1", f"--hz must lie in (0, {MAX_HZ:g}], not {args.hz:g}", fix="--hz 2")
     devices = present()
     monitor = Monitor(devices, Pace(args.hz, args.seconds), root=device.root(devices))
-    signal.signal(signal.SIGTERM, _leave)  # a terminal must be restored then too
+    signal.signal(signal.SIGTERM, _leave)  # so that the terminal is restored after a signal too
     signal.signal(signal.SIGHUP, _leave)
     try:
         if args.plain or is_plain(sys.stdout, os.environ):

@@ -1,4 +1,4 @@
-"""`edgescope doctor --noise`: measure, keep beside the machine's results, print."""
+"""`edgescope doctor --noise`: measure the noise floor, store it with the machine's results, print it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the noise floor and store it."""
+    """Measure the noise floor, store it and print it; return 0."""
     from edgescope.analysis.run import noise
     from edgescope.cli import opened
     from edgescope.devices.replay import device
@@ -35,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(asdict(found), indent=1))
         return 0
     print(f"noise floor: {noise.words(found)}.")
-    print(f"kept in {path}")
+    print(f"stored in {path}")
     return 0
 
 
 def stored(store: Store, machine_id: str) -> str:
-    """Return the stored noise floor in words, '' where none was measured."""
+    """Return the stored noise floor as a sentence, or '' if none was measured."""
     from edgescope.analysis.run import noise
 
     found = noise.stored(store.root, machine_id)

@@ -1,13 +1,13 @@
-"""Whether a query is better answered at the edge, in the cloud, or shared: from stored results of two machines and a
-network, given or measured.
+"""Decide whether queries are better answered at the edge, in the cloud, or shared, from stored results of two machines
+and a network that is given or measured.
 
   edgescope offload --probe 10.0.0.7 --output network.json   runs ping and iperf3 (on the far machine: iperf3 -s)
   edgescope offload CELL_A CELL_B --remote-store cloud --profile network.json --constraint "p99<=50ms" --rate 30
   edgescope offload CELL_A CELL_B --iperf3 up.json --iperf3 down.json --ping ping.txt --payload 40kB
   edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --output offload.html
 
-CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). What it computes and what it leaves
-out: edgescope docs offload. Splitting a model between its layers is not done: what is split is the queries.
+CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). Queries are split between the two
+machines; the layers of a model are not. `edgescope docs offload` says what is computed and what is left out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from edgescope.store import whole_file
 if TYPE_CHECKING:
     from edgescope.analysis.offload.question import Question
 
-HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
-INTERRUPTED = "Nothing was written; the same command starts anew."
+HELP = "choose edge, cloud or both, from two machines' results and a network; --probe measures one"
+INTERRUPTED = "Nothing was written; the same command starts again."
 SENT = ("payload", "answer", "rate", "remote_servers", "radio_power", "radio_energy", "seed")
 GIVEN = ("rtt", "jitter", "bandwidth", "up", "down", "loss")
 
@@ -37,59 +37,78 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("remote", nargs="?", metavar="CLOUD", help="cell measured on the remote machine")
     trial_flags.add_store(sub)
-    sub.add_argument("--remote-store", default=None, metavar="DIR", help="where the remote cell is (--store)")
-    trial_flags.add_machine(sub, "that of the edge, where a store holds several")
-    sub.add_argument("--remote-machine", default="", metavar="ID", help="the remote machine, likewise")
+    text = "store that holds the remote cell (--store)"
+    sub.add_argument("--remote-store", default=None, metavar="DIR", help=text)
+    trial_flags.add_machine(sub, "the edge machine, if the store holds several")
+    text = "the remote machine, if its store holds several"
+    sub.add_argument("--remote-machine", default="", metavar="ID", help=text)
     _network(sub.add_argument_group("the network"))
     _load(sub.add_argument_group("what is sent, and how often"))
-    group = sub.add_argument_group("what is wanted")
-    text = "what to be best at: latency, throughput, energy, watts (latency)"
+    group = sub.add_argument_group("objective and constraints")
+    text = "what to optimise: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7")
     trial_flags.add_output(
-        sub, "file to write, too: the answer (.html, .md, .csv, .json), or a probe's profile"
+        sub,
+        "file to write: the answer as well (.html, .md, .csv, .json), or the profile that --probe measured",
     )
     trial_flags.add_json(sub)
     opened.add_verbose(sub)
 
 
 def _network(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--profile", type=Path, default=None, metavar="FILE", help="TOML or JSON; flags win")
+    group.add_argument(
+        "--profile",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="network profile (TOML or JSON); flags override it",
+    )
     group.add_argument("--rtt", metavar="20ms", help="median round trip")
-    group.add_argument("--jitter", metavar="5ms", help="its standard deviation (0)")
-    group.add_argument("--bandwidth", metavar="20Mbit", help="both ways")
-    group.add_argument("--up", metavar="20Mbit", help="to the cloud")
-    group.add_argument("--down", metavar="50Mbit", help="back")
+    group.add_argument("--jitter", metavar="5ms", help="standard deviation of the round trip (0)")
+    group.add_argument("--bandwidth", metavar="20Mbit", help="bandwidth in both directions")
+    group.add_argument("--up", metavar="20Mbit", help="bandwidth to the cloud")
+    group.add_argument("--down", metavar="50Mbit", help="bandwidth from the cloud")
     group.add_argument("--loss", metavar="0.5%", help="share of segments lost (none)")
-    text = "bandwidth that `iperf3 --json` measured, one way or both; may be repeated"
+    text = "bandwidth that `iperf3 --json` measured, in one direction or both; may be repeated"
     group.add_argument("--iperf3", type=Path, action="append", default=[], metavar="FILE", help=text)
     text = "round trips that ping printed"
     group.add_argument("--ping", type=Path, default=None, metavar="FILE", help=text)
-    text = "run both against HOST, where `iperf3 -s` runs; --output names the profile"
+    text = "run ping and iperf3 against HOST, where `iperf3 -s` runs; --output names the profile"
     group.add_argument("--probe", metavar="HOST", help=text)
 
 
 def _load(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--payload", metavar="40kB", help="sent for one sample (the raw input tensor)")
-    group.add_argument("--answer", metavar="4kB", help="sent back for one sample (a classifier's scores)")
-    text = "queries/s offered, in total (one at a time; what throughput>= asks for)"
+    group.add_argument("--payload", metavar="40kB", help="size sent for one sample (the raw input tensor)")
+    group.add_argument(
+        "--answer", metavar="4kB", help="size sent back for one sample (a classifier's scores)"
+    )
+    text = "queries/s offered, in total (the rate of a throughput>= constraint, else one query at a time)"
     group.add_argument("--rate", type=trial_flags.number, default=None, metavar="30", help=text)
-    text = "arrival pattern: poisson, at random, or camera, at a steady beat (poisson)"
+    text = "arrival pattern: poisson (random) or camera (periodic) (poisson)"
     group.add_argument("--arrivals", choices=("poisson", "camera"), default="poisson", help=text)
     group.add_argument(
-        "--remote-servers", type=int, default=1, metavar="N", help="machines like the remote one (1)"
+        "--remote-servers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of machines like the remote one (1)",
     )
     group.add_argument(
-        "--radio-power", type=float, default=None, metavar="W", help="of the radio while it sends"
+        "--radio-power", type=float, default=None, metavar="W", help="power of the radio while it sends"
     )
     group.add_argument(
-        "--radio-energy", type=float, default=None, metavar="J/MB", help="of the radio per MB moved"
+        "--radio-energy",
+        type=float,
+        default=None,
+        metavar="J/MB",
+        help="energy of the radio for each MB sent or received",
     )
     trial_flags.add_seed(group)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Probe or decide; exit 1 where nothing keeps the constraints."""
+    """Measure the network (--probe) or print the decision; return 1 if nothing keeps the constraints."""
     if args.probe:
         return _probe(args)
     from edgescope.report import offload, save
@@ -99,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     found = _question(args)
     page = offload.document(found, opened.command(), written=str(args.output or ""))
     if args.output:
-        save(page, args.output)  # first: what prints may be a pipe that is closed
+        save(page, args.output)  # before printing, which fails if the reader has closed the pipe
     if args.json:
         print(as_json.text(page))
     else:
@@ -108,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probe(args: argparse.Namespace) -> int:
-    """Measure a network, write its profile, print what it comes to."""
+    """Measure a network, write its profile and print a summary; return 0."""
     from edgescope.analysis.offload.network import profile
     from edgescope.analysis.offload.probe import probe
     from edgescope.report.offload import probed
@@ -127,13 +146,15 @@ def _probe(args: argparse.Namespace) -> int:
 
 
 def _question(args: argparse.Namespace) -> Question:
-    """Return the whole answer."""
+    """Return the answer for the cells and the network that the flags name."""
     from edgescope.errors import UsageError
     from edgescope.verbs.offload import Sent, offload
 
     if not args.local or not args.remote:
         fix = "edgescope list, then: edgescope offload EDGE CLOUD --rtt 20ms --bandwidth 20Mbit"
-        raise UsageError("E-OFF-4", "two cells are needed, one of the edge and one of the cloud", fix=fix)
+        raise UsageError(
+            "E-OFF-4", "two cells are needed, one measured at the edge and one in the cloud", fix=fix
+        )
     if args.output:
         from edgescope.report import RENDERERS, writable
 
@@ -160,10 +181,10 @@ def _network_keys(args: argparse.Namespace) -> dict[str, Any]:
     from edgescope.errors import UsageError
 
     if args.profile and (args.iperf3 or args.ping):
-        fix = "one of them, with --rtt, --up, --down or --loss for what it lacks"
-        raise UsageError("E-NET-7", "--profile is given beside --iperf3 or --ping", fix=fix)
+        fix = "keep one of them and give what it lacks with --rtt, --up, --down or --loss"
+        raise UsageError("E-NET-7", "--profile cannot be combined with --iperf3 or --ping", fix=fix)
     keys = load(args.profile) if args.profile else read(args.iperf3, args.ping)
     flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
-    if "bandwidth" in flags:  # one given for both ways wins over a file's
+    if "bandwidth" in flags:  # the flag for both directions overrides the file's values
         keys = {k: v for k, v in keys.items() if k not in ("up", "down")}
     return keys | flags

@@ -1,4 +1,4 @@
-"""What several verbs open the same way: the store, the limits, the exit code of a Result."""
+"""Opens what several verbs need from their flags: the store, the limits, the exit code of a Result."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from edgescope.runner.setup import Setup
     from edgescope.store.results import Store
 
-#: Beginnings of a reason's code that name a kind of end more precisely than the status does.
+#: Message code, or its family -> exit code, where it is more precise than the exit code of the status.
 REASONS = {**dict.fromkeys(errors.USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
 
 
 def add_verbose(sub: argparse.ArgumentParser) -> None:
-    """Add -v: the answer alone is printed without it."""
-    text = "print the evidence too: intervals, what was rejected and why, what to install"
+    """Add -v, which prints the evidence besides the answer."""
+    text = "also print the evidence: intervals, what was rejected and why, what to install"
     sub.add_argument("-v", "--verbose", action="store_true", help=text)
 
 
 def command() -> str:
-    """Return the running command, without anything that may be a credential."""
+    """Return the running command, with everything masked that may be a credential."""
     from edgescope.devices.manifest import masked
 
     return shlex.join(["edgescope", *masked(sys.argv[1:])])
 
 
 def store(args: argparse.Namespace) -> Store:
-    """Return the store that the flags or the environment name."""
+    """Return the store that --store or the environment names."""
     from edgescope.store.results import Store
 
     return Store(args.store or None)
 
 
 def machine(named: str) -> str:
-    """Return the beginning of a machine's id that --machine means: of `here` all of this machine's."""
+    """Return the value of --machine, the beginning of a machine's id; `here` becomes this machine's id."""
     from edgescope.analysis.cells.machines import HERE
 
     if named != HERE:
@@ -53,7 +53,7 @@ def machine(named: str) -> str:
 
 
 def setup(args: argparse.Namespace) -> Setup:
-    """Return how a verb measures, by the flags of `trial_flags.add_safety`; where it stands goes to stderr."""
+    """Return the Setup that the flags of `trial_flags.add_safety` describe; its progress goes to stderr."""
     from edgescope.cli.waiting import waiting
     from edgescope.runner.setup import Setup
 
@@ -61,7 +61,7 @@ def setup(args: argparse.Namespace) -> Setup:
 
 
 def use_board(url: str, trial: Trial) -> None:
-    """Have every trial's process drive the board at `url`; an EdgescopeError where it cannot be had."""
+    """Make every trial's process drive the board at `url`; EdgescopeError if the board cannot be used."""
     from edgescope.remote import address, run
 
     where = run.check(url, trial)
@@ -71,15 +71,17 @@ def use_board(url: str, trial: Trial) -> None:
 
 
 def retried(args: argparse.Namespace) -> set[Status]:
-    """Return the statuses named by --retry."""
-    from edgescope.errors import UsageError, meant
+    """Return the statuses that --retry names; UsageError for an unknown one."""
+    from edgescope.errors import UsageError, closest_name
     from edgescope.records import Status
 
     try:
         return {Status(word) for word in filter(None, (args.retry or "").split(","))}
     except ValueError as error:
         known = [s.value for s in Status]
-        close = [c for word in args.retry.split(",") if word not in known and (c := meant(word, known))]
+        close = [
+            c for word in args.retry.split(",") if word not in known and (c := closest_name(word, known))
+        ]
         raise UsageError(
             "E-RETRY-1",
             f"--retry: {error}",
@@ -89,17 +91,17 @@ def retried(args: argparse.Namespace) -> set[Status]:
 
 
 def limits(args: argparse.Namespace) -> Limits:
-    """Return what stops a trial."""
+    """Return the limits of time and memory at which a trial is stopped; UsageError if out of range."""
     from edgescope.isolate.fresh import Limits
     from edgescope.study import ranges
 
     ranges.limits(args.timeout, args.memory_floor, getattr(args, "soak", None))
     floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)
-    return Limits(args.timeout + (getattr(args, "soak", None) or 0.0), floor)  # a soak comes on top
+    return Limits(args.timeout + (getattr(args, "soak", None) or 0.0), floor)  # --soak extends the time limit
 
 
 def exit_code(result: Result) -> int:
-    """Return the exit code that tells a script what kind of end this was."""
+    """Return the exit code of a verb that ends with this result."""
     from edgescope.records import Status
 
     kind = _kind(result.reason)
@@ -108,7 +110,7 @@ def exit_code(result: Result) -> int:
 
 
 def _kind(reason: Message | None) -> int | None:
-    """Return the exit code that a reason's code, or its family of codes, asks for; None where its status does."""
+    """Return the exit code of a reason's code or family of codes, or None if the status decides."""
     if reason is None:
         return None
     return REASONS.get(reason.code, REASONS.get(reason.family))

@@ -1,9 +1,9 @@
 """Find the fastest way to run a model on this machine that still gives the right answers.
 
-Candidates (engines x precisions x layouts x graph capture) are screened in short runs; what cannot be told from the
-best is then measured in fresh processes, interleaved in random order with PyTorch as it is, and verified against the
-fp32 reference. A candidate with wrong outputs, or that breaks a constraint, is shown struck out and is never picked.
-A run that was interrupted goes on where it was when the same command is given again.
+Candidates (engines x precisions x layouts x graph capture) are screened in short runs. Those that may still be the best
+are then measured in fresh processes, interleaved in random order with unchanged PyTorch, and verified against the fp32
+reference. A candidate with wrong outputs, or one that breaks a constraint, is struck out and never picked. If a run is
+interrupted, the same command continues it.
 
   edgescope optimize efficientnet_lite0
   edgescope optimize efficientnet_lite0 --objective throughput --constraint "p99<=33ms" --save deployed
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
-from edgescope.errors import Message, asked_wrongly
+from edgescope.errors import Message, is_wrong_request
 
 if TYPE_CHECKING:
     from edgescope.analysis.cells.variants import VariantTable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.optimize import Optimized
 
 HELP = "try engines and precisions on a model, verify each, pick one"
-INTERRUPTED = "What was finished is stored; the same command goes on where it was."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -37,24 +37,24 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Add the flags that optimize and demo share."""
-    group = sub.add_argument_group("what is wanted")
-    text = "what to be best at: latency, throughput, energy, watts (latency)"
+    group = sub.add_argument_group("objective and constraints")
+    text = "what to optimise: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ")
-    group = sub.add_argument_group("which candidates, how often")
-    trial_flags.add_what(group, lists=True, usual=("", "", "1"), about="; the baseline stays")
-    text = "no candidate with all of these: backend=, precision=, or an option; may be repeated"
+    group = sub.add_argument_group("candidates and rounds")
+    trial_flags.add_what(group, lists=True, usual=("", "", "1"), about="; the PyTorch baseline always runs")
+    text = "leave out candidates that have all of these: backend=, precision=, or an option; may be repeated"
     group.add_argument("--exclude", type=exclusion, action="append", default=[], metavar="K=V,..", help=text)
     group.add_argument(
-        "--rounds", type=int, default=5, help="final rounds, fresh processes of each finalist (5)"
+        "--rounds", type=int, default=5, help="final rounds: fresh processes of each finalist (5)"
     )
-    text = "try everything: every candidate in every final round, no short ones"
+    text = "try everything: every candidate in every final round, without short rounds first"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
-    group = sub.add_argument_group("what is written")
-    text = "put what the pick runs into DIR: its file, run.py that needs its engine alone, and a card"
+    group = sub.add_argument_group("output")
+    text = "write the pick into DIR: its model file, a run.py that needs only its engine, and a card"
     group.add_argument("--save", default=None, metavar="DIR", help=text)
-    trial_flags.add_output(group, "file to write, too: the report (.html, .md, .csv)")
+    trial_flags.add_output(group, "file to write: the report as well (.html, .md, .csv)")
     opened.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
@@ -62,7 +62,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the rounds, print the table and the pick; exit 1 when nothing may be recommended."""
+    """Run the rounds, print the table and the pick; return 1 if no variant can be picked."""
     from edgescope.analysis.cells.objective import wanted
     from edgescope.search import candidates
     from edgescope.verbs.optimize import optimize
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.deploy.save import ready
 
         ready(Path(args.save))
-    with waiting("asking which engines are here"):
+    with waiting("checking which engines are installed"):
         candidates.installed()
     found = optimize(
         args.model,
@@ -95,18 +95,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def choice(args: argparse.Namespace) -> dict[str, list[Any]]:
-    """Return the flags that choose among the candidates."""
+    """Return the arguments of the flags that select candidates: backend, precision and exclude."""
     words = {name: [w for w in getattr(args, name).split(",") if w] for name in ("backend", "precision")}
     return words | {"exclude": args.exclude}
 
 
 def exclusion(text: str) -> dict[str, Scalar]:
-    """Read `backend=openvino,precision=bf16`."""
+    """Parse `backend=openvino,precision=bf16`."""
     return dict(trial_flags.option(part) for part in text.split(","))
 
 
 def _shown(args: argparse.Namespace, found: Optimized) -> int:
-    """Print the answer and write what --save and --output ask for; return the exit code."""
+    """Print the answer and write the files of --save and --output; return the exit code."""
     from edgescope.analysis.cells.compare import by_cell
     from edgescope.records.codec import to_json
     from edgescope.report import variants, write
@@ -133,19 +133,19 @@ def _shown(args: argparse.Namespace, found: Optimized) -> int:
     return 0 if found.pick.row is not None else 1
 
 
-#: Ends that another attempt may change; the store answers with them until --retry names them.
+#: Statuses that another attempt may change; the stored result is used until --retry names its status.
 AGAIN = ("timeout", "crashed", "oom", "failed", "unsupported")
 
 
 def again(found: VariantTable) -> list[str]:
-    """Return the statuses by which rows are rejected and that another attempt may change."""
+    """Return the statuses of rejected rows that another attempt may change."""
     reasons = [row.rejected for row in found.rows if row.rejected]
-    ends = [text for text in reasons if not asked_wrongly(_message(text))]
-    said = {text.partition(":")[0].partition(" ")[0] for text in ends}
-    return [status for status in AGAIN if status in said]
+    ends = [text for text in reasons if not is_wrong_request(_message(text))]
+    statuses = {text.partition(":")[0].partition(" ")[0] for text in ends}
+    return [status for status in AGAIN if status in statuses]
 
 
 def _message(rejected: str) -> Message:
-    """Return the message that a row is rejected for."""
+    """Return the message in the text of a rejection."""
     text = rejected.partition(": ")[2]
     return Message(text.partition(":")[0], text)

@@ -1,4 +1,4 @@
-"""The parser of every verb: an error is one message with the word that was probably meant, not a page of usage."""
+"""The parser of every verb: an error is one message with the closest valid word, not a page of usage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from edgescope.errors import Message, meant
+from edgescope.errors import Message, closest_name
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,27 +15,27 @@ class Parser(argparse.ArgumentParser):
     fix = ""
 
     def __init__(self, **how: Any) -> None:
-        super().__init__(allow_abbrev=False, **how)  # a shortened flag would mean another one some day
+        super().__init__(allow_abbrev=False, **how)  # a new flag could change what a shortened flag means
 
     def error(self, text: str) -> NoReturn:
-        """Print what is wrong and what to type instead; exit."""
+        """Print what is wrong and what to type instead; exit with code 2."""
         self.exit(2, f"{Message('E-ARGS-1', text, fix=self.fix or f'{self.prog} --help')}\n")
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Return the arguments; what is left over is told by the verb that did not take it."""
+        """Return the arguments; the verb's own parser reports arguments that it does not take."""
         found, left = self.parse_known_args(args, namespace)
         if left:
-            _asked(self, found)._stray(left)
+            _innermost(self, found)._refuse(left)
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Tell a word that is none of the choices together with the closest that is."""
+        """Raise ArgumentError, with the closest choice, if the value is none of the choices."""
         if action.choices is None or value in action.choices:
             return
         known = [str(c) for c in action.choices]
-        close = meant(str(value), known)
+        close = closest_name(str(value), known)
         listed = "" if close and len(known) > 6 else f" ({', '.join(known)})"
         if action.option_strings:
             self.fix = f"{action.option_strings[-1]} {close}" if close else ""
@@ -45,19 +45,19 @@ class Parser(argparse.ArgumentParser):
             what = f"no {str(action.metavar or action.dest).lower()} is called {value!r}{listed}"
         raise argparse.ArgumentError(None, what)
 
-    def _stray(self, left: Sequence[str]) -> NoReturn:
+    def _refuse(self, left: Sequence[str]) -> NoReturn:
         flags = [word.partition("=")[0] for word in left if word.startswith("-")]
         if not flags:
-            self.error(f"{self.prog} takes no further word {left[0]!r}")
-        close = dict.fromkeys(filter(None, (meant(f, self._option_string_actions) for f in flags)))
+            self.error(f"{self.prog} does not take the argument {left[0]!r}")
+        close = dict.fromkeys(filter(None, (closest_name(f, self._option_string_actions) for f in flags)))
         self.fix = " ".join(close)
         self.error(f"{self.prog} has no flag {', '.join(flags)}")
 
 
-def _asked(parser: Parser, found: argparse.Namespace) -> Parser:
-    """Return the parser of the innermost verb that was named."""
+def _innermost(parser: Parser, found: argparse.Namespace) -> Parser:
+    """Return the parser of the innermost verb on the command line."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             inner = action.choices.get(getattr(found, action.dest, ""))
-            return _asked(inner, found) if inner is not None else parser
+            return _innermost(inner, found) if inner is not None else parser
     return parser

@@ -1,9 +1,10 @@
-"""Say which engine, precision, batch and number of processes to use: the best that keeps every constraint.
+"""Choose engine, precision, batch and number of processes: the best cell that keeps every constraint.
 
-From the cells that the store holds. Where it holds none, or with --search, a model-based search measures a few cells of
-the grid that the flags or --study describe, and confirms its pick in fresh processes. A constraint is judged on the end
-that hurts (an upper bound of p99 that covers other processes too). Each model, and each rate or other load, is a
-question of its own; several models that are named compete in one. Flags that say what runs hold for stored cells too.
+The answer comes from stored results. If there are none, or with --search, a model-based search measures a few cells of
+the grid that the flags or --study describe, and confirms its pick in fresh processes. A constraint is judged on the
+unfavourable end of the interval (for p99, an upper bound that also covers new processes). Each model and each load (for
+example each rate) gets its own answer; models named together compete for one. Flags that describe a trial also filter
+the stored cells.
 
   edgescope recommend --objective throughput --constraint "p99<=33ms" --constraint "memory<=2GB"
   edgescope recommend resnet50 --search --backend onnxruntime,openvino --precision fp32,int8 --batch 1,4,16
@@ -19,29 +20,31 @@ from typing import Any
 from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
 
-#: Flags that say which cells are meant; those that are not typed leave stored cells free.
+#: Flags that select cells; a flag that is not typed does not filter the stored cells.
 TYPED = (
     *("backend", "precision", "batch", "device", "processes", "sharing", "colocated"),
     *("mode", "io", "scenario", "rate", "in_flight"),
 )
-HELP = "the best of the measured cells that keeps every constraint, or a search for it"
-INTERRUPTED = "What was finished is stored; the same command goes on where it was."
-OBJECTIVE = "what to be best at: throughput, latency, energy, watts (throughput)"
+HELP = "choose the best measured cell that keeps every constraint, or search for it"
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
+OBJECTIVE = "what to optimise: throughput, latency, energy, watts (throughput)"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument(
-        "models", nargs="*", metavar="MODEL", help="whose cells; several compete in one question"
+        "models", nargs="*", metavar="MODEL", help="models to choose for; several compete for one answer"
     )
-    group = sub.add_argument_group("what is wanted")
+    group = sub.add_argument_group("objective and constraints")
     group.add_argument("--objective", default=None, metavar="WORD", help=OBJECTIVE)
     trial_flags.add_constraint(group, "p99<=33ms, power<=10W, memory<=2GB, top1>=0.98ref, throughput>=30")
     text = "study file: take the grid, [objective] and [[constraint]] from it"
     group.add_argument("--study", type=Path, default=None, metavar="FILE", help=text)
-    group = sub.add_argument_group("which results")
-    trial_flags.add_machine(group, "whose results are weighed")
-    group.add_argument("--all", action="store_true", help="show everything, not the Pareto set alone")
+    group = sub.add_argument_group("results")
+    trial_flags.add_machine(group, "only its results")
+    group.add_argument(
+        "--all", action="store_true", help="show everything: every cell, not only the Pareto set"
+    )
     opened.add_verbose(sub)
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
@@ -52,26 +55,26 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def _add_search(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--search", action="store_true", help="measure what is promising, stored results or not"
+        "--search", action="store_true", help="search even if the store holds results of the model"
     )
-    group.add_argument(
-        "--budget", default="10%", metavar="N|10%", help="cells to measure, at least 6 of a share (10%%)"
-    )
-    text = "further fresh processes of the pick (3 of a search, none of stored results)"
+    text = "cells to measure: a number, or a share of the grid and at least 6 (10%%)"
+    group.add_argument("--budget", default="10%", metavar="N|10%", help=text)
+    text = "further fresh processes of the pick (3 after a search, 0 for stored results)"
     group.add_argument("--confirm-runs", type=int, default=None, metavar="N", help=text)
-    about = (
-        "; of stored cells those alone (a search tries what is installed, in fp32 where one is named, 1,4,16)"
+    usual = ("installed ones", "those of the backends; fp32 with --backend", "1,4,16")
+    about = "; also filters stored cells"
+    trial_flags.add_what(
+        group, lists=True, usual=(None, None, None), about=about, shown=[f"search: {text}" for text in usual]
     )
-    trial_flags.add_what(group, lists=True, usual=(None, None, None), about=about)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer from the store, or search; exit 1 when a question has no pick."""
+    """Answer from the store, or search; return 1 if a question has no pick."""
     from edgescope.search import candidates
     from edgescope.verbs.recommend import recommend
 
     if args.search and not args.backend and args.study is None:
-        with waiting("asking which engines are here"):
+        with waiting("checking which engines are installed"):
             candidates.installed()
     answers = recommend(
         *args.models,
@@ -100,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keys(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the Trial keys of the flags, without those that were not typed."""
+    """Return the Trial keys of the flags that were typed."""
     keys = trial_flags.keys(args)
     keys |= {name: keys[name] if isinstance(keys[name], list) else [keys[name]] for name in trial_flags.WHAT}
     return {k: v for k, v in keys.items() if k not in TYPED or getattr(args, k) is not None}

@@ -1,7 +1,7 @@
-"""Capture this machine into one file: what its sensors say over some seconds, and optionally results measured on it.
+"""Record this machine's sensors for some seconds into one file, optionally with results that were measured on it.
 
-Reading only; no root is needed, and what root alone may read is recorded as absent. Serial numbers, host name,
-addresses, environment and command lines are left out. `edgescope --board FILE VERB ...` plays it on any machine.
+Recording only reads and needs no root; what only root may read is recorded as absent. Serial numbers, host name,
+addresses, environment and command lines are left out. `edgescope --board FILE VERB ...` replays the file anywhere.
 
   edgescope record -o myboard.board.jsonl --seconds 30
   edgescope record -o myboard.zip --results edgescope-results
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from edgescope.cli import trial_flags
 
-HELP = "capture this machine's sensors into one file that any machine can play"
-INTERRUPTED = "Nothing was written; the same command starts anew."
+HELP = "record this machine's sensors into one file that any machine can replay"
+INTERRUPTED = "Nothing was written; the same command starts again."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -26,14 +26,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
         sub, "file to write: the recording (.board.jsonl, or .zip with --results)", required=True
     )
     sub.add_argument("--seconds", type=float, default=30.0, help="seconds to watch (30)")
-    sub.add_argument("--hz", type=float, default=2.0, help="looks a second (2)")
+    sub.add_argument("--hz", type=float, default=2.0, help="readings a second (2)")
     sub.add_argument("--name", default="", help="what to call the board (its model's name)")
     trial_flags.add_json(sub)
-    sub.add_argument("--results", metavar="STORE", help="also take the results of this store")
+    sub.add_argument("--results", metavar="STORE", help="include the results of this store")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Capture, write, say what was written."""
+    """Record the sensors, write the file, print what it holds; return 0."""
     from edgescope.devices.replay import write
     from edgescope.devices.replay.capture import capture
     from edgescope.report.render import terminal
@@ -50,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
         f"{output}: {readable} files of {what.board}, {len(what.entries) - readable} unreadable, "
         f"{len(what.frames)} frames over {what.seconds:.1f} s, {size / 1e3:.0f} kB"
     )
-    terminal.note(f"play it: edgescope --board {shlex.quote(str(output))} doctor")
+    terminal.note(f"replay it: edgescope --board {shlex.quote(str(output))} doctor")
     return 0

@@ -1,4 +1,4 @@
-"""Write a report of a store: one self-contained HTML page, or Markdown or CSV by the file's ending."""
+"""Write a report of a store: one self-contained HTML page, or Markdown or CSV, by the suffix of the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
 
 HELP = "write one HTML page (or .md, .csv) from stored results"
-INTERRUPTED = "No report was written; one that was there before is as it was."
+INTERRUPTED = "No report was written; an earlier one is unchanged."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -19,14 +19,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_output(
         sub, "file to write: the report (.html, .md, .csv)", default=Path("edgescope-report.html")
     )
-    sub.add_argument("--model", default="", help="model, only those whose name contains this")
-    trial_flags.add_machine(sub, "whose results are shown")
+    sub.add_argument("--model", default="", help="model: only results whose model's name contains this")
+    trial_flags.add_machine(sub, "only its results")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the store and write the page; print its path."""
+    """Read the store, write the report and print its path; return 0."""
     from edgescope.errors import UsageError
     from edgescope.report import writable, write
 

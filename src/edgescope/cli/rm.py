@@ -1,4 +1,4 @@
-"""Remove results from a store: those that are named, or those that the filters leave. It asks first.
+"""Remove results from a store, by name or by filters. It asks before it removes anything.
 
 edgescope rm 3f2a91 91bc04
 edgescope rm --status failed --yes
@@ -13,22 +13,22 @@ import sys
 from edgescope.cli import list_results, opened, trial_flags
 
 HELP = "remove results from a store"
-INTERRUPTED = "Results that were not removed yet are as they were."
+INTERRUPTED = "Results that were not removed yet are unchanged."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument(
-        "results", nargs="*", metavar="ID", help="results, as edgescope list names them, or latest"
+        "results", nargs="*", metavar="ID", help="results, by their names in edgescope list, or latest"
     )
-    list_results.add_filters(sub.add_argument_group("or all results of"))
-    sub.add_argument("--yes", action="store_true", help="ask nothing")
+    list_results.add_filters(sub.add_argument_group("or all results that match"))
+    sub.add_argument("--yes", action="store_true", help="remove without asking")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what would be removed, ask, remove; exit 1 where the answer is no."""
+    """List what would be removed, ask, remove it; return 1 if the answer is no."""
     from edgescope.analysis.cells import ids
     from edgescope.errors import UsageError
     from edgescope.report.render import terminal
@@ -37,9 +37,7 @@ def run(args: argparse.Namespace) -> int:
     store, filtered = opened.store(args), any(getattr(args, name) for name in list_results.FILTERS)
     if bool(args.results) == filtered:
         what = (
-            "names of results and filters do not go together"
-            if filtered
-            else "nothing is named to be removed"
+            "names of results cannot be combined with filters" if filtered else "no result to remove is named"
         )
         raise UsageError(
             "E-RM-1", what, effect="Nothing was removed", fix="edgescope list, then: edgescope rm ID"
@@ -47,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     every = list_results.chosen(store, args)
     found = every if filtered else list({r.id: r for r in (ids.one(every, i) for i in args.results)}.values())
     if not found:
-        raise UsageError("E-RM-3", "no result is left by these filters", fix="edgescope list")
+        raise UsageError("E-RM-3", "no result matches these filters", fix="edgescope list")
     if not args.yes:
         if not sys.stdin.isatty():
             fix = "the same command with --yes"

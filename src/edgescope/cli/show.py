@@ -1,4 +1,4 @@
-"""Show one result: its card, or everything of it as JSON.
+"""Print one result: its card, or all of it as JSON.
 
 edgescope show latest
 edgescope show 3f2a91 --json
@@ -11,18 +11,18 @@ import json
 
 from edgescope.cli import opened, trial_flags
 
-HELP = "one result: its card"
+HELP = "print the card of one result"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("result", help="a result, as edgescope list names it, or latest")
+    sub.add_argument("result", help="a result, by its name in edgescope list, or latest")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the result; return the exit code that its own run had."""
+    """Print the result; return the exit code of the run that measured it."""
     from edgescope.analysis.cells import ids
     from edgescope.records import codec
     from edgescope.report.render import terminal

@@ -1,4 +1,4 @@
-"""Regenerate a published study on this machine: its tables, figures and claims beside its own numbers.
+"""Regenerate a published study on this machine: its tables, figures and claims, next to the published numbers.
 
 edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --output table.html
 edgescope study concurrent --study studies/concurrent_cpu.toml --output concurrent.html
@@ -17,31 +17,31 @@ from edgescope.papers.paper import Paper, papers
 if TYPE_CHECKING:
     from edgescope.store.results import Store
 
-HELP = "regenerate a published study's tables, figures and claims beside its own"
-INTERRUPTED = "What --run had measured is stored; the same command goes on where it was."
+HELP = "regenerate a published study's tables, figures and claims, next to its own"
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
-    """Add the studies, each with the flags that its paper.toml has."""
+    """Add the studies, each with the flags that its paper.toml defines."""
     studies = sub.add_subparsers(dest="paper", metavar="STUDY", required=True)
     for name, paper in papers().items():
         about = f"{paper.title} ({paper.source}): {paper.summary}."
         one = studies.add_parser(name, help=paper.summary, description=about)
         one.add_argument(
-            "--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)"
+            "--models", type=_words, default=(), metavar="NAME,..", help="only these models (all)"
         )
-        trial_flags.add_machine(one, "where the store holds several")
+        trial_flags.add_machine(one, "only its results")
         for option, keys in paper.options.items():
             kind = {"type": Path, "default": None} if "kind" in keys else {"default": ""}
             one.add_argument(f"--{option}", **kind | {k: v for k, v in keys.items() if k != "kind"})
-        trial_flags.add_output(one, "file to write, too: the answer (.html, .md, .csv, .json)")
+        trial_flags.add_output(one, "file to write: the answer as well (.html, .md, .csv, .json)")
         opened.add_verbose(one)
         if not paper.measured_by:
             trial_flags.add_store(one)
             trial_flags.add_json(one)
             continue
-        one.add_argument("--run", action="store_true", help="measure what the store does not hold")
-        text = "final rounds, fresh processes of each variant, with --run (5)"
+        one.add_argument("--run", action="store_true", help="measure what the store lacks")
+        text = "final rounds: fresh processes of each variant, with --run (5)"
         one.add_argument("--rounds", type=int, default=5, help=text)
         trial_flags.add_timing(one)
         trial_flags.add_safety(one)
@@ -52,7 +52,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure if asked, print the answer, write the file; exit 1 where the store has none."""
+    """Measure with --run, print the answer, write the file; return 1 if the store gives no answer."""
     from edgescope.papers.paper import study
     from edgescope.report import RENDERERS, save, writable
     from edgescope.report.document import Answer
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     for problem in store.problems:
         opened.say(str(problem))
     if args.output:
-        save(found, args.output)  # first: what prints may be a pipe that is closed
+        save(found, args.output)  # before printing, which fails if the reader has closed the pipe
     if args.json:
         print(json.text(found))
     else:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(args: argparse.Namespace, name: str, keys: Mapping[str, Any]) -> object:
-    """Return the value of one of the paper's own flags: of a file, what it holds."""
+    """Return the value of one of the paper's own flags; for a file, its content."""
     given = getattr(args, name)
     return READERS[keys["kind"]](given) if "kind" in keys else given
 
@@ -98,12 +98,12 @@ def _ceilings(path: Path | None) -> object:
     return roofline.read(path) if path else None
 
 
-#: Kind of a flag that names a file -> what reads it.
+#: Kind of a flag that names a file -> its reader.
 READERS: Mapping[str, Callable[[Path | None], object]] = {"grid": _grid, "ceilings": _ceilings}
 
 
 def _measure(args: argparse.Namespace, paper: Paper, store: Store) -> None:
-    """Optimise each model into the store; one that fails is told and does not end the study."""
+    """Optimise each model into the store; report a model that fails and continue."""
     from edgescope.errors import EdgescopeError
     from edgescope.verbs.optimize import optimize
 

@@ -1,12 +1,12 @@
-"""Measure a grid: every combination of the values given, shuffled, resumable.
+"""Measure a grid: every combination of the given values, in shuffled order, resumable.
 
   edgescope sweep --model mobilenet_v2,resnet50 --backend onnxruntime,openvino --precision fp32,int8 --batch 1,4
   edgescope sweep study.toml --dry-run
   edgescope sweep study.toml
 
-The same command again runs only what is missing. A cell that ran out of memory answers for the larger ones, and one
-that cannot fit is not started; both are shown as skipped, with the reason. `edgescope docs sweeps` has every key.
-The exit code is 0 once no cell of the grid has failed, in this run or an earlier one; a mistyped cell's is 2.
+The same command again runs only what is missing. A cell is skipped, with the reason, if a smaller one ran out of memory
+or if it cannot fit. `edgescope docs sweeps` lists every key. The exit code is 0 if no cell of the grid has failed, in
+this run or an earlier one, and 2 if a cell was mistyped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgescope.records import Result, Trial
     from edgescope.study.grid import Study
 
-#: Flags that may stand beside a study file: those that say nothing of what is measured.
+#: Flags that may be combined with a study file: they do not change what is measured.
 MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "reuse_workers", "prune")
 BESIDE_STUDY = {
     "study",
@@ -38,44 +38,44 @@ BESIDE_STUDY = {
 }
 
 HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
-INTERRUPTED = "What was finished is stored; the same command goes on where it was."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument(
-        "study", nargs="?", default=None, help="study.toml: all of the grid; or use the flags below"
+        "study", nargs="?", default=None, help="study.toml that describes the grid; or use the flags below"
     )
-    sub.add_argument("--model", default=None, help="model, comma-separated")
+    sub.add_argument("--model", default=None, help="model: one or several, comma-separated")
     trial_flags.add_what(sub, lists=True)
-    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, of each cell")
+    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, for each cell (1)")
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
     opened.add_verbose(sub)
-    _add_manner(sub.add_argument_group("how it is run"))
+    _add_manner(sub.add_argument_group("order and pauses"))
     trial_flags.add_load(sub, lists=True)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
 
 
 def _add_manner(group: argparse._ArgumentGroup) -> None:
-    """Add the flags that change no number, only the way to it."""
+    """Add the flags that change how cells are run, not what is measured."""
     group.add_argument(
-        "--cooldown", type=trial_flags.seconds, default=0.0, metavar="2s", help="pause between cells"
+        "--cooldown", type=trial_flags.seconds, default=0.0, metavar="2s", help="pause between cells (0)"
     )
-    text = "pause until the machine is at most so many degrees warmer than before the sweep (2 min at most)"
+    text = "pause until the machine is at most DEGREES warmer than before the sweep, but no longer than 2 min"
     group.add_argument("--cooldown-c", type=float, default=None, metavar="DEGREES", help=text)
-    group.add_argument("--order-seed", type=int, default=0, help="seed of the shuffled order")
-    text = "keep workers loaded between cells of one model, engine and precision; replicates stay fresh"
+    group.add_argument("--order-seed", type=int, default=0, help="seed of the shuffled order (0)")
+    text = "keep workers loaded between cells of one model, engine and precision; replicates still use fresh ones"
     group.add_argument("--reuse-workers", action="store_true", help=text)
-    text = "try cells larger than one that ran out of memory, and those that will not fit"
+    text = "also run cells that are larger than one that ran out of memory, and cells that will not fit"
     group.add_argument("--no-prune", dest="prune", action="store_false", help=text)
-    trial_flags.add_machine(group, "measure on this one although another machine's results are there")
+    trial_flags.add_machine(group, "allow a store that holds another machine's results of these cells")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what the store lacks; print what became of the grid, or JSON lines."""
+    """Run what the store lacks; print a summary of the grid, or JSON lines; return the exit code."""
     from edgescope.verbs.sweep import sweep
 
     plan, manner = _plan(args)
@@ -104,7 +104,7 @@ def _row(result: Result) -> None:
 
 
 def _code(trials: Sequence[Trial], found: Sequence[Result]) -> int:
-    """Return 0 where every cell has ended well, now or in an earlier run; of the others the code of one."""
+    """Return 0 if every cell has ended well, now or in an earlier run, else the highest code of a failed cell."""
     from edgescope.report.sweep import GOOD
 
     codes = [opened.exit_code(r) for r in found if r.status not in GOOD]
@@ -112,7 +112,7 @@ def _code(trials: Sequence[Trial], found: Sequence[Result]) -> int:
 
 
 def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
-    """Print the grid and which of its cells are finished."""
+    """Print the grid and which of its cells are finished; return 0."""
     from edgescope.analysis.cells import machines
     from edgescope.bench import here
     from edgescope.report.render import terminal
@@ -128,7 +128,7 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
         terminal.show(grid(trials, missing), limit=None)
         return 0
     before = "[\n "
-    for t in trials:  # each cell as soon as it is known
+    for t in trials:  # print each cell as soon as it is known
         row = {"trial": t.id, "label": f"{t.model} {t.label}", "finished": t.id not in missing}
         print(before + json.dumps(row), end="")
         before = ",\n "
@@ -137,7 +137,7 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
-    """Return the study that the file or the flags describe, and the manner that is typed."""
+    """Return the study that the file or the flags describe, and the typed keys of how to run it."""
     from edgescope.errors import UsageError
     from edgescope.verbs.sweep import USUAL, planned
 
@@ -148,8 +148,8 @@ def _plan(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
     if stray:
         raise UsageError(
             "E-SWEEP-5",
-            f"{args.study} says what to measure",
-            evidence=f"typed beside it: {stray}",
+            f"{args.study} says what to measure, so flags may not say it too",
+            evidence=f"typed: {stray}",
             effect="Nothing was measured",
             fix=f"write it into [trial] of {args.study}, or give no study file (edgescope docs sweeps)",
         )

@@ -1,4 +1,4 @@
-"""The screen of a sweep: which cell runs now, a line for each as it ends (-v: on stdout), then what became of all."""
+"""The screen of a sweep: the running cell, one line for each finished cell (with -v on stdout), then a summary."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CLEAR = "\r\x1b[K"
 
 
 class Screen:
-    """The screen of one sweep over these trials."""
+    """Prints the progress of one sweep over `trials`, then its summary."""
 
     def __init__(self, trials: Sequence[Trial], study: str = "", *, verbose: bool = False) -> None:
         self.study, self.verbose = study, verbose
-        """The file that the trials came from, '' where flags described them; whether cells are printed on stdout."""
+        """The study file, or '' if flags describe the trials; whether each cell's line goes to stdout."""
         self.trials, self.name = trials, sweep.namer(trials)
         self.wide = min(48, max(len(self.name(t)) for t in trials))
         self.begun = time.monotonic()
@@ -34,7 +34,7 @@ class Screen:
         self.new: list[Result] = []
 
     def tell(self, progress: Progress) -> None:
-        """Say which cell runs now: on a terminal in a line that its result replaces."""
+        """Print which cell runs now; on a terminal, the line of its result replaces it."""
         if self.at is None and (same := sweep.shared(self.trials)):
             opened.say(f"all cells: {same}")
         self.at = progress
@@ -61,9 +61,9 @@ class Screen:
             opened.say(terminal.words(line))
 
     def close(self, stored: Mapping[str, Result]) -> None:
-        """Print what became of the grid."""
-        asked = {t.id for t in self.trials}
-        every = {id_: r for id_, r in stored.items() if id_ in asked} | {r.trial.id: r for r in self.new}
+        """Print the summary of the grid."""
+        wanted = {t.id for t in self.trials}
+        every = {id_: r for id_, r in stored.items() if id_ in wanted} | {r.trial.id: r for r in self.new}
         results = [every[t.id] for t in self.trials if t.id in every]
         took = f"{len(self.new)} ran in {lasting(time.monotonic() - self.begun)}; "
         steps = sweep.following(results, self.study)

@@ -1,7 +1,7 @@
-"""Train one of the networks for clips on your videos.
+"""Train one of the networks for video clips on your videos.
 
-The folder is laid out as UCF50 is: ROOT/CLASS/video.avi. A fifth of the recordings, the same in every class, is
-held out; the accuracy printed is that on their videos. The weights are then a model like any other.
+The folder has the layout of UCF50: ROOT/CLASS/video.avi. A fifth of the recordings, the same ones in every class, is
+held out; the printed accuracy is measured on their videos. The weights can then be used like any other model.
 
   edgescope train har_cnn3d --data UCF50 --classes Biking,Diving,GolfSwing,JumpRope --output actions.pth
   edgescope bench har_cnn3d@actions.pth
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from edgescope.models.clip.dataset import Data
     from edgescope.models.clip.train import Epoch
 
-HELP = "train a network for clips on a folder of videos"
-INTERRUPTED = "Finished epochs are kept beside --output; the same command goes on after the last of them."
+HELP = "train a network for video clips on a folder of videos"
+INTERRUPTED = "Finished epochs are stored next to --output; the same command goes on after the last one."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -31,17 +31,17 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("model", help="har_cnn3d, har_autoencoder or har_densenet")
     sub.add_argument("--data", required=True, metavar="ROOT", help="folder of videos, ROOT/CLASS/video.avi")
     trial_flags.add_output(sub, "file to write: the weights, e.g. actions.pth", required=True)
-    sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to tell apart (all there are)")
+    sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to train on (all)")
     sub.add_argument("--epochs", type=int, default=40, help="passes over the training videos (40)")
     sub.add_argument("--batch-size", type=int, default=16, help="clips in one step (16)")
-    sub.add_argument("--learning-rate", type=float, default=1e-3, help="at the start (0.001)")
+    sub.add_argument("--learning-rate", type=float, default=1e-3, help="learning rate at the start (0.001)")
     trial_flags.add_seed(sub)
     sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
     trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, printing loss and held-out accuracy after each epoch; write the weights."""
+    """Train, print loss and held-out accuracy after each epoch, write the weights; return 0."""
     from edgescope.models.clip import train
 
     settings = train.Settings(args.epochs, args.batch_size, args.seed, args.device, args.learning_rate)

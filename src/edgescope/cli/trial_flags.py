@@ -1,4 +1,4 @@
-"""The flags that say what to measure, shared by bench, sweep and optimize: one flag for each key of a Trial."""
+"""Defines the flags that bench, sweep, optimize and others share: one flag for each key of a Trial."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def seconds(text: str) -> float:
-    """Read `5`, `5s`, `500ms` or `2min` as seconds."""
+    """Parse `5`, `5s`, `500ms` or `2min`; return seconds."""
     from edgescope import units  # needs numpy, through records
 
     try:
@@ -29,12 +29,12 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_auto(text: str) -> float | None:
-    """Read seconds, or None for `auto`."""
+    """Parse a time; return seconds, or None for `auto`."""
     return None if text == "auto" else seconds(text)
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read `name=1x3x224x224`."""
+    """Parse `name=1x3x224x224`; return (name, dimensions)."""
     name, _, dims = text.partition("=")
     if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write name=1x3x224x224")
@@ -42,7 +42,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def option(text: str) -> tuple[str, Scalar]:
-    """Read `key=value`; numbers and true/false become such, a value in double quotes stays text."""
+    """Parse `key=value`; return (key, value): a number, a boolean or text; a value in double quotes stays text."""
     key, sep, value = text.partition("=")
     if not key or not sep:
         raise argparse.ArgumentTypeError(f"{text!r} is not an option; write key=value")
@@ -50,12 +50,12 @@ def option(text: str) -> tuple[str, Scalar]:
 
 
 def whole(text: str) -> int:
-    """Read one whole number."""
+    """Parse one whole number."""
     return int(_one(text, r"[+-]?\d+", "one whole number"))
 
 
 def number(text: str) -> float:
-    """Read one number."""
+    """Parse one number."""
     return float(_one(text, r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan", "one number"))
 
 
@@ -67,17 +67,17 @@ def _one(text: str, pattern: str, what: str) -> str:
 
 
 def typed(configure: Callable[[argparse.ArgumentParser], None], args: argparse.Namespace) -> set[str]:
-    """Return the names of a verb's arguments that stand on the command line, whatever their values."""
-    argv, unsaid = list(args.argv), object()
+    """Return the names of a verb's arguments that are on the command line, even if typed with their defaults."""
+    argv, untyped = list(args.argv), object()
     again = argparse.ArgumentParser()
     configure(again)
-    again.set_defaults(**{k: unsaid for k, v in vars(args).items() if not isinstance(v, list)})
+    again.set_defaults(**{k: untyped for k, v in vars(args).items() if not isinstance(v, list)})
     found = vars(again.parse_args(argv[argv.index(args.verb) + 1 :]))
-    return {name for name, value in found.items() if value is not unsaid and value != []}
+    return {name for name, value in found.items() if value is not untyped and value != []}
 
 
 def counted(text: str, name: str = "processes") -> int:
-    """Read a whole number; UsageError otherwise."""
+    """Parse a whole number of the flag `name`; UsageError if it is none."""
     if not re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII):
         from edgescope.errors import UsageError
 
@@ -86,7 +86,7 @@ def counted(text: str, name: str = "processes") -> int:
 
 
 def _colocated(text: str) -> str:
-    """Read what runs beside the trial, each model pinned as --model is."""
+    """Return the colocated work with each of its models pinned by content, as --model is."""
     from edgescope.models import zoo
     from edgescope.records import colocated_with
 
@@ -98,7 +98,7 @@ WHAT: Mapping[str, str] = {
     "precision": "precision, fp32, bf16, int8 ...",
     "batch": "samples in one query",
 }
-LONGEST = "longest window, where --duration is not given (%s)"
+LONGEST = "longest measured window, without --duration (%s)"
 AXES: Mapping[str, Callable[[str], Any]] = {
     "backend": str,
     "precision": str,
@@ -107,11 +107,11 @@ AXES: Mapping[str, Callable[[str], Any]] = {
     "sharing": str,
     "colocated": _colocated,
 }
-"""Flags of which a sweep takes several values, separated by commas, and what reads one."""
+"""Flag for which a sweep takes several values, separated by commas -> the parser of one value."""
 
 
 def axis(name: str, text: str | None, *, single: bool) -> Any:
-    """Return one value, None where none was given, or the list of several; UsageError for several where `single`."""
+    """Return the value of a flag, None if it is not given, or a list of several; UsageError for several if `single`."""
     if text is None:
         return None
     values = [AXES[name](part) for part in text.split(",")]
@@ -133,24 +133,28 @@ def add_what(
     lists: bool = False,
     usual: tuple[str | None, str | None, str | None] = ("torch_eager", "fp32", "1"),
     about: str = "",
+    shown: Sequence[str] = (),
 ) -> None:
-    """Add the flags that say which engine, precision and batch; `lists`: comma-separated, `about`: what of them."""
+    """Add --backend, --precision and --batch, with the defaults `usual`.
+
+    `lists` adds to the help that they are comma-separated, `about` a remark; `shown` replaces the defaults in the help.
+    """
     several = ", comma-separated" if lists else ""
-    for (name, text), value in zip(WHAT.items(), usual, strict=True):
-        given = "all" if value is None else value
+    defaults = shown or [value or "all" for value in usual]
+    for (name, text), value, default in zip(WHAT.items(), usual, defaults, strict=True):
         sub.add_argument(
-            flag(name), default=value, metavar=name.upper(), help=f"{text}{several}{about} ({given})"
+            flag(name), default=value, metavar=name.upper(), help=f"{text}{several}{about} ({default})"
         )
 
 
 def add_machine(sub: argparse._ActionsContainer, about: str) -> None:
-    """Add the flag that names a machine."""
-    text = f"machine, `here` or the beginning of its id: {about}"
+    """Add --machine; `about` says in the help what the machine is for."""
+    text = f"machine, as `here` or the beginning of its id: {about}"
     sub.add_argument("--machine", default="", metavar="ID", help=text)
 
 
 def add_constraint(sub: argparse._ActionsContainer, examples: str, *, required: bool = False) -> None:
-    """Add the flag of bounds that must be kept."""
+    """Add --constraint, with examples for its help."""
     text = f"bound that must be kept: {examples} ...; may be repeated"
     sub.add_argument(
         "--constraint", action="append", default=[], required=required, metavar="BOUND", help=text
@@ -158,100 +162,115 @@ def add_constraint(sub: argparse._ActionsContainer, examples: str, *, required: 
 
 
 def add_serving(group: argparse._ActionsContainer, several: str = "") -> None:
-    """Add the flags that say how many queries are worked on at once, and how workers share the device."""
-    text = "queries outstanding at once, in each process, a thread each (1)"
+    """Add --in-flight and --sharing; `several` is added to the help of --sharing."""
+    text = "queries in flight at once in each process, with one thread each (1)"
     group.add_argument(flag("in_flight"), type=whole, default=1, help=text)
-    text = "how workers share the device: time_slicing, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
+    text = (
+        "how workers share the device: time_slicing, pinned (each on its own CPUs), mps, mps=50 (percent of the GPU)"
+        " (time_slicing)"
+    )
     group.add_argument(flag("sharing"), default="time_slicing", help=text + several)
 
 
 def add_warmup(group: argparse._ActionsContainer) -> None:
-    """Add the flag of the warm-up."""
-    text = "seconds thrown away at the start, or auto: until the latencies have settled"
+    """Add --warmup."""
+    text = "seconds discarded at the start, or auto: until the latencies are stable (auto)"
     group.add_argument(flag("warmup"), type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
 
 
 def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -> None:
-    """Add the flags that say how long and how carefully."""
-    group = sub.add_argument_group("how long")
+    """Add the flags of the measured window and the warm-up."""
+    group = sub.add_argument_group("duration")
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
     group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
     for end, text in (
-        ("min_s", "shortest window, where --duration is not given (1s)"),
+        ("min_s", "shortest measured window, without --duration (1s)"),
         ("max_s", LONGEST % "10s"),
     ):
         group.add_argument(flag(end), type=seconds, default=None, metavar="1s", help=text)
-    text = "measure this long, and tell burst from sustained performance once it has settled"
+    text = "measure this long; report burst and sustained performance separately once speed is stable"
     group.add_argument("--soak", type=seconds, default=None, metavar="10min", help=text)
     group.add_argument(
-        flag("rel_width"), type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)"
+        flag("rel_width"),
+        type=float,
+        default=0.01,
+        help="95 %% half-width of the mean at which the run may stop (0.01 = 1 %%)",
     )
     add_warmup(group)
-    text = "seconds the loaded model idles before and after, for idle power and dynamic energy (0)"
+    text = "seconds that the loaded model idles before and after, for idle power and dynamic energy (0)"
     group.add_argument(flag("idle_s"), type=seconds, default=0.0, metavar="10s", help=text)
     group.add_argument(flag("max_queries"), type=int, default=None, help="measure exactly this many queries")
 
 
 def add_safety(sub: argparse.ArgumentParser) -> None:
-    """Add the flags that bound a trial and say where results go."""
+    """Add the flags that limit a trial, and those of the store and JSON."""
     group = sub.add_argument_group("limits and results")
     group.add_argument(
-        "--timeout", type=seconds, default=900.0, metavar="15min", help="longest a trial may take"
+        "--timeout",
+        type=seconds,
+        default=900.0,
+        metavar="15min",
+        help="longest time a trial may take (15min)",
     )
     group.add_argument(
-        "--memory-floor", type=float, default=None, metavar="MB", help="free memory that must remain"
+        "--memory-floor", type=float, default=None, metavar="MB", help="stop a trial if less memory is free"
     )
     add_store(group)
-    text = "run stored cells with these statuses again, e.g. oom,timeout,failed"
+    text = "run stored trials with these statuses again, e.g. oom,timeout,failed"
     group.add_argument("--retry", default="", metavar="STATUS,..", help=text)
     add_json(group)
 
 
 def add_no_cache(group: argparse._ArgumentGroup) -> None:
-    """Add the flag that has a search measure again."""
-    text = "measure again what the store already holds; goes on with such a search that was cut"
+    """Add --no-cache."""
+    text = "measure again what the store holds; an interrupted --no-cache search continues"
     group.add_argument("--no-cache", action="store_true", help=text)
 
 
 def add_output(sub: argparse._ActionsContainer, text: str, **how: Any) -> None:
-    """Add the flag that names the file to write."""
+    """Add --output, with `text` as its help."""
     given: dict[str, Any] = {"type": Path, "default": None, "metavar": "FILE"}
     sub.add_argument("--output", "-o", **given | how, help=text)
 
 
 def add_store(sub: argparse._ActionsContainer) -> None:
-    """Add the flag that names the store."""
-    sub.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
+    """Add --store."""
+    text = "folder of stored results (EDGESCOPE_STORE or ./edgescope-results)"
+    sub.add_argument("--store", default=None, metavar="DIR", help=text)
 
 
 def add_json(sub: argparse._ActionsContainer) -> None:
-    """Add the flag for programs."""
+    """Add --json."""
     sub.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
 
 
 def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: str = "1") -> None:
-    """Add the flags that say how queries arrive, and the rest of a Trial; `lists`: some take several values."""
-    about = "--processes, --sharing and --colocated take several values, comma-separated; all else one: see study.toml"
+    """Add the flags of the load and the engine; `lists` says in the help that some take several values."""
+    about = (
+        "--processes, --sharing and --colocated take several values, comma-separated; other flags take several values"
+        " only in a study.toml"
+    )
     group = sub.add_argument_group("load", about if lists else None)
     several = "; comma-separated" if lists else ""
-    text = "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
+    text = (
+        "single_stream, multi_stream, offline; with --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
+        " (single_stream)"
+    )
     group.add_argument(flag("scenario"), default="single_stream", metavar="NAME", help=text)
     text = "queries/s offered, by an open loop, to each process"
     group.add_argument(flag("rate"), type=number, default=None, help=text)
-    text = "option of the scenario, e.g. burst_size=8 of burst, trace=FILE of trace (docs/load.md)"
+    text = "option of the scenario, e.g. burst_size=8 for burst, trace=FILE for trace (docs/load.md)"
     group.add_argument(
         flag("scenario_options"), type=option, action="append", default=[], metavar="K=V", help=text
     )
     add_serving(group, several)
-    text = f"worker processes at once, each with a load of its own; they agree on a start and a stop ({processes})"
+    text = f"worker processes at once, each with its own load; they start and stop together ({processes})"
     group.add_argument(flag("processes"), default=processes, metavar="P", help=text + several)
-    text = (
-        "what runs meanwhile, one more worker each, joined by +: MODEL, or 'MODEL workload=training batch=32'"
-    )
+    text = "other work at the same time, joined by +, one worker each: MODEL, or 'MODEL workload=training batch=32'"
     group.add_argument(flag("colocated"), default="", metavar="MODEL", help=text + several)
-    text = f"kind of work that one query asks for: {', '.join(registry.WORKLOADS)} (inference)"
+    text = f"work of one query: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
-    text = "option of the workload, e.g. optimizer=adam of training (docs/workloads.md)"
+    text = "option of the workload, e.g. optimizer=adam for training (docs/workloads.md)"
     group.add_argument(
         flag("workload_options"), type=option, action="append", default=[], metavar="K=V", help=text
     )
@@ -259,30 +278,32 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
 
 
 def add_seed(sub: argparse._ActionsContainer) -> None:
-    """Add the flag of the seed."""
-    sub.add_argument(flag("seed"), type=int, default=0, help="seed of everything random (0)")
+    """Add --seed."""
+    sub.add_argument(flag("seed"), type=int, default=0, help="seed of all random choices (0)")
 
 
 def add_engine(group: argparse._ArgumentGroup) -> None:
-    """Add the flags that say in which setting, where and with which options an engine runs."""
-    text = "reversible setting, e.g. 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks (see edgescope modes)"
+    """Add the flags of the engine: mode, device, threads, options, shapes, accuracy gate, tracer, seed."""
+    text = (
+        "reversible setting, e.g. 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks, see edgescope modes (as_is)"
+    )
     group.add_argument(flag("mode"), default="as_is", metavar="NAME", help=text)
     text = "let --mode gpu_power=WATTS lower the GPU's power limit (root)"
     group.add_argument("--allow-power-limit", action="store_true", help=text)
-    text = "cpu or cuda (what the backend usually runs on)"
+    text = "cpu or cuda (the backend's usual device)"
     group.add_argument(flag("device"), default=None, choices=("cpu", "cuda"), help=text)
-    text = "where inputs and outputs live: host, or on a GPU pinned or device (host)"
+    text = "where inputs and outputs are: host; on a GPU also pinned or device (host)"
     group.add_argument(flag("io"), default="host", help=text)
     group.add_argument("--threads", type=whole, default=None, help="threads of the engine")
     text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
     group.add_argument(flag("options"), type=option, action="append", default=[], metavar="K=V", help=text)
-    text = "shape of an input with open axes"
+    text = "shape of an input whose axes are not fixed"
     group.add_argument(
         flag("shapes"), type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
     )
-    text = "lower bound asked of the accuracy gate"
+    text = "lower bound that the accuracy gate requires"
     group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
-    text = "profiler that watches the process; what it slows down is no measurement (none)"
+    text = "profiler to attach to the process; the traced run is slower and not a measurement (none)"
     group.add_argument(flag("tracer"), default="none", metavar="NAME", help=text)
     add_seed(group)
 
@@ -311,9 +332,9 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def keys(args: argparse.Namespace, *, single: bool = False, axes: Iterable[str] = AXES) -> dict[str, Any]:
-    """Return the Trial keys that these flags set, without the model, and of AXES those in `axes`.
+    """Return the Trial keys that these flags set, except the model and the keys of AXES that are not in `axes`.
 
-    Those of AXES are lists where several values are given; UsageError for such where a `single` trial is asked for.
+    A key of AXES is a list if several values are given; UsageError for several values if `single`.
     """
     out = {
         "workload": args.workload,
@@ -334,7 +355,7 @@ def timing_keys(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _window(args: argparse.Namespace) -> dict[str, float]:
-    """Return the least and the greatest length of the measured window, as far as flags say them."""
+    """Return the shortest and longest length of the measured window that the flags give, in seconds."""
     duration = args.soak or args.duration
     if duration is not None:
         return {"min_s": duration, "max_s": duration}

@@ -1,4 +1,4 @@
-"""What a command is doing while nothing else can be seen of it: a line on stderr, on a terminal one that counts."""
+"""A line on stderr that says what a silent command is doing; on a terminal it counts the seconds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Seconds between two looks of the line on a terminal.
+#: Seconds between two updates of the line on a terminal.
 TICK_S = 1.0
 _CLEAR = "\r\x1b[K"
 
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Say `text ...` on stderr while the block runs; on a terminal with the seconds it has taken, and gone after it."""
+    """Print `text ...` on stderr while the block runs; on a terminal with its seconds, and removed at the end."""
     if not sys.stderr.isatty():
         print(f"{text} ...", file=sys.stderr, flush=True)
         yield

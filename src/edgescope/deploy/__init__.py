@@ -1,1 +1,1 @@
-"""What a pick leaves behind: a folder with its file, run.py and a card."""
+"""Writes a pick to a folder: its model file, run.py and a card."""

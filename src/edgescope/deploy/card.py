@@ -1,4 +1,4 @@
-"""The card beside a deployed model: how it was built, measured and checked, as JSON and for reading."""
+"""Makes the card of a deployed model: how it was built, measured and checked, as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from edgescope.records import Json, Measured, Result, Verification
 from edgescope.records.codec import field_to_json, to_plain
 
 
-def _told() -> list[str]:
-    """Return the metrics of a card: those that compare variants, but what the gate tells; the latency first."""
+def _figures_shown() -> list[str]:
+    """Return the names of a card's metrics: those that compare variants, except the gate's; the speed-up last."""
     known = [m for m in METRICS.values() if {"table", "pareto"} & set(m.shown) and not m.artifact]
     return [m.name for m in sorted(known, key=lambda m: m.name == "speedup")]
 
 
 def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result]) -> dict[str, Json]:
-    """Return what is known of a variant: trial, figures with intervals, gate, machine, versions, command."""
+    """Return the card as data: trial, figures with intervals, gate, machine, versions, command."""
     newest = max(row.replicates.values(), key=lambda r: r.started_at)
     state = newest.machine.state
     check = newest.verification
@@ -38,7 +38,7 @@ def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result
         "measured": {
             "baseline": table.row(table.baseline).label,
             "processes": len(row.replicates),
-            "figures": {name: field_to_json(row[name]) for name in _told()},
+            "figures": {name: field_to_json(row[name]) for name in _figures_shown()},
             "power_scope": _scope(newest),
             "verdict": {"trust": row.verdict.trust.value, "evidence": list(row.verdict.evidence)},
             "results": [r.id for r in row.replicates.values()],
@@ -55,7 +55,7 @@ def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result
 
 
 def checked(check: Verification) -> dict[str, Json]:
-    """Return a gate's answer as plain JSON."""
+    """Return a Verification as plain JSON."""
     return {
         "passed": check.passed,
         "method": check.method,
@@ -67,13 +67,13 @@ def checked(check: Verification) -> dict[str, Json]:
 
 
 def _scope(result: Result) -> Json:
-    """Return which part of the machine the power reading covers, None where there was none."""
+    """Return which parts of the machine the power readings cover, or None if there were none."""
     channels = result.readings.channels if result.readings is not None else ()
     return sorted({c.scope for c in channels if c.unit in ("W", "J") and c.status == "measured"}) or None
 
 
 def markdown(card: dict[str, Json]) -> str:
-    """Return the card for reading."""
+    """Return the card as Markdown."""
     measured, artifact = card["measured"], card["artifact"]
     lines = [f"# {card['model'].partition('#')[0]}: {card['label']}", "", card["reason"], "", "## Run it", ""]
     lines += ["    python run.py", "", f"`{artifact['file']}`, {artifact['bytes'] / 1e6:.1f} MB, SHA-256"]
@@ -83,9 +83,9 @@ def markdown(card: dict[str, Json]) -> str:
         for place, about in artifact["weights"].items()
     ]
     if artifact["left_out_of_run_py"]:
-        lines += [f"run.py does without: {', '.join(artifact['left_out_of_run_py'])} (same answers, slower)."]
+        lines += [f"run.py leaves out: {', '.join(artifact['left_out_of_run_py'])} (same answers, slower)."]
     if artifact["file"].endswith(".pt2"):
-        lines += ["The figures are those of the module itself; this file is what torch.export made of it."]
+        lines += ["The figures were measured with the module itself; torch.export made this file from it."]
     lines += ["", "## Measured", "", "| | value | 95 % interval | n |", "|---|---|---|---|"]
     figures = [_figure(METRICS[name].title.lower(), f) for name, f in measured["figures"].items()]
     lines += [figures[0], _loop(measured["run_py"]), *figures[1:]]
@@ -93,12 +93,12 @@ def markdown(card: dict[str, Json]) -> str:
         "",
         f"In {measured['processes']} fresh processes, interleaved with {measured['baseline']} (the baseline)",
     ]
-    lines += ["and others; run.py in one process after them all."]
+    lines += ["and others; run.py in one process after all of them."]
     lines += [f"Verdict: {measured['verdict']['trust']}: {'; '.join(measured['verdict']['evidence'])}."]
     if card["constraints"]:
         lines += [f"Constraints kept: {', '.join(card['constraints'])}."]
     lines += ["", "## Checked", ""]
-    words = {"when_measured": "When it was measured", "run_py": "run.py, in a process of its own"}
+    words = {"when_measured": "When it was measured", "run_py": "run.py, in a separate process"}
     lines += [
         f"* {words[k]}: {c['detail']} (against {c['reference']})" for k, c in card["checked"].items() if c
     ]
@@ -116,14 +116,14 @@ def _figure(words: str, field: Json) -> str:
 
 
 def _loop(timed: Json) -> str:
-    """Return the row of what run.py itself took, which stands below the median latency of the comparison."""
+    """Return the table row with run.py's own median time, to print below the median latency of the comparison."""
     return (
         f"| run.py alone, median of its calls | {timed['median_s'] * 1e3:.4g} ms | | {timed['calls']} calls |"
     )
 
 
 def _facts(facts: Json) -> str:
-    """Return facts in one line; what is absent, and lists of words, are left to the JSON."""
+    """Return facts in one line; absent facts and lists of words are only in the JSON."""
     said = ((k, _fact(v)) for k, v in facts.items() if k != "id")
     return "; ".join(f"{k}: {text}" for k, text in said if text)
 
@@ -132,12 +132,12 @@ def _fact(value: Json) -> str:
     if isinstance(value, dict):
         said = ((k, _fact(v)) for k, v in value.items() if k != "absent")
         return ", ".join(f"{k} {text}" for k, text in said if text)
-    if isinstance(value, list):  # a machine's GPUs, by name; the rest of each is in the JSON
+    if isinstance(value, list):  # the names of a machine's GPUs; their other facts are in the JSON
         return " and ".join(text for v in value if isinstance(v, dict) and (text := _fact(v.get("name", ""))))
     return str(value)
 
 
 def _command(command: Json) -> str:
-    """Return the command as it was typed, without the folder the program lies in."""
+    """Return the command as it was typed, without the folder of the program."""
     text = " ".join(command) if isinstance(command, list) else str(command or "not recorded")
     return re.sub(r"^.*?/(edgescope) ", r"\1 ", text)

@@ -1,7 +1,7 @@
-"""run.py beside a deployed model: a variant with its engine alone.
+"""Makes run.py of a deployed model, which runs the variant with its engine alone.
 
-The backend gives the ten lines that load the file and run it (backends.base.Scripted); what stands around them is the
-same for every engine.
+The backend gives the lines that load the file and run it (backends.base.Scripted); the rest is the same for every
+engine.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if __name__ == "__main__":
 
 
 def script(trial: Trial, file: str, inputs: tuple[str, ...]) -> str:
-    """Return the text of run.py for what a trial ran; UnsupportedError where there are no lines for its backend."""
+    """Return the text of run.py for a trial; UnsupportedError if its backend has no lines for it."""
     lines = _lines(trial, file)
     head = HEAD.format(
         model=trial.model.partition("#")[0],
@@ -71,7 +71,7 @@ def script(trial: Trial, file: str, inputs: tuple[str, ...]) -> str:
 
 
 def left_out(trial: Trial) -> tuple[str, ...]:
-    """Return the options of a trial that run.py does without: same answers, other speed."""
+    """Return the options of a trial that run.py leaves out: the answers are the same, the speed differs."""
     return _lines(trial, "").left_out
 
 

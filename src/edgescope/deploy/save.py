@@ -1,13 +1,13 @@
-"""What a pick leaves behind: a folder that runs the variant without edgescope, and says why it may be believed.
+"""Writes a folder that runs the picked variant without edgescope and holds the evidence for its figures.
 
-    DIR/model.onnx | model.pt2 | ...   what the engine reads (for PyTorch: the module as torch.export sees it)
+    DIR/model.onnx | model.pt2 | ...   the file that the engine reads (for PyTorch: the module as torch.export sees it)
         run.py                         loads and runs it with that engine alone
-        sample.npz                     one batch of inputs, and the fp32 answers to them
+        sample.npz                     one batch of inputs and their fp32 answers
         card.md, card.json             how it was built, measured and checked
 
 Before the card is written, run.py has answered the accuracy gate's inputs in a fresh process and its outputs have
-passed the same gate: what is handed over is what was judged, not something made the same way. All of it is made in a
-folder beside DIR, which takes the name once it is proven: an earlier DIR is replaced whole, or left as it was.
+passed the same gate: the folder holds the very file that was judged, not a rebuilt one. Everything is written in a
+folder next to DIR, which gets DIR's name once run.py has passed: an earlier DIR is replaced whole or stays unchanged.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from edgescope.verify.judge import Reference, Run
 
 TIMEOUT_S = 1800.0
 CARD = "card.json"
-#: What every such folder holds beside the files that its card names.
+#: The files that every such folder holds besides those that its card names.
 OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"})
-#: What run.py prints of its own speed.
+#: The line in which run.py prints its own speed.
 TIMED = re.compile(r"^median of (\d+) calls: (\S+) s$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The gate's answer to run.py, and how fast run.py was in the process that answered."""
+    """The gate's judgement of run.py's outputs, and the speed of run.py in the same process."""
 
     checked: Verification
     calls: int
@@ -58,13 +58,13 @@ class Proof:
 
 
 def ready(folder: Path) -> Path:
-    """Return `folder` where it may be filled: new, empty, or written by an earlier save; UsageError otherwise."""
+    """Return `folder` if it may be filled: it is new, empty or written by an earlier save; UsageError otherwise."""
     try:
         other = _others(folder)
         if not other:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.resolve().parent, prefix=".edgescope-"):
-                pass  # where the new folder is made
+                pass  # the new folder will be made there
     except OSError as error:
         raise UsageError(
             "E-DEPLOY-7",
@@ -85,7 +85,7 @@ def ready(folder: Path) -> Path:
 
 
 def _others(folder: Path) -> list[str]:
-    """Return what lies in `folder`, or is it, that no earlier save has written."""
+    """Return the names in `folder` that no earlier save has written, or its own name if it is a file."""
     if not folder.is_dir():
         return [folder.name] if folder.exists() else []
     card = cache.read_json(folder / CARD)
@@ -98,9 +98,9 @@ def _others(folder: Path) -> list[str]:
 def save(
     chosen: Sequence[Result], results: Sequence[Result], folder: Path, *, wanted: Wanted = FASTEST
 ) -> Path:
-    """Write what the variant of the results `chosen` runs into `folder`, prove it, and return the folder.
+    """Write the variant of the results `chosen` to `folder`, check it with the gate, and return the folder.
 
-    `results` are all of the comparison, for the card. WrongOutputError where run.py does not pass the gate.
+    `results` are all results of the comparison, for the card. WrongOutputError if run.py does not pass the gate.
     """
     target = ready(folder).resolve()
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
@@ -112,7 +112,7 @@ def save(
 
 
 def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted) -> None:
-    """Write all of it into the new `folder`; the card last, once run.py has passed the gate."""
+    """Write all files into the new `folder`; the card comes last, once run.py has passed the gate."""
     model = zoo.get(first.trial.model, first.trial.shapes, first.trial.batch)
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)
@@ -145,7 +145,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def _swap(new: Path, target: Path, old: Path) -> None:
-    """Give `new` the name `target`; what had it goes to `old`, and comes back where that fails."""
+    """Rename `new` to `target`; move an existing target to `old`, and back if that fails."""
     try:
         target.rename(old)
         try:
@@ -158,20 +158,20 @@ def _swap(new: Path, target: Path, old: Path) -> None:
             "E-DEPLOY-8",
             f"{target} cannot be replaced",
             evidence=str(error),
-            effect="It is as it was before",
+            effect="It is unchanged",
             fix="--save a new folder",
         ) from error
 
 
 def _truth(model: Model, trial: Trial) -> Reference:
-    """Return the fp32 answers the gate judges by; made again, in its own process, where the cache lost them."""
+    """Return the fp32 answers that the gate compares with, computed again in a fresh process if the cache lost them."""
     if not reference.known(model):
         fresh.prepare(trial)
 
     def missing() -> Run:
         raise StoreError(
             "E-DEPLOY-3",
-            "the fp32 answers that the gate judges by are gone and could not be made again",
+            "the fp32 answers that the gate compares with are gone and could not be computed again",
             fix="edgescope optimize MODEL --no-cache",
         )
 
@@ -179,7 +179,7 @@ def _truth(model: Model, trial: Trial) -> Reference:
 
 
 def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str]]:
-    """Put what the engine reads into `folder`; return its name, and those of the files that hold its weights."""
+    """Copy the file that the engine reads to `folder`; return its name and the names of its files of weights."""
     path = result.artifact.get("path")
     if path is None:
         export = need("edgescope.deploy.torch_program:export", "PyTorch", "pip install 'edgescope[torch]'")
@@ -199,16 +199,16 @@ def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str
 
 
 def _source(result: Result, path: Path) -> Path:
-    """Return the measured file, built again where the cache has lost it; StoreError where it is another now."""
+    """Return the measured file, built again if the cache has lost it; StoreError if its content has changed."""
     if not path.is_file():
         fresh.prepare(result.trial)
     found = cache.content(path) if path.is_file() else "no file"
     if found != result.artifact.get("digest"):
         raise StoreError(
             "E-DEPLOY-4",
-            f"the file that was measured is not there: {path.name}",
+            f"the measured file is not there: {path.name}",
             evidence=f"SHA-256 {str(result.artifact.get('digest'))[:12]} was measured, {found[:12]} is there",
-            effect="Another file would be handed over under these figures",
+            effect="The folder would hold a file to which these figures do not belong",
             fix="the same command with --no-cache",
         )
     return path
@@ -223,7 +223,7 @@ def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
 
 
 def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
-    """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
+    """Run `folder`'s run.py in a fresh process; return the judgement and the speed; WrongOutputError if it fails."""
     gate = judge.gate_samples(model).first(len(truth.gate[0]))
     labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]
@@ -244,7 +244,7 @@ def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
     if not answer.passed:
         raise WrongOutputError(
             "E-DEPLOY-5",
-            f"run.py for {trial.label} does not give the answers that were judged",
+            f"run.py for {trial.label} does not give the answers that passed the gate",
             evidence=answer.detail,
             effect="It must not be used; nothing was saved",
         )
@@ -258,7 +258,7 @@ def _timed(said: str) -> tuple[int, float]:
     if found is None:
         raise WrongOutputError(
             "E-DEPLOY-6",
-            "run.py did not say how fast it is",
+            "run.py did not print its speed",
             evidence=said[-300:],
             effect="Nothing was saved",
         )
@@ -266,7 +266,7 @@ def _timed(said: str) -> tuple[int, float]:
 
 
 def _ran(folder: Path, given: dict[str, Any]) -> tuple[list[NDArray[Any]], str]:
-    """Return what run.py answers in a process of its own, and what it prints."""
+    """Return the outputs of run.py in a separate process, and its text on stdout."""
     with tempfile.TemporaryDirectory(prefix="edgescope-deploy-") as name:
         asked, answered = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
         np.savez(asked, **given)
@@ -275,15 +275,15 @@ def _ran(folder: Path, given: dict[str, Any]) -> tuple[list[NDArray[Any]], str]:
             done = subprocess.run(
                 command, cwd=name, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
             )
-            said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1] if done.returncode else ""
+            said = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1] if done.returncode else ""
         except subprocess.TimeoutExpired:
             said = f"still running after {TIMEOUT_S:g} s"
         if said:
             raise WrongOutputError(
                 "E-DEPLOY-6",
-                "run.py, as it was made, does not run",
+                "the written run.py does not run",
                 evidence=said[:300],
-                effect="It is of no use; nothing was saved",
+                effect="Nothing was saved",
             )
         with np.load(answered) as file:
             return [file[f"output_{i}"] for i in range(len(file.files))], done.stdout

@@ -1,4 +1,4 @@
-"""The half of save.py that needs torch: a module as a file that PyTorch runs without the code that defined it."""
+"""The part of save.py that needs torch: it writes a module as a file that PyTorch runs without the defining code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def export(model: Model, trial: Trial, path: Path) -> None:
     """Write the module to `path` as torch.export sees it, in the precision and batch of the trial, on its device.
 
-    The memory layout is no part of the file: run.py sets it.
+    The file does not hold the memory layout; run.py sets it.
     """
     dtype = DTYPES.get(trial.precision, torch.float32)
     samples = model.samples(Purpose.BENCH, trial.batch)

@@ -1,6 +1,6 @@
 """Samples counted in shared memory: a second count of the window, independent of the workers' rows.
 
-After each query, each worker writes the number of samples it has completed; nobody waits for anybody, so
+After each query, each worker writes the number of samples it has completed; no worker waits for another, so
 counting costs a fraction of a microsecond. The leader reads all of them at the start and at the stop. It cannot read
 at an exact nanosecond, so it notes the time before and after reading, and the rows must agree for some moment in
 between.

@@ -1,4 +1,4 @@
-"""Runs a trial in a process of its own: whatever the model does, a Result is recorded.
+"""Runs a trial in its own process: whatever the model does, a Result is recorded.
 
 The parent writes the trial to a file, starts `python -m` of registry.TRIAL_PROGRAM, and watches three things while it
 waits: the clock (time-out), the machine's free memory (the trial is stopped at a floor, before the kernel's OOM killer
@@ -44,7 +44,7 @@ _TRACED = frozenset({Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.OOM})
 
 @dataclass(frozen=True)
 class Limits:
-    """What stops a trial: seconds, and the bytes of free memory that must remain (None: the default floor)."""
+    """The limits that stop a trial: seconds, and the bytes of memory that must stay free (None: the default)."""
 
     timeout_s: float = 900.0
     floor_bytes: int | None = None
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stopped:
-    """What stopped a trial's process before it had written a Result."""
+    """The reason why a trial's process ended before it had written a Result."""
 
     status: Status
     reason: Message
@@ -78,7 +78,7 @@ def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
 def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result:
     started = datetime.now(timezone.utc)
     try:
-        # What cannot be removed afterwards must not take a finished result with it.
+        # A file that cannot be removed must not cost a finished result.
         with scratch.folder("trial") as name:
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
@@ -141,7 +141,7 @@ def _survivors(folder: Path) -> Message | None:
         "W-RUN-1",
         f"{len(pids)} processes that the trial started could not be ended",
         evidence=f"process {', '.join(pids)}",
-        effect="They run beside whatever is measured next",
+        effect="They disturb the next measurement",
         fix=f"ps -fp {','.join(pids)}",
     )
 

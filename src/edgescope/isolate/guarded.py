@@ -14,12 +14,12 @@ from pathlib import Path
 from edgescope.isolate import warden
 from edgescope.process import Launch, Process
 
-#: Seconds that a warden is given to end what it guards: longer than it gives them.
+#: Seconds that a warden has to end its processes; longer than it gives them.
 PATIENCE_S = warden.PATIENCE_S + 2.0
 
 
 class GuardedProcess(Process):
-    """A process in a session of its own, under a warden that removes `folder` if this process ends first.
+    """A process in its own session, under a warden that removes `folder` if this process ends first.
 
     Raises FileNotFoundError if there is no such program: starting the warden alone would always succeed.
     """
@@ -37,9 +37,7 @@ class GuardedProcess(Process):
     def end(self, patience_s: float = PATIENCE_S) -> None:
         """Have the warden end everything it guards, and itself; harmless if it has ended."""
         self.terminate()
-        if (
-            self.wait(patience_s) is None
-        ):  # stopped, or starved: then this does what the warden should have done
+        if self.wait(patience_s) is None:  # stopped, or starved: then this does the warden's work
             for pid in (self.pid, *warden.below(self.pid)):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

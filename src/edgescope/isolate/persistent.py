@@ -88,7 +88,7 @@ class PersistentChild:
         if self._child is not None and self._child.code is not None:
             self.stop()
         child = self._child or self._start(limits, folder)
-        child.mark()  # what it has written so far belongs to earlier trials
+        child.mark()  # its output so far belongs to earlier trials
         with contextlib.suppress(OSError):  # if it has ended, reading its pipe reports that below
             child.pipe.send(**order)
         stopped = until_readable(child.pipe.fileno(), limits)

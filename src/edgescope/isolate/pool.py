@@ -1,4 +1,4 @@
-"""Worker processes that live on between trials, so that a sweep does not start its engines anew for every cell.
+"""Worker processes that stay alive between trials, so that a sweep does not restart its engines for every cell.
 
 Starting an engine's process takes seconds on a GPU; a cell measures for two. One pool is kept for each way of sharing.
 Its workers are replaced when the next trial needs another model, engine, precision or setting, because a process keeps

@@ -2,10 +2,10 @@
 
 python -I -S warden.py PARENT FOLDER PROGRAM [ARGUMENT ...]
 
-A process that makes a session of its own (setsid) and outlives its parent belongs to no parent and no process group of
+A process that starts its own session (setsid) and outlives its parent belongs to no parent and no process group of
 ours; on a shared machine it would disturb every later trial. The kernel gives such orphans to the nearest ancestor that
 asked for them (PR_SET_CHILD_SUBREAPER): this process, which has no other children. It ends them all once PROGRAM has
-ended, on SIGTERM, and when PARENT is gone for any reason; then it also removes FOLDER, which nobody else would.
+ended, on SIGTERM, and when PARENT is gone for any reason; then it also removes FOLDER, which no other process would.
 
 It uses the standard library alone and sleeps until something happens. It exits with PROGRAM's exit code or signal.
 """
@@ -70,7 +70,7 @@ def end_all(patience_s: float = PATIENCE_S) -> list[int]:
 
 
 def end_strangers(known: set[int], patience_s: float = PATIENCE_S) -> None:
-    """End the children of this process that are not in `known`, and what is below them."""
+    """End the children of this process that are not in `known`, and their descendants."""
     until = time.monotonic() + patience_s
     while (strangers := [p for p in _children(os.getpid()) if p not in known]) and time.monotonic() < until:
         for stranger in strangers:
@@ -128,7 +128,7 @@ def _start(program: list[str]) -> int:
 
 
 def _end_as(status: int) -> None:
-    """End this process with the same exit code or signal as `status`, without a core dump of its own."""
+    """End this process with the same exit code or signal as `status`, without a second core dump."""
     if os.WIFSIGNALED(status):
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
         number = os.WTERMSIG(status)
@@ -139,7 +139,7 @@ def _end_as(status: int) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Start the program, wait, end what it left, end as it did."""
+    """Start the program, wait, end its remaining processes, and end with its status."""
     folder = argv[1]
     parent = os.pidfd_open(int(argv[0]))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until _watch handles it

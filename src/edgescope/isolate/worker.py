@@ -55,7 +55,7 @@ class WorkerProcess(Process):
             self.pipe.send(do=do, **what)
 
     def listen(self) -> None:
-        """Read what it has sent since; raise WorkerError if it has ended."""
+        """Read its new messages; raise WorkerError if it has ended."""
         try:
             if self.pipe.ready():
                 self.pipe.fill()
@@ -80,19 +80,21 @@ class WorkerProcess(Process):
             Message(
                 "E-WORKER-2",
                 f"worker {self.number} {how}",
-                evidence=self.said() or "it wrote nothing to stderr",
-                effect="The other workers then shared the device with nobody, so there is no number for this cell",
+                evidence=self.stderr_tail() or "it wrote nothing to stderr",
+                effect="The other workers then had fewer neighbours, so there is no number for this cell",
             ),
         )
 
     def silent(self, what: str, seconds: float) -> WorkerError:
-        """Return the error for a worker that was not `what` within so many seconds."""
+        """Return the error for a worker that was not `what` within the time limit."""
         return WorkerError(
             Status.TIMEOUT,
             Message(
                 "E-WORKER-3",
                 f"worker {self.number} hangs: it was not {what} after {seconds:.2g} s",
-                evidence="; ".join(filter(None, (f"process {self.pid} is {self.state()}", self.said()))),
+                evidence="; ".join(
+                    filter(None, (f"process {self.pid} is {self.state()}", self.stderr_tail()))
+                ),
                 effect="There is no number for this cell",
                 fix="--timeout SECONDS if it only needs longer",
             ),
@@ -106,7 +108,7 @@ class WorkerProcess(Process):
         except (OSError, StopIteration, IndexError):
             return "gone"
 
-    def said(self) -> str:
+    def stderr_tail(self) -> str:
         """Return the end of what it wrote to stderr, as one line."""
         return " | ".join(self.tail())[-TAIL_CHARACTERS:]
 

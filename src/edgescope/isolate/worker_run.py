@@ -1,7 +1,7 @@
 """The leader of one trial in several workers: they open it, it names a start and a stop and collects their results.
 
 The leader computes nothing itself and imports no engine. While it waits it listens to every worker: a worker that dies
-ends the trial at once, one that hangs ends it after a limit. Both errors name the worker and what it wrote last.
+ends the trial at once, one that hangs ends it after a limit. Both errors name the worker and its last output.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class WorkerRun:
         grace_s: float = GRACE_S,
     ) -> None:
         self.workers, self.folder, self.counter = workers, folder, counter
-        self.begun, self.limit_s, self.grace_s = time.monotonic(), limit_s, grace_s
+        self.started, self.limit_s, self.grace_s = time.monotonic(), limit_s, grace_s
         self.opened: list[Line] = []
 
     def open(self, trials: Sequence[Trial]) -> None:
@@ -97,7 +97,7 @@ class WorkerRun:
         for handle in by_handle:
             ears.register(handle, select.POLLIN)
         started = time.monotonic_ns()
-        left_s = max(0.0, self.limit_s - (time.monotonic() - self.begun))
+        left_s = max(0.0, self.limit_s - (time.monotonic() - self.started))
         wait_s = left_s if limit_s is None else min(limit_s, left_s)
         end = started + round(wait_s * 1e9) if until_ns is None else until_ns
         while len(found) < len(workers):

@@ -1,6 +1,6 @@
 """The interface of models: where a network comes from, its fp32 definition, and real inputs to judge it with.
 
-A Model never imports torch before it is asked for its module: an engine that only reads an ONNX file must be
+A Model never imports torch before its module is requested: an engine that only reads an ONNX file must be
 measured in a process that holds nothing else.
 """
 

@@ -80,7 +80,7 @@ def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Mo
 def pin(name: str) -> str:
     """Return `name` with the digest of its file appended, or unchanged if there is no file.
 
-    Runs none of the user's code: for a callable it covers only the source file (see above).
+    It runs no code of the user: for a callable it covers only the source file (see above).
     """
     bare = PIN.sub("", name)
     content = _content(bare)
@@ -165,7 +165,7 @@ def _external(path: Path, place: str) -> str:
             f"{path.name} refers to weights that cannot be read",
             evidence=f"{path.parent / place}: {error.strerror}",
             effect="Nothing was measured",
-            fix="put the external data file back beside it",
+            fix="put the external data file back next to it",
         ) from error
 
 

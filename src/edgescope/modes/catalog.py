@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.devices.settings import settings
-from edgescope.errors import EdgescopeError, SettingError, UsageError, meant
+from edgescope.errors import EdgescopeError, SettingError, UsageError, closest_name
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.combined import Together
 from edgescope.modes.governor import Governor
@@ -50,7 +50,7 @@ def _governor(text: str) -> Mode:
 #: Key -> (parser of its value, description); a setting exists on every machine that meets its needs.
 VALUED: Mapping[str, tuple[Callable[[str], Mode], str]] = {
     "cpus": (_cpus, "the trial runs on these CPUs only: cpus=0-1"),
-    "quota": (_number(Quota, 0.01, 1024), "CPU time of so many CPUs, through a control group: quota=0.5"),
+    "quota": (_number(Quota, 0.01, 1024), "CPU time in CPUs, through a control group: quota=0.5"),
     "governor": (_governor, "the CPU frequency governor: governor=performance"),
     "mps": (_number(Mps, 1, 100), "per cent of the GPU's threads, through MPS: mps=50"),
     "gpu_power": (_number(GpuPower, 1, 5000), "watts, with --allow-power-limit: gpu_power=200"),
@@ -99,7 +99,7 @@ def _part(word: str, have: Mapping[str, Mode], problems: Sequence[EdgescopeError
             raise UsageError("E-MODE-1", f"{word!r} is no mode", fix=str(error)) from error
     board = [f"{n}({m.mode.id})" if isinstance(m, NvpMode) else n for n, m in have.items()]
     value = word.partition("=")[2]
-    close = meant(word, [*have, *(f"{key}={value}" for key in VALUED if value)])
+    close = closest_name(word, [*have, *(f"{key}={value}" for key in VALUED if value)])
     available = f"available: {', '.join([*board, *(f'{k}=...' for k in VALUED)])}"
     raise UsageError(
         "E-MODE-1",

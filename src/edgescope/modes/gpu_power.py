@@ -85,7 +85,7 @@ def board(environ: Mapping[str, str] = os.environ) -> int:
     if why:
         raise UsageError(
             "E-MODE-13",
-            "it is not known which GPU's power limit is meant",
+            "it is not known which GPU's power limit to set",
             evidence=why,
             fix="CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0 edgescope ...",
         )

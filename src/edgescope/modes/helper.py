@@ -67,7 +67,7 @@ def _program(root: str, name: str, rest: List[str]) -> str:
     if root == "/" and (found.st_uid != 0 or found.st_mode & 0o022):
         raise Refused("%s can be written by others than root" % path)
     if name == "jetson_clocks" and rest:
-        rest = [*rest, _store(root, anew=rest[0] == "--store")]
+        rest = [*rest, _store(root, renew=rest[0] == "--store")]
     done = subprocess.run(
         [path, *rest],
         stdin=subprocess.DEVNULL,
@@ -86,14 +86,14 @@ def _program(root: str, name: str, rest: List[str]) -> str:
     return text
 
 
-def _store(root: str, anew: bool) -> str:
-    """Return the file that stores the clocks; if `anew`, remove an old one, as jetson_clocks would ask about it."""
+def _store(root: str, renew: bool) -> str:
+    """Return the file that stores the clocks; if `renew`, remove an old one, as jetson_clocks would ask about it."""
     path = os.path.join(root, STORE)
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o755, exist_ok=True)
     if os.path.islink(folder) or os.path.islink(path):
         raise Refused("%s is a link" % path)
-    if anew and os.path.exists(path):
+    if renew and os.path.exists(path):
         os.unlink(path)
     return path
 

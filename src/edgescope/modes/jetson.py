@@ -17,7 +17,7 @@ from edgescope.devices.jetson.nvpmodel import Conf, PowerMode
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
-from edgescope.modes.privileged import act, asked
+from edgescope.modes.privileged import act, nvpmodel_output
 from edgescope.units import ranges
 
 CLOCKS = "jetson_clocks"
@@ -56,7 +56,7 @@ class NvpMode(Mode):
 
     def now(self) -> PowerMode | Fact:
         """Return the board's present power mode, or {"absent": reason}."""
-        return nvpmodel.current(self.root, asked(self.root))
+        return nvpmodel.current(self.root, nvpmodel_output(self.root))
 
     def change(self) -> tuple[str, str]:
         """Return how to change to this mode from the present one: `live`, `needs a reboot` or `not known`; and why."""
@@ -90,7 +90,7 @@ class NvpMode(Mode):
         if not isinstance(now, PowerMode):
             return str(now["absent"])
         if now.id != self.mode.id:
-            return f"asked {_label(self.mode)}, nvpmodel says {_label(now)}"
+            return f"requested {_label(self.mode)}, nvpmodel says {_label(now)}"
         return "; ".join(differences(self.conf, self.mode, self.root))
 
     def evidence(self) -> str:
@@ -116,7 +116,7 @@ class NvpMode(Mode):
 
     def _not_in_effect(self, evidence: str, *, reboot: bool = False) -> SettingError:
         fix = f"sudo nvpmodel -m {self.mode.id} and reboot, then the same command again" if reboot else ""
-        what = f"mode change not in effect: asked {_label(self.mode)}"
+        what = f"mode change not in effect: requested {_label(self.mode)}"
         return SettingError("E-MODE-2", what, evidence=evidence, effect="Stopped before measuring", fix=fix)
 
 
@@ -179,12 +179,12 @@ def differences(conf: Conf, mode: PowerMode, root: Path) -> list[str]:
     if mode.cores and not is_absent(online) and tuple(online) != mode.cores:
         found.append(f"CPUs {ranges(online)} are online, the mode has {ranges(mode.cores)}")
     for param, row in mode.settings.items():
-        asked_for, paths = row.get("MAX_FREQ", "-1"), conf.params.get(param, {})
-        if not param.startswith(_CAPPED) or not asked_for.isascii() or not asked_for.isdigit():
+        requested, paths = row.get("MAX_FREQ", "-1"), conf.params.get(param, {})
+        if not param.startswith(_CAPPED) or not requested.isascii() or not requested.isdigit():
             continue
         now = _first(root, paths, "MAX_FREQ")
-        if not is_absent(now) and int(asked_for) and now not in _near(root, paths, int(asked_for)):
-            found.append(f"the limit of {param} is {now}, the mode has {asked_for}")
+        if not is_absent(now) and int(requested) and now not in _near(root, paths, int(requested)):
+            found.append(f"the limit of {param} is {now}, the mode has {requested}")
     return found
 
 

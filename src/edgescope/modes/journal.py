@@ -4,7 +4,7 @@
 mode that noted it, the state that it restores, and the command that restores it. A step is on disk (fsync of file and
 folder) before the change it undoes is made, so a process killed at any moment leaves either a setting untouched or a
 line that restores it. A lock that the kernel drops with its process (flock) distinguishes a journal left behind from
-one in use. The next start that measures restores what was left behind before it does anything else; `edgescope doctor
+one in use. The next start that measures first restores the settings that were left behind; `edgescope doctor
 --restore` does the same on request.
 """
 
@@ -89,7 +89,7 @@ class DiskJournal:
                 self._drop()
 
     def recover(self) -> bool:
-        """Restore what a killed process left behind and what this process could not; return False if nothing was left.
+        """Restore the settings left by a killed process or by this one; return False if there were none.
 
         Raises SettingError: E-MODE-3 if its owner lives, E-MODE-5 if a step fails, E-MODE-6 if it cannot be read.
         """
@@ -116,7 +116,7 @@ class DiskJournal:
         return True
 
     def _take(self) -> None:
-        """Lock the modes; restore what a process that no longer holds them left behind."""
+        """Lock the modes; restore the settings left by a process that no longer holds the lock."""
         self.where.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.where / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

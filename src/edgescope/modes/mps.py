@@ -1,6 +1,6 @@
 """Gives a trial a share of the GPU's threads through CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps).
 
-`--mode mps=50` starts a control daemon with its own folders, so nobody else's work is affected, and gives the
+`--mode mps=50` starts a control daemon with its own folders, so it does not affect other users, and gives the
 trial's process half of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). No table says where MPS works: Tegra boards
 differ by release. So the daemon is started and queried, and its answer decides.
 """
@@ -99,7 +99,7 @@ class Mps:
         return None
 
     def dead(self) -> str:
-        """Return '' if the daemon still answers and has had a server since `begin`, otherwise what it answered."""
+        """Return '' if the daemon still answers and has had a server since `begin`, otherwise its answer."""
         if self._folder is None:
             return "it was never started"
         problem, servers = _answered([], "get_server_list\n", self._folder)
@@ -108,7 +108,7 @@ class Mps:
         if servers.strip() or self._written() != self._known:  # a server may end with its last client
             return ""
         return "; ".join(
-            filter(None, ("it had no server meanwhile, so nobody was its client", _log(self._folder)))
+            filter(None, ("it had no server meanwhile, so it had no client", _log(self._folder)))
         )
 
 
@@ -131,7 +131,7 @@ def _places(folder: Path | None) -> dict[str, str]:
 
 
 def _control(words: Sequence[str], command: str, folder: Path) -> str:
-    """Run the control program; return '' if it succeeded, otherwise what it printed."""
+    """Run the control program; return '' if it succeeded, otherwise its output."""
     return _answered(words, command, folder)[0]
 
 
@@ -159,7 +159,7 @@ def _answered(words: Sequence[str], command: str, folder: Path) -> tuple[str, st
 def quit_daemon(words: Sequence[str], root: Path = Path("/")) -> str:
     """Stop the daemon whose folder is words[0] and remove the folder; SettingError if it does not stop.
 
-    A daemon that has already ended counts as stopped: after a power cut its pipe still exists, but nobody answers.
+    A daemon that has already ended counts as stopped: after a power cut its pipe still exists, but no process answers.
     """
     folder = Path(words[0])
     if not folder.name.startswith(_PREFIX):

@@ -53,7 +53,7 @@ def act(request: Sequence[str], root: Path = Path("/")) -> str:
     return text
 
 
-def asked(root: Path = Path("/")) -> str:
+def nvpmodel_output(root: Path = Path("/")) -> str:
     """Return the output of `nvpmodel -q`, or '' if it cannot be run."""
     if not (root / helper.PROGRAMS["nvpmodel"]).is_file():
         return ""
@@ -72,7 +72,7 @@ def _is_so(request: Sequence[str], root: Path) -> bool:
         return bool(fact(root / request[1].lstrip("/")) == request[2])
     if tuple(request[:2]) != ("nvpmodel", "-m"):
         return False
-    reported, noted = nvpmodel.answered(asked(root)), nvpmodel.status(root)
+    reported, noted = nvpmodel.answered(nvpmodel_output(root)), nvpmodel.status(root)
     known = [ident for ident in (reported[1] if reported else None, noted) if isinstance(ident, int)]
     return bool(known) and set(known) == {
         int(request[2])
@@ -80,7 +80,7 @@ def _is_so(request: Sequence[str], root: Path) -> bool:
 
 
 def _read_back(ident: int, output: str, root: Path) -> None:
-    reported = nvpmodel.answered(asked(root))
+    reported = nvpmodel.answered(nvpmodel_output(root))
     now = reported[1] if reported else nvpmodel.status(root)
     if now == ident and "reboot" not in output.lower():
         return
@@ -89,7 +89,7 @@ def _read_back(ident: int, output: str, root: Path) -> None:
     raise SettingError(
         "E-MODE-2",
         "mode change not in effect",
-        evidence=f"asked for mode {ident}, {where}: {waits}",
+        evidence=f"requested mode {ident}, {where}: {waits}",
         effect="Stopped before measuring",
         fix=f"sudo nvpmodel -m {ident}, reboot, and the same command again" if "reboot" in waits else "",
     )

@@ -1,7 +1,7 @@
 """Sets up device sharing between the workers of a multi-process trial if it needs more than starting them: MPS.
 
 The process that starts the trial enters the daemon like a mode and notes it in the same journal. After the trial it
-checks that the daemon still runs and had a server: a daemon that died, or that nobody connected to, shared nothing, and
+checks that the daemon still runs and had a server: a daemon that died, or that had no client, shared nothing, and
 the numbers would carry the wrong label.
 """
 
@@ -61,7 +61,7 @@ def require(trial: Trial, environ: Mapping[str, str]) -> None:
         )
 
 
-def kept(result: Result, daemon: Mps | None) -> Result:
+def rechecked(result: Result, daemon: Mps | None) -> Result:
     """Return the result unchanged if its MPS daemon still answers, otherwise as failed with the daemon's answer."""
     if daemon is None or result.status is Status.UNSUPPORTED:
         return result

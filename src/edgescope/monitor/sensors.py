@@ -3,7 +3,7 @@
 A measured run has a sampler in a separate process (telemetry.sampler); a view may read in its own. It reads like the
 sampler: the same sources, the same budget for each source, the same handling of drivers that raise.
 An energy counter (joules) is shown as power: its difference over the time between two readings. A sensor that
-stops answering loses its value: the last one must not stand there as if it were now's.
+stops answering loses its value: an old value must not be shown as the present one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a claim of a paper is, and how a machine's own cells answer it: it holds, it does not, or it cannot be said.
+"""Judges the claims of a paper by this machine's cells: a claim holds, does not hold, or cannot be decided.
 
-A claim speaks of many series (a model at a precision and batch over processes, say). Each series is a voice: for it,
-against it, or within the noise. The claim holds where most are for it and none against it, fails with the first that
-is surely against it, and is unsure where half or more are within the noise. The counts and the figures are given, so
-that a reader may weigh them otherwise. A claim whose counter or cells are missing says which.
+A claim is about many series (for example a model at a precision and batch, over processes). Each series is a voice: for
+the claim, against it, or within the noise. The claim holds if most voices are for it and none is against it, fails if
+one is surely against it, and is unsure if half or more are within the noise. Counts and figures are reported, so
+that a reader can judge differently. A claim whose counter or cells are missing names them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from edgescope.report import document as doc
 from edgescope.report.document import BRIEF, DETAIL, Cell, Column, Items, Mark, Section, Table
 
 LONG = 90
-"""Characters from which a reason is cut to what happened."""
+"""Longest reason, in characters, that is printed whole; a longer one loses its evidence."""
 T = TypeVar("T")
 
 
 class Answer(str, Enum):
-    """What became of a claim on this machine."""
+    """The outcome of a claim on this machine."""
 
     HOLDS = "holds"
     FAILS = "does not hold here"
@@ -49,22 +49,22 @@ LOOKS: Mapping[Answer, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """What a check found."""
+    """The answer to a claim, with the figures behind it."""
 
     answer: Answer
     found: str
     """One sentence with figures."""
     cells: int = 0
-    """Cells that it rests on."""
+    """Number of cells behind the answer."""
     evidence: tuple[str, ...] = ()
-    """A line a series, those against the claim first."""
+    """One line for each series, those against the claim first."""
     agree: str = ""
-    """`16 of 28`: the voices for it."""
+    """`16 of 28`: how many voices are for the claim."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A claim and what was found."""
+    """A claim with its answer."""
 
     claim: Stated
     found: Found
@@ -72,7 +72,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Voice:
-    """What one series says to a claim."""
+    """Whether one series supports a claim."""
 
     holds: bool | None
     """None: within the noise."""
@@ -80,31 +80,31 @@ class Voice:
     """The series and its figures."""
     cells: Sequence[Row]
     value: float | None = None
-    """The figure that says it, where it is a ratio."""
+    """The ratio behind the voice, if it is one."""
 
 
 @dataclass(frozen=True)
 class Claim(Generic[T]):
-    """How a claim is judged: what each series of a table says to it."""
+    """The rule of a claim: the voice of each series of a table."""
 
     voices: Callable[[T], Iterable[Voice | None]]
     missing: str | Callable[[T], str]
-    """What is said without any voice."""
+    """The reason to print if there is no voice."""
     ratio: str = ""
-    """What the voices' values are."""
+    """The meaning of the voices' values."""
     of: str = "series"
     read_off: bool = False
-    """Whether a disturbed machine does not matter: memory is read off."""
+    """Whether a disturbed machine does not matter, as for memory."""
 
     def __call__(self, table: T) -> Found:
-        """Return the answer of a table's voices."""
+        """Return the answer that a table's voices give."""
         voices = [v for v in self.voices(table) if v is not None]
         missing = self.missing if isinstance(self.missing, str) else self.missing(table)
         return heard(voices, self.of, missing, self.ratio, read_off=self.read_off)
 
 
 def answered(paper: Paper, table: T, nothing: str = "") -> tuple[Answered, ...]:
-    """Return every claim of a paper with its answer; `nothing` says why none can be answered: no cell finished."""
+    """Return every claim of a paper with its answer; `nothing` is the reason if no claim can be answered."""
 
     def one(claim: Stated) -> Found:
         why = nothing or claim.unmeasured
@@ -117,10 +117,10 @@ def answered(paper: Paper, table: T, nothing: str = "") -> tuple[Answered, ...]:
 def heard(
     voices: Sequence[Voice], what: str, missing: str, ratio: str = "", *, read_off: bool = False
 ) -> Found:
-    """Return the answer that the voices come to.
+    """Return the answer that the voices give.
 
-    `what` names them (`series`), `missing` is said without any, `ratio` says what the voices' values are.
-    One surely against it fails a claim; it holds where most are surely for it, else it is unsure.
+    `what` names the voices (`series`), `missing` is the reason if there are none, `ratio` says what their values mean.
+    A claim fails if one voice is surely against it; it holds if most are surely for it, and is unsure otherwise.
     """
     if not voices:
         return unknown(missing)
@@ -141,9 +141,9 @@ def heard(
 def held(
     ratio: Field, words: tuple[str, str], cells: Sequence[Row], *, rises: bool = True, exact: bool = False
 ) -> Voice | None:
-    """Return the voice of a ratio that must lie above 1, or below it; None where it was not measured.
+    """Return the voice of a ratio that must lie above 1 (`rises`) or below; None if it was not measured.
 
-    `words` are what stands before and behind the ratio; `exact` figures are read off, not sampled.
+    `words` are the texts before and after the ratio; an `exact` figure is read, not sampled, and has no noise.
     """
     if not isinstance(ratio, Measured):
         return None
@@ -153,11 +153,11 @@ def held(
 
 
 def _by_sharing(voices: Sequence[Voice]) -> str:
-    """Return ` (time slicing 3 of 18, MPS 18 of 18)` where there are several ways of sharing."""
+    """Return ` (time slicing 3 of 18, MPS 18 of 18)`, or '' if there is only one way of sharing."""
     groups: dict[str, list[Voice]] = {}
     for voice in voices:
-        crowd = [c.trial for c in voice.cells if c.trial.processes > 1 or c.trial.sharing != "time_slicing"]
-        groups.setdefault(sharing_words(crowd[-1]) if crowd else "one process", []).append(voice)
+        several = [c.trial for c in voice.cells if c.trial.processes > 1 or c.trial.sharing != "time_slicing"]
+        groups.setdefault(sharing_words(several[-1]) if several else "one process", []).append(voice)
     if len(groups) < 2:
         return ""
     shown = (f"{name} {sum(v.holds is True for v in g)} of {len(g)}" for name, g in groups.items())
@@ -181,7 +181,7 @@ def untrusted(cells: Iterable[Row]) -> str:
 
 
 def unknown(why: str, evidence: tuple[str, ...] = ()) -> Found:
-    """Return that a claim cannot be checked here, and why."""
+    """Return the answer `not measurable here` with the reason `why`."""
     return Found(Answer.UNKNOWN, why, 0, evidence)
 
 
@@ -196,7 +196,7 @@ def per_cent(share: float, places: int = 0) -> str:
 
 
 def brief(reason: str) -> str:
-    """Return a reason without its evidence where it is long: up to the first bracket, then the first colon."""
+    """Return a reason; a long one is cut at its first bracket, or else at its first colon."""
     what = reason.partition(". Try:")[0].rstrip(".")
     if len(what) <= LONG:
         return what
@@ -208,20 +208,20 @@ def brief(reason: str) -> str:
 
 
 def tally(found: Sequence[Answered], *, why: bool = False) -> str:
-    """Return `6 of 17 claims hold here, 3 do not, 8 cannot be said`; with why: 2 within the noise, 6 not measurable."""
+    """Return `6 of 17 claims hold here, 3 do not, 8 cannot be decided`; with `why`, how many for which reason."""
     n = Counter(each.found.answer for each in found)
     unsaid = {"within the noise": n[Answer.UNSURE], "not measurable": n[Answer.UNKNOWN]}
     reasons = ", ".join(f"{k} {text}" for text, k in unsaid.items() if k) if why else ""
     parts = [f"{n[Answer.HOLDS]} of {len(found)} claims hold here"]
     parts += [f"{n[Answer.FAILS]} do{'es' * (n[Answer.FAILS] == 1)} not"] if n[Answer.FAILS] else []
-    parts += [f"{sum(unsaid.values())} cannot be said"] if any(unsaid.values()) else []
+    parts += [f"{sum(unsaid.values())} cannot be decided"] if any(unsaid.values()) else []
     return ", ".join(parts) + (f" ({reasons})" if reasons else "")
 
 
 def section(paper: Paper, found: Sequence[Answered]) -> Section:
-    """Return the claims, a line each, and the evidence of each."""
+    """Return the section with one line for each claim, and the evidence of each."""
     lead = (
-        f"{paper.title} ({paper.source}): {paper.boards}. A claim holds where most series are for it and none is "
+        f"{paper.title} ({paper.source}): {paper.boards}. A claim holds if most series are for it and none is "
         "surely against it."
     )
     columns = (Column("Claim"), Column("Here"), Column("Agree", level=BRIEF), Column("Found", level=DETAIL))

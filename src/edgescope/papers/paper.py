@@ -1,13 +1,13 @@
-"""A published study as a folder of this package, which is all that registers it: `edgescope study NAME` finds it.
+"""Reads published studies: each is a folder of this package, and `edgescope study NAME` finds it without registration.
 
     paper.toml    [paper] its name on the command line, title, source, boards; [options.NAME] flags of its own;
-                  [[number]] its figures, each with its board and where it is known from; [[claim]] what it claims
-    claims.py     how a claim is judged, under the claim's key (claim.py); a claim that says `unmeasured` needs none
-    report.py     only where the study is no sweep over precision, batch, processes and sharing (sweep_report.py):
-                  wanted(trial, models, ...) -> bool, which stored results are its
+                  [[number]] its figures, each with its board and its source; [[claim]] what it claims
+    claims.py     one rule for each claim, under the claim's key (claim.py); a claim with `unmeasured` needs none
+    report.py     only if the study is no sweep over precision, batch, processes and sharing (sweep_report.py):
+                  wanted(trial, models, ...) -> bool, which stored results belong to it
                   document(paper, results, ...) -> Document, the answer for every renderer
 
-Figures of other boards stand beside this machine's and are never divided by them.
+Figures of other boards are shown next to this machine's; no ratio of the two is ever computed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Number:
     """One figure of a paper."""
 
     model: str
-    """'' where it is said of all models."""
+    """'' if the figure is about all models."""
     board: str
     precision: str
-    """'' where it is lost."""
+    """'' if the paper's precision is unknown."""
     batch: int
     processes: int
     figure: str
@@ -53,17 +53,17 @@ class Number:
     """confirmed (the paper's own text) or secondary (quoted from it by others)."""
     note: str = ""
     unmeasured: str = ""
-    """Why nothing that edgescope measures is the same."""
+    """Why edgescope measures nothing that is comparable; '' if it does."""
 
     @property
     def source(self) -> str:
-        """Where it is known from, in words."""
+        """Return the source of the figure, in words."""
         whence = "the paper's text" if self.known == "confirmed" else "secondary notes that quote the paper"
         return f"{whence}; {self.note}" if self.note else whence
 
     @property
     def place(self) -> str:
-        """Which cell of the paper it is of."""
+        """Return the cell of the paper that the figure belongs to."""
         t = " ".join(filter(None, [self.model or "all models", self.precision, f"batch {self.batch}"]))
         return f"{t}, P = {self.processes}"
 
@@ -77,73 +77,73 @@ class Stated:
     says: str
     known: str
     unmeasured: str = ""
-    """Why nothing that edgescope measures could answer it."""
+    """Why nothing that edgescope measures can answer the claim; '' if something can."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What a paper.toml holds."""
+    """The content of a paper.toml."""
 
     folder: str
     name: str
-    """What `edgescope study` calls it."""
+    """Its name on the command line of `edgescope study`."""
     summary: str
     title: str
     source: str
     boards: str
     measure: str
-    """The command that fills a store with what it is about."""
+    """The command that measures its cells into a store."""
     heading: str = ""
-    """What it is about, in a few words."""
+    """Its subject in a few words."""
     method: str = ""
     measured_by: str = ""
-    """`optimize` where --run can measure what the store does not hold; '' where a sweep does."""
+    """`optimize` if --run can measure what the store lacks; '' if a sweep measures it."""
     stands_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Model of the paper -> beginnings of the names of what stands for it here."""
+    """Model of the paper -> beginnings of the names of the models that represent it here."""
     numbers: tuple[Number, ...] = ()
     claims: tuple[Stated, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Flag of its own -> help, metavar, choices, default, kind."""
+    """Flag of this study -> help, metavar, choices, default, kind."""
     page: Mapping[str, Any] = field(default_factory=dict)
     """The whole file."""
 
     def is_of(self, number: Number, model: str) -> bool:
-        """Return whether a model of ours stands for the one that a number is of."""
+        """Return whether a model of edgescope represents the model of a number."""
         return model.startswith(tuple(self.stands_for.get(number.model, ())) or "\0")
 
     @property
     def report(self) -> ModuleType:
-        """The module that answers it: its own, or that of sweeps."""
+        """Return the module that makes its document: its own report.py, or sweep_report."""
         own = f"{__package__}.{self.folder}.report"
         return importlib.import_module(own if find_spec(own) else f"{__package__}.sweep_report")
 
     @property
     def judges(self) -> ModuleType:
-        """The module that judges its claims."""
+        """Return the module with the rules of its claims."""
         return importlib.import_module(f"{__package__}.{self.folder}.claims")
 
 
-#: The flags of a paper that is a sweep.
+#: The flags of a study that is a sweep.
 SWEEP: Mapping[str, Mapping[str, Any]] = {
     "setup": {
         "metavar": "WORDS",
-        "help": "engine and options, or a part of them, where the store holds several",
+        "help": "engine and options, or a part of them, if the store holds several",
     },
     "study": {
         "kind": "grid",
         "metavar": "FILE",
-        "help": "study file: says which of its cells are missing",
+        "help": "study file: report which of its cells are missing",
     },
     "show": {
         "choices": ("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew"),
-        "help": "print this quantity of every cell, too",
+        "help": "also print this quantity for every cell",
     },
 }
 
 
 @cache
 def paper(folder: str) -> Paper:
-    """Return what a folder's paper.toml holds."""
+    """Return the Paper of a folder."""
     return next(each for each in papers().values() if each.folder == folder)
 
 
@@ -177,10 +177,10 @@ def study(
     command: str = "",
     **options: Any,
 ) -> Document:
-    """Return what a paper says beside what a store holds; raw rows are read for the results it uses alone.
+    """Return the document that compares a paper with the results of a store; read raw rows only of the results used.
 
-    `models`: beginnings of names; `machine`: the beginning of a machine's id; `options` are the paper's own.
-    UsageError for an unknown paper, mixed machines, or what an option names and the store has not.
+    `models`: beginnings of names; `machine`: the beginning of a machine's id; `options`: the flags of this study.
+    UsageError for an unknown study, mixed machines, or an option that names something that the store lacks.
     """
     from edgescope.analysis.cells import machines
 

@@ -1,7 +1,7 @@
-"""Figures of a paper's sweep on this machine: over batch, precision and processes, one column a model.
+"""Plots of a paper's sweep on this machine: over batch, precision and processes, with one column for each model.
 
 Colour is the precision, dash and symbol are how processes share the device. The paper's recovered figures are open grey
-diamonds: other boards, shown for orientation and never as if they could be compared. A figure with nothing to show is
+diamonds: they come from other boards and are shown only for orientation. A figure with nothing to show is
 Absent(reason).
 """
 
@@ -32,7 +32,7 @@ Quantity = tuple[str, str, str]
 
 
 def over_batch(table: SweepTable) -> Figure | Absent:
-    """Return throughput against batch size of one process, a line a precision."""
+    """Return throughput against batch size of one process, with one line for each precision."""
     cells = _alone(table)
     ticks = sorted({float(c.trial.batch) for c in cells})
     if len(ticks) < 2:
@@ -88,12 +88,12 @@ def power_over_throughput(table: SweepTable) -> Figure | Absent:
 
 
 def _alone(table: SweepTable) -> list[Cell]:
-    """Return the finished cells of one process that shares with nobody."""
+    """Return the finished cells of one process that does not share the device."""
     return [c for c in table.measured if c.trial.processes == 1 and c.trial.sharing == "time_slicing"]
 
 
 def _rows(table: SweepTable, cells: Sequence[Cell], wanted: Sequence[Quantity], axis: str) -> list[Row]:
-    """Return a row of panels for each quantity that some cell has: bars over precisions, else lines."""
+    """Return a row of panels for each quantity that a cell has: bars over precisions, lines over other axes."""
     rows = []
     for title, name, unit in wanted:
         known = [v for c in cells if (v := c.value(name)) is not None]
@@ -108,7 +108,7 @@ def _rows(table: SweepTable, cells: Sequence[Cell], wanted: Sequence[Quantity], 
 
 
 def _lines(table: SweepTable, cells: Sequence[Cell], model: str, name: str, axis: str) -> Panel:
-    """Return one panel: a line a precision and sharing; P = 1 begins every line of its precision."""
+    """Return one panel with a line for each precision and sharing; P = 1 begins every line of its precision."""
     mine = [c for c in cells if c.trial.model == model]
     several = len({c.trial.sharing for c in cells}) > 1
     panel = Panel()
@@ -152,7 +152,7 @@ def _look(cell: Cell, several: bool) -> Look:
 
 
 def _points(cells: Sequence[Cell], name: str, x: str | Callable[[Cell], float]) -> list[Point]:
-    """Return the marks of the cells that have the figure, over a key of their trials or a figure of theirs."""
+    """Return the marks of the cells that have the figure; `x` is a key of the trial or a function of the cell."""
     points = []
     for cell in cells:
         if (y := measured(cell[name])) is not None:
@@ -162,7 +162,7 @@ def _points(cells: Sequence[Cell], name: str, x: str | Callable[[Cell], float]) 
 
 
 def hover(cell: Cell, y: Measured) -> str:
-    """Return what a mark says of itself: its cell, value, interval, where that is from, and the verdict."""
+    """Return the hover text of a mark: its cell, value, interval with its kind, and the verdict."""
     scale = SCALES.get(y.unit, Scale(1.0, y.unit))
     shown = interval(y, scale.factor, scale.unit)
     return f"{cell.place}: {shown}; {cell.interval}, {cell.verdict.trust.value}"
@@ -182,7 +182,7 @@ def _rule(table: SweepTable, model: str, batch: int) -> list[Marks]:
 
 
 def _theirs(table: SweepTable, model: str, name: str, axis: str, cells: Sequence[Cell]) -> list[Marks]:
-    """Return the paper's figures of this model and quantity, at the cells' batch where the axis is processes."""
+    """Return the paper's figures of this model and quantity; over processes, only those at the cells' batch."""
     batches = {c.trial.batch for c in cells}
     furthest = 2 * max(getattr(c.trial, axis) for c in cells)
     out: dict[str, list[Point]] = {}
@@ -202,6 +202,6 @@ def _theirs(table: SweepTable, model: str, name: str, axis: str, cells: Sequence
 
 
 def _says(number: Number, name: str) -> bool:
-    """Whether a number is of this figure; the throughput of one process is its T/P at P = 1."""
+    """Return whether a number is about this figure; the throughput of one process is also its T/P at P = 1."""
     alone = number.figure == "throughput_sps" and number.processes == 1
     return number.figure == name or (name == "throughput_per_process_sps" and alone)

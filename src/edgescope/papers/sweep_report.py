@@ -1,6 +1,6 @@
-"""A paper's sweep beside this machine: the claims first, then figures, cells, memory, the paper's own numbers.
+"""The document about a paper's sweep on this machine: claims, figures, cells, memory, then the paper's own numbers.
 
-One Document for every renderer; all parts read the same SweepTable, so a figure and the number beside it agree.
+All parts read the same SweepTable, so a plot and its printed numbers agree.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from edgescope.report.document import (
 )
 
 OTHER_HARDWARE = (
-    "Its figures stand here for orientation: that is other hardware, so no ratio of ours to theirs is given."
+    "Its figures are given for orientation: they come from other hardware, so no ratio of ours to theirs is "
+    "computed."
 )
-WHISKERS = "Whiskers are 95 % intervals; hovering says where they come from, and each cell's verdict."
-THEIRS = " Open grey diamonds are the paper's recovered figures: other boards, so not to be compared."
+WHISKERS = "Whiskers are 95 % intervals; hovering shows where they come from, and each cell's verdict."
+THEIRS = " Open grey diamonds are the paper's recovered figures: other boards, so they cannot be compared."
 LINE = "A least-squares line over P. The rule is P × (model + 2 × batch): one batch computed, one waiting."
 DISTURBED = (Trust.DISTURBED, Trust.THROTTLED)
 THROUGHPUT, PER_PROCESS = "throughput_sps", "throughput_per_process_sps"
@@ -62,7 +63,7 @@ QUANTITIES: Mapping[str, tuple[str, str, str]] = {
 
 
 def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
-    """Return whether a stored trial is of this study."""
+    """Return whether a stored trial belongs to this study."""
     return fits(trial)
 
 
@@ -77,14 +78,14 @@ def document(
     left_out: int = 0,
     command: str = "",
 ) -> doc.Document:
-    """Return the whole answer; `study` are the cells that were asked for, `show` the quantity that is always shown."""
+    """Return the document; `study` holds the cells of the study file, `show` is the quantity to print in any case."""
     asked = [t for t in study if not models or t.model.startswith(models)]
     return of(sweep_table(paper, results, of_setup=setup, left_out=left_out, asked=asked), show, command)
 
 
 def of(found: SweepTable, show: str = "", command: str = "") -> doc.Document:
     """Return a table as a document."""
-    many = Text("-v prints what each claim rests on, every cell, and what did not run", "lead", BRIEF)
+    many = Text("-v prints the evidence of each claim, every cell, and what did not run", "lead", BRIEF)
     parts = (
         _answer(found),
         Section(QUANTITIES[show][0], (grid(found, show, MAIN),)) if show else None,
@@ -109,7 +110,7 @@ def _listed(heading: str, lines: Sequence[str], level: doc.Level = DETAIL) -> Se
 
 
 def title(found: SweepTable) -> str:
-    """Return the heading."""
+    """Return the heading of the document."""
     return found.paper.heading + (f" on {called(found.machine)}" if found.machine else "")
 
 
@@ -130,15 +131,15 @@ def _answer(found: SweepTable) -> doc.Answer:
     more = (Items(tuple(said), level=DETAIL), Items(tuple(notes(found)), kind="missing", level=DETAIL))
     if not found.measured:
         return doc.Answer(
-            "Nothing to hold the claims against", "", (summary(found),), summary(found), (), more, "none"
+            "Nothing to judge the claims by", "", (summary(found),), summary(found), (), more, "none"
         )
     best = max(found.measured, key=lambda c: c.value(THROUGHPUT) or 0.0)
     held = sum(c.found.answer is Answer.HOLDS for c in found.claims)
-    told = sum(c.found.answer in (Answer.HOLDS, Answer.FAILS) for c in found.claims)
+    decided = sum(c.found.answer in (Answer.HOLDS, Answer.FAILS) for c in found.claims)
     tiles = (
-        Tile("Cells finished", len(found.measured), small=(f"of {len(found.cells)} asked for",)),
+        Tile("Cells finished", len(found.measured), small=(f"of {len(found.cells)} requested",)),
         Tile("Most throughput", best.total, "samples/s", (best.place,)),
-        Tile("Claims that hold", held, small=(f"of {told} that could be told, {len(found.claims)} in all",)),
+        Tile("Claims that hold", held, small=(f"of {decided} decided, {len(found.claims)} in all",)),
     )
     short = (summary(found), *_coverage(found), *said[:1])
     reason = f"{summary(found)} {claim.tally(found.claims, why=True)}."
@@ -146,7 +147,7 @@ def _answer(found: SweepTable) -> doc.Answer:
 
 
 def notes(found: SweepTable) -> list[str]:
-    """Return what a reader must know of the table: where its figures come from, and what is not in it."""
+    """Return notes about the table: where its figures come from, and what it leaves out."""
     return [*_coverage(found), *(_measured(found) if found.measured else ()), *_others(found)]
 
 
@@ -159,7 +160,7 @@ def _measured(found: SweepTable) -> Iterator[str]:
     if found.scope:
         yield f"Power and energy: scope {found.scope}."
     if all(c.trial.processes == 1 for c in found.measured):
-        yield "Only one process was measured: nothing here shows how processes share the device."
+        yield "Only one process was measured: this table does not show how processes share the device."
     if bad := [c.place for c in found.measured if c.verdict.trust in DISTURBED]:
         shown = "; ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         shown = f"all {len(bad)} cells" if len(bad) == len(found.measured) > 1 else shown
@@ -170,7 +171,7 @@ def _measured(found: SweepTable) -> Iterator[str]:
     skews = [(v, c.place) for c in found.measured if (v := c.value("start_skew_s")) is not None]
     if skews:
         most, cell = max(skews, key=lambda pair: pair[0])
-        yield f"Workers began within {most * 1e3:.3g} ms of each other at worst ({cell})."
+        yield f"Workers started within {most * 1e3:.3g} ms of each other at worst ({cell})."
 
 
 def _coverage(found: SweepTable) -> list[str]:
@@ -180,7 +181,7 @@ def _coverage(found: SweepTable) -> list[str]:
     there = f"{len(found.asked) - len(found.missing)} of the study's {len(found.asked)} cells"
     lacking = f"; missing: {_some([place_of(t) for t in found.missing])}" if found.missing else ""
     other = sorted({setup(t) for t in found.asked} - {found.setup})
-    but = f" The study asks for {'; '.join(other)}." if other and found.setup else ""
+    but = f" The study requests {'; '.join(other)}." if other and found.setup else ""
     return [f"Coverage: {there}{lacking}.{but}"]
 
 
@@ -188,12 +189,12 @@ def _others(found: SweepTable) -> Iterator[str]:
     for name, n in found.others:
         yield f"Also in this store, not shown: {n} cells of {name}. Try: --setup '{name}'"
     if found.left_out:
-        why = "another scenario, several queries in flight, or other models beside"
+        why = "another scenario, several queries in flight, or colocated models"
         yield f"{found.left_out} results are left out: {why}."
 
 
 def failures(found: SweepTable) -> list[str]:
-    """Return each reason why cells did not finish, in short, with how many and which; one line a reason."""
+    """Return one line for each reason why cells did not finish: the reason in short, how many cells and which."""
     reasons: dict[str, list[str]] = {}
     for c in found.failed:
         reasons.setdefault(f"{c.status.value}: {brief(c.rejected) or 'no reason given'}", []).append(c.place)
@@ -253,9 +254,9 @@ def _cells(found: SweepTable, show: str) -> Section | None:
 
 
 def grid(found: SweepTable, name: str, level: doc.Level = DETAIL) -> Table | None:
-    """Return one quantity: a row a model, precision, batch and sharing, a column a number of processes.
+    """Return a table of one quantity: a row per model, precision, batch and sharing, a column per number of processes.
 
-    A hundred cells with ten figures each read badly as rows; the eye can run along P. None where no cell has it.
+    A hundred cells with ten figures each read badly as rows; the eye can follow P along a row. None if no cell has it.
     """
     _, figure, unit = QUANTITIES[name]
     figure = found.memory if figure == "memory" else figure
@@ -277,7 +278,7 @@ def grid(found: SweepTable, name: str, level: doc.Level = DETAIL) -> Table | Non
 
 
 def _value(cell: Cell | None, figure: str) -> doc.Value:
-    """Return a cell's value, `oom` or another status where it did not run, `·` where it was not asked for."""
+    """Return a cell's value, its status (such as `oom`) if it did not run, or `·` if it was not requested."""
     if cell is None:
         return "·"
     return cell[figure] if cell.ok else Mark(cell.status.value, "bad", cell.rejected)
@@ -355,7 +356,7 @@ COLUMNS = (THROUGHPUT, PER_PROCESS, "latency_p50_s", "latency_p99_s", *FIGURES[1
 
 
 def _rows(found: SweepTable) -> Table:
-    """Return a row a cell, for a CSV: each value with its interval, n, and why it is absent."""
+    """Return one row for each cell, for a CSV: each value with its interval and n, or why it is absent."""
     machine = found.machine.id if found.machine else ""
     rows = []
     for c in found.cells:

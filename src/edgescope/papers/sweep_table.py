@@ -1,6 +1,6 @@
-"""A paper's sweep on this machine: its cells, lines of memory, its claims answered, what stands out.
+"""The table of a paper's sweep on this machine: cells, memory lines, answered claims, remarks.
 
-One table is of one machine and one setup (engine, device, options, mode), since the axes of such a paper are precision,
+A table holds one machine and one setup (engine, device, options, mode), since the axes of such a paper are precision,
 batch, number of processes and how they share the device; a store with several setups shows the one with most finished
 cells and names the others. Cells that did not run stay in the table with their reasons.
 """
@@ -34,13 +34,13 @@ from edgescope.papers.claim import Answered, answered
 from edgescope.papers.paper import Paper
 from edgescope.records import Field, Machine, Result, Trial
 
-#: What memory of a crowd is taken from, the best first; one figure is used throughout.
+#: Figures of the memory of several processes, the best first; one of them is used throughout a table.
 MEMORY = (*GPU, "processes_pss_bytes", "processes_rss_bytes")
 
 
 @dataclass(frozen=True)
 class WarmRatio:
-    """One cell measured by workers kept from the cell before, and by fresh processes."""
+    """The throughput of one cell with reused workers (--reuse-workers) over that with fresh processes."""
 
     cell: Cell
     ratio: Field
@@ -51,7 +51,7 @@ class WarmRatio:
 
 @dataclass(frozen=True)
 class SweepTable:
-    """Everything that the page shows."""
+    """Everything that the document shows."""
 
     paper: Paper
     machine: Machine | None
@@ -66,31 +66,31 @@ class SweepTable:
     warm: tuple[WarmRatio, ...]
     remarks: tuple[remarks.Remark, ...]
     scope: str
-    """What the watts were measured in front of; '' where nothing was."""
+    """The scope of the power meter; '' if no power was measured."""
     left_out: int
-    """Results that are no closed loop of one query at a time a process, or have other models beside them."""
+    """Number of results that are no closed loop of one query at a time per process, or have colocated models."""
     asked: tuple[Trial, ...] = ()
-    """The cells of the study that this is held against; none where no study is known."""
+    """The cells of the study file, or () without one."""
 
     @cached_property
     def claims(self) -> tuple[Answered, ...]:
-        """Every claim of the paper with its answer, in the paper's order."""
+        """Return every claim of the paper with its answer, in the paper's order."""
         return answered(self.paper, self, "" if self.measured else "no cell finished")
 
     @property
     def missing(self) -> tuple[Trial, ...]:
-        """Return the study's cells that no run finished of, whatever setup the study asks for."""
+        """Return the study's cells without a finished run, whatever setup the study requests."""
         done = {axes(c.trial) for c in self.measured}
         return tuple(t for t in self.asked if axes(t) not in done)
 
     @property
     def measured(self) -> tuple[Cell, ...]:
-        """Return the cells of which a run finished."""
+        """Return the cells with a finished run."""
         return tuple(c for c in self.cells if c.ok)
 
     @property
     def failed(self) -> tuple[Cell, ...]:
-        """Return the cells of which none did."""
+        """Return the cells without a finished run."""
         return tuple(c for c in self.cells if not c.ok)
 
     @property
@@ -108,10 +108,10 @@ def sweep_table(
     left_out: int = 0,
     asked: Iterable[Trial] = (),
 ) -> SweepTable:
-    """Return the table of these results; UsageError where machines are mixed or a filter fits nothing.
+    """Return the table of these results; UsageError if machines are mixed or a filter matches nothing.
 
-    `machine` is the beginning of a machine's id, `of_setup` words that the setup contains, `left_out` how many results
-    the caller left out, `asked` the trials of the study that the results are of. Raw rows (Store.fulls) give pooled
+    `machine` is the beginning of a machine's id, `of_setup` a text that the setup contains, `left_out` how many results
+    the caller left out, `asked` the trials of the study file. Raw rows (Store.fulls) give pooled
     percentiles and the activity of a GPU's parts.
     """
     here = machines.one(results, machine)
@@ -143,7 +143,7 @@ def _order(cell: Cell) -> tuple[object, ...]:
 
 
 def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Return the setup to show and what else there is; the one with most finished cells, then most results."""
+    """Return the setup to show, the one with the most finished cells, and the others with their counts."""
     done = Counter({name: 0 for name in dict.fromkeys(setup(r.trial) for r in results)})
     done.update(setup(c.trial) for c in cells(results) if c.ok)
     fits = [name for name in done if words in name]
@@ -158,7 +158,7 @@ def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[
 
 
 def _memory(found: Sequence[Cell]) -> str:
-    """Return the first of MEMORY that some series has at three numbers of processes, or two, else the commonest."""
+    """Return the first of MEMORY that a series has at three numbers of processes, else at two, else the most common."""
     reach = {n: max((_known(s, n) for s in over_processes(found)), default=0) for n in MEMORY}
     for least in (3, 2):
         if enough := [name for name in MEMORY if reach[name] >= least]:

@@ -1,4 +1,4 @@
-"""What claims of several papers ask of a sweep: a figure along an axis, from one end of it to the other, and in words.
+"""Rules that the claims of several papers share: how a figure changes along an axis of a sweep, and texts about it.
 
 each(axis, voice)          the voice of every series along an axis
 ends(axis, figure, says)   the figure at one end over that at the other
@@ -41,7 +41,7 @@ def ends(
     first: bool = False,
     exact: bool = False,
 ) -> Voices:
-    """Return the voices of a figure that must rise, or fall, along an axis: its last over its first, or `first`
+    """Return the voices of a figure that must rise (`rises`) or fall along an axis: its last over its first, or `first`
     over last. `memory` is the figure that the table chose; `says`: `takes`, `the memory of`.
     """
 
@@ -58,7 +58,7 @@ def ends(
 
 
 def over_first(series: Series, figure: str, *, share: bool = False) -> list[tuple[int, Measured]]:
-    """Return (P, figure over that at the first P) where it is measured; `share`: of one process's share of it."""
+    """Return (P, figure over the figure at the first P) for each measured P; `share`: for one process's share of it."""
     first, *rest = series.cells
     found = [(c.trial.processes, quotient(c.runs, first.runs, figure)) for c in rest]
     ratios = [(p, scaled(r, first.trial.processes / p) if share else r) for p, r in found]
@@ -71,18 +71,18 @@ def at(known: Sequence[tuple[int, Measured]]) -> str:
 
 
 def missing(table: SweepTable, figure: str, otherwise: str) -> str:
-    """Return why a figure was not measured: what the first finished cell says, in short."""
+    """Return why a figure was not measured: the reason in the first finished cell, in short, or `otherwise`."""
     fields = [c[figure] for c in table.measured]
     return next((f"{figure}: {brief(f.reason)}" for f in fields if isinstance(f, Absent)), otherwise)
 
 
 def memory_words(table: SweepTable) -> str:
-    """Return what the table's memory figure is."""
+    """Return the meaning of the table's memory figure."""
     return MEMORY.get(table.memory, table.memory)
 
 
 def line_words(line: MemoryLine) -> str:
-    """Return a memory line in words: what a process costs, where it begins, how far a point lies off it."""
+    """Return a memory line in words: the cost of a process, the start, and how far a point is off the line."""
     off = line.residual
     said = f", at most {per_cent(off.value, 1)} off the line" if isinstance(off, Measured) else ""
     return f"{line.series.words}: {megabytes(line.slope)} a process from {megabytes(line.start)}{said}"
@@ -95,7 +95,7 @@ def megabytes(field: Field) -> str:
     places = 0 if abs(field.value) >= 1e7 else 1
 
     def shown(value: float) -> str:
-        return f"{round(value * 1e-6, places) + 0.0:,.{places}f}"  # what is rounded to nothing has no sign
+        return f"{round(value * 1e-6, places) + 0.0:,.{places}f}"  # adding 0.0 removes the sign of -0.0
 
     text = f"{shown(field.value)} MB"
     if field.lo is None or field.hi is None:
@@ -104,7 +104,7 @@ def megabytes(field: Field) -> str:
 
 
 def usable_cores(machine: Machine | None) -> int | None:
-    """Return the CPU cores of a machine, physical ones where known, no more than the process may use; or None."""
+    """Return the CPU cores of a machine that the process may use, physical ones if known, or None if unknown."""
     facts: Json = machine.stable.get("cpu") if machine else None
     state: Json = machine.state.get("cpu") if machine else None
     if not isinstance(facts, Mapping):

@@ -16,7 +16,7 @@ STAGES = {"search": ("short run", "circle-open"), "confirm": ("sustained run", "
 
 def over_clients(found: Capacity, promise: Constraint) -> Figure | Absent:
     """Return the plot of one promise over the clients, with whiskers up to the bounds; Absent if nothing was read."""
-    spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.asked == promise]
+    spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.promise == promise]
     read = [(p, f.value, b) for p, f, b in spots if isinstance(f, Measured)]
     if not read:
         reasons = [f.reason for _, f, _ in spots if isinstance(f, Absent)]
@@ -36,7 +36,7 @@ def over_clients(found: Capacity, promise: Constraint) -> Figure | Absent:
         type=axis_kind([*shown, promise.limit * scale.factor]),
         rangemode="tozero",
     )
-    across = axis(f"clients, {found.asked.rate:g} queries/s each", rangemode="tozero")
+    across = axis(f"clients, {found.terms.rate:g} queries/s each", rangemode="tozero")
     figure.update_layout(**layout(height=HEIGHT, xaxis=across, yaxis=up, showlegend=True))
     return figure
 

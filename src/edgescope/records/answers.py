@@ -34,8 +34,8 @@ def plain(field: Field) -> float | None:
     return field.value if isinstance(field, Measured) else None
 
 
-def said(name: str, field: Field) -> str:
-    """Return `latency_p50_s 0.00512 s`, or the name with the reason if it was not measured."""
+def figure_text(name: str, field: Field) -> str:
+    """Return a figure as text, `latency_p50_s 0.00512 s`, or its name with the reason if it was not measured."""
     if isinstance(field, Absent):
         return f"{name} n/a: {field.reason}"
     ends = "" if field.lo is None or field.hi is None else f" [{field.lo:.4g}, {field.hi:.4g}]"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from edgescope.errors import Message, UnsupportedError, UsageError, meant
-from edgescope.records.answers import Answer, frame, plain, said
+from edgescope.errors import Message, UnsupportedError, UsageError, closest_name
+from edgescope.records.answers import Answer, figure_text, frame, plain
 from edgescope.records.field import Absent, Field, Json, Measured, digest
 from edgescope.records.rows import Idle, Queries, Readings, Spans, Window
 from edgescope.records.trial import Trial
@@ -189,7 +189,7 @@ class Result(Answer):
             return found.value
         if found is not None:
             raise UnsupportedError("E-VALUE-1", f"{metric} was not measured", evidence=found.reason)
-        close = meant(metric, self.metrics)
+        close = closest_name(metric, self.metrics)
         raise UsageError(
             "E-VALUE-2",
             f"this result has no metric {metric!r}",
@@ -202,7 +202,7 @@ class Result(Answer):
         yield f"Result {self.id}: {self.trial.model.partition('#')[0]} {self.trial.label}"
         trust = f", {self.verdict.trust.value}" if self.queries is not None or self.metrics else ""
         yield f"  {self.status.value}{trust}{f': {self.reason}' if self.reason else ''}"
-        yield from (f"  {said(name, self.metrics[name])}" for name in SAID if name in self.metrics)
+        yield from (f"  {figure_text(name, self.metrics[name])}" for name in SAID if name in self.metrics)
 
     def row(self) -> dict[str, Json]:
         """Return the result as one row: its trial, its status, and the value of every metric."""
@@ -238,7 +238,7 @@ class Results(Answer, tuple[Result, ...]):
         yield f"{len(self)} result{'s' * (len(self) != 1)}{': ' * bool(counts)}{counts}"
         for r in self:
             timed = r.metrics.get("latency_p50_s")
-            tail = f"  {said('p50', timed)}" if isinstance(timed, Measured) else ""
+            tail = f"  {figure_text('p50', timed)}" if isinstance(timed, Measured) else ""
             yield f"  {r.trial.model.partition('#')[0]} {r.trial.label}: {r.status.value}{tail}"
 
     def records(self) -> list[dict[str, Json]]:

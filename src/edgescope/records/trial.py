@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from types import MappingProxyType
 
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.records.field import Json, Scalar, digest
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
@@ -168,13 +168,13 @@ class Trial:
         where = "" if self.device == "cpu" else f" {self.device}"
         kind = "" if self.workload == Trial.workload else f" {self.workload}"
         kind += _spelt(self.workload_options)
-        crowd = "" if self.processes == 1 else f" P{self.processes}"
-        crowd += "" if self.in_flight == 1 else f" T{self.in_flight}"
-        crowd += "" if self.sharing == "time_slicing" else f" {self.sharing}"
-        crowd += f" with {self.colocated}" if self.colocated else ""
+        workers = "" if self.processes == 1 else f" P{self.processes}"
+        workers += "" if self.in_flight == 1 else f" T{self.in_flight}"
+        workers += "" if self.sharing == "time_slicing" else f" {self.sharing}"
+        workers += f" with {self.colocated}" if self.colocated else ""
         mode = "" if self.mode == "as_is" else f" {self.mode}"
-        load = "" if self.scenario == "single_stream" else f" {self.load}"
-        return f"{self.backend}{where}{kind} {self.precision} b{self.batch}{crowd}{extra}{mode}{load}"
+        load = "" if self.scenario == Trial.scenario else f" {self.load}"
+        return f"{self.backend}{where}{kind} {self.precision} b{self.batch}{workers}{extra}{mode}{load}"
 
     @property
     def load(self) -> str:
@@ -294,7 +294,7 @@ def _closest(trial: Trial) -> str:
     for name, words in CHOICES.items():
         value = str(getattr(trial, name))
         if value.partition("=")[0] not in words:
-            close = meant(value, words)
+            close = closest_name(value, words)
             return f"--{name} {close}" if close else ""
     return ""
 

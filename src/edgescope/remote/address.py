@@ -21,7 +21,7 @@ SSH = "EDGESCOPE_SSH"
 #: Seconds until ssh gives up connecting, and seconds between two keep-alives; six missed ones end the connection.
 CONNECT_S, ALIVE_S = 15, 5
 #: The program given to python -c: read the agent's length and hash, then the agent, check it and become it. Its own
-#: exit codes name what was wrong, because the remote shell passes on nothing but one number.
+#: exit codes name what was wrong, because the remote shell returns only one number.
 BOOTSTRAP = (
     "import sys,hashlib;sys.version_info<(3,6) and sys.exit(87);i=sys.stdin.buffer;n,h=i.readline().split();"
     's=i.read(int(n));hashlib.sha256(s).hexdigest()==h.decode() or sys.exit(86);sys.argv=["edgescope_agent.py"];'

@@ -1,10 +1,10 @@
-"""A board behind an agent: its facts, its sensors, and the place where trtexec runs.
+"""A board that an agent serves: its facts, its sensors, and the place where trtexec runs.
 
 `Board.run` does for a program on the board what `program.Here.run` does here. The command line keeps its
 form; files it reads are sent first (unless the board has their content), files it writes are fetched afterwards, and
 paths become names in the folder that the agent runs it in.
 
-Files between host and board, by their content: what is there already is not sent again.
+Files are named by their content: one that the board already has is not sent again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class Board:
-    """One board; open() makes it."""
+    """One connected board; `opened` makes it."""
 
     wire: Wire
     tree: Tree
@@ -66,7 +66,7 @@ class Board:
     """The description of each program, by its path."""
 
     def look(self) -> None:
-        """Read the board's facts anew."""
+        """Read the board's facts again."""
         self.tree.write(self.wire.call("facts", doing="say what it is"))
 
     def machine(self) -> Machine:
@@ -82,7 +82,7 @@ class Board:
             "python": hello.get("python"),
             "source_sha256": "its own" if self.wire.address.agent else agent.digest(),
             "clock_resolution_s": hello.get("resolution_s"),
-            **alignment.told(self.first, last),
+            **alignment.clock_facts(self.first, last),
         }
 
     @contextmanager
@@ -166,7 +166,7 @@ class Board:
         last = [text for _, text in lines.found if text.strip()][-1:] or ["nothing"]
         return DeviceError(
             "E-TRTX-5",
-            "trtexec did not come to an end and was stopped",
+            "trtexec did not end in time and was stopped",
             evidence=f"after {ended['seconds']:.0f} s on {self.wire.address}; it wrote last: {last[0][:200]}",
             effect="There is no engine and no number; nothing half-written was kept",
             fix="--option build_timeout=SECONDS (and --timeout SECONDS) if it only needs longer",

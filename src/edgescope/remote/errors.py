@@ -33,7 +33,7 @@ def no_ssh(program: str, error: OSError) -> UnavailableError:
     )
 
 
-def not_begun(address: Address, code: int | None, text: str) -> EdgescopeError:
+def no_hello(address: Address, code: int | None, text: str) -> EdgescopeError:
     """Return the error for a connection that ended before the agent's hello; `text` is its stderr."""
     last = _last(text)
     by_code = {
@@ -48,10 +48,10 @@ def not_begun(address: Address, code: int | None, text: str) -> EdgescopeError:
     if any(phrase in text for phrase in _REFUSED):
         return UnavailableError(
             "E-SSH-4",
-            f"{address} does not let us in",
+            f"{address} refuses the login",
             evidence=last,
-            effect="Nothing was measured; no password is asked for",
-            fix=f"ssh-copy-id {_target(address)}; then ssh {_target(address)} true, which must ask nothing",
+            effect="Nothing was measured; edgescope never asks for a password",
+            fix=f"ssh-copy-id {_target(address)}; then ssh {_target(address)} true, which must not ask for anything",
         )
     if any(phrase in text for phrase in _UNREACHABLE):
         return UnavailableError(
@@ -77,21 +77,21 @@ def other_agent(address: Address, hello: Mapping[str, Json], ours: int) -> Unava
     """Return the error for an agent that speaks another version of the protocol."""
     return UnavailableError(
         "E-AGENT-3",
-        f"the agent on {address} is not ours",
+        f"the agent on {address} belongs to another version of edgescope",
         evidence=f"it speaks protocol {hello.get('protocol', 'unknown')}, this edgescope {ours}",
         effect="Its times and files could be misread",
-        fix=f"--on {address} without ?agent= sends ours; or install the agent of this edgescope there",
+        fix=f"--on {address} without ?agent=, which sends the right agent; or install this edgescope's agent there",
     )
 
 
 def lost(address: Address, doing: str, code: int | None, text: str) -> DeviceError:
-    """Return the error for a connection that ended in mid-conversation; `text` is ssh's stderr."""
+    """Return the error for a connection that ended during the conversation; `text` is ssh's stderr."""
     evidence = f"exit code {code}; {_last(text) or 'ssh wrote nothing'}"
     return DeviceError(
         "E-SSH-5",
         f"the connection to {address} was lost while it was to {doing}",
         evidence=evidence,
-        effect="There is no number; the agent ends what it started there as soon as it notices",
+        effect="There is no number; the agent ends what it started there once it notices",
         fix="the same command again; over Wi-Fi a cable helps",
     )
 
@@ -102,7 +102,7 @@ def silent(address: Address, doing: str, seconds: float) -> DeviceError:
         "E-AGENT-5",
         f"{address} did not answer within {seconds:.0f} s while it was to {doing}",
         effect="There is no number; the connection was closed, which ends what runs there",
-        fix=f"ssh {_target(address)} uptime tells whether the board is still up",
+        fix=f"ssh {_target(address)} uptime shows whether the board is still up",
     )
 
 
@@ -110,7 +110,7 @@ def garbled(address: Address, line: bytes) -> DeviceError:
     """Return the error for a line that is no message of the agent."""
     return DeviceError(
         "E-AGENT-4",
-        f"{address} sent a line that is no answer of the agent",
+        f"{address} sent a line that the agent did not write",
         evidence=line[:120].decode(errors="replace"),
         effect="There is no number",
         fix="something else writes to that session: look for echo in ~/.bashrc on the board",

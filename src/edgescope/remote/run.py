@@ -55,7 +55,7 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
             begun = begin(trial, board.machine())
             results.write(begun, folder / "begun")
             result = (answer if verb == "run" else prepare)(begun, board)
-    except EdgescopeError as error:  # before the board's facts had come, or while closing
+    except EdgescopeError as error:  # before the board's facts arrived, or while closing
         nowhere = Machine({"absent": f"{url} could not be reached"}, {})
         result = replace(refused(trial, {}, error), machine=nowhere)
     results.write(result, folder / "result")

@@ -75,11 +75,11 @@ class Wire:
     def _begin(self) -> None:
         if not self.address.agent:
             source = agent.source()
-            self._send(f"{len(source)} {agent.digest()}\n".encode() + source, "start", begun=False)
-        self._send(b'{"id":0,"verb":"hello"}\n', "start", begun=False)
+            self._send(f"{len(source)} {agent.digest()}\n".encode() + source, "start", greeted=False)
+        self._send(b'{"id":0,"verb":"hello"}\n', "start", greeted=False)
         deadline = time.monotonic() + HELLO_S
         for _ in range(STRAY):
-            line = self._line(deadline, "say hello", begun=False)
+            line = self._line(deadline, "say hello", greeted=False)
             with contextlib.suppress(ValueError):
                 message = json.loads(line)
                 hello = message.get("ok") if isinstance(message, dict) else None
@@ -142,35 +142,35 @@ class Wire:
             raise errors.garbled(self.address, line)
         return message
 
-    def _send(self, data: bytes, doing: str, *, begun: bool = True) -> None:
+    def _send(self, data: bytes, doing: str, *, greeted: bool = True) -> None:
         try:
             self._process.pipe.write(data)
         except (BrokenPipeError, ValueError) as error:
-            raise self._ended(doing, begun=begun) from error
+            raise self._ended(doing, greeted=greeted) from error
 
-    def _line(self, deadline: float, doing: str, *, begun: bool = True) -> bytes:
+    def _line(self, deadline: float, doing: str, *, greeted: bool = True) -> bytes:
         """Return the next line without its newline; send keep-alives while waiting."""
         started = time.monotonic()
         while True:
             try:
                 return self._process.pipe.line(min(BEAT_S, deadline - time.monotonic()))
             except EOFError:
-                raise self._ended(doing, begun=begun) from None
+                raise self._ended(doing, greeted=greeted) from None
             except OverflowError as error:
                 raise errors.garbled(self.address, str(error).encode()) from None
             except TimeoutError:
                 if (now := time.monotonic()) >= deadline:
                     raise errors.silent(self.address, doing, now - started) from None
-            if begun:
+            if greeted:
                 self._send(b'{"id":0,"verb":"ping"}\n', doing)
                 self.events.get("waiting", _nothing)({})
 
-    def _ended(self, doing: str, *, begun: bool) -> EdgescopeError:
+    def _ended(self, doing: str, *, greeted: bool) -> EdgescopeError:
         """Return the error for a conversation that the other side ended, from ssh's exit code and stderr."""
         code, text = self._process.wait(5.0), "\n".join(self._process.tail())
-        if begun:
+        if greeted:
             return errors.lost(self.address, doing, code, text)
-        return errors.not_begun(self.address, code, text)
+        return errors.no_hello(self.address, code, text)
 
 
 def _nothing(event: Mapping[str, Json]) -> None:
@@ -200,7 +200,7 @@ def offset(pings: Sequence[Ping]) -> Offset:
     return Offset(middle, board - middle, (after - before) / 2, len(pings))
 
 
-def told(first: Offset, last: Offset | None) -> dict[str, Json]:
+def clock_facts(first: Offset, last: Offset | None) -> dict[str, Json]:
     """Return a Result's facts about the two clocks; drift is a bound if it is within its own uncertainty."""
     out: dict[str, Json] = {
         "clock": "CLOCK_MONOTONIC of the board",

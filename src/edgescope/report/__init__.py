@@ -1,4 +1,4 @@
-"""Answers to files: a Document (document.py) in the format of the suffix, or results as the report of their variants.
+"""Writes answers to files: a Document (document.py), or the report of results, in the format of the file's suffix.
 
 Formats are data: suffix -> the renderer whose `render(document)` makes the text.
 """
@@ -27,7 +27,7 @@ RENDERERS: Mapping[str, str] = {
     ".csv": "edgescope.report.render.csv",
     ".json": "edgescope.report.render.json",
 }
-#: What a report of results is written as: their JSON is the results themselves.
+#: Suffixes of a report of results; there is no .json, because the results themselves are JSON.
 FORMATS = (".html", ".htm", ".md", ".csv")
 
 
@@ -36,8 +36,8 @@ def write(
 ) -> Path:
     """Write the report of these results' variants and return the path; UsageError for another suffix.
 
-    `results` with their raw rows (Store.full) give plots and pooled percentiles. `command` is what made this
-    file, printed in it.
+    `results` with their raw rows (Store.full) give plots and pooled percentiles. `command` made this file and is
+    printed in it.
     """
     from edgescope.report import variants
     from edgescope.report.chapter import chapters
@@ -67,7 +67,7 @@ def writable(path: Path, suffixes: Collection[str] = FORMATS) -> str:
     if suffix not in suffixes:
         raise UsageError(
             "E-REPORT-1",
-            f"no report is written as {path.suffix!r}",
+            f"a report cannot be written as {path.suffix!r}",
             evidence=f"known: {', '.join(suffixes)}",
             fix=f"another ending, as in {path.stem or 'report'}.html",
         )

@@ -1,4 +1,4 @@
-"""How many clients fit: the answer in sentences, the curve of each promise, every run."""
+"""The document about how many clients fit: the answer in sentences, the curve of each constraint, every run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.units import counted
 
-#: By how much a run must have answered more than the closed loop before that is no noise.
+#: Ratio of a run's rate to the closed loop's from which the run was faster, not only noisy.
 EXCEEDED = 1.02
 FITS = {Kept.YES: "yes", Kept.NO: "no"}
 CAPTION = (
-    "A whisker ends at the upper bound of the quantile, which is what counts; a mark without one had too few queries. "
+    "A whisker ends at the upper bound of the quantile, which decides; a mark without one had too few queries. "
     "The green line is the answer."
 )
 
 
 class Question(Protocol):
-    """What a search asked (search.capacity_question)."""
+    """The question of a search (search.capacity_question)."""
 
     @property
     def base(self) -> Trial: ...  # noqa: D102
@@ -41,11 +41,11 @@ class Question(Protocol):
     def confirm_s(self) -> float: ...  # noqa: D102
 
 
-def document(found: Capacity, asked: Question, *, command: str = "", written: str = "") -> doc.Document:
-    """Return the whole answer; `written` is where the page lies."""
-    curves = tuple(_curve(found, i) for i in range(len(found.asked.promised)))
+def document(found: Capacity, question: Question, *, command: str = "", written: str = "") -> doc.Document:
+    """Return the document; `written` is the file of the report, or ''."""
+    curves = tuple(_curve(found, i) for i in range(len(found.terms.promised)))
     aside_of = doc.Section(
-        "What it rests on", (doc.Pairs(tuple(aside(found)), kind="rests"),), level=doc.DETAIL
+        "What it is based on", (doc.Pairs(tuple(aside(found)), kind="rests"),), level=doc.DETAIL
     )
     parts = (
         _answer(found),
@@ -55,11 +55,11 @@ def document(found: Capacity, asked: Question, *, command: str = "", written: st
         *doc.warnings([str(w) for w in found.warnings], "To know"),
         doc.Pairs((("report", written),)) if written else None,
     )
-    return doc.Document(f"Capacity: {found.asked.subject}", parts, facts(found, asked), command)
+    return doc.Document(f"Capacity: {found.terms.subject}", parts, facts(found, question), command)
 
 
 def _answer(found: Capacity) -> doc.Answer:
-    """Return how many fit; the sentence about them stands first."""
+    """Return the answer: how many clients fit, then what limits and confirms it."""
     (_, first), *rest = sentences(found)
     head, _, held = first.partition(": ")
     head = head.removesuffix(" fits").removesuffix(" fit")
@@ -71,7 +71,7 @@ def _answer(found: Capacity) -> doc.Answer:
 
 
 def _curve(found: Capacity, number: int) -> doc.Figure:
-    promise = found.asked.promised[number]
+    promise = found.terms.promised[number]
     return doc.Figure(f"promise-{number}", promise.text, CAPTION, partial(_drawn, found, promise))
 
 
@@ -82,7 +82,7 @@ def _drawn(found: Capacity, promise: Constraint) -> Any:
 
 
 def _runs(found: Capacity) -> doc.Table:
-    promised = found.asked.promised
+    promised = found.terms.promised
     columns = (
         doc.Column("Clients", "1", head="clients"),
         doc.Column("Run", head="run"),
@@ -120,8 +120,8 @@ def _figure(point: Point, index: int) -> str:
     held = point.held[index]
     if isinstance(held.found, Absent):
         return "n/a"
-    text = ("" if held.whole else "<= ") + units.text(held.found.value, held.asked.metric.unit)
-    if held.asked.quantile is None:
+    text = ("" if held.whole else "<= ") + units.text(held.found.value, held.promise.metric.unit)
+    if held.promise.quantile is None:
         return text
     return text + (
         f" [{units.text(held.bound.value, 's')}]" if isinstance(held.bound, Measured) else " [no bound]"
@@ -132,7 +132,7 @@ def _figure(point: Point, index: int) -> str:
 
 
 def fits(point: Point) -> str:
-    """Return yes, no, or what a short run makes likely."""
+    """Return yes or no, or how likely a run makes it that the clients fit."""
     if point.by_figure:
         return "yes, without a bound"
     if point.kept is Kept.PERHAPS:
@@ -142,7 +142,7 @@ def fits(point: Point) -> str:
 
 
 def line(point: Point) -> str:
-    """Return one run in one line, for the progress."""
+    """Return one run in one line, to print as progress."""
     why = point.why or "; ".join(words(h) for h in point.held)
     return f"{fits(point)}: {why}"
 
@@ -153,8 +153,8 @@ def sentence_of(found: Capacity) -> str:
 
 
 def sentences(found: Capacity) -> list[tuple[str, str]]:
-    """Return (label, text) of the answer: how many fit, what keeps one more out and why, what confirms it."""
-    each = f"at {found.asked.rate:g}/s"
+    """Return the answer as (label, text): how many fit, what happens with more, what limits it, what confirms it."""
+    each = f"at {found.terms.rate:g}/s"
     above, confirmed = found.above, found.confirmed
     if confirmed is None:
         why = above.why if above else "nothing was measured"
@@ -166,26 +166,26 @@ def sentences(found: Capacity) -> list[tuple[str, str]]:
         out.append(("next", f"more than {found.clients} were not tried (--max-clients)"))
     else:
         if maybe := _unproved(found):
-            out.append(("perhaps", f"{counted(maybe, 'client')} may, by a short run alone"))
+            out.append(("perhaps", f"{counted(maybe, 'client')} may fit, by a short run only"))
         out.append(("next", f"{_others(above, found.clients)}: {above.why}"))
         out.append(("limit", found.limit.sentence))
-    return [*out, ("confirmed", _confirmed(confirmed, found.asked.confirm_s))]
+    return [*out, ("confirmed", _confirmed(confirmed, found.terms.confirm_s))]
 
 
 def _confirmed(point: Point, confirm_s: float) -> str:
-    """Return how long the sustained run was, and why it was longer than asked or says less."""
+    """Return how long the sustained run was, and why it was longer than requested or has no bound."""
     text = f"confirmed over {point.seconds:.0f} s"
     if point.by_figure:
         return f"{text}, too few queries for a bound"
     if point.seconds < confirm_s + 1:
         return text
-    names = ", ".join(h.asked.name for h in point.held if h.asked.quantile is not None)
-    why = "queries that wait together count as fewer, and a bound of"
-    return f"{text}, not {confirm_s:.0f}: {why} {names} needs more"
+    names = ", ".join(h.promise.name for h in point.held if h.promise.quantile is not None)
+    why = "queries that wait together are not independent, so a bound of"
+    return f"{text}, not {confirm_s:.0f}: {why} {names} needs more of them"
 
 
 def _others(above: Point, fit: int) -> str:
-    """Return `one more does not`, or that it is not expected to, where only a short run spoke against it."""
+    """Return `one more does not`, or `one more is not expected to` if only a short run shows it."""
     sure = above.kept is Kept.NO or above.stage == "confirm"
     if above.clients == fit + 1:
         return "one more does not" if sure else "one more is not expected to"
@@ -193,13 +193,13 @@ def _others(above: Point, fit: int) -> str:
 
 
 def _unproved(found: Capacity) -> int:
-    """Return the most clients that a short run found likely, between the answer and what does not fit; 0 for none."""
+    """Return the largest number of clients above the answer that a short run found likely to fit, or 0 if none."""
     top = found.above.clients if found.above else 0
     return max((p.clients for p in found.points if p.fits and found.clients < p.clients < top), default=0)
 
 
 def aside(found: Capacity) -> list[tuple[str, str]]:
-    """Return (label, text): what the closed loop answered, and the figures behind the limit."""
+    """Return (label, text) of the throughput of the closed loop and of the figures behind the limit."""
     lines = []
     if isinstance(found.throughput, Measured):
         lines.append(("closed loop", _closed(found, found.throughput.value)))
@@ -209,43 +209,43 @@ def aside(found: Capacity) -> list[tuple[str, str]]:
 
 
 def _closed(found: Capacity, rate: float) -> str:
-    """Say what the closed loop is: the ceiling of one process, unless a run answered more than that."""
-    count = found.asked.in_flight
+    """Return a sentence about the closed loop: the maximum of one process, unless a run answered more."""
+    count = found.terms.in_flight
     at_once = "one query" if count == 1 else f"{count} queries"
     text = f"{rate:.4g} queries/s by one process, {at_once} at a time"
     more = max((p.achieved.value for p in found.points if isinstance(p.achieved, Measured)), default=0.0)
     if more > rate * EXCEEDED:
-        return f"{text}; no maximum: {more:.4g}/s were answered under load"
-    return text if found.asked.server_processes == "per-client" else f"{text}: it answers no more"
+        return f"{text}; not the maximum: {more:.4g}/s were answered under load"
+    return text if found.terms.server_processes == "per-client" else f"{text}: its maximum"
 
 
 # -- as data -------------------------------------------------------------------------------------------------
 
 
-def facts(found: Capacity, asked: Question) -> Mapping[str, Json]:
+def facts(found: Capacity, question: Question) -> Mapping[str, Json]:
     """Return {clients, sentence, limit, question, closed_loop, points, warnings}."""
     limit = found.limit
     return {
         "clients": found.clients,
         "sentence": sentence_of(found),
         "limit": {"name": limit.name, "sentence": limit.sentence, "evidence": list(limit.evidence)},
-        "question": _asked(asked),
+        "question": _question(question),
         "closed_loop": found.throughput,
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
-        "warnings": [str(w) for w in found.warnings],
+        "warnings": list(found.warnings),
     }
 
 
-def nothing(result: Result, asked: Question) -> Json:
-    """Return {clients: null, status, reason, question, result} where a run showed that nothing can be asked."""
-    ended = {"status": result.status.value, "reason": str(result.reason or ""), "question": _asked(asked)}
+def nothing(result: Result, question: Question) -> Json:
+    """Return {clients: null, status, reason, question, result} of the run that showed that no number can be tried."""
+    ended = {"status": result.status.value, "reason": result.reason, "question": _question(question)}
     return to_plain({"clients": None, **ended, "result": result.id})
 
 
-def _asked(asked: Question) -> dict[str, Json]:
-    said = {name: getattr(asked, name) for name in ("rate", "server_processes", "arrivals", "confirm_s")}
-    return said | {"constraints": [s.text for s in asked.promised], "trial": asked.base.to_json()}
+def _question(question: Question) -> dict[str, Json]:
+    given = {name: getattr(question, name) for name in ("rate", "server_processes", "arrivals", "confirm_s")}
+    return given | {"constraints": [c.text for c in question.promised], "trial": question.base.to_json()}
 
 
 def _plain(point: Point) -> dict[str, Json]:
@@ -269,4 +269,9 @@ def _plain(point: Point) -> dict[str, Json]:
 
 
 def _held(held: Held) -> dict[str, Json]:
-    return {"constraint": held.asked.text, "value": held.found, "bound": held.bound, "kept": held.kept.value}
+    return {
+        "constraint": held.promise.text,
+        "value": held.found,
+        "bound": held.bound,
+        "kept": held.kept.value,
+    }

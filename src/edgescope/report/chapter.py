@@ -1,7 +1,7 @@
-"""What a report is about: one chapter per model, machine and load, each with its table and its pick.
+"""Splits results into the chapters of a report: one per model, machine and load, each with its table and its pick.
 
 Numbers of different models, machines or loads do not belong in one table (analysis.cells.question). Results that did
-not finish keep their place: a chapter of failures alone is still a chapter that says what happened.
+not finish are kept: a chapter with only failures still says what happened.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class Chapter:
     table: VariantTable
     pick: Pick
     groups: Mapping[str, Sequence[Result]]
-    """Cell -> all its results, those that failed included."""
+    """Cell -> all its results, including those that failed."""
 
     @property
     def machine(self) -> Machine:
-        """The machine, as the newest result describes it."""
+        """Return the machine as the newest result describes it."""
         return max(self.results, key=lambda r: r.started_at).machine
 
     @property
     def info(self) -> ModelInfo | None:
-        """What is known of the model, or None."""
+        """Return the facts about the model, or None."""
         return next((r.model for r in self.results if r.model), None)
 
     @property
     def baseline(self) -> Row:
-        """The row that speed-ups are relative to."""
+        """Return the row that speed-ups are relative to."""
         return self.table.row(self.table.baseline)
 
     @property
@@ -53,17 +53,17 @@ class Chapter:
 
     @property
     def load(self) -> str:
-        """Return what was asked: `single_stream, batch 4`."""
+        """Return the load: `single_stream, batch 4`."""
         return question.in_words(self.results[0].trial)
 
     @property
     def measured(self) -> list[Row]:
-        """The rows with figures, those of rejected variants included; the others did not run."""
+        """Return the rows with figures, including those of rejected variants."""
         return [row for row in self.table.rows if row.replicates]
 
     @property
     def alone(self) -> Row | None:
-        """The variant that nothing is chosen against: the only one measured under this load, or of the harness."""
+        """Return the variant that has no rival (the only one measured under this load, or the harness), or None."""
         rows = [row for row in self.measured if not row.rejected]
         harness = bool(rows) and all(question.of_harness(row.trial) for row in rows)
         one = len(self.measured) == 1 and not self.table.screened
@@ -71,40 +71,40 @@ class Chapter:
 
     @property
     def remarks(self) -> list[str]:
-        """What is worth saying unasked: one way of sharing the device against another at equal cells."""
+        """Return remarks that compare one way of sharing the device with another at equal cells."""
         return [str(r) for r in remarks(self.results)]
 
     def first(self, row: Row) -> Result:
-        """The result that speaks for a row: a finished replicate where there is one."""
+        """Return the result that represents a row: a finished replicate if there is one."""
         return next(iter(row.replicates.values()), self.groups[row.cell][0])
 
 
 def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapter]:
-    """Return one Chapter per (model, machine, load) in order of appearance, those of one model and machine together."""
+    """Return one Chapter per (model, machine, load) in order of appearance, grouped by model and machine."""
     groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in results:
         loads = groups.setdefault((result.trial.model, result.machine.id), {})
-        loads.setdefault(question.asked(result.trial), []).append(result)
+        loads.setdefault(question.question_id(result.trial), []).append(result)
     return [_chapter(group, wanted) for loads in groups.values() for group in loads.values()]
 
 
 def chapter(results: Sequence[Result], wanted: Wanted = FASTEST) -> Chapter:
-    """Return what all these results say together; they answer one question of one model on one machine."""
+    """Return the Chapter of these results, which have one model, machine and load."""
     found = table(results, wanted=wanted)
     return Chapter(results[0].trial.model, results, found, pick(found, wanted.objective), by_cell(results))
 
 
 def _chapter(results: list[Result], wanted: Wanted) -> Chapter:
     if not registry.scenario(results[0].trial.scenario).timed and wanted.objective == "latency":
-        wanted = replace(wanted, objective="throughput")  # there is no latency in a pile
+        wanted = replace(wanted, objective="throughput")  # offline has no latency
     found = chapter(results, wanted)
     row = found.alone
     return found if row is None else replace(found, pick=Pick(None, _undisputed(row, wanted)))
 
 
 def _undisputed(row: Row, wanted: Wanted) -> str:
-    """Return what a variant measured that nothing is chosen against."""
-    why = "Nothing else was measured under this load to choose among."
+    """Return the figures of a variant without rivals, and why nothing is chosen."""
+    why = "Nothing else was measured under this load, so there is nothing to choose."
     if question.of_harness(row.trial):
-        why = "It measures edgescope itself: nothing in it computes, so nothing is chosen by it."
+        why = "It measures edgescope itself and computes nothing, so there is nothing to choose."
     return f"{described(row, wanted)} {why}"

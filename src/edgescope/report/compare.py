@@ -1,4 +1,4 @@
-"""Two variants side by side: the judgement, the numbers with their ratios, and what was set differently."""
+"""The document of a comparison: the judgement, the numbers with their ratios, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.units import counted, fact
 
-#: How many of the settings that differ a terminal names without -v.
+#: Number of differing settings that a terminal names without -v.
 NAMED = 4
 
 
 def document(found: Comparison, *, noise: str = "", forced: bool = False) -> doc.Document:
-    """Return the comparison; `noise`: what identical runs differ by on this machine, in words."""
+    """Return the document; `noise` says by how much identical runs differ on this machine, '' if unknown."""
     word, pairs = found.judgement.value, counted(found.pairs, "pair")
     over = f"over {pairs} of fresh processes" if found.pairs else "not measured together"
     lead = next((r for r in found.rows if r.judgement and isinstance(r.ratio, Measured)), None)
     ratio = f"{lead.metric} {units.ratio(lead.ratio)}, candidate / baseline, " if lead else ""
     name = f"{found.candidate} is {word} against {found.baseline}"
     blocked = [f"W-CMP-1: NOT-COMPARABLE: {b}" for b in found.blockers]
-    advice = "" if forced else ". Try: --force, unjudged"
+    advice = "" if forced else ". Try: --force, which shows the numbers without a judgement"
     parts = (
         doc.Answer(
             "", name, (f"{ratio}{over}",) if found.rows else (), kind="none" if found.blockers else ""
@@ -54,7 +54,7 @@ def _row(row: Compared) -> doc.Row:
 
 
 def _settings(found: Comparison) -> tuple[doc.Text | doc.Section, ...]:
-    """Return what differs: a terminal names the first few."""
+    """Return the settings that differ; without -v a terminal names only the first few."""
     if not found.differences:
         return ()
     rows: list[doc.Row] = []

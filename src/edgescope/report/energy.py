@@ -1,4 +1,4 @@
-"""The energy of a result: what each meter says, with a log of the wall that of the wall too."""
+"""The document about the energy of a result: what each meter measured, and the wall if there is a log of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 from edgescope.analysis.energy.align import Wall
 from edgescope.analysis.energy.of_run import Consumption
 from edgescope.analysis.energy.scopes import ends
+from edgescope.errors import Message
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Json, Meter, Result
 from edgescope.report import document as doc
@@ -20,7 +21,7 @@ Found = Sequence[tuple[Meter, Consumption]]
 
 
 class Spent(Protocol):
-    """What every meter says of a result (verbs.energy)."""
+    """The power and energy of a result by each meter (verbs.energy)."""
 
     @property
     def result(self) -> Result: ...  # noqa: D102
@@ -29,35 +30,35 @@ class Spent(Protocol):
     @property
     def wall(self) -> Wall | None: ...  # noqa: D102
     @property
-    def warnings(self) -> Sequence[str]: ...  # noqa: D102
+    def warnings(self) -> Sequence[Message]: ...  # noqa: D102
 
 
 def document(spent: Spent, log: str = "") -> doc.Document:
-    """Return what the meters of a result say, and at the wall the meter whose log is called `log`."""
+    """Return the document about a result's meters, and about the external meter whose log is called `log`."""
     result, found, wall, warned = spent.result, spent.meters, spent.wall, spent.warnings
-    told = [(m, c.metrics) for m, c in found]
+    metered = [(m, c.metrics) for m, c in found]
     if wall is not None:
-        told.append((Meter(log, wall.scope, "trapezoid"), wall.consumption.metrics))
+        metered.append((Meter(log, wall.scope, "trapezoid"), wall.consumption.metrics))
     figures = (
         doc.Column(METRICS[name].title, head=METRICS[name].head.lower(), rank=i)
         for i, name in enumerate(SHOWN[:3])
     )
     heads = (doc.Column("meter"), doc.Column("scope"), doc.Column("method"), *figures)
-    rows = tuple(doc.Row((m.name, m.scope, m.method, *_figures(figures))) for m, figures in told)
-    absent = f"no meter watched this result: {why(result.metrics.get('power_w'))}"
+    rows = tuple(doc.Row((m.name, m.scope, m.method, *_figures(figures))) for m, figures in metered)
+    absent = f"no meter recorded this result: {why(result.metrics.get('power_w'))}"
     lines = [f"{m.name}: {_idle(c.metrics)}" for m, c in found]
     lines += [_placed(wall), f"{wall.scope}: {_idle(wall.consumption.metrics)}"] if wall else []
     parts = (
         doc.Text(card.status(result)),
         doc.Table(heads, rows) if rows else doc.Text(absent, "dim"),
         doc.Items(tuple(lines)) if lines else None,
-        doc.Items(tuple(doc.Mark(w, "warn") for w in warned), kind="warnings") if warned else None,
+        doc.Items(tuple(doc.Mark(str(w), "warn") for w in warned), kind="warnings") if warned else None,
     )
     return doc.Document(f"Energy of {result.id}", parts, _data(result, found, wall, warned))
 
 
 def _figures(figures: Mapping[str, Field]) -> list[doc.Value]:
-    """Return power, energy and energy per sample, each with what its ends are."""
+    """Return power, energy and energy per sample, each with the kind of its interval."""
     fields = [figures[name] for name in SHOWN[:3]]
     return [f"{why(f)} {ends(f, figures['energy_j'])}".strip() for f in fields]
 
@@ -70,7 +71,7 @@ def _idle(figures: Mapping[str, Field]) -> str:
 
 
 def _placed(wall: Wall) -> str:
-    """Return where the log lies on the run's time."""
+    """Return a sentence about the alignment of the log with the run's time."""
     a = wall.alignment
     return (
         f"the window begins {a.offset_s:.3f} s after the log's first row, +-{a.uncertainty_s:.3f} s; "
@@ -79,7 +80,7 @@ def _placed(wall: Wall) -> str:
     )
 
 
-def _data(result: Result, found: Found, wall: Wall | None, warned: Sequence[str]) -> dict[str, Json]:
+def _data(result: Result, found: Found, wall: Wall | None, warned: Sequence[Message]) -> dict[str, Json]:
     meters = [
         {"meter": m.name, "scope": m.scope, "method": m.method}
         | {name: c.metrics[name] for name in SHOWN}
@@ -89,7 +90,7 @@ def _data(result: Result, found: Found, wall: Wall | None, warned: Sequence[str]
     at_wall = wall and {
         "alignment": wall.alignment,
         "metrics": dict(wall.consumption.metrics),
-        "warnings": [str(w) for w in wall.consumption.warnings],
+        "warnings": list(wall.consumption.warnings),
     }
     status = {"result": result.id, "status": result.status.value, "verdict": result.verdict}
     return {**status, "meters": meters, "wall": at_wall, "warnings": list(warned)}

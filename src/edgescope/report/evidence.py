@@ -1,4 +1,4 @@
-"""Why the numbers may be believed: the gate's answers, the verdicts' evidence, what ran, the four numbers."""
+"""The evidence behind the numbers: the accuracy gate's results, the verdicts, what ran, and the four times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOUR = ("build_s", "load_s", "first_s", "steady_s")
 
 
 def parts(chapter: Chapter) -> tuple[doc.Section, ...]:
-    """Return all of it."""
+    """Return all sections of evidence of a chapter."""
     found = (verified(chapter), trusted(chapter), four_numbers(chapter), ran_as(chapter))
     return (*(section for section in found if section), provenance.settings(chapter))
 
@@ -39,10 +39,10 @@ def lines(texts: Sequence[doc.Value]) -> doc.Value:
 
 
 def verified(chapter: Chapter) -> doc.Section:
-    """Return what each variant's outputs were compared with, by which method, and how it came out."""
+    """Return the section on verification: the reference of each variant, the method and the result."""
     info = chapter.info
     if info is None:
-        weights = "No result got as far as loading the model, so nothing is known of its weights."
+        weights = "No result loaded the model, so nothing is known about its weights."
     else:
         weights = "The model has trained weights." if info.trained else "untrained: no task accuracy."
     lead = f"{weights} Each variant answered the same inputs as the reference, after its measured window."
@@ -71,7 +71,7 @@ def _method(check: Verification) -> doc.Value:
 
 
 def _gate_result(check: Verification) -> doc.Value:
-    """The gate's own sentence; without one, the figures it rests on."""
+    """Return the gate's own sentence, or else the figures behind it."""
     if check.detail:
         return check.detail
     found = {k: f for k, f in check.fields.items() if isinstance(f, Measured) and k in GATE_FIELDS}
@@ -91,7 +91,7 @@ def _accuracy(check: Verification) -> doc.Value:
 
 
 def trusted(chapter: Chapter) -> doc.Section:
-    """Return every verdict with all its evidence, in words; variants that share both share a line."""
+    """Return the section with every verdict and its evidence; variants with the same ones share a line."""
     alike: dict[Verdict, list[Row]] = {}
     for row in chapter.table.ordered():
         alike.setdefault(row.verdict, []).append(row)
@@ -105,7 +105,7 @@ def trusted(chapter: Chapter) -> doc.Section:
 
 
 def ran_as(chapter: Chapter) -> doc.Section | None:
-    """Return what each engine said it did, read back from it, and the artifact it ran."""
+    """Return the section on what each engine reported that it ran, and its artifact; None without a report."""
     rows: list[list[doc.Value]] = []
     for row in chapter.table.ordered():
         result = chapter.first(row)
@@ -127,10 +127,10 @@ def _artifact(artifact: object) -> str:
 
 
 def four_numbers(chapter: Chapter) -> doc.Section:
-    """Return build, load, first and steady of each variant: four numbers that are never added up."""
+    """Return the section with the build, load, first and steady time of each variant; they are never added up."""
     title, measured = "Build, load, first, steady", [r for r in chapter.table.ordered() if r.replicates]
     if not measured:
-        return doc.Section(title, (doc.Text("No variant got as far as running."),))
+        return doc.Section(title, (doc.Text("No variant ran."),))
     rows = [doc.Row((row.label, *(_four(row, key) for key in FOUR))) for row in measured]
     columns = (doc.Column("Variant"), *(doc.Column.of(METRICS[key]) for key in FOUR))
     return doc.Section(title, (doc.Table(columns, tuple(rows), reasons=True),))
@@ -143,5 +143,5 @@ def _four(row: Row, key: str) -> doc.Cell | Field:
 
 
 def _bare(field: Field) -> Field:
-    """Return a figure without its ends: the four are read against each other."""
+    """Return a figure without its interval, so that the four can be compared easily."""
     return field if isinstance(field, Absent) else Measured(field.value, field.unit, n=field.n)

@@ -1,4 +1,4 @@
-"""Edge, cloud or both: the answer, what would change it, the options side by side, a map of networks."""
+"""The document of an offload decision: the answer, what would change it, every option, a map of networks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLIPPED = {
 
 
 def document(found: Question, command: str, *, written: str = "") -> doc.Document:
-    """Return the answer; `written` is where the page lies."""
+    """Return the document; `written` is the file of the report, or ''."""
     sides = (("edge", found.model.local), ("cloud", found.model.remote))
     places = [
         (side, f"{p.row.trial.model.partition('#')[0]} {p.row.label} on {p.machine}, {p.service.n:,} queries")
@@ -99,7 +99,7 @@ def _row(found: Question, option: Option) -> doc.Row:
 
 
 def _curve(found: Question) -> doc.Table:
-    """Return the curve as data; an empty cell says that no bandwidth is enough, 0 that any is."""
+    """Return the curve as data; an empty cell means that no bandwidth is enough, 0 that any bandwidth is."""
     names = ("rtt_s", f"equal_{found.curve.quantity}_up_bps", "keeps_constraints_up_bps")
     rows = tuple(doc.Row((p.rtt_s, p.equal_bps, p.fits_bps)) for p in found.curve.points)
     return doc.Table(tuple(doc.Column(name, key=name) for name in names), rows, level=doc.DATA)
@@ -127,12 +127,12 @@ def network(of: Profile) -> str:
 
 
 def answered(found: Question) -> str:
-    """Return the answer in a few words, also where nothing keeps the constraints."""
+    """Return the answer in a few words; `none: infeasible` if nothing keeps the constraints."""
     return pick(found.answer.pick) if found.answer.pick else "none: infeasible"
 
 
 def pick(chosen: Option) -> str:
-    """Return the answer in a few words."""
+    """Return an option in a few words."""
     return {
         "edge": "edge: answer where the query is",
         "cloud": "cloud: send every query",
@@ -142,7 +142,7 @@ def pick(chosen: Option) -> str:
 
 
 def flips(found: Question) -> list[str]:
-    """Return where the choice between edge and cloud changes, or that it does not."""
+    """Return a line for each bandwidth or round trip that changes the choice of edge or cloud, or that none does."""
     goal = found.model.wanted.goal.best
     out = [
         f"with {'less than' if f.below else 'more than'} {rate(f.at)} up, {FLIPPED[f.becomes]} ({goal})"
@@ -159,12 +159,12 @@ def flips(found: Question) -> list[str]:
 
 
 def borders(found: Question) -> list[str]:
-    """Return where the borders of the curve end."""
+    """Return a line for each border of the curve that says where it ends."""
     curve, out = found.curve, []
     if isinstance(curve.edge_s, Absent):
         out.append("the edge cannot carry this load: any network over which the cloud can is better")
     elif curve.equal_ends_s is None:
-        out.append(f"at no bandwidth and no distance is the cloud's {curve.quantity} down to the edge's")
+        out.append(f"the cloud's {curve.quantity} does not reach the edge's at any bandwidth or round trip")
     else:
         out.append(
             f"break-even: the cloud's {curve.quantity} can match the edge's {time(curve.edge_s.value)} "
@@ -182,7 +182,7 @@ def borders(found: Question) -> list[str]:
 
 
 def absences(found: Question) -> list[str]:
-    """Return why a figure of the table is n/a, each reason once."""
+    """Return the reasons why figures of the table are n/a, each once."""
     reasons: dict[str, list[str]] = {}
     for option in found.answer.options:
         for metric in _shown():
@@ -193,7 +193,7 @@ def absences(found: Question) -> list[str]:
 
 
 def probed(profile: Profile, keys: Mapping[str, Any]) -> tuple[doc.Text | doc.Table, ...]:
-    """Return what a probe measured."""
+    """Return the parts that show what a probe measured."""
     rows = (
         ("round trip", profile.rtt_samples_s, "s"),
         ("up", profile.up_samples_bps, "bit/s"),
@@ -206,7 +206,7 @@ def probed(profile: Profile, keys: Mapping[str, Any]) -> tuple[doc.Text | doc.Ta
 
 
 def _spread(samples: Sequence[float], unit: str) -> list[str]:
-    """Return median, p99 (of three bandwidths: the least), and range."""
+    """Return median, p99 (or the least, for fewer than 100 samples), and range."""
     tail = min(samples) if len(samples) < 100 else float(np.quantile(samples, 0.99))
     middle, tail_said, least, most = (
         units.text(value, unit) for value in (float(np.median(samples)), tail, min(samples), max(samples))
@@ -224,7 +224,7 @@ BETTER, WILL_DO, WILL_NOT, HERE = "█", "░", "·", "◆"
 
 
 def _map(found: Question) -> list[str]:
-    """Return which answer holds over round trip (across) and bandwidth (up), and the legend."""
+    """Return the lines of the map, with round trip across and bandwidth upwards, and its legend."""
     points = found.curve.points
     ends = [b for p in points for b in (p.equal_bps, p.fits_bps) if b]
     here = found.network.up_bps

@@ -1,4 +1,4 @@
-"""What was measured where: the machine, what differed, warnings, ids, and how to do it again."""
+"""The origin of the numbers: the machine, settings that differ, warnings, ids, and the commands to repeat them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgescope.units import fact
 
 
 def shared(found: Sequence[Chapter], command: str) -> doc.Section:
-    """Return what all loads of one model and machine share."""
+    """Return the sections that all loads of one model and machine share."""
     groups = {cell: group for c in found for cell, group in c.groups.items()}
     whole = replace(found[0], results=[r for c in found for r in c.results], groups=groups)
     said = doc.Items(tuple(whole.remarks), kind="warnings") if whole.remarks else None
@@ -28,7 +28,7 @@ def shared(found: Sequence[Chapter], command: str) -> doc.Section:
 
 
 def machine(chapter: Chapter) -> doc.Section:
-    """Return the machine's facts, those that name it first, as the newest result saw them."""
+    """Return the section with the machine's facts in the newest result, its stable facts first."""
     where = chapter.machine
     stable, state = (
         tuple((k, fact(v)) for k, v in flat(facts).items()) for facts in (where.stable, where.state)
@@ -57,7 +57,7 @@ def _minute(moment: str) -> str:
 
 
 def settings(chapter: Chapter) -> doc.Section:
-    """Return what was set or found differently from the baseline, besides what the label says."""
+    """Return the section of settings and facts that differ from the baseline, besides those in the label."""
     base = chapter.groups[chapter.table.baseline]
     rows: list[doc.Row] = []
     for row in chapter.table.ordered():
@@ -77,9 +77,9 @@ def settings(chapter: Chapter) -> doc.Section:
 
 
 def warnings(chapter: Chapter) -> doc.Section:
-    """Return every warning and every reason of a result that did not end well.
+    """Return the section with every warning, and the reason of every result that did not end well.
 
-    One variant's warnings of one code share a line: the first one's words, and how many results said so.
+    A variant's warnings with the same code share a line: the text of the first, and how many more there are.
     """
     alike: dict[tuple[str, str], list[str]] = {}
     for r in chapter.results:
@@ -102,7 +102,7 @@ def _said(result: Result) -> Iterator[str]:
 
 
 def sampler(chapter: Chapter) -> doc.Section:
-    """Return what watching cost."""
+    """Return the section on the cost of the sampler."""
     cost = across([r for r in chapter.results if "sampler_cpu_share" in r.metrics], "sampler_cpu_share")
     if not isinstance(cost, Measured):
         text = f"not measured: {cost.reason}"
@@ -116,7 +116,7 @@ def sampler(chapter: Chapter) -> doc.Section:
 
 
 def identities(found: Sequence[Chapter], whole: Chapter, command: str) -> doc.Section:
-    """Return the command that made this page, one per cell that measures it again, and all ids."""
+    """Return the section with the command that made this page, one command for each cell, and all ids."""
     runs = {cell: 1 + max(r.trial.replicate for r in group) for cell, group in whole.groups.items()}
     again = [bench_command(row.trial, runs[row.cell]) for c in found for row in c.table.ordered()]
     rows = tuple(

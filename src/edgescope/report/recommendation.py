@@ -1,4 +1,4 @@
-"""Which of the measured cells to use: the pick with its reasons, the Pareto set, what is worth knowing besides."""
+"""The document of a recommendation: the pick with its reasons, the Pareto set, and remarks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from edgescope.report import document as doc
 from edgescope.units import counted
 
 MOST = 14
-"""Rows of the table before the rest is counted only."""
+"""Largest number of rows in the table; the others are only counted."""
 
 
 def document(found: Recommendation, *, everything: bool = False) -> doc.Document:
-    """Return the answer to one question; `everything`: with every cell, not the Pareto set alone."""
+    """Return the document of one recommendation; `everything` shows every cell, not only the Pareto set."""
     names = ", ".join(found.models)
     bounds = ", ".join(c.text for c in found.wanted.constraints)
     title = f"{names}: {found.wanted.goal.best}" + (f" with {bounds}" if bounds else "")
@@ -45,7 +45,7 @@ def _answer(found: Recommendation) -> doc.Answer:
 
 
 def _short(found: Recommendation) -> list[str]:
-    """Return how good, within what, at what price, in a line each."""
+    """Return the objective's figure, the kept constraints and up to two other reasons, one line each."""
     assert found.pick is not None
     first, *rest = found.reasons
     figure = first.partition(": ")[2].partition(", 95 %")[0]
@@ -56,7 +56,7 @@ def _short(found: Recommendation) -> list[str]:
 
 
 def _counted(found: Recommendation) -> str:
-    """Return how many cells there are, on which machine, and what became of them."""
+    """Return a sentence with the number of cells and processes, the machine, and how many failed."""
     runs = [r for c in found.choices for r in c.replicates.values()]
     machine = next((r.machine.id for r in runs), "")
     where = f" on machine {machine}" if machine else ""
@@ -95,7 +95,7 @@ def _table(found: Recommendation, everything: bool) -> list[doc.Table | doc.Text
 
 
 def _fewest(rows: Sequence[Row], found: Recommendation) -> list[Row]:
-    """Return at most MOST rows: the best, and those that the answer speaks of."""
+    """Return at most MOST rows: the best ones and those that the answer mentions."""
     named = {c.cell for c in (found.pick, found.nearest, found.best) if c is not None}
     spare = MOST - len(named)
     kept: list[Row] = []
@@ -116,7 +116,7 @@ def _asked(found: Recommendation) -> set[str]:
 
 
 def _wanted(metric: Metric, found: Recommendation, rows: Sequence[Row]) -> bool:
-    """Whether a column is worth printing: asked for or usual, not of the artifact, and measured somewhere."""
+    """Return whether to print a column: it is requested or usual, and measured in some row."""
     usual = {"table", "pareto"} & set(metric.shown) and not metric.artifact
     asked = metric.name in _asked(found) | {found.wanted.goal.name}
     return bool(asked or usual) and any(isinstance(r[metric.name], Measured) for r in rows)
@@ -133,7 +133,7 @@ def _row(choice: Row, columns: Sequence[Metric], found: Recommendation, several:
 
 
 def _cell(found: Field, judged: bool) -> doc.Value | doc.Cell:
-    """Return a figure, with the upper end where a constraint judges it."""
+    """Return a figure, with its upper end if a constraint judges it."""
     if not isinstance(found, Measured):
         return found
     if not judged or found.hi is None:
@@ -176,7 +176,7 @@ def facts(found: Recommendation) -> Mapping[str, Any]:
 
 
 def _plain(choice: Row) -> dict[str, Json]:
-    """Return one cell; the ends of its figures are those that constraints are judged on."""
+    """Return one cell as data; constraints are judged on the ends of its figures."""
     plain = choice.to_json()
     del plain["speedup"]
     return plain | {"results": sorted(r.id for r in choice.replicates.values())}

@@ -1,4 +1,4 @@
-"""One result as a person reads it: the card after `bench`, what several processes say together, a listing."""
+"""The documents of results: the card of one result, the summary of several processes, a listing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from edgescope import metrics, units
+from edgescope import metrics, registry, units
 from edgescope.analysis.cells import ids
 from edgescope.analysis.energy.scopes import ends
 from edgescope.analysis.run.usage import first
 from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
-from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status
+from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status, Trial
 from edgescope.report import document as doc
 from edgescope.stats import reach
 from edgescope.units import ranges, show, why
@@ -33,15 +33,15 @@ def document(result: Result) -> doc.Document:
 
 
 def _name(result: Result) -> doc.Text:
-    """Return what was measured; loads other than the usual one are in the label."""
+    """Return the name of the card: model, label, load."""
     t = result.trial
     trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
-    load = "  single_stream" if t.scenario == "single_stream" else ""
+    load = f"  {t.scenario}" if t.scenario == Trial.scenario else ""
     return doc.Text(f"{t.model}  {t.label}{load}{trained}", "strong")
 
 
 def several(results: Sequence[Result]) -> doc.Document:
-    """Return what the fresh processes of one cell say together, a row a process; the card of each is a detail."""
+    """Return the summary of the fresh processes of one cell, one row for each; each one's card is a detail."""
     from edgescope.analysis.cells.percentiles import percentiles
     from edgescope.analysis.cells.replicates import MEASURED, across
 
@@ -82,7 +82,7 @@ def status(result: Result) -> doc.Value:
 
 
 def detail(text: str) -> doc.Cell:
-    """Return what only -v shows."""
+    """Return a cell that only -v shows."""
     return doc.Cell(text, brief="")
 
 
@@ -138,7 +138,7 @@ def _latency(result: Result) -> str:
 
 
 def _bound(found: Field) -> str:
-    """Return the upper bound of p99 with what it rests on, or why the p99 beside it stands without one."""
+    """Return the upper bound of p99 with its assumption, or why p99 has no bound."""
     if isinstance(found, Absent):
         return f"no bound of p99 ({found.reason.removeprefix('n/a: ')})"
     longest = math.floor(reach(found.n, 0.99)) if found.n else 0
@@ -147,7 +147,7 @@ def _bound(found: Field) -> str:
 
 
 def _parts(result: Result) -> Iterator[Line]:
-    """Yield what a unit's time goes to, where something told."""
+    """Yield the parts of a unit's time, if they were measured."""
     names = [name for name in result.spans.names if name != UNIT] if result.spans else []
     known = ((name, result.metrics.get(f"{name}_s")) for name in names)
     found = [f"{name} {_brief(field)}" for name, field in known if field is not None]
@@ -156,7 +156,7 @@ def _parts(result: Result) -> Iterator[Line]:
 
 
 def _memory(result: Result) -> str:
-    """Return what is held; of several workers resident, with shared pages once, on the GPU, and what the rule says."""
+    """Return the peak memory; for workers RSS, PSS (shared pages counted once), GPU memory and the paper's rule."""
     m = result.metrics.get
     if not result.workers:
         return f"peak RSS {why(m('peak_rss_bytes'))}"
@@ -169,7 +169,7 @@ def _memory(result: Result) -> str:
 
 
 def _consumed(result: Result) -> Iterator[Line]:
-    """Yield power and energy; in one line where the same keeps both from being measured."""
+    """Yield power and energy, in one line if both are unmeasured for the same reason."""
     power, energy = (_metered(result, name) for name in ("power_w", "energy_per_sample_j"))
     if power == energy:
         yield "power", detail(f"and energy: {power}")
@@ -179,7 +179,7 @@ def _consumed(result: Result) -> Iterator[Line]:
 
 
 def _metered(result: Result, name: str) -> str:
-    """Return watts or joules with what they were measured in front of, and how."""
+    """Return watts or joules with the meter's scope, name and method."""
     text, meter = why(result.metrics.get(name)), result.meter
     if meter is None or isinstance(result.metrics.get(name), Absent):
         return text
@@ -188,7 +188,7 @@ def _metered(result: Result, name: str) -> str:
 
 
 def _idle(result: Result) -> str:
-    """Return the idle power, how it moved, and what a sample costs beyond it."""
+    """Return the idle power, its drift, and the energy of a sample beyond it."""
     m, meter = result.metrics.get, result.meter
     if meter is None or isinstance(m("idle_power_w"), Absent):
         return why(m("idle_power_w"))
@@ -225,7 +225,7 @@ PENALTY = re.compile(r"idle_gap_(.+)_penalty")
 
 
 def load(result: Result) -> Iterator[Line]:
-    """Yield what a scenario adds: did an open loop keep up, what LoadGen says."""
+    """Yield the lines of a scenario: whether an open loop kept up, and LoadGen's result."""
     m = result.metrics.get
     offered, achieved, waiting = (m(n) for n in ("offered_rate_qps", "achieved_rate_qps", "backlog_queries"))
     if _known(offered) and _known(achieved) and isinstance(waiting, Measured):
@@ -253,7 +253,7 @@ def _loadgen(said: dict[str, Json]) -> str:
 
 
 def _tables(result: Result) -> Iterator[doc.Part]:
-    """Yield a row a worker, and a row an idle gap."""
+    """Yield the tables of workers and of idle gaps."""
     yield from each_worker(result)
     yield from gaps(result)
 
@@ -282,12 +282,12 @@ def gaps(result: Result) -> Iterator[doc.Table]:
 # -- several workers -----------------------------------------------------------------------------------------
 
 WIDTH = 24
-"""Characters of the bar of the worker that did most."""
+"""Characters of the longest bar, that of the fastest worker."""
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def workers(result: Result) -> Iterator[Line]:
-    """Yield what workers did together: how evenly the total was shared out, and how well they agreed on time."""
+    """Yield the line of the workers: how evenly the total was divided, and how closely they started and stopped."""
     if not result.workers:
         return
     m, own = result.metrics.get, [w for w in result.workers if w.number < result.trial.processes]
@@ -305,7 +305,7 @@ def workers(result: Result) -> Iterator[Line]:
 
 
 def each_worker(result: Result) -> Iterator[doc.Table]:
-    """Yield a row a worker: throughput, latency, what it holds; bars of the trial's own workers compare."""
+    """Yield the table of workers: throughput with a bar, latency and memory of each."""
     each = shares(result) if result.workers else []
     if not each:
         return
@@ -336,8 +336,8 @@ def each_worker(result: Result) -> Iterator[doc.Table]:
 
 
 def _tail(result: Result, each: Sequence[Share]) -> str:
-    """Return the deepest percentile that every worker has, '' where there is none: no two lines show different ones."""
-    if result.trial.scenario == "offline":
+    """Return the highest percentile that every worker has, so that all rows show the same one, or '' if none."""
+    if not registry.scenario(result.trial.scenario).timed:
         return ""
     names = ("p99", "p95", "p90", "p50")
     return next((n for n in names if all(_known(s.latency[f"latency_{n}_s"]) for s in each)), "")
@@ -377,9 +377,9 @@ def _verdict(result: Result) -> doc.Value:
 
 
 def listing(results: Sequence[Result]) -> doc.Document:
-    """Return a row a result; where they come from several machines, each row says from which.
+    """Return the table with one row for each result; if there are several machines, each row names its machine.
 
-    What only some workloads have is a column where some result has it.
+    A metric of some workloads is a column only if a result has such a workload.
     """
     several = len({r.machine.id for r in results}) > 1
     columns = _columns({r.trial.workload for r in results})

@@ -1,6 +1,6 @@
-"""A sweep as a person reads it: the grid before it runs, a line a cell, what became of all of them, what to do next.
+"""The documents of a sweep: the grid before it runs, one line for each cell, the summary, the next steps.
 
-A cell's short name holds what differs from cell to cell; what all share is said once.
+A cell's short name holds the values that differ between cells; those that all share are printed once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Any
 
-from edgescope.errors import Message, asked_wrongly
+from edgescope.errors import Message, is_wrong_request
 from edgescope.records import TABLES, Result, Status, Trial, Trust, digest
 from edgescope.report import document as doc
 from edgescope.units import counted, lasting, show
@@ -22,7 +22,7 @@ LISTED = 40
 
 # -- names of cells ------------------------------------------------------------------------------------------
 
-#: Keys of a trial in the order in which a person asks, with how a value is written in a cell's name.
+#: Key of a trial -> the writer of its value in a cell's name, in the order of the name.
 WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "model": lambda v: str(v).partition("#")[0],
     "backend": str,
@@ -41,7 +41,7 @@ WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "seed": lambda v: f"seed={v}",
     "min_s": lambda v: f"{v:g}s",
 }
-#: Keys that are worth saying only where they differ from this.
+#: Default values, which are not printed.
 USUAL = {
     "device": "cpu",
     "in_flight": 1,
@@ -54,12 +54,12 @@ USUAL |= {"mode": "as_is", "workload": Trial.workload, "io": "host", "seed": 0}
 
 
 def axes(trials: Sequence[Trial]) -> dict[str, list[Any]]:
-    """Return key -> its different values in grid order, of every key and option whose value differs."""
+    """Return key -> its different values in grid order, for every key and option whose value differs."""
     return {name: values for name, values in _values(trials).items() if len(values) > 1}
 
 
 def shared(trials: Sequence[Trial]) -> str:
-    """Return what all cells have in common and is worth saying: `torch_eager cuda graph=true`."""
+    """Return the values that all cells share and that are not defaults: `torch_eager cuda graph=true`."""
     same = {k: v[0] for k, v in _values(trials).items() if len(v) == 1}
     return " ".join(written(k, v) for k, v in same.items() if k not in USUAL or USUAL[k] != v)
 
@@ -76,7 +76,7 @@ def namer(trials: Sequence[Trial]) -> Callable[[Trial], str]:
 
 
 def value(trial: Trial, key: str) -> Any:
-    """Return the value of a key, or of an option."""
+    """Return the value of a key or an option, or None if the trial has no such option."""
     if key in WRITTEN:
         return getattr(trial, key)
     return next((table[key] for table in _tables(trial) if key in table), None)
@@ -87,7 +87,7 @@ def _tables(trial: Trial) -> list[Mapping[str, Any]]:
 
 
 def written(key: str, value: Any) -> str:
-    """Return a value as a cell's name has it: b4, P2, graph=true."""
+    """Return a value as it is written in a cell's name: b4, P2, graph=true."""
     if key in WRITTEN:
         return WRITTEN[key](value)
     return f"{key}={str(value).lower() if isinstance(value, bool) else value}"
@@ -109,7 +109,7 @@ def _values(trials: Iterable[Trial]) -> dict[str, list[Any]]:
 
 
 def grid(trials: Sequence[Trial], missing: Collection[str]) -> doc.Document:
-    """Return how many cells there are, along which axes, and how long they take; small grids cell by cell.
+    """Return the number of cells, the axes and the least time they take; a small grid also lists its cells.
 
     `missing` holds the ids of the trials that have no result yet.
     """
@@ -140,7 +140,7 @@ def _cells(trials: Sequence[Trial], missing: Collection[str]) -> doc.Table | doc
 
 
 def _bare(key: str, value: object) -> str:
-    """Return a value beside its key's name: `4`, not `b4`."""
+    """Return a value as it is written after its key's name: `4`, not `b4`."""
     if key in ("model", "colocated"):
         return written(key, value)
     return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)
@@ -150,9 +150,9 @@ def _bare(key: str, value: object) -> str:
 
 
 def line(result: Result, head: str) -> doc.Text:
-    """Return one cell in one line: throughput, p99 and verdict where it was measured, else the reason."""
+    """Return one cell in one line: throughput, p99 and verdict if it was measured, else the reason."""
     m, status = result.metrics.get, doc.Mark(f"{result.status.value:<11} ", KINDS.get(result.status, "bad"))
-    why = said(result.reason)[1]
+    why = short_reason(result.reason)[1]
     if result.status not in (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT):
         return doc.Text((head, status, why))
     rate = show(m("throughput_sps"), interval=False)
@@ -161,7 +161,7 @@ def line(result: Result, head: str) -> doc.Text:
     return doc.Text((head, status, f"{rate:>16}  p99 {tail:>8}  ", doc.badge(result.verdict.trust), also))
 
 
-def said(reason: Message | None) -> tuple[str, str]:
+def short_reason(reason: Message | None) -> tuple[str, str]:
     """Return (code, what happened) of a message, without its evidence and advice."""
     return (reason.code, reason.what) if reason else ("", "")
 
@@ -172,7 +172,7 @@ def said(reason: Message | None) -> tuple[str, str]:
 def document(
     results: Sequence[Result], name: Callable[[Trial], str], following: Sequence[str], *, ran: str = ""
 ) -> doc.Document:
-    """Return what became of a grid: counts by status, reasons grouped, what to do next."""
+    """Return the summary of a grid: counts by status, grouped reasons, next steps."""
     lead = doc.Text((doc.Mark(ran, "strong"), doc.Mark(_counts(results), "strong")))
     groups = list(grouped(results, name))
     steps = tuple(("next", text) for text in following)
@@ -200,26 +200,26 @@ def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator
     groups: dict[tuple[Status, str], list[Result]] = {}
     for r in results:
         if r.status is not Status.OK:
-            groups.setdefault((r.status, said(r.reason)[0]), []).append(r)
+            groups.setdefault((r.status, short_reason(r.reason)[0]), []).append(r)
     for (status, _), mine in sorted(groups.items(), key=lambda item: -len(item[1])):
-        code, what = said(mine[0].reason)
+        code, what = short_reason(mine[0].reason)
         count = doc.Mark(f"  {len(mine):>3} {f'{status.value} ':<12}", KINDS.get(status, "bad"))
         example = doc.Mark(f"  e.g. {name(mine[0].trial)}", "dim")
         yield doc.Text((count, f"{code}{': ' if code else ''}{what}", example))
 
 
 def following(results: Sequence[Result], study: str = "") -> list[str]:
-    """Return what to type next, for what these results leave open."""
-    statuses = {r.status for r in results if not asked_wrongly(r.reason)}
-    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and asked_wrongly(r.reason))
-    lines = [f"{fix}   for cells that were asked for wrongly" for fix in fixes if fix]
+    """Return the commands to type next, with their purposes."""
+    statuses = {r.status for r in results if not is_wrong_request(r.reason)}
+    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and is_wrong_request(r.reason))
+    lines = [f"{fix}   for cells with a wrong request" for fix in fixes if fix]
     retried = (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
     again = [s.value for s in retried if s in statuses]
     if again:
         longer = " --timeout 30min" if Status.TIMEOUT in statuses else ""
         lines.append(f"the same command with --retry {','.join(again)}{longer}   measures those again")
     if Status.SKIPPED in statuses:
-        lines.append("the same command with --no-prune --retry skipped   tries what was not tried")
+        lines.append("the same command with --no-prune --retry skipped   runs the skipped cells")
     if Status.CANCELLED in statuses:
         lines.append("the same command   runs what was cancelled")
     if any(_doubtful(r) for r in results):

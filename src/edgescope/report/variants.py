@@ -1,7 +1,7 @@
-"""Which variant to use: what `optimize` prints and what a report says of each model, machine and load.
+"""The document of variants: what `optimize` prints, and a report's part for each model, machine and load.
 
-One document for all formats: the answer and a row a variant first, then why the numbers may be believed (evidence.py)
-and where they are from (provenance.py).
+It has the answer and one row for each variant first, then the evidence behind the numbers (evidence.py)
+and their origin (provenance.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgescope.report import evidence, provenance
 from edgescope.report.chapter import Chapter
 
 TIES_SAID = 4
-"""From so many variants on the sentence names some of them only."""
+"""Number of tied variants from which the sentence names only some of them."""
 EVIDENCE_SHOWN = 2
 """Pieces of evidence printed under a verdict that is not CLEAN; the full list is in its own section."""
 ONE_LINE = 80
@@ -54,9 +54,9 @@ def document(
     again: Sequence[str] = (),
     written: Mapping[str, str | None] | None = None,
 ) -> doc.Document:
-    """Return the answers of all loads.
+    """Return the document with the answers of all loads.
 
-    `missing`: what is not installed; `again`: statuses that another attempt may change; `written`: what lies where.
+    `missing`: variants whose packages are not installed; `again`: statuses to retry; `written`: kind of file -> path.
     """
     groups = [list(g) for _, g in itertools.groupby(found, key=lambda c: (c.model, c.machine.id))]
     articles: list[doc.Part | None] = []
@@ -93,7 +93,7 @@ def _nothing(command: str) -> doc.Answer:
 
 
 def _load(chapter: Chapter, anchor: str, several: bool) -> doc.Section:
-    """Return one load: its answer and table; of several loads the rest is folded."""
+    """Return one load: its answer and table; if there are several loads, the rest is folded."""
     drawn = _figures(chapter, anchor, "" if several else "Plots")
     rest = doc.Section("", evidence.parts(chapter), level=doc.PAGE)
     if several:
@@ -107,7 +107,7 @@ def _load(chapter: Chapter, anchor: str, several: bool) -> doc.Section:
 
 
 def answer(chapter: Chapter, anchor: str = "c1") -> doc.Answer:
-    """Return what a hurried reader stops at; where nothing may be picked it says why."""
+    """Return the answer in short: the pick, or why no variant can be picked."""
     row, best = chapter.pick.row or chapter.alone, chapter.pick
     if row is None:
         short = best.reason if best.nearest else f"{best.reason.partition('. ')[0].rstrip('.')}."
@@ -324,7 +324,7 @@ def _not_installed(missing: Sequence[Missing]) -> doc.Part | None:
 
 
 def _contents(found: Sequence[Chapter]) -> doc.Section:
-    """Return one line a load with its answer."""
+    """Return one line for each load with its answer."""
     several = len({c.title for c in found}) > 1
     head = [
         doc.Column("Load"),

@@ -1,7 +1,7 @@
-"""Waiting between cells until the machine is as cool as it was before the sweep.
+"""Wait between cells until the machine is as cool as it was before the sweep.
 
-A fixed pause is too long after a small cell and too short after a large one; where a temperature can be read, it
-decides. The sensors are those that every run is watched with.
+A fixed pause is too long after a small cell and too short after a large one, so the temperature decides if it can be
+read. The sensors are the same as in every run.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 
 Read = Callable[[], Mapping[str, float]]
-"""Returns sensor -> degrees Celsius; empty where this machine shows none."""
+"""Returns sensor -> degrees Celsius; empty if no temperature can be read."""
 STEP_S = 0.5
-#: Longest wait where no other limit was set.
+#: Default of the longest wait, in seconds.
 LIMIT_S = 120.0
 
 
 class Cooling:
-    """Waits until each sensor reads at most what it read when this was made, plus `margin_c` degrees."""
+    """Waits until each sensor is at most `margin_c` degrees above its value at construction."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Cooling:
         self.target = {name: degrees + margin_c for name, degrees in read().items()}
 
     def wait(self) -> float:
-        """Pause, then wait for the heat to go; return the seconds spent (the limit where it did not go)."""
+        """Pause, then wait until the machine is cool; return the seconds spent (the limit if it stayed hot)."""
         self.sleep(self.least_s)
         waited = self.least_s
         while waited < self.limit_s and self._hot():

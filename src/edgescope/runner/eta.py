@@ -1,8 +1,8 @@
-"""How long the runs that are left will take, knowing that cells differ and that some artifacts are not built yet.
+"""Estimate how long the remaining runs take, given that cells differ and that some artifacts are not built yet.
 
-A cell with eight processes of a large network takes many times what a small one takes, so the mean of the cells done
-so far would be wrong by whatever the shuffle brought first. Each kind of cell has its own median; a kind of which none
-has been timed yet borrows the median of the closest kind that has, and a window of another length is added as such.
+A cell with eight processes of a large network takes many times as long as a small one, so the mean of the cells so far
+would depend on the shuffle. Each kind of cell has its own median. A kind that was not timed yet takes the median of the
+closest timed kind; if no kind with its window was timed, it takes its own window plus the median of the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Kind = tuple[object, ...]
 
 
 def kinds(trial: Trial) -> tuple[Kind, ...]:
-    """Return the kinds that a trial belongs to, the narrowest first."""
+    """Return the kinds that a trial belongs to, narrowest first."""
     cold = trial.replicate > 0
     return (
         (trial.model, trial.backend, trial.processes, trial.max_s, cold),
@@ -27,54 +27,54 @@ def kinds(trial: Trial) -> tuple[Kind, ...]:
 
 
 def needed(trial: Trial) -> str:
-    """Return the name of what must be built before the trial runs; trials that share it need it built once."""
+    """Return a key of the artifact that a trial needs; trials with the same key need it built once."""
     return trial.key(Role.ARTIFACT | Role.BATCH | Role.SHARING, but=("sharing",))
 
 
 def window(trial: Trial) -> float:
-    """Return the seconds that a run waits for by itself, whatever starting its engine takes."""
+    """Return the seconds that a run takes in any case: its window, its idle phases and its warm-up."""
     return trial.max_s + 2 * trial.idle_s + (trial.warmup or 0.0)
 
 
 class Pace:
-    """Seconds that runs and builds took so far."""
+    """The seconds that runs and builds took so far."""
 
     def __init__(self) -> None:
         self.seconds: dict[Kind, list[float]] = {}
-        self.beside: list[float] = []
-        """What each run took beyond its window."""
+        self.overheads: list[float] = []
+        """The seconds that each run took beyond its window."""
         self.builds: dict[str, float] = {}
 
     def add(self, trial: Trial, seconds: float) -> None:
-        """Take the time of one run into account."""
+        """Record the time of one run."""
         for kind in kinds(trial):
             self.seconds.setdefault(kind, []).append(seconds)
-        self.beside.append(max(0.0, seconds - window(trial)))
+        self.overheads.append(max(0.0, seconds - window(trial)))
 
     def built(self, trial: Trial, seconds: float) -> None:
-        """Take the time of building what a trial needs into account."""
+        """Record the time of building a trial's artifact."""
         self.builds.setdefault(needed(trial), seconds)
 
     def of(self, trial: Trial) -> float | None:
-        """Return the seconds that a run will probably take; None before the first was timed."""
+        """Return the estimated seconds of a run, or None before the first run was timed."""
         times = next((self.seconds[kind] for kind in kinds(trial) if kind in self.seconds), None)
         if times:
             return statistics.median(times)
-        return statistics.median(self.beside) + window(trial) if self.beside else None
+        return statistics.median(self.overheads) + window(trial) if self.overheads else None
 
     def left(self, trials: Iterable[Trial], between_s: float = 0.0) -> float | None:
-        """Return the seconds that all of them will take, with a pause between; None while too little was timed."""
+        """Return the estimated seconds of all trials, with pauses of `between_s`; None while too few were timed."""
         trials = list(trials)
-        if not self.beside:
+        if not self.overheads:
             return None
         runs = sum(self.of(trial) or 0.0 for trial in trials)
         building = self._building({needed(t) for t in trials} - self.builds.keys(), runs)
         return None if building is None else building + runs + between_s * len(trials)
 
     def _building(self, missing: set[str], runs: float) -> float | None:
-        """Return about how many seconds the missing artifacts take; None where the only one built may mislead.
+        """Return the estimated seconds of building the missing artifacts; None if the only build so far may mislead.
 
-        The first one also exports the network, which the others then find in the cache.
+        The first build also exports the network; later ones find it in the cache.
         """
         times = list(self.builds.values())
         if not missing or not times:

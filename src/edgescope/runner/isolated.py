@@ -1,4 +1,4 @@
-"""Every trial in a process of its own, in the mode that it names: the path whose figures can be trusted."""
+"""Run every trial in its own process and in its mode: the path whose figures can be trusted."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
-from edgescope.modes.sharing import kept, with_sharing
+from edgescope.modes.sharing import rechecked, with_sharing
 from edgescope.records import Result, Trial
 
 
 class Isolated:
-    """A Runner: what a mode changed is put back after each trial."""
+    """A Runner that restores the settings of the mode after each trial."""
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build artifact and reference in their own process."""
+        """Build artifact and reference in their own process; return the Result of a failure, else None."""
         return fresh.prepare(trial, limits)
 
     def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in its own process; a mode that cannot be had is a Result that says why."""
+        """Run the trial in its own process; if its mode cannot be set, return a Result with the reason."""
 
         def measured(mode: Mode) -> Result:
             return fresh.run(trial, limits, mode.launch())
@@ -33,17 +33,19 @@ class Isolated:
 
 
 def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = True) -> Result:
-    """Return `measured` in the trial's mode, and in its sharing if `shared`; one that cannot be had is a Result."""
+    """Return `measured` in the trial's mode (and sharing, if `shared`); a failure to set it is a Result."""
     result = None
     try:
         devices = {} if trial.mode == catalog.AS_IS else bench.present()
-        asked, daemon = catalog.find(trial.mode, devices), None
+        wanted, daemon = catalog.find(trial.mode, devices), None
         if shared:
-            asked, daemon = with_sharing(asked, trial)
-        with entered(asked) as mode:
-            result = kept(measured(mode), daemon)
+            wanted, daemon = with_sharing(wanted, trial)
+        with entered(wanted) as mode:
+            result = rechecked(measured(mode), daemon)
     except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
         if result is None:
             return bench.refused(trial, bench.present(), error)
-        result = replace(result, warnings=(*result.warnings, error.message))  # measured, then not put back
+        result = replace(
+            result, warnings=(*result.warnings, error.message)
+        )  # measured, but not restored afterwards
     return result

@@ -1,20 +1,19 @@
-"""What a cell will need of memory, from smaller cells that were measured, before it is started.
+"""Predict the memory of a cell from smaller measured cells, before it starts, and skip cells that cannot fit.
 
 On a board whose CPU and GPU share their memory, a cell that is too large does not fail: the board stops answering
-and reboots. So a cell is not started where the measured growth says that it cannot fit. The need is
+and reboots. So a cell is not started if the measured growth shows that it cannot fit. It needs
 
-    P x (what a process held at the largest measured batch b' <= b  +  what a sample more has cost x (b - b'))
+    P x (bytes of a process at the largest measured batch b' <= b  +  bytes of one more sample x (b - b'))
 
-after the paper's P x (model + 2 x batch) (arXiv 2508.08430), with both coefficients measured: linear in P through the
-two largest numbers of processes measured at b', in proportion where there was only one (which counts the pages that
-processes share once for each of them: rather too much than a reboot). Only smaller cells speak for a larger one, never
-the other way round; growth with the batch that was not seen counts as none.
+after the paper's P x (model + 2 x batch) (arXiv 2508.08430), with both coefficients measured. The need is linear in P
+through the two largest numbers of processes measured at b', or proportional to P if only one was measured (this counts
+shared pages once per process: too much is better than a reboot). Only smaller cells predict a larger one, never the
+other way round. If no growth with the batch was measured, none is assumed.
 
-Cells that need not be tried, because a smaller one of the same kind ran out of memory.
-
-Memory grows with the batch, with the processes and with the queries in flight. So a cell that ran out of it answers
-for every cell that asks for at least as much of all three and is otherwise the same question. Those become Results
-with the status `skipped` and a reason that names the cell and its result; nothing disappears silently.
+A cell is also skipped if a smaller one of the same kind ran out of memory. Memory grows with the batch, with the
+processes and with the queries in flight, so a cell that ran out of it answers for every cell of the same family that is
+at least as large in all three. A skipped cell is a Result with the status `skipped` and a reason that names the other
+cell and its result; nothing disappears silently.
 """
 
 from __future__ import annotations
@@ -36,49 +35,49 @@ from edgescope.errors import Message
 from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of, new_id
 from edgescope.records import Json, Machine, Measured, Result, Role, Status, Trial, digest
 
-#: Cells that ran to their end, whatever is thought of their numbers: their memory was held.
+#: Statuses of cells that ran to their end, so their memory was in use; their figures may still be wrong.
 MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
 BOARD = "gpu_board_memory_bytes"
 
 
 class Room(Protocol):
-    """The memory that cells have to share."""
+    """The memory that is available to cells."""
 
     unified: bool
-    """Whether the GPU lives in the same memory."""
+    """Whether CPU and GPU share one memory."""
 
     def host(self) -> tuple[float, float]:
-        """Return (bytes that can be had, bytes that must remain)."""
+        """Return (available bytes, bytes that must remain free)."""
 
     def gpu(self) -> float | None:
-        """Return bytes that can be had of a GPU's own memory; None where there is none or nobody says."""
+        """Return the available bytes of the GPU's own memory, or None if there is no such memory or no figure."""
 
 
 class ThisMachine:
-    """The memory of this machine, read anew each time; of a GPU's own what was free at the start, `free_gpu`."""
+    """The memory of this machine, read at each call; `free_gpu` is what its GPU's own memory had free at the start."""
 
     def __init__(self, limits: Limits, free_gpu: float | None = None, *, unified: bool = False) -> None:
         self.limits, self.free_gpu, self.unified = limits, free_gpu, unified
 
     def host(self) -> tuple[float, float]:
-        """Return what can be had once this process's own workers are gone, and the floor that isolate keeps."""
+        """Return (bytes available once this process's workers have ended, the floor that isolate keeps free)."""
         with Memory() as memory:
             return memory.available() + _of_own_workers(), floor_of(self.limits.floor_bytes, memory)
 
     def gpu(self) -> float | None:
-        """Return what was free on the GPU when the sweep began."""
+        """Return the bytes that were free on the GPU when the sweep began."""
         return self.free_gpu
 
 
 class AsDescribed:
-    """The memory of a machine as its facts told it when a result was begun: the same whenever it is asked."""
+    """The memory of a machine according to the facts in a Result; it never changes."""
 
     def __init__(self, machine: Machine) -> None:
         self.state, self.stable = machine.state, machine.stable
         self.unified = "jetson" in machine.stable
 
     def host(self) -> tuple[float, float]:
-        """Return what could be had, without end where nobody said, and the floor that isolate keeps by default."""
+        """Return (available bytes, infinite if unknown; isolate's default floor)."""
         facts = self.state.get("cpu")
         facts = facts if isinstance(facts, Mapping) else {}
         names = ("memory_available_bytes", "cgroup_memory_limit_bytes")
@@ -88,7 +87,7 @@ class AsDescribed:
         return min(known, default=math.inf), max(FLOOR_BYTES, share)
 
     def gpu(self) -> float | None:
-        """Return what was free on the GPU that CUDA called 0."""
+        """Return the bytes that were free on CUDA's GPU 0, or None if unknown."""
         number = gpu_number(self.state)
         total = _of_board(self.stable, number, "memory_total_bytes")
         used = _of_board(self.state, number, "memory_used_bytes")
@@ -96,7 +95,7 @@ class AsDescribed:
 
 
 def _of_own_workers() -> int:
-    """Return bytes that reused worker processes hold alone: the next cell takes their place."""
+    """Return the unshared bytes of reused worker processes; the next cell replaces them."""
     total = 0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -106,14 +105,14 @@ def _of_own_workers() -> int:
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a cell will hold at least, and the measured cell that says so."""
+    """The least bytes that a cell needs, and the measured cell that shows it."""
 
     bytes: float
     by: Result
 
 
 class Forecast:
-    """Memory that measured cells held, by kin."""
+    """The memory of the measured cells, by family."""
 
     def __init__(self, room: Room, results: Iterable[Result] = ()) -> None:
         self.room = room
@@ -122,36 +121,36 @@ class Forecast:
             self.add(result)
 
     def add(self, result: Result) -> None:
-        """Take a result into account."""
+        """Add a result."""
         if result.status in MEASURED:
-            self.cells.setdefault(kin(result.trial), []).append(result)
+            self.cells.setdefault(family(result.trial), []).append(result)
 
     def need(self, trial: Trial, names: Sequence[str]) -> Need | None:
-        """Return the bytes that this trial will hold at least; None where no smaller cell was measured.
+        """Return the least bytes that this trial needs, or None if no smaller cell was measured.
 
-        Of several metrics the one counts that was measured at the largest batch, of equals the first: two metrics
-        count shared pages differently, so they are never put into one line.
+        If several of the metrics `names` were measured, the one with the largest batch counts, then the first: metrics
+        count shared pages differently, so one line never combines two of them.
         """
         smaller = [
             r
-            for r in (*self.cells.get(kin(trial), ()), *self._alone(trial))
+            for r in (*self.cells.get(family(trial), ()), *self._alone(trial))
             if all(a <= b for a, b in zip(size(r.trial), size(trial), strict=True))
         ]
         found = [need for name in names if (need := _by(name, smaller, trial))]
         return max(found, key=lambda need: need.by.trial.batch, default=None)
 
     def _alone(self, trial: Trial) -> list[Result]:
-        """Return cells of one process that differ in nothing but the sharing, which is nothing to one alone."""
+        """Return single-process cells that differ only in the sharing, which does not affect a single process."""
         if trial.sharing == "time_slicing" or trial.processes == 1:
             return []
         return [
             r
-            for r in self.cells.get(kin(replace(trial, sharing="time_slicing")), ())
+            for r in self.cells.get(family(replace(trial, sharing="time_slicing")), ())
             if r.trial.processes == 1
         ]
 
     def reason(self, trial: Trial) -> Message | None:
-        """Return why this trial would not fit, None where it may."""
+        """Return why this trial would not fit, or None if it may fit."""
         free, floor = self.room.host()
         host, gpu = self.need(trial, HOST), self.need(trial, GPU)
         if self.room.unified:
@@ -159,15 +158,15 @@ class Forecast:
             known = [need for need in (both, self.need(trial, UNIFIED)) if need]
             host, gpu = max(known, key=lambda need: need.bytes, default=None), None
         if host and free - host.bytes < floor:
-            return _reason(host, f"{_gb(free)} can be had, of which {_gb(floor)} must remain")
+            return _reason(host, f"{_gb(free)} is available, and {_gb(floor)} must remain free")
         rest = self.room.gpu()
         if gpu and rest is not None and gpu.bytes > rest:
-            return _reason(gpu, f"{_gb(rest)} of the GPU's memory can be had")
+            return _reason(gpu, f"{_gb(rest)} of the GPU's memory is available")
         return None
 
 
 def fitting(seen: Result, trial: Trial, most: int) -> int:
-    """Return how many processes of a trial memory had room for, 1 to `most`, by what those of `seen` held."""
+    """Return how many processes of `trial` fit into memory, 1 to `most`, judged by the memory of `seen`."""
     forecast = Forecast(AsDescribed(seen.machine), [seen])
 
     def full(processes: int) -> bool:
@@ -177,22 +176,24 @@ def fitting(seen: Result, trial: Trial, most: int) -> int:
 
 
 def _by(name: str, smaller: Sequence[Result], trial: Trial) -> Need | None:
-    """Return what these cells say of a larger one by one metric."""
+    """Return the need of a larger cell according to one metric of these cells, or None if none has it."""
     held: dict[tuple[int, int], tuple[float, Result]] = {}
-    for result in sorted(smaller, key=lambda r: _held(r, name)):  # of several the one that held most
+    for result in sorted(
+        smaller, key=lambda r: _held(r, name)
+    ):  # of equal sizes, the one that held most stays
         if bytes_ := _held(result, name):
             held[result.trial.batch, result.trial.processes] = (bytes_, result)
     if not held:
         return None
     base = max(batch for batch, _ in held)
     column = {p: bytes_ for (b, p), (bytes_, _) in held.items() if b == base}
-    more = _a_sample_more({key: bytes_ for key, (bytes_, _) in held.items()})
+    more = _per_sample({key: bytes_ for key, (bytes_, _) in held.items()})
     total = _line(column, trial.processes) + trial.processes * more * (trial.batch - base)
     return Need(total, held[base, max(column)][1])
 
 
 def _held(result: Result, name: str) -> float:
-    """Return bytes by this metric, 0 where it was not measured; of a board without what others held before."""
+    """Return the bytes of a metric, 0 if not measured; a GPU-wide figure without the bytes in use before the run."""
     found = result.metrics.get(name)
     if not isinstance(found, Measured):
         return 0.0
@@ -200,13 +201,13 @@ def _held(result: Result, name: str) -> float:
 
 
 def _before(result: Result) -> float:
-    """Return bytes in use on the run's GPU when the run began, by its machine's facts; 0 where they do not say."""
+    """Return the bytes in use on the run's GPU when it began, from the machine's facts; 0 if unknown."""
     state = result.machine.state
     return _of_board(state, gpu_number(state), "memory_used_bytes") or 0.0
 
 
 def _of_board(facts: Mapping[str, Json], number: int | None, name: str) -> float | None:
-    """Return one figure of NVML's GPU of this number among a machine's facts, None where it is not there."""
+    """Return one figure of NVML's GPU `number` from a machine's facts, or None if it is missing."""
     nvidia = facts.get("nvidia")
     gpus = nvidia.get("gpus") if isinstance(nvidia, Mapping) else None
     mine = gpus[number] if isinstance(gpus, list) and number is not None and number < len(gpus) else None
@@ -215,7 +216,7 @@ def _of_board(facts: Mapping[str, Json], number: int | None, name: str) -> float
 
 
 def _line(column: Mapping[int, float], processes: int) -> float:
-    """Return bytes of so many processes, from what fewer held: a line through the two largest, or in proportion."""
+    """Return the bytes of `processes`, on a line through the two largest measured numbers, or in proportion."""
     *before, last = sorted(column)
     if not before:
         return column[last] * processes / last
@@ -223,8 +224,8 @@ def _line(column: Mapping[int, float], processes: int) -> float:
     return column[last] + slope * (processes - last)
 
 
-def _a_sample_more(held: Mapping[tuple[int, int], float]) -> float:
-    """Return bytes a process that a sample more has cost: the least that two batches at equal processes show."""
+def _per_sample(held: Mapping[tuple[int, int], float]) -> float:
+    """Return the bytes of one more sample per process: the smallest slope between two batches at equal processes."""
     slopes = []
     for p in {p for _, p in held}:
         batches = sorted(b for b, q in held if q == p)
@@ -244,7 +245,7 @@ def _reason(need: Need, room: str) -> Message:
         f"not tried: it needs {_gb(need.bytes)} or more, and {room}",
         evidence=f"from {sized(need.by.trial)}, result {need.by.id}",
         effect="It was not started, so that the machine stays up; there is no number for this cell",
-        fix=f"a smaller batch or fewer processes; {AGAIN} to try it all the same",
+        fix=f"a smaller batch or fewer processes; {AGAIN} tries it nevertheless",
     )
 
 
@@ -252,8 +253,8 @@ SIZES = ("batch", "processes", "in_flight")
 AGAIN = "edgescope sweep ... --no-prune --retry skipped"
 
 
-def kin(trial: Trial) -> str:
-    """Return what cells share that differ in nothing but size, load and duration."""
+def family(trial: Trial) -> str:
+    """Return a key of the cells that differ only in size, load and duration."""
     shapes = {name: list(shape[1:]) for name, shape in trial.shapes.items()}
     return digest([trial.key(Role.ARTIFACT | Role.SHARING | Role.MODE, but=("shapes",)), shapes])
 
@@ -264,13 +265,13 @@ def size(trial: Trial) -> tuple[int, ...]:
 
 
 def sized(trial: Trial) -> str:
-    """Return `b4 P2 T2`, the last two where they are not 1."""
+    """Return `b4 P2 T2`; P and T only if they are not 1."""
     parts = zip("bPT", size(trial), strict=True)
     return " ".join(f"{letter}{n}" for letter, n in parts if letter == "b" or n > 1)
 
 
 class Exhausted:
-    """The cells that ran out of memory so far, by kin."""
+    """The cells that ran out of memory so far, by family."""
 
     def __init__(self, results: Iterable[Result] = ()) -> None:
         self.cells: dict[str, list[Result]] = {}
@@ -278,22 +279,22 @@ class Exhausted:
             self.add(result)
 
     def add(self, result: Result) -> None:
-        """Take a result into account."""
+        """Add a result."""
         if result.status is Status.OOM:
-            self.cells.setdefault(kin(result.trial), []).append(result)
+            self.cells.setdefault(family(result.trial), []).append(result)
 
     def smaller(self, trial: Trial) -> Result | None:
-        """Return the smallest cell that ran out of memory and that this trial exceeds or equals in every size."""
+        """Return the smallest cell that ran out of memory and is not larger than this trial in any size; else None."""
         mine = size(trial)
         found = [
             r
-            for r in self.cells.get(kin(trial), ())
+            for r in self.cells.get(family(trial), ())
             if r.trial.id != trial.id and all(a <= b for a, b in zip(size(r.trial), mine, strict=True))
         ]
         return min(found, key=lambda r: size(r.trial), default=None)
 
     def reason(self, trial: Trial) -> Message | None:
-        """Return why this trial need not be tried, None where it must be."""
+        """Return why this trial need not be tried, or None if it must be tried."""
         found = self.smaller(trial)
         if found is None:
             return None

@@ -1,6 +1,6 @@
 """Measures the noise of this machine: one small trial against itself, in pairs of fresh processes.
 
-What the figures mean is in analysis/run/noise.py; this half runs them, through the path that every measurement takes.
+analysis/run/noise.py explains the figures; this module makes the runs, on the same path as every measurement.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORKLOADS: tuple[Trial, ...] = (
         max_s=_SECONDS,
     ),
 )
-"""The first that can be prepared here: a small network that needs no download; sleeping is the last resort."""
+"""The first that can be prepared here is used: a small network that needs no download, or else sleeping."""
 
 
 def measure(
@@ -48,8 +48,8 @@ def measure(
 ) -> Noise:
     """Return the noise of this machine now, from as many pairs as fit into `seconds`, at least `min_pairs`.
 
-    UnsupportedError where no workload can be prepared or a run of it fails, SettingError where another edgescope holds
-    this machine's settings or a way back fails.
+    UnsupportedError if no workload can be prepared or a run fails, SettingError if another edgescope holds this
+    machine's settings or a setting cannot be restored.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
         raise UsageError(
@@ -57,7 +57,7 @@ def measure(
         )
     trial = _prepared(workloads)
     end, results = time.monotonic() + seconds, []
-    with entered(Together()):  # what a killed run left changed would be measured otherwise
+    with entered(Together()):  # restores settings that a killed run left changed
         for pair in _pairs(trial, random.Random(0)):
             results.append(pair)
             each = (time.monotonic() - (end - seconds)) / len(results)
@@ -80,12 +80,12 @@ def _prepared(workloads: Sequence[Trial]) -> Trial:
             return trial
         why.append(str(failed.reason))
     raise UnsupportedError(
-        "E-NOISE-2", "nothing can be run to measure the noise with", evidence="; ".join(why)
+        "E-NOISE-2", "no workload runs here to measure the noise with", evidence="; ".join(why)
     )
 
 
 def _pairs(trial: Trial, rng: random.Random) -> Iterator[tuple[Result, Result]]:
-    """Yield runs of one trial two by two: a and b are names only, their order is drawn."""
+    """Yield pairs of runs of one trial; a and b are only names, and their order is random."""
     number = 0
     while True:
         arms: dict[str, Result] = {}

@@ -1,13 +1,13 @@
 """Runs trials in reused worker processes, for a large grid: starting an engine takes longer than measuring a cell.
 
-One process leads the workers, as in `isolate` but for one trial after another; they stay alive between trials that
-share model, engine, device, precision, options and sharing. Every trial has the limits it would have alone. A result
-says that its processes were reused (`Result.process`), and a trial of one process goes through the same workers, so
-that all cells of a grid compare. Replicates are what fresh processes are for: from the second on they run as
-`isolated.Isolated` runs them, and so does what a reused process cannot do.
+One process leads the workers, as in `isolate`, but for one trial after another. Workers stay alive between trials
+with the same model, engine, device, precision, options and sharing. Every trial has the same limits as alone. A result
+says that its processes were reused (`Result.process`). A trial of one process uses the same workers, so all cells of a
+grid can be compared. Replicates need fresh processes: from the second on they run like `isolated.Isolated` runs them,
+and so do trials that a reused process cannot run.
 
-One MPS daemon serves the whole sweep. A cell that fails under it may have been a client's fatal fault, which ends the
-other clients, too; the daemon is started anew then.
+One MPS daemon serves the whole sweep. A fatal fault of one client ends the other clients, too, so the daemon is
+restarted after a cell that failed under it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNHARMED = frozenset({Status.OK, Status.UNSTABLE, Status.UNSUPPORTED, Status.WR
 
 
 class ReusingRunner:
-    """A Runner whose workers live on between trials; a context manager that ends them."""
+    """A Runner whose workers stay alive between trials; a context manager that ends them."""
 
     def __init__(self, fresh: Runner) -> None:
         self.fresh = fresh
@@ -41,7 +41,7 @@ class ReusingRunner:
         self._mps: Mps | None = None
         self._prestart: dict[str, int] = {}
         self._started: dict[str, int] = {}
-        """Workers that the present leader may be keeping, by sharing."""
+        """Sharing -> number of workers that the current leader may hold."""
         self._held, self._life = ExitStack(), ExitStack()
 
     def __enter__(self) -> ReusingRunner:
@@ -53,7 +53,7 @@ class ReusingRunner:
             self.close()
 
     def close(self) -> None:
-        """End every process; the MPS daemon last, since it waits for its clients."""
+        """End every process; the MPS daemon last, because it waits for its clients."""
         self._preparer.close()
         self._leader.close()
         self._quit_mps()
@@ -64,20 +64,20 @@ class ReusingRunner:
         self._started.clear()
 
     def expect(self, trials: Iterable[Trial]) -> None:
-        """Take note of trials to come: a pool is then started as large as they need it, where memory has room."""
+        """Remember the coming trials: a pool then starts as large as they need it, if memory allows."""
         for trial in trials:
             if not trial.replicate:
                 most = len(placements(trial))
                 self._prestart[alike(trial)] = max(most, self._prestart.get(alike(trial), 0))
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build artifact and reference in a process that is kept until the next trial is measured."""
+        """Build artifact and reference in a process that stays alive until the next trial is measured."""
         result = self._preparer.answer("prepare", trial, limits)
         return None if result.status is Status.OK else result
 
     def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in reused workers; a mode or a sharing that cannot be had is a Result that says why."""
-        self._preparer.close()  # an exporter's memory is none of the measured workers'
+        """Run the trial in reused workers; if its mode or sharing cannot be set, return a Result with the reason."""
+        self._preparer.close()  # so that an exporter's memory does not count for the measured workers
 
         def measured(mode: Mode) -> Result:
             if trial.replicate or mode.launch() or trial.tracer != Trial.tracer:
@@ -90,13 +90,13 @@ class ReusingRunner:
         return in_mode(trial, measured, shared=False)
 
     def _in_fresh(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in fresh processes, with no reused ones beside it."""
+        """Run the trial in fresh processes after ending the reused ones."""
         self._dismiss()
         self._quit_mps()
         return self.fresh.run(trial, limits)
 
     def _answered(self, trial: Trial, limits: Limits) -> Result:
-        """Return the reused workers' answer; memory that idle ones hold never decides over a trial."""
+        """Return the reused workers' result; retry without idle workers if memory ran out while they held some."""
         result = self._once(trial, limits)
         if result.status is Status.OOM and sum(self._started.values()) > len(placements(trial)):
             self._dismiss()
@@ -112,7 +112,7 @@ class ReusingRunner:
         result = self._leader.answer("run", trial, limits, env, prestart)
         if env:
             assert self._mps is not None
-            result = sharing.kept(result, self._mps)
+            result = sharing.rechecked(result, self._mps)
             if result.status not in _UNHARMED:
                 self._leader.stop()
                 try:
@@ -122,16 +122,16 @@ class ReusingRunner:
         return result
 
     def _environment(self, trial: Trial) -> Mapping[str, str]:
-        """Return what makes the workers clients of the one MPS daemon, {} of a trial that shares otherwise."""
-        asked = sharing.mps_of(trial)
-        if asked is None:
+        """Return the environment that makes the workers clients of the MPS daemon; {} if the sharing is not MPS."""
+        wanted = sharing.mps_of(trial)
+        if wanted is None:
             return {}
         if self._mps is None:
             daemon = Mps()
             self._held.enter_context(entered(daemon))
             self._mps = daemon
         self._mps.begin()
-        return {**self._mps.launch().env, **share(asked.percent)}
+        return {**self._mps.launch().env, **share(wanted.percent)}
 
     def _quit_mps(self) -> None:
         self._mps = None

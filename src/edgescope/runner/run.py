@@ -1,9 +1,9 @@
-"""Runs a list of Trials so that nothing finished is ever lost or run twice.
+"""Runs a list of Trials so that no finished result is lost or measured twice.
 
 Each cell is a fresh process (isolate). Cells run in a shuffled order, so that a machine that warms up or gets busy
-does not favour one end of the grid. Results go to the store one by one; a sweep that was killed skips what the
-store already holds, and at most the cell in flight runs again. A cell that cannot fit (pruning, forecast) is not
-tried; it becomes a Result that says why.
+does not favour one end of the grid. Results go to the store one by one. A sweep that was killed skips the stored
+results when it runs again; at most the interrupted cell is repeated. A cell that cannot fit (memory.py) is not tried;
+it becomes a Result with the reason.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from typing import Protocol, runtime_checkable
 
 from edgescope import units
 from edgescope.analysis.cells import machines
-from edgescope.errors import Message, StoreError, asked_wrongly
+from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.remote import address
 from edgescope.runner.eta import Pace, needed
-from edgescope.runner.memory import kin, skipped
+from edgescope.runner.memory import family, skipped
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
 
-#: Seconds between two looks at a cell that another process measures.
+#: Seconds between two checks of a cell that another process measures.
 WAIT_S = 0.2
 
 
 class Runner(Protocol):
-    """How one trial is run; tests pass their own."""
+    """Runs one trial; tests pass their own."""
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build what the trial needs; a Result when that failed."""
+        """Build the trial's artifact; return the Result of a failure, else None."""
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial."""
@@ -49,21 +49,21 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Expects(Protocol):
-    """Optional, of a Runner: it starts more at once where it knows what is to come."""
+    """Optional for a Runner: it can start more processes at once if it knows the coming trials."""
 
     def expect(self, trials: Iterable[Trial]) -> None:
-        """Take note of trials to come."""
+        """Remember the coming trials."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a sweep stands, told before each cell."""
+    """The progress of a sweep, reported before each cell."""
 
     done: int
     total: int
     trial: Trial
     eta_s: float | None
-    """Seconds left by the medians of the cells of each kind that ran so far; None while too few ran to tell."""
+    """Estimated seconds left, from the medians of each kind of cell so far; None while too few were timed."""
 
     def __str__(self) -> str:
         """Return `[3/12] resnet50 onnxruntime int8 b1 replicate 2, about 40 s left`."""
@@ -76,19 +76,19 @@ Tell = Callable[[Progress], None]
 
 
 class Sieve(Protocol):
-    """What keeps cells from being tried; told of every result, the stored ones first."""
+    """Keeps cells from being tried; it gets every result, the stored ones first."""
 
     def add(self, result: Result) -> None:
-        """Take a result into account."""
+        """Add a result."""
 
     def reason(self, trial: Trial) -> Message | None:
-        """Return why the trial is not tried, None where it is."""
+        """Return why the trial is not tried, or None if it is."""
 
 
 def pending(
     trials: Sequence[Trial], store: Store, where: Machine, retry: Collection[Status] = ()
 ) -> list[Trial]:
-    """Return the trials that the store has no final result of from this machine and software."""
+    """Return the trials without a final result from this machine and software in the store."""
     finished = store.finished(where, retry)
     return [t for t in trials if t.id not in finished]
 
@@ -96,7 +96,7 @@ def pending(
 def order(trials: Sequence[Trial], seed: int, *, reuse: bool = False) -> list[Trial]:
     """Return the trials replicate by replicate, each round shuffled: neighbours in time are comparable.
 
-    `reuse` brings the cells of the first round that the same workers can serve together, pools and cells shuffled.
+    With `reuse`, cells of the first round that the same workers can serve are neighbours; pools and cells are shuffled.
     """
     rng = random.Random(seed)
     rounds: dict[int, list[Trial]] = {}
@@ -107,13 +107,13 @@ def order(trials: Sequence[Trial], seed: int, *, reuse: bool = False) -> list[Tr
     if reuse and 0 in rounds:
         pools: dict[str, list[Trial]] = {}
         for trial in rounds[0]:
-            pools.setdefault(kin(trial), []).append(trial)
+            pools.setdefault(family(trial), []).append(trial)
         rounds[0] = [trial for pool in pools.values() for trial in pool]
     return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
 
 
 Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
-"""Says what is going on for as long as a block runs."""
+"""Makes a context that shows a text while its block runs."""
 
 
 def _say(text: str) -> None:
@@ -121,9 +121,9 @@ def _say(text: str) -> None:
 
 
 class Cells:
-    """Runs cells one at a time and stores each; an artifact is prepared the first time a cell needs it.
+    """Runs cells one at a time and stores each; an artifact is prepared when a cell first needs it.
 
-    A cell that another process measures into the same store is waited for, and its result is the answer then.
+    If another process measures a cell into the same store, this waits for it and takes its result.
     """
 
     def __init__(
@@ -143,38 +143,38 @@ class Cells:
         store.clean()
         self.store, self.limits, self.runner = store, limits, runner
         self.where, self.retry = where, frozenset(retry)
-        """This machine, and the statuses of stored results that are worth another try."""
+        """This machine, and the statuses of stored results that are measured again."""
         self.since, self.pace, self.clock, self._waiting = since, Pace(), clock, waiting
-        """Results that began before `since` (UTC, ISO 8601) count as none; '' for all that are stored."""
+        """Stored results that began before `since` (UTC, ISO 8601) are ignored; '' ignores none."""
         self.prepared: dict[str, Result | None] = {}
         self._finished: dict[str, Result] | None = None
-        self._say, self._told = say, set[tuple[int, str, str]]()
+        self._say, self._reported = say, set[tuple[int, str, str]]()
         self._known = store.names(where)
-        """Results that were there when this began, and its own; others come from other processes."""
+        """Names of the results stored before this began, and of its own; new ones come from other processes."""
         for holder in cell_lock.holders(store.root):
             if holder.host == socket.gethostname():
                 self._tell(holder, "start", "measures into this store")
 
     def finished(self) -> dict[str, Result]:
-        """Return trial id -> result of what need not run again here, as the store was when this was first asked."""
+        """Return trial id -> result of the trials that need not run again, as the store was at the first call."""
         if self._finished is None:
             stored = self.store.finished(self.where, self.retry)
             self._finished = {id_: r for id_, r in stored.items() if r.started_at >= self.since}
         return self._finished
 
     def stored(self, trial: Trial) -> Result | None:
-        """Return the trial's stored result with its raw rows; None where there is none, or its rows are damaged."""
+        """Return the trial's stored result with its raw rows, or None if it is missing or its rows are damaged."""
         found = self.finished().get(trial.id)
         with contextlib.suppress(StoreError):
             return self.store.full(found) if found is not None else None
         return None
 
     def left(self, trials: Iterable[Trial], between_s: float = 0.0) -> float | None:
-        """Return about how many seconds the trials will take that are not stored; None while too little was timed."""
+        """Return the estimated seconds of the trials that are not stored; None while too few were timed."""
         return self.pace.left((t for t in trials if t.id not in self.finished()), between_s)
 
     def ahead(self, trials: Iterable[Trial]) -> None:
-        """Prepare what all of these need: a runner that keeps processes then needs one for it, not one each time."""
+        """Prepare the artifacts of all trials: a runner that keeps processes then needs one process for all of them."""
         trials = list(trials)
         if isinstance(self.runner, Expects):
             self.runner.expect(trials)
@@ -182,16 +182,16 @@ class Cells:
             self.unprepared(trial)
 
     def unprepared(self, trial: Trial) -> Result | None:
-        """Return why the trial's artifact cannot be had, None where it is there."""
-        key, begun = needed(trial), self.clock()
+        """Return the Result that says why the trial's artifact cannot be built, or None if it is built."""
+        key, start = needed(trial), self.clock()
         if key not in self.prepared:
-            with self._waiting(f"building what {trial.model} {trial.backend} {trial.precision} needs"):
+            with self._waiting(f"building the artifact of {trial.model} {trial.backend} {trial.precision}"):
                 self.prepared[key] = self.runner.prepare(trial, self.limits)
-            self.pace.built(trial, self.clock() - begun)
+            self.pace.built(trial, self.clock() - start)
         return self.prepared[key]
 
     def run(self, trial: Trial) -> Result:
-        """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
+        """Prepare, run and store one trial; StoreError names the place of the result if the store failed."""
         lock = self._lock(trial)
         with lock.released():
             while holder := lock.take(self._command()):
@@ -203,13 +203,13 @@ class Cells:
                 return theirs
             if (failed := self.unprepared(trial)) is not None:
                 return self.put(fresh.inherited(failed, trial))
-            begun = self.clock()
+            start = self.clock()
             result = self.runner.run(trial, self.limits)
-            self.pace.add(trial, self.clock() - begun)
+            self.pace.add(trial, self.clock() - start)
             return self.put(result)
 
     def free_first(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """Yield the trials, those whose cell another process measures after the others."""
+        """Yield the trials; those whose cell another process measures come last."""
         later = []
         for trial in trials:
             if holder := self._held(trial):
@@ -230,7 +230,7 @@ class Cells:
             return lock.take()
 
     def _theirs(self, trial: Trial) -> Result | None:
-        """Return the result that another process has stored of this very trial meanwhile, None where there is none."""
+        """Return the result of this trial that another process stored meanwhile, or None if there is none."""
         new = sorted(n for n in self.store.names(self.where) - self._known if n.startswith(f"{trial.id}-"))
         for name in reversed(new):
             with contextlib.suppress(StoreError):
@@ -250,21 +250,21 @@ class Cells:
         return shlex.join(map(str, words))[:300] if isinstance(words, list | tuple) else ""
 
     def _tell(self, holder: Holder, about: str, what: str) -> None:
-        """Say who else is at work, once for each process and matter."""
+        """Report that another process measures, once per process and `about`."""
         key = holder.pid, holder.host, about
-        if key in self._told:
+        if key in self._reported:
             return
-        self._told.add(key)
+        self._reported.add(key)
         wait = f"wait for it: tail --pid={holder.pid} -f /dev/null" if holder.pid else ""
         effect = "Two runs at once disturb each other: the figures of both are worse than the machine's"
         self._say(str(Message("W-STORE-1", f"{holder} {what}", effect=effect, fix=wait)))
 
     def put(self, result: Result) -> Result:
-        """Store the result and return it; where its process did not live to describe the machine, that is this one.
+        """Store the result and return it; if its process ended before it described the machine, add this machine.
 
-        A mistake in what was asked is no result, and is not stored.
+        A usage error is not stored: it says nothing about the machine.
         """
-        if asked_wrongly(result.reason):
+        if is_wrong_request(result.reason):
             return result
         if not machines.known(result) and address.VARIABLE not in os.environ:
             result = replace(result, machine=self.where)
@@ -285,17 +285,17 @@ def run(
 ) -> Iterator[Result]:
     """Run every trial that is not finished yet; yield each Result once it is stored.
 
-    `rest` is called between two cells in place of the pause of `cooldown_s`; a trial that one of the `sieves` has a
-    reason against is stored as skipped.
+    `rest` replaces the pause of `cooldown_s` between two cells. A trial is stored as skipped if one of the `sieves`
+    gives a reason.
     """
     todo = order([t for t in trials if t.id not in cells.finished()], seed, reuse=reuse)
     pause = rest or (lambda: time.sleep(cooldown_s))
     rests: list[float] = []
     ran = 0
     if reuse:
-        cells.ahead(todo)  # the processes that build and those that measure are not kept at once
+        cells.ahead(todo)  # so that building and measuring processes are never alive together
     for result in cells.finished().values() if sieves else ():
-        _told(sieves, result)
+        _add(sieves, result)
     for done, trial in enumerate(cells.free_first(todo)):
         left = cells.left(todo[done:], statistics.median(rests) if rests else cooldown_s)
         tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
@@ -304,15 +304,15 @@ def run(
             result = cells.put(skipped(trial, cells.where, reason))
         else:
             if ran:
-                begun = cells.clock()
+                start = cells.clock()
                 pause()
-                rests.append(cells.clock() - begun)
+                rests.append(cells.clock() - start)
             ran += 1
             result = cells.run(trial)
-        _told(sieves, result)
+        _add(sieves, result)
         yield result
 
 
-def _told(sieves: Sequence[Sieve], result: Result) -> None:
+def _add(sieves: Sequence[Sieve], result: Result) -> None:
     for sieve in sieves:
         sieve.add(result)

@@ -1,4 +1,4 @@
-"""What all verbs that measure have in common: where results go, what stops a run, what runs again, who is told."""
+"""The setup that all measuring verbs share: the store, the limits, the statuses to retry, the progress callback."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ Stored = Store | Path | str | None
 
 
 def store_of(store: Stored) -> Store:
-    """Return the store that is meant."""
+    """Return `store` as a Store; a path is opened."""
     return store if isinstance(store, Store) else Store(store)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How a verb measures; `Setup(tell=print)` shows where it stands."""
+    """How a verb measures; `Setup(tell=print)` prints its progress."""
 
     limits: Limits = Limits()
-    """What stops a run."""
+    """The limits that stop a run."""
     retry: Collection[Status | str] = ()
     """Stored results with these statuses are measured again."""
     tell: Callable[[object], None] = lambda what: None
-    """Called with what is about to run, and with what a reader must know; str() of each is a line to print."""
+    """Called with each next run and with each message; str() of the argument is a line to print."""
     waiting: Waiting = lambda what: contextlib.nullcontext()
-    """A context held while something takes its time, with what that is."""
+    """Makes a context that is open during a long step; its argument describes the step."""
 
     def cells(self, store: Store) -> Cells:
-        """Return what runs trials on this machine into a store, each in a process of its own."""
+        """Return Cells that run trials on this machine into a store, each in its own process."""
         retry = [Status(status) for status in self.retry]
         return Cells(store, self.limits, Isolated(), here(), retry, say=self.tell, waiting=self.waiting)
 
 
 def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
-    """Raise UsageError for a mode that this machine has not; say beforehand which need a reboot."""
+    """Raise UsageError for a mode that this machine lacks; warn about modes that need a reboot."""
     names = sorted({t.mode for t in trials} - {catalog.AS_IS})
     devices = present() if names else {}
     for name in names:

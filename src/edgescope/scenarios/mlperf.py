@@ -37,12 +37,6 @@ from edgescope.stats import early_stopping_estimate
 from edgescope.verify.reference import QUICK_CEILING
 from edgescope.workloads.base import Exam, Work
 
-SCENARIOS = {
-    "mlperf_single_stream": "SingleStream",
-    "mlperf_multi_stream": "MultiStream",
-    "mlperf_server": "Server",
-    "mlperf_offline": "Offline",
-}
 OFFICIAL_S = 600.0
 LIBRARY = 1024
 """Samples in the library that LoadGen picks from; an engine's inputs are cycled through whatever it picks."""
@@ -55,6 +49,13 @@ CLOSE = 0.05, 100_000.0
 class LoadGen(CheckedScenario):
     """Lets LoadGen offer the queries; make one instance for each trial."""
 
+    NAME: ClassVar[str]
+    """LoadGen's name of the scenario."""
+    JOINED: ClassVar[bool] = False
+    """Whether in_flight batches are one query, and one row."""
+    QUEUED: ClassVar[bool] = False
+    """Whether queries wait in a queue of ours, so that a busy engine never delays LoadGen's schedule."""
+
     def __init__(self, trial: Trial, plan: Plan) -> None:
         super().__init__(trial, plan)
         self.reported: dict[str, Json] = {}
@@ -65,13 +66,13 @@ class LoadGen(CheckedScenario):
         """Warm up in a closed loop, then let LoadGen offer queries until it stops; return all of them."""
         loadgen = _loadgen()
         samples, slots = self.trial.batch, self.trial.in_flight
-        if self.trial.scenario == "mlperf_multi_stream":  # a row is a query, as in multi_stream
+        if self.JOINED:
             work, samples, slots = Split(work, slots), samples * slots, 1
         log = Log(slots, clock)
         closed(log, work, clock, self.plan.warming(), samples)
         plan, first, service_s = self.plan.measuring(), len(log), typical_s(log)
-        sut = loadgen.System(samples, log, work, clock, begun=partial(plan.begin, first))
-        if self.trial.scenario in ("mlperf_server", "mlperf_offline"):
+        sut = loadgen.System(samples, log, work, clock, on_first_query=partial(plan.begin, first))
+        if self.QUEUED:
             sut.open()
         with scratch.folder("loadgen") as name:
             loadgen.run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
@@ -85,7 +86,7 @@ class LoadGen(CheckedScenario):
         log.schedule = (first, np.array(sut.arrived, dtype=np.int64))
         queries: Queries = sut.counted(log.queries(samples), first)
         ours = np.sort(queries.rows(plan.window).latency_ns())
-        if self.trial.scenario != "mlperf_offline" and len(ours):
+        if registry.scenario(self.trial.scenario).timed and len(ours):
             self.checked |= {"percentiles": self._percentiles(ours), "early_stopping": self._estimates(ours)}
         return queries
 
@@ -120,7 +121,7 @@ class LoadGen(CheckedScenario):
 
     def _settings(self, service_s: float, mode: str) -> Any:
         """Return LoadGen's settings for this trial; `service_s`, from the warm-up, is a query's expected time."""
-        t, s = self.trial, _loadgen().settings(SCENARIOS[self.trial.scenario], mode)
+        t, s = self.trial, _loadgen().settings(self.NAME, mode)
         s.min_duration_ms = round(t.max_s * 1e3)
         s.min_query_count = t.max_queries or 1
         s.max_query_count = t.max_queries or 0
@@ -129,9 +130,6 @@ class LoadGen(CheckedScenario):
         s.multi_stream_expected_latency_ns = round(expected_ns)
         s.multi_stream_samples_per_query = t.batch * t.in_flight
         s.offline_expected_qps = min(MOST_QPS, t.in_flight * t.batch / max(service_s, 1e-6))
-        if t.scenario == "mlperf_server":
-            s.server_target_qps = settings.rate(t)
-            s.server_target_latency_ns = round(self.options["target_latency_ms"] * 1e6)
         s.schedule_rng_seed = s.sample_index_rng_seed = s.qsl_rng_seed = abs(t.seed)
         return s
 
@@ -142,7 +140,7 @@ class LoadGen(CheckedScenario):
         done. A row of ours is a query, and so is MLPerf's metric of MultiStream.
         """
         out: dict[str, Json] = {}
-        of = "per_query_latency" if self.trial.scenario == "mlperf_multi_stream" else "latency"
+        of = "per_query_latency" if self.JOINED else "latency"
         for p in ("50.00", "90.00", "99.00"):
             theirs = self.reported.get(f"result_{p}_percentile_{of}_ns")
             if isinstance(theirs, int | float):
@@ -200,12 +198,37 @@ class LoadGen(CheckedScenario):
         )
 
 
-class Server(LoadGen):
-    """LoadGen's server scenario, held to a latency."""
+class SingleStream(LoadGen):
+    """One sample after another."""
 
+    NAME = "SingleStream"
+
+
+class MultiStream(LoadGen):
+    """Queries of in_flight x batch samples, one after another."""
+
+    NAME, JOINED = "MultiStream", True
+
+
+class Offline(LoadGen):
+    """One query of all samples."""
+
+    NAME, QUEUED = "Offline", True
+
+
+class Server(LoadGen):
+    """Random arrivals at --rate, with a bound on the latency."""
+
+    NAME, QUEUED = "Server", True
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "target_latency_ms": Option(100.0, "what LoadGen holds the 99th percentile to", least=1e-3)
     }
+
+    def _settings(self, service_s: float, mode: str) -> Any:
+        s = super()._settings(service_s, mode)
+        s.server_target_qps = settings.rate(self.trial)
+        s.server_target_latency_ns = round(self.options["target_latency_ms"] * 1e6)
+        return s
 
 
 def _loadgen() -> ModuleType:

@@ -33,10 +33,10 @@ class System:
     """
 
     def __init__(
-        self, batch: int, log: Log, work: Work, clock: Clock, *, begun: Callable[[int], None]
+        self, batch: int, log: Log, work: Work, clock: Clock, *, on_first_query: Callable[[int], None]
     ) -> None:
         self.batch, self.log, self.work, self.clock = batch, log, work, clock
-        self.begun: Callable[[int], None] | None = begun
+        self.on_first_query: Callable[[int], None] | None = on_first_query
         """Called at the first query: what LoadGen does before that is not part of the window."""
         self.arrived: list[int] = []
         self.sizes: list[int] = []
@@ -53,9 +53,9 @@ class System:
     def issue(self, samples: Samples) -> None:
         """Take one query from LoadGen; each of its batches becomes a row."""
         now = self.clock.now()
-        if self.begun:
-            self.begun(now)
-            self.begun = None
+        if self.on_first_query:
+            self.on_first_query(now)
+            self.on_first_query = None
         for start in range(0, len(samples), self.batch):
             part = samples[start : start + self.batch]
             if self.thread is None:

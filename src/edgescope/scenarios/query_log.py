@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 class Log:
-    """Growing columns of queries; constant columns cost nothing. A closed loop takes 17 bytes a query."""
+    """Growing columns of queries; constant columns cost nothing. A closed loop takes 17 bytes per query."""
 
     def __init__(self, slots: int, clock: Clock) -> None:
         self.issued, self.finished, self.status = array("q"), array("q"), array("b")

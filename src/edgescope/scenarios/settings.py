@@ -9,10 +9,12 @@ from edgescope.records import Trial
 
 def checked(trial: Trial) -> Trial:
     """Return the trial if it has the settings that its scenario needs; raise UsageError otherwise."""
-    name = trial.scenario
-    if registry.scenario(name).rated:
+    name, facts = trial.scenario, registry.scenario(trial.scenario)
+    if facts.rated:
         rate(trial)
-    elif trial.rate is not None and name != "trace":  # Trace itself raises the error for a rate
+    elif (
+        trial.rate is not None and not facts.open_loop
+    ):  # an open loop with its own rate (Trace) raises its own error
         raise UsageError(
             "E-SCEN-11",
             f"{name} takes no rate",
@@ -26,26 +28,26 @@ def checked(trial: Trial) -> Trial:
 
 def _alone(trial: Trial) -> None:
     """Raise UsageError if the scenario allows one sample, one query or one process and the trial has more."""
-    name = trial.scenario
-    if name in ("mlperf_single_stream", "mlperf_server") and trial.batch != 1:
+    name, facts = trial.scenario, registry.scenario(trial.scenario)
+    if facts.one_sample and trial.batch != 1:
         raise UsageError(
             "E-SCEN-7",
             f"a query of {name} is one sample",
             evidence=f"batch {trial.batch}",
             fix="--batch 1, or --scenario mlperf_multi_stream or mlperf_offline",
         )
-    if name in ("idle_gap", "mlperf_single_stream") and trial.in_flight != 1:
+    if facts.one_in_flight and trial.in_flight != 1:
         raise UsageError(
             "E-SCEN-8",
             f"{name} has one query in flight",
             evidence=f"in_flight {trial.in_flight}",
             fix="leave --in-flight at 1",
         )
-    if trial.multi_process and registry.scenario(name).alone:
+    if trial.multi_process and facts.alone:
         raise UsageError(
             "E-SCEN-10",
             f"{name} needs one process that has the device to itself",
-            evidence=f"processes {trial.processes}, sharing {trial.sharing}, beside {trial.colocated or 'nothing'}",
+            evidence=f"processes {trial.processes}, sharing {trial.sharing}, colocated {trial.colocated or 'nothing'}",
             fix="--scenario single_stream, offline or server for several",
         )
 

@@ -1,1 +1,1 @@
-"""Which Trial next: candidates, successive halving, Bayesian search, capacity."""
+"""Choose the next Trial to run: candidates, successive halving, Bayesian search, capacity."""

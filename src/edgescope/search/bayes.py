@@ -1,15 +1,17 @@
-"""Which cell of a grid to measure next, when only a few can be: the model-based search behind `edgescope recommend`.
+"""Choose the next cell of a grid to measure, within a budget: the search behind `edgescope recommend`.
 
-First every word (a model, a precision, an engine) is seen once, beside the best cell so far, and before the budget ends
-every axis (batch, processes) has been varied. Otherwise the next one is the cell whose expected gain is the largest: by
-how much it may beat the best cell seen, times how likely it is to keep the constraints and to run at all (expected
-constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses are those of analysis/predict/gp.py;
-latency, energy and the rest are put together from guesses of throughput, tail, power and memory (priors.py beside it).
+The search first sees every category (a model, a precision, an engine) once, in a cell that differs from the
+best one so far in nothing else, and it varies every ordered axis (batch, processes) before the budget ends.
+Otherwise it takes the cell with the largest expected gain: by how much the cell may beat the best one seen,
+times how likely it is to keep the constraints and to run at all (expected constrained improvement; Jones et
+al. 1998, Gardner et al. 2014). The guesses come from analysis/predict/gp.py; latency, energy and the rest are
+computed from guesses of throughput, tail, power and memory (analysis/predict/priors.py).
 
-A cell that failed teaches too: one that ran out of memory rules out all that need more of everything, a variant with
-wrong outputs has them in every cell, and an engine that cannot do what one cell asks probably cannot next door.
+A failed cell is evidence, too: out of memory rules out all cells that need at least as much of everything,
+wrong outputs rule out the variant in every cell, and an engine that cannot run one cell probably cannot run
+its neighbours.
 
-What is suggested is never a pick: only measured cells are, and the verb confirms them in fresh processes first.
+A suggestion is never a pick: only a measured cell is, and the verb first confirms it in fresh processes.
 """
 
 from __future__ import annotations
@@ -28,25 +30,25 @@ from edgescope.metrics import METRICS
 from edgescope.records import Field, Measured, Status, Trial
 
 Figures = Mapping[str, Field]
-#: Draws of every cell from which gains are taken.
+#: Draws per cell from which the expected gain is computed.
 DRAWS = 256
-#: How likely a property of the artifact that nobody has looked at yet is to keep its constraint.
+#: Probability that an artifact keeps a constraint on one of its properties before that property was measured.
 UNSEEN_KEEPS = 0.8
-#: What names the artifact that runs, with its options: outputs and their accuracy are the same in all its cells.
+#: Fields that name an artifact, with its options: all its cells have the same outputs and accuracy.
 ARTIFACT = ("model", "backend", "device", "precision")
 LATENCIES = frozenset(metrics.quantiles())
 
 
 @dataclass
 class _Known:
-    """What the measured cells taught of one guessed quantity."""
+    """The surrogate of one guessed quantity and its values in the measured cells."""
 
     guess: Surrogate
     seen: dict[int, float] = field(default_factory=dict)
 
 
 class Search:
-    """One search: cells are suggested, measured by the caller, and told."""
+    """One search: it suggests a cell; the caller measures it and passes what came of it to `tell` or `fail`."""
 
     def __init__(
         self,
@@ -57,14 +59,14 @@ class Search:
         cores: int = 1,
         macs: Mapping[str, float] | None = None,
     ) -> None:
-        """`trials`: one per cell; `cores` of the machine; `macs` of a model's sample, where known."""
+        """`trials`: one per cell; `cores`: of the machine; `macs`: model -> MACs per sample, if known."""
         self.trials, self.wanted = tuple(trials), wanted
         self.grid = axes(self.trials)
         self.rng = np.random.default_rng(seed)
         self.rows: dict[int, Figures | None] = {}
-        """Measured cells; None where a cell failed."""
+        """Cell -> its figures; None if the cell failed."""
         self.likely = np.ones(len(self.trials))
-        """How likely each cell is to run at all, with the right outputs."""
+        """The probability of each cell to run with the right outputs."""
         self.artifacts = [artifact(t) for t in self.trials]
         slopes = {
             "throughput_sps": priors.throughput(self.trials, macs or {}, cores),
@@ -72,7 +74,7 @@ class Search:
             "peak_rss_bytes": priors.memory(self.trials),
             "gpu_memory_bytes": priors.memory(self.trials),
         }
-        self.closed = all(t.scenario == "single_stream" for t in self.trials)
+        self.closed = all(registry.scenario(t.scenario).keeps_in_flight for t in self.trials)
         self.flight = np.log([priors.in_flight(t) for t in self.trials])
         scales = {"throughput_sps": 1.0, "power_w": 0.3, "gpu_memory_bytes": 0.7, "peak_rss_bytes": 0.7}
         self.known: dict[str, _Known] = {}
@@ -83,18 +85,18 @@ class Search:
             self.known[name] = _Known(Surrogate(near, found, len(self.trials), scale))
 
     def _products(self, cores: int) -> list[Axis]:
-        """Return the products of axes by which a device fills up, where they are more than one axis again."""
+        """Return the products of axes that measure how full the device is, if the cells differ in them."""
         taken = product("threads in use", [priors.threads_in_use(t, cores) for t in self.trials])
         found = [product("samples under way", [priors.in_flight(t) for t in self.trials])]
         found += [taken] if any(a.name == "options.threads" for a in self.grid) else []
         return [a for a in found if len(a.levels) > 1]
 
     def _guessed(self) -> set[str]:
-        """Return the columns that the question needs guesses of."""
-        asked = {self.wanted.goal.name}
-        asked |= {c.metric.name for c in self.wanted.constraints if not c.metric.artifact}
+        """Return the columns that the search must guess for this objective and these constraints."""
+        requested = {self.wanted.goal.name}
+        requested |= {c.metric.name for c in self.wanted.constraints if not c.metric.artifact}
         out = {"throughput_sps"}
-        for column in asked:
+        for column in requested:
             out.add("power_w" if column == "energy_per_sample_j" else column)
         return out
 
@@ -109,7 +111,7 @@ class Search:
                 known.seen[cell] = value
 
     def _primitive(self, cell: int, row: Figures, column: str) -> float | None:
-        """Return the log of what is guessed for a column: of a latency its ratio to Little's mean."""
+        """Return the log of the guessed quantity of a column: for a latency, its ratio to Little's mean."""
         goal = self.wanted.goal.name
         speed = _log(row.get("throughput_sps"), None)
         if column in LATENCIES and self.closed:
@@ -123,20 +125,20 @@ class Search:
         return _log(row.get(column), None if column == goal else not METRICS[column].higher)
 
     def fail(self, cell: int, status: Status, *, alone: bool = False) -> None:
-        """Learn that a cell did not run or gave wrong outputs; `alone`: which says nothing of any other cell."""
+        """Learn that a cell failed or gave wrong outputs; `alone`: that says nothing about other cells."""
         self.rows[cell] = None
         for other in range(len(self.trials)):
             self.likely[other] *= float(cell != other) if alone else self._survives(cell, other, status)
 
     def _survives(self, failed: int, other: int, status: Status) -> float:
-        """Return the factor that a failure leaves of another cell's chance to run."""
+        """Return the factor by which a failure lowers the probability of another cell to run."""
         if failed == other:
             return 0.0
         if status is Status.WRONG_OUTPUT:
             return float(self.artifacts[failed] != self.artifacts[other])
         level = [float(a.at[other] - a.at[failed]) for a in self.grid]
-        words = all(d == 0 for d, a in zip(level, self.grid, strict=True) if not a.ordinal)
-        if status is Status.OOM and words:
+        same_categories = all(d == 0 for d, a in zip(level, self.grid, strict=True) if not a.ordinal)
+        if status is Status.OOM and same_categories:
             return float(not all(d >= 0 for d in level))
         apart = sum(d != 0 for d in level)
         return float(1.0 - 0.9 * 0.5**apart)
@@ -144,9 +146,9 @@ class Search:
     # -- what to measure next -------------------------------------------------------------------------------
 
     def suggest(self, budget: int | None = None, spent: int | None = None) -> int | None:
-        """Return the cell to measure next; None once none is left.
+        """Return the cell to measure next, or None if no cell is left.
 
-        `budget`: cells in all; `spent`: how many of them are measured, those told where it is None.
+        `budget`: cells in all; `spent`: how many of them are measured (None: the number of cells learned).
         """
         left = [i for i in range(len(self.trials)) if i not in self.rows and self.likely[i] > 0]
         if not left:
@@ -156,7 +158,7 @@ class Search:
         spent = len(self.rows) if spent is None else spent
         new = None
         if budget is None or spent < budget // 2:
-            new = self._unseen_word(left)
+            new = self._unseen_category(left)
         if new is None and budget is not None:
             new = self._unvaried(left, budget - spent)
         if new is not None:
@@ -166,7 +168,7 @@ class Search:
         return best if gain[best] > 0 else self._promising(left)
 
     def _unvaried(self, left: Sequence[int], remaining: int) -> int | None:
-        """Return a cell that varies an axis nobody has varied yet, once what is unseen takes all cells that remain."""
+        """Return a cell on an axis that was never varied, once unseen levels need the whole rest; else None."""
         seen = [self._levels(a) for a in self.grid]
         new = np.array([[a.at[i] not in s for i in left] for a, s in zip(self.grid, seen, strict=True)])
         fixed = np.array([not self._varied(a) for a in self.grid])
@@ -178,36 +180,36 @@ class Search:
         if not varies.any() or sum(unseen) < remaining:
             return None
         shown = new[np.array(unseen) > 0].sum(axis=0) * varies
-        enough = shown.max() if sum(unseen) > remaining else 1  # one cell has to show several
+        enough = shown.max() if sum(unseen) > remaining else 1  # one cell has to show several levels
         return self._beside_best([i for i, n in zip(left, shown, strict=True) if n >= enough])
 
     def _levels(self, axis: Axis) -> set[float]:
-        """Return the levels of an axis at which a cell was measured."""
+        """Return the levels of an axis that have a measured cell."""
         return {float(axis.at[i]) for i, row in self.rows.items() if row is not None}
 
     def _varied(self, axis: Axis) -> bool:
-        """Whether an axis was measured at two levels, or cells at its other levels failed twice."""
+        """Return whether an axis was measured at two levels, or two cells at its other levels failed."""
         seen = self._levels(axis)
         failed = [i for i, row in self.rows.items() if row is None and axis.at[i] not in seen]
         return len(seen) > 1 or len(failed) > 1
 
     def _promising(self, left: Sequence[int]) -> int:
-        """Return the cell that promises the most by the guesses so far, any of those that are about as good."""
+        """Return the most promising cell by the guesses so far; among about equal cells, a random one."""
         expected = self._expected()
         return max(left, key=lambda i: float(expected[i] + 0.1 * self.rng.random()))
 
-    def _unseen_word(self, left: Sequence[int]) -> int | None:
-        """Return a cell next to the best one seen that shows a word nobody has seen yet: a model, a precision ...
+    def _unseen_category(self, left: Sequence[int]) -> int | None:
+        """Return the cell nearest to the best one with an unseen category (model, precision); else None.
 
-        Words have no neighbours that could speak for them; beside the best cell nothing else differs.
+        A category has no neighbours to learn it from. Next to the best cell, nothing else differs.
         """
         seen = list(self.rows)
-        words = [a for a in self.grid if not a.ordinal]
-        wanted = [i for i in left if any(all(a.at[i] != a.at[s] for s in seen) for a in words)]
+        categories = [a for a in self.grid if not a.ordinal]
+        wanted = [i for i in left if any(all(a.at[i] != a.at[s] for s in seen) for a in categories)]
         return self._beside_best(wanted) if wanted else None
 
     def _beside_best(self, wanted: Sequence[int]) -> int:
-        """Return the one of these cells that differs least from the best cell seen, the most promising of several."""
+        """Return the cell of `wanted` nearest to the best cell seen; among equals, the most promising."""
         seen, expected, best = list(self.rows), self._expected(), self.pick()
         if best is None:  # nothing seen keeps the constraints
             best = max(
@@ -221,11 +223,11 @@ class Search:
         return max(wanted, key=near)
 
     def _expected(self) -> Floats:
-        """Return how promising each cell is by the guesses so far, more is better."""
+        """Return how promising each cell is by the guesses so far (higher is better)."""
         return -np.asarray(self._cost({name: k.guess.mean(k.seen) for name, k in self.known.items()}))
 
     def _cost(self, guesses: Mapping[str, Floats], column: str = "") -> Floats:
-        """Return the log of a column, of the objective as something to be made small."""
+        """Return the log of a column; without `column`, of the objective, negated if higher is better."""
         name = column or self.wanted.goal.name
         speed = guesses["throughput_sps"]
         if name in LATENCIES and self.closed:
@@ -241,13 +243,13 @@ class Search:
         draws = {n: k.guess.sample(k.seen, self.rng, DRAWS) for n, k in self.known.items()}
         cost, keeps = self._cost(draws), self._keeps(draws)
         best = self.pick()
-        if best is None:  # nothing keeps the constraints yet: the likeliest to, of equals the best
+        if best is None:  # no cell keeps the constraints yet: take the likeliest to, then the best
             return np.asarray((keeps.mean(axis=0) + 1e-3 * _rank(-cost.mean(axis=0))) * self.likely)
         reached = self._cost({n: k.guess.mean(k.seen) for n, k in self.known.items()})[best]
         return np.asarray((np.maximum(0.0, reached - cost) * keeps).mean(axis=0) * self.likely)
 
     def _keeps(self, draws: Mapping[str, Floats]) -> Floats:
-        """Return whether each draw of each cell keeps every constraint, or how likely it is to."""
+        """Return the probability of each draw of each cell to keep every constraint, shape (draws, cells)."""
         shape = draws["throughput_sps"].shape
         keeps = np.ones(shape)
         for constraint in self.wanted.constraints:
@@ -260,7 +262,7 @@ class Search:
         return keeps
 
     def _steady(self, constraint: Constraint) -> Floats:
-        """Return how likely each cell is to keep a constraint on a property of its artifact."""
+        """Return the probability of each cell to keep a constraint on a property of its artifact."""
         found = np.full(len(self.trials), UNSEEN_KEEPS)
         for cell, row in self.rows.items():
             if row is not None:
@@ -269,7 +271,7 @@ class Search:
         return found
 
     def pick(self) -> int | None:
-        """Return the measured cell that keeps the constraints and is best by what all cells say together."""
+        """Return the measured cell that keeps the constraints and has the best guess; None if none keeps them."""
         able = [i for i, row in self.rows.items() if row is not None and self._able(row)]
         if not able:
             return None
@@ -281,14 +283,14 @@ class Search:
 
 
 def artifact(trial: Trial) -> tuple[str, ...]:
-    """Return what names the artifact of a trial."""
+    """Return the values that identify the artifact of a trial."""
     running = registry.about(trial.backend).RUNNING
     options = sorted(f"{k}={v}" for k, v in trial.options.items() if k not in running)
     return (*(str(getattr(trial, name)) for name in ARTIFACT), *options)
 
 
 def _log(found: object, at_most: bool | None) -> float | None:
-    """Return the log of a field's value, or of the end that hurts; None where it was not measured."""
+    """Return the log of a field's value, or of its worse end for a bound; None if it was not measured."""
     if not isinstance(found, Measured):
         return None
     value = found.value if at_most is None else judged_end(found, at_most)

@@ -1,8 +1,8 @@
-"""What is worth trying for a model on a device: engines x precisions x layouts x graph capture.
+"""Propose what to try for a model on a device: engines x precisions x layouts x graph capture.
 
-Each backend says what of it is tried (About.CANDIDATES): what people who do this by hand try. The first is the
-baseline, PyTorch as it is. What cannot run here (an engine that is not installed, an option it does not have) is named
-with the reason and never measured.
+Each backend lists its candidates (About.CANDIDATES): the variants that people try by hand. The first
+candidate is the baseline, PyTorch as it is. A candidate that cannot run here (its engine is not installed or
+lacks an option) is listed with the reason and never measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from edgescope import registry
 from edgescope.artifacts.for_precision import INT8_OPTIONS
-from edgescope.errors import UnavailableError, UsageError, meant
+from edgescope.errors import UnavailableError, UsageError, closest_name
 from edgescope.records import Scalar, Trial
 
 Options = dict[str, Scalar]
@@ -31,11 +31,11 @@ class Candidate:
     options: Options = field(default_factory=dict)
 
     def is_any(self, backend: Collection[str], precision: Collection[str]) -> bool:
-        """Whether it is of these engines and precisions; none named are all."""
+        """Return whether its engine and precision are in these lists; an empty list allows all."""
         return (not backend or self.backend in backend) and (not precision or self.precision in precision)
 
     def has(self, table: Mapping[str, Scalar]) -> bool:
-        """Whether it has every value of the table: `backend`, `precision`, and options by their names."""
+        """Return whether it has every value of the table: `backend`, `precision`, and options by name."""
         mine = {**self.options, "backend": self.backend, "precision": self.precision}
         return all(name in mine and mine[name] == value for name, value in table.items())
 
@@ -47,7 +47,7 @@ class Candidate:
 
 
 def of_device(device: str) -> tuple[Candidate, ...]:
-    """Return what every backend has to try on a device, in the registry's order."""
+    """Return the candidates of every backend on a device, in the registry's order."""
     return tuple(
         Candidate(name, precision, dict(options))
         for name in registry.BACKENDS
@@ -57,7 +57,7 @@ def of_device(device: str) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True)
 class Installed:
-    """Whether a backend can be loaded here, the options it has, and why not and what to do where it cannot."""
+    """Whether a backend can be loaded here and its options; if it cannot, the reason and the fix."""
 
     available: bool
     options: Collection[str] = ()
@@ -67,7 +67,7 @@ class Installed:
 
 @functools.cache
 def installed() -> Mapping[str, Installed]:
-    """Return what `edgescope backends` says, asked in a process of its own: engines are large, and may crash."""
+    """Return the rows of `edgescope backends`, run in its own process: engines are large and may crash."""
     command = [sys.executable, "-medgescope", "backends", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     rows = json.loads(done.stdout) if done.returncode == 0 else []
@@ -94,30 +94,30 @@ class Proposal:
     not_here: tuple[NotHere, ...] = ()
 
     def possible(self) -> Proposal:
-        """Return itself; UnavailableError where nothing can run here."""
+        """Return itself; UnavailableError if no candidate can run here."""
         if self.trials:
             return self
         missing = "; ".join(f"{m.label}: {m.reason}" for m in self.not_here)
-        what = "no engine that could run this model is here"
+        what = "no engine on this machine can run this model"
         raise UnavailableError("E-TRY-2", what, evidence=missing, fix="edgescope backends")
 
 
 def usual_device(model: str) -> str:
-    """Return the device that a model is tried on unless it is said: cpu for what LiteRT alone runs."""
+    """Return the default device for a model: cpu for a model that only LiteRT runs."""
     return "cpu" if reads_tflite_only(model) else device()
 
 
 def device() -> str:
-    """Return cuda where a GPU answers its driver library, cpu elsewhere; imports no engine."""
+    """Return cuda if the driver library finds a GPU, else cpu; imports no engine."""
     for name in ("nvidia", "jetson"):
         if name in registry.DEVICES and not registry.load(registry.DEVICES, name, "device")().present():
             return "cuda"
     return "cpu"
 
 
-def dear(trial: Trial) -> bool:
-    """Return whether a start of this trial takes a compiler's time."""
-    return registry.about(trial.backend).DEAR
+def starts_slowly(trial: Trial) -> bool:
+    """Return whether every start of this trial compiles the model."""
+    return registry.about(trial.backend).SLOW_START
 
 
 def propose(
@@ -128,26 +128,29 @@ def propose(
     precision: Sequence[str] = (),
     exclude: Sequence[Mapping[str, Scalar]] = (),
 ) -> Proposal:
-    """Return what to try for `base` on its device; options of `base` go to every candidate.
+    """Return the trials to compare for `base` on its device; options of `base` go to every candidate.
 
-    Those that say how an int8 file is made go to the int8 candidates alone; one that takes minutes to compile
-    (tune=max-autotune) adds the candidates that have it. `backend` and `precision` choose among the candidates (none
-    named: all), each table of `exclude` drops those that have all of its values; the baseline, the first whose engine
-    is here, always stays. UsageError for a name that no candidate has, where nothing is left to compare, and for an
-    option that the baseline has not. `installed` says what can run here (None: assume all).
+    Options that say how an int8 file is made go to int8 candidates only. An option that takes minutes to
+    compile (tune=max-autotune) adds the candidates that have it. `backend` and `precision` choose among the
+    candidates (empty: all). Each table of `exclude` drops the candidates that have all its values. The
+    baseline (the first candidate whose engine is installed) always stays. `installed` says what can run here
+    (None: assume all).
+
+    UsageError if no candidate has a name, if no candidate is left to compare, or if the baseline lacks an
+    option.
     """
     whole = of_device(base.device)
-    patient = {name: value for name, value in base.options.items() if _patient(name, value)}
-    base = replace(base, options={k: v for k, v in base.options.items() if k not in patient})
+    slow = {name: value for name, value in base.options.items() if _is_slow(name, value)}
+    base = replace(base, options={k: v for k, v in base.options.items() if k not in slow})
     table = [c for c in whole if _fits(c, base)]
-    idle = _checked(backend, precision, exclude, table, whole)
+    unmatched = _checked(backend, precision, exclude, table, whole)
     first = next((c for c in table if _here(c.backend, installed)), None)
     chosen = [
         c
         for c in table
         if c.is_any(backend, precision)
         and not any(c.has(t) for t in exclude)
-        and all(patient.get(name) == value for name, value in _slow(c).items())
+        and all(slow.get(name) == value for name, value in _slow_options(c).items())
     ]
     trials, missing = [], []
     for candidate in [c for c in table if c == first or c in chosen]:
@@ -158,18 +161,18 @@ def propose(
                 "E-TRY-3",
                 f"the baseline, {candidate.label}, cannot run with these options",
                 evidence=lacking.reason,
-                effect="There would be nothing to compare the candidates with; nothing was measured",
-                fix="leave that --option out; edgescope backends lists what each engine has",
+                effect="The candidates would have no baseline; nothing was measured",
+                fix="leave out that --option; edgescope backends lists the options of each engine",
             )
         if lacking:
             missing.append(lacking)
-        elif trial not in trials:  # an option of the user's may make two candidates one
+        elif trial not in trials:  # a user's option may make two candidates equal
             trials.append(trial)
-    return Proposal(tuple(trials), (*_merged(missing), *idle))
+    return Proposal(tuple(trials), (*_merged(missing), *unmatched))
 
 
 def mixture(trial: Trial, installed: Mapping[str, Installed] | None = None) -> Trial | None:
-    """Return an int8 trial with the layers that break it in fp32; None where its engine has no such option."""
+    """Return an int8 trial with its most harmful layers in fp32, or None if its engine has no such option."""
     if trial.precision != "int8" or "fallback" in trial.options:
         return None
     mixed = replace(trial, options={**trial.options, "fallback": True})
@@ -177,9 +180,9 @@ def mixture(trial: Trial, installed: Mapping[str, Installed] | None = None) -> T
 
 
 def _trial(candidate: Candidate, base: Trial) -> Trial:
-    """Return `base` as this candidate runs it."""
-    whole = candidate.precision == "int8"
-    given = {name: value for name, value in base.options.items() if whole or name not in INT8_OPTIONS}
+    """Return `base` with the engine, precision and options of this candidate."""
+    int8 = candidate.precision == "int8"
+    given = {name: value for name, value in base.options.items() if int8 or name not in INT8_OPTIONS}
     return replace(
         base,
         backend=candidate.backend,
@@ -189,12 +192,12 @@ def _trial(candidate: Candidate, base: Trial) -> Trial:
 
 
 def reads_tflite_only(model: str) -> bool:
-    """Return whether a model's name is that of a .tflite file, which LiteRT alone runs."""
+    """Return whether a model's name is a .tflite file, which only LiteRT runs."""
     return model.partition("#")[0].lower().endswith(".tflite")
 
 
 def _fits(candidate: Candidate, base: Trial) -> bool:
-    """Whether the engine runs on the device and can read the model."""
+    """Return whether the engine runs on the device and can read the model."""
     kind = base.model.partition("#")[0].lower().rpartition(".")[2]
     reads = registry.about(candidate.backend).READS
     return (
@@ -203,15 +206,15 @@ def _fits(candidate: Candidate, base: Trial) -> bool:
     )
 
 
-def _slow(candidate: Candidate) -> Options:
+def _slow_options(candidate: Candidate) -> Options:
     """Return the options of a candidate that make it compile for minutes."""
-    about = registry.about(candidate.backend).PATIENT
-    return {name: value for name, value in candidate.options.items() if about.get(name) == value}
+    slow = registry.about(candidate.backend).SLOW_OPTIONS
+    return {name: value for name, value in candidate.options.items() if slow.get(name) == value}
 
 
-def _patient(name: str, value: Scalar) -> bool:
-    """Whether an option is one that makes some engine compile for minutes."""
-    return any(registry.about(backend).PATIENT.get(name) == value for backend in registry.BACKENDS)
+def _is_slow(name: str, value: Scalar) -> bool:
+    """Return whether an option makes some engine compile for minutes."""
+    return any(registry.about(backend).SLOW_OPTIONS.get(name) == value for backend in registry.BACKENDS)
 
 
 def _checked(
@@ -221,24 +224,27 @@ def _checked(
     table: Sequence[Candidate],
     whole: Sequence[Candidate],
 ) -> list[NotHere]:
-    """Return the names that choose nothing of `table`, the model's part of the device's `whole` table."""
+    """Return the names that no candidate of `table` (this model's) has.
+
+    UsageError for a name that no candidate of `whole` (the device's) has.
+    """
     for flag, names, known in (
         ("--backend", backend, dict.fromkeys(c.backend for c in whole)),
         ("--precision", precision, dict.fromkeys(c.precision for c in whole)),
     ):
         for name in names:
             if name not in known:
-                raise _no_candidate(f"{flag} {name}", known, f"{flag} {meant(name, known)}".strip())
+                raise _no_candidate(f"{flag} {name}", known, f"{flag} {closest_name(name, known)}".strip())
     for values in exclude:
         if not any(c.has(values) for c in whole):
             text = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in values.items())
             raise _no_candidate(f"--exclude {text}", dict.fromkeys(c.label for c in whole), "")
     if not any(c.is_any(backend, precision) for c in table):
-        asked = " ".join((*backend, *precision)) or "any engine"
-        raise _no_candidate(f"{asked} and reads this model", dict.fromkeys(c.label for c in table), "")
-    idle = [b for b in dict.fromkeys(backend) if not any(c.is_any((b,), precision) for c in table)]
-    idle += [p for p in dict.fromkeys(precision) if not any(c.is_any(backend, (p,)) for c in table)]
-    return [NotHere(name, "no candidate that reads this model has it") for name in idle]
+        requested = " ".join((*backend, *precision)) or "any engine"
+        raise _no_candidate(f"{requested} and reads this model", dict.fromkeys(c.label for c in table), "")
+    unmatched = [b for b in dict.fromkeys(backend) if not any(c.is_any((b,), precision) for c in table)]
+    unmatched += [p for p in dict.fromkeys(precision) if not any(c.is_any(backend, (p,)) for c in table)]
+    return [NotHere(name, "no candidate that reads this model has it") for name in unmatched]
 
 
 def _no_candidate(what: str, known: Collection[str], fix: str) -> UsageError:
@@ -264,7 +270,7 @@ def _lacking(trial: Trial, label: str, installed: Mapping[str, Installed] | None
 
 
 def _merged(missing: Sequence[NotHere]) -> tuple[NotHere, ...]:
-    """Return one entry for each backend and reason, its label naming all the precisions."""
+    """Return one entry per backend and reason; its label names all the precisions."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for m in missing:
         backend, _, rest = m.label.partition(" ")

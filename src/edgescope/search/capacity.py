@@ -1,9 +1,9 @@
-"""The search for how many clients fit: a closed loop, short runs, a sustained one.
+"""Search how many clients fit: a closed loop, short runs, a sustained run.
 
-One closed loop says how long a query takes and what can be answered at most; from these analysis.predict.queueing
-guesses where the edge is. Short open-loop runs then bracket it (analysis.capacity.answer says which comes next), and
-the answer is confirmed by a run long enough for the promised quantile's upper bound; where that fails, one client
-fewer is confirmed. Every run is a Trial of the loop (loop.py), so the store is the only memory: what was interrupted
+The closed loop measures how long a query takes and the highest throughput; from both, analysis.predict.queueing
+guesses the edge. Short open-loop runs then bracket it (analysis.capacity.answer chooses each next number), and a run
+long enough for the upper bound of the promised quantile confirms the answer; if that fails, the search confirms one
+client fewer. Every run is a Trial of the loop (loop.py), so the store is the only memory: an interrupted search
 resumes, and takes the same decisions from the same rows.
 """
 
@@ -33,72 +33,72 @@ from edgescope.stats import needed, quantile_effective_n
 CLOSED_S, SHORTEST_S = 3.0, 5.0
 #: Queries beyond the promised quantile that a short run should hold: their number then varies by some 40 %.
 BEYOND = 6
-#: Confirmations that fail before the step down gets longer than one client.
+#: Failed confirmations after which the search steps down by more than one client.
 PATIENCE = 3
-#: Replicates of confirming runs begin here, out of reach of the search's.
+#: First replicate number of the confirming runs; those of the search stay below it.
 CONFIRMING = 100
-#: A second confirmation of the same number, which every() makes, begins this much later.
+#: Offset of the replicate numbers of a second confirmation (`exhaustive`).
 AGAIN = 10
-#: Short runs that a search usually takes, at most.
+#: The most short runs that a search usually takes.
 USUAL_LOOKS = 6
-#: Ends that mean that no number of clients can be asked for.
+#: Statuses after which no other number of clients can succeed.
 HOPELESS = (Status.UNSUPPORTED, Status.WRONG_OUTPUT)
 
 
 Found = Callable[[Point], None]
 Look = Generator[Step, Result, Point]
-"""A strategy that ends with what came of one run."""
+"""A strategy of one run; it returns the judged run."""
 
 
 class Search:
-    """One search; afterwards `points` holds its runs, `closed` the closed loop, `warnings` what a reader must know."""
+    """One search; afterwards `points` holds its runs, `closed` the closed loop, `warnings` its warnings."""
 
     def __init__(
         self,
-        asked: Question,
+        question: Question,
         folder: Path,
         found: Found = lambda point: None,
     ) -> None:
-        self.asked, self.folder, self.found = asked, folder, found
-        """`folder` is the store's, beside whose results the arrivals of cameras lie."""
+        self.question, self.folder, self.found = question, folder, found
+        """`folder` is the store's folder; the arrival times of cameras are written there."""
         self.closed: Result | None = None
         self.points: list[Point] = []
         self.warnings: list[Message] = []
 
     @property
     def load(self) -> Load:
-        """One client's load, and how many queries the machine may be expected to serve at once."""
-        asked, servers = self.asked, self.asked.base.in_flight
-        cpu = usage(self.closed).cpu if self.closed and asked.server_processes == PER_CLIENT else None
-        if isinstance(cpu, Measured) and asked.base.device == "cpu":
+        """One client's load, and how many queries the machine probably serves at once."""
+        question, servers = self.question, self.question.base.in_flight
+        cpu = usage(self.closed).cpu if self.closed and question.server_processes == PER_CLIENT else None
+        if isinstance(cpu, Measured) and question.base.device == "cpu":
             servers *= max(1, round(1 / max(cpu.value, 0.01)))
-        return Load(asked.rate, asked.arrivals, servers)
+        return Load(question.rate, question.arrivals, servers)
 
     def run(self, *, exhaustive: bool = False) -> Strategy:
-        """Search and confirm; ends early where a run shows that nothing can be asked (`hopeless`).
+        """Search and confirm; stop early if a run shows that no number of clients can succeed (`hopeless`).
 
-        `exhaustive` confirms every number from one client up, until one fails twice: what the search saves.
+        `exhaustive` confirms every number from one client up, until one fails twice; a search saves these runs.
         """
         yield from self._closed_loop()
         if self.closed is not None and self.closed.status in MEASURED:
             yield from self._every() if exhaustive else self._searched()
 
     def _searched(self) -> Strategy:
-        asked, tried = self.asked, list[Tried]()
-        start = queueing.estimate(self._service(1), self.load, asked.promised, asked.confirm_s)
-        if asked.server_processes == PER_CLIENT and self.closed is not None:
-            start = min(start, fitting(self.closed, asked.base, asked.max_clients))
-        clients: int | None = min(start, asked.max_clients)
+        question, tried = self.question, list[Tried]()
+        start = queueing.estimate(self._service(1), self.load, question.promised, question.confirm_s)
+        if question.server_processes == PER_CLIENT and self.closed is not None:
+            start = min(start, fitting(self.closed, question.base, question.max_clients))
+        clients: int | None = min(start, question.max_clients)
         while clients is not None:
             point = yield from self._look(clients, sum(t.clients == clients for t in tried), edge(tried))
             if self.hopeless:
                 return
             tried.append(Tried(clients, point.fits, point.clear and not point.disturbed))
-            clients = following(tried, start, asked.max_clients)
+            clients = following(tried, start, question.max_clients)
         yield from self._settle(edge(tried).fits)
 
     def _settle(self, clients: int) -> Strategy:
-        """Confirm the answer, or the next smaller one that is confirmed."""
+        """Confirm the answer; step down until a number of clients is confirmed."""
         failed = 0
         while clients >= 1 and not (yield from self._confirm(clients)).shown and not self.hopeless:
             failed += 1
@@ -106,7 +106,7 @@ class Search:
 
     def _every(self) -> Strategy:
         """Confirm every number from one client up, until one fails twice."""
-        for clients in range(1, self.asked.max_clients + 1):
+        for clients in range(1, self.question.max_clients + 1):
             if self.hopeless:
                 return
             point = yield from self._confirm(clients)
@@ -114,27 +114,27 @@ class Search:
                 return
 
     def _closed_loop(self) -> Strategy:
-        """Run one query after the other; UnsupportedError where something is promised that nothing measures here."""
-        base = replace(self.asked.base, processes=1, sharing="time_slicing", colocated="")
+        """Run one query after the other; UnsupportedError if a promise is about something not measured here."""
+        base = replace(self.question.base, processes=1, sharing="time_slicing", colocated="")
         trial = replace(
             base, scenario="single_stream", rate=None, scenario_options={}, min_s=CLOSED_S, max_s=CLOSED_S
         )
         what = f"one query after the other, {CLOSED_S:g} s"
-        ahead = self._ahead(1, self.asked.max_clients, SHORTEST_S)
+        ahead = self._ahead(1, self.question.max_clients, SHORTEST_S)
         self.closed = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
         if self.closed.status in MEASURED:
-            for promise in self.asked.promised:
+            for promise in self.question.promised:
                 if promise.quantile is None:
                     judgeable(promise, self.closed)
 
     @property
     def hopeless(self) -> bool:
-        """Whether the newest run ended in a way that no number of clients changes."""
+        """Whether the newest run failed in a way that any number of clients would."""
         return bool(self.points) and self.points[-1].result.status in HOPELESS
 
     def answer(self) -> Capacity:
-        """Return what the runs say together."""
-        found = answer(self.asked.summary, self.points, self.throughput, self.warnings)
+        """Return the answer from all runs so far."""
+        found = answer(self.question.summary, self.points, self.throughput, self.warnings)
         return replace(found, warnings=(*found.warnings, *doubts(found)))
 
     @property
@@ -143,12 +143,12 @@ class Search:
         found = self.closed.metrics.get("throughput_sps") if self.closed else None
         if not isinstance(found, Measured):
             return found or Absent("the closed loop was not measured")
-        size = self.asked.base.batch
+        size = self.question.base.batch
         lo, hi = (None if end is None else end / size for end in (found.lo, found.hi))
         return Measured(found.value / size, "queries/s", lo, hi, found.n)
 
     def _look(self, clients: int, attempt: int, known: Edge) -> Look:
-        """Make a short run of so many clients; of one that failed for no lack of room, the second."""
+        """Run `clients` for a short window; retry once if the run failed for another reason than lack of memory."""
         seconds = self.short_s(clients)
         ahead = self._ahead(known.fits or clients, (known.misses or 2 * clients) - known.fits, seconds)
         point = yield from self._point(
@@ -157,7 +157,7 @@ class Search:
         if point.result.status in (*MEASURED, *FULL, *HOPELESS):
             return point
         why = point.result.status.value
-        again = f"{clients} clients: the run ended as {why}, and is tried once more"
+        again = f"{clients} clients: the run ended as {why} and is repeated once"
         self.warnings.append(Message("W-CAP-2", again, evidence=str(point.result.reason)))
         return (
             yield from self._point(
@@ -166,10 +166,10 @@ class Search:
         )
 
     def _confirm(self, clients: int, attempt: int = 0) -> Look:
-        """Make a run of so many clients that is long enough for every promise's bound.
+        """Run `clients` long enough for the bound of every promise.
 
-        One that came out too short, that something else disturbed, or that a lucky tail would have passed, is
-        repeated once: a number of clients fails twice, here as in an exhaustive search.
+        A run that was too short, that was disturbed, or whose figures nearly keep the promises is repeated once: a
+        number of clients must fail twice, here as in an exhaustive search.
         """
         seconds, weaker = self.sustained_s(clients)
         point = yield from self._point("confirm", clients, seconds, CONFIRMING + attempt, weaker=weaker)
@@ -178,40 +178,43 @@ class Search:
         unlucky = failed or point.disturbed or near(point)
         if point.shown or not (longer or unlucky):
             return point
-        if longer > self.asked.max_duration_s:
+        if longer > self.question.max_duration_s:
             return self._weaker(point, longer)
         note, seconds = "too short" if longer else "disturbed", max(seconds, longer)
         return (yield from self._point("confirm", clients, seconds, CONFIRMING + attempt + 1, note=note))
 
     def _ahead(self, clients: int, between: int, seconds: float) -> list[Trial]:
-        """Return about what follows: halving what lies between two numbers of clients, and the confirming run."""
-        asked, looks = self.asked, min(USUAL_LOOKS, max(1, between).bit_length())
-        sustained = self._needed(clients) if self.closed else asked.confirm_s
-        lasting = [seconds] * looks + [sustained if sustained <= asked.max_duration_s else asked.confirm_s]
-        return [replace(asked.base, min_s=s, max_s=s) for s in lasting]
+        """Return the probable rest: halving the gap between two numbers of clients, and the confirming run."""
+        question, looks = self.question, min(USUAL_LOOKS, max(1, between).bit_length())
+        sustained = self._needed(clients) if self.closed else question.confirm_s
+        lasting = [seconds] * looks + [
+            sustained if sustained <= question.max_duration_s else question.confirm_s
+        ]
+        return [replace(question.base, min_s=s, max_s=s) for s in lasting]
 
     def sustained_s(self, clients: int) -> tuple[float, bool]:
-        """Return how long a confirming run must be, and whether no affordable one gives every bound."""
-        asked, need = self.asked, self._needed(clients)
-        if need <= asked.max_duration_s:
+        """Return (seconds of a confirming run, whether --max-duration is too short for every bound)."""
+        question, need = self.question, self._needed(clients)
+        if need <= question.max_duration_s:
             return float(math.ceil(need)), False
         self._too_slow(clients, need)
-        return asked.confirm_s, True
+        return question.confirm_s, True
 
     def _needed(self, clients: int) -> float:
         """Return the seconds of a confirming run that gives every promise's bound."""
-        timed = [s.quantile for s in self.asked.promised if s.quantile is not None]
-        service, load, least = self._service(clients), self.load, self.asked.confirm_s
+        timed = [s.quantile for s in self.question.promised if s.quantile is not None]
+        service, load, least = self._service(clients), self.load, self.question.confirm_s
         found = [queueing.forecast(service, load, clients, q, least).seconds for q in timed]
         return max([least, *filter(math.isfinite, found)])
 
     def _too_slow(self, clients: int, need: float) -> None:
-        asked = self.asked
+        question = self.question
+        offered = clients * question.rate
         self.warnings.append(
             Message(
                 "W-CAP-1",
-                f"an upper bound of what is promised would take {need:.0f} s at {clients * asked.rate:.4g} queries/s",
-                evidence=f"--max-duration {asked.max_duration_s:.0f}s",
+                f"an upper bound of what is promised would take {need:.0f} s at {offered:.4g} queries/s",
+                evidence=f"--max-duration {question.max_duration_s:.0f}s",
                 effect="The answer rests on the point estimate, without a bound",
                 fix=f"--max-duration {math.ceil(need / 60)}min",
             )
@@ -223,10 +226,10 @@ class Search:
         return self.points[-1]
 
     def _longer(self, point: Point) -> float:
-        """Return how many seconds would give the bounds that this run was too short for; 0 where it has them all."""
+        """Return the seconds that would give this run's missing bounds; 0 if none is missing."""
         need = 0.0
         for held in point.held:
-            q = held.asked.quantile
+            q = held.promise.quantile
             if q is not None and isinstance(held.bound, Absent) and point.fits:
                 x = measured_rows(point.result).latency_ns()
                 share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))
@@ -234,12 +237,12 @@ class Search:
         return float(math.ceil(need))
 
     def short_s(self, clients: int) -> float:
-        """Return the seconds of a short run: as many queries as the promised quantile needs to show at all."""
-        asked = self.asked
-        tails = [s.quantile for s in asked.promised if s.quantile is not None]
+        """Return the seconds of a short run: enough queries to see the promised quantile."""
+        question = self.question
+        tails = [s.quantile for s in question.promised if s.quantile is not None]
         queries = max((BEYOND / (1 - q) for q in tails), default=0.0)
-        wanted = math.ceil(queries / (clients * asked.rate))
-        return float(min(max(SHORTEST_S, wanted), max(SHORTEST_S, asked.confirm_s)))
+        wanted = math.ceil(queries / (clients * question.rate))
+        return float(min(max(SHORTEST_S, wanted), max(SHORTEST_S, question.confirm_s)))
 
     def _point(
         self,
@@ -252,24 +255,26 @@ class Search:
         ahead: Sequence[Trial] = (),
         weaker: bool = False,
     ) -> Look:
-        """Have so many clients served for so long, and judge what came of it."""
-        asked, guide = self.asked, 1.0 if stage == "confirm" else self._guide(clients)
+        """Run `clients` for `seconds` and judge the result."""
+        question, guide = self.question, 1.0 if stage == "confirm" else self._guide(clients)
         what = f"{clients} client{'s' * (clients != 1)}, {seconds:g} s{', ' * bool(note)}{note}"
-        trial = asked.trial(clients, seconds, attempt, self.folder)
+        trial = question.trial(clients, seconds, attempt, self.folder)
         result = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
-        point = judge(result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
+        point = judge(
+            result, clients, question.promised, offered=clients * question.rate, stage=stage, guide=guide
+        )
         self.points.append(replace(point, weaker=weaker))
         self.found(self.points[-1])
         return self.points[-1]
 
     def _guide(self, clients: int) -> float:
-        """Return by how much a confirming run's bound may be expected to exceed the figure."""
-        timed = [s.quantile for s in self.asked.promised if s.quantile is not None]
-        service, load, at_least = self._service(clients), self.load, self.asked.confirm_s
+        """Return the expected ratio of a confirming run's bound to its figure."""
+        timed = [s.quantile for s in self.question.promised if s.quantile is not None]
+        service, load, at_least = self._service(clients), self.load, self.question.confirm_s
         return max((queueing.forecast(service, load, clients, q, at_least).over for q in timed), default=1.0)
 
     def _service(self, clients: int) -> queueing.Floats:
-        """Return the service times (s) of the run whose number of clients is nearest, the closed loop's before any."""
+        """Return the service times (s) of the run nearest in clients; the closed loop's before the first run."""
         near = [p for p in self.points if p.result.status in MEASURED and p.held]
         nearest = min(near, key=lambda p: abs(p.clients - clients), default=None)
         result = nearest.result if nearest else self.closed

@@ -1,4 +1,4 @@
-"""The question of a capacity search, and the Trials it is put as: N clients, for so long, for the n-th time."""
+"""The question of a capacity search, and its Trials: N clients, for some seconds, for the n-th time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgescope.analysis.capacity.answer import Asked
+from edgescope.analysis.capacity.answer import Terms
 from edgescope.analysis.capacity.promises import resource
 from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.predict import queueing
@@ -20,38 +20,39 @@ from edgescope.records import Absent, Result, Scalar, Trial
 from edgescope.scenarios.open_loop import Server, Trace
 from edgescope.scenarios.stop_rule import Plan
 
-SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
+CAMERA = "camera"
+SCENARIOS = {"poisson": "server", "even": "fixed_rate", CAMERA: "trace"}
 PER_CLIENT = "per-client"
-#: Seeds that are looked at for one whose arrivals are as many as the rate says.
+#: Seeds among which the one is chosen whose number of arrivals is nearest to the rate's.
 DRAWS = 16
-#: So many arrivals are as many as the rate says within 1 %, whatever the seed.
+#: From this number of arrivals on, any seed's number is within 1 % of the rate's.
 MANY = 100_000
-#: Distance between the seeds of two attempts, at least: processes have seeds that follow each other, in every draw.
+#: Smallest distance between the seeds of two attempts: the processes of an attempt have consecutive seeds.
 SEEDS = 1000
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: how many clients of `rate` queries/s keep all promises."""
+    """The question how many clients of `rate` queries/s keep all promises."""
 
     base: Trial
-    """Model, engine, precision, batch, options, in_flight; its scenario and processes are the search's."""
+    """Model, engine, precision, batch, options, in_flight; the search sets its scenario and processes."""
     rate: float
     promised: tuple[Constraint, ...]
     server_processes: str = "one"
-    """one: a single process answers all clients; per-client: each client has one of its own."""
+    """one: a single process answers all clients; per-client: each client has its own process."""
     arrivals: str = "poisson"
     confirm_s: float = 30.0
     max_duration_s: float = 600.0
-    """No run is made longer than this for a bound."""
+    """The longest run (seconds) that may be made for a bound."""
     max_clients: int = 1024
 
     @property
-    def summary(self) -> Asked:
+    def summary(self) -> Terms:
         """The question as its answer quotes it."""
         base = self.base
         subject = f"{base.model.partition('#')[0]} {base.label}"
-        return Asked(
+        return Terms(
             subject,
             self.rate,
             self.promised,
@@ -62,23 +63,23 @@ class Question:
         )
 
     def trial(self, clients: int, seconds: float, attempt: int, store: Path) -> Trial:
-        """Return the question that `clients` clients put for so many seconds."""
+        """Return the trial of `clients` clients for `seconds`; each `attempt` has its own seed and replicate."""
         one = self.server_processes == "one"
         scenario, options = SCENARIOS[self.arrivals], dict[str, Scalar]()
         rate: float | None = self.rate * (clients if one else 1)
         seed = self.base.seed + (SEEDS if one else max(SEEDS, DRAWS * self.max_clients)) * attempt
-        if scenario == "trace" and one:
+        if self.arrivals == CAMERA and one:
             rate, options = None, self._cameras(clients, seconds, seed, store)
-        elif scenario == "trace":
-            scenario = "fixed_rate"  # each process is a camera with a phase of its own
+        elif self.arrivals == CAMERA:
+            scenario = SCENARIOS["even"]  # each process is a camera with its own phase
         load = {"scenario": scenario, "rate": rate, "scenario_options": options}
         load["processes"] = 1 if one else clients
         window = {"min_s": seconds, "max_s": seconds, "max_queries": None}
         trial = replace(self.base, **load, **window, seed=seed, replicate=self.base.replicate + attempt)  # type: ignore[arg-type]
-        return typical(trial) if scenario == "server" else trial
+        return typical(trial) if self.arrivals == "poisson" else trial
 
     def _cameras(self, clients: int, seconds: float, seed: int, store: Path) -> dict[str, Scalar]:
-        """Write the arrivals of cameras with random phases beside the store; return the options that replay them."""
+        """Write the arrivals of cameras with random phases into the store; return the options that replay them."""
         frames = math.ceil(seconds * self.rate) * clients
         times = queueing.arrivals(
             Load(self.rate, self.arrivals), clients, frames, np.random.default_rng((seed, clients))
@@ -91,9 +92,9 @@ class Question:
 
 
 def typical(trial: Trial) -> Trial:
-    """Return the trial with the seed, of a few, whose number of random arrivals is nearest to the rate's.
+    """Return the trial with the seed, out of DRAWS, whose number of random arrivals is nearest to the rate's.
 
-    Half a minute at 10/s brings 265 to 335 queries, by luck; a load 10 % lighter is another question.
+    By chance, half a minute at 10/s brings 265 to 335 queries; a load 10 % lighter is another question.
     """
     wanted = (trial.rate or 0.0) * trial.max_s * trial.processes
     if wanted > MANY:
@@ -113,13 +114,13 @@ def _due(trial: Trial) -> int:
 
 
 def judgeable(promise: Constraint, result: Result) -> None:
-    """Raise UnsupportedError where the figure that `promise` bounds is not measured on this machine."""
+    """Raise UnsupportedError if this machine does not measure the figure that `promise` bounds."""
     found = resource(promise, result)
     if isinstance(found, Absent):
         raise UnsupportedError(
             "E-CAP-1",
             f"{promise.text} cannot be judged here",
             evidence=found.reason,
-            effect="No number of clients could be shown to keep it",
-            fix="leave it out, or edgescope doctor --all for what can be measured",
+            effect="The search could not show that any number of clients keeps it",
+            fix="leave it out; edgescope doctor --all lists what can be measured",
         )

@@ -1,11 +1,11 @@
-"""Measures what the search suggests, cell by cell, and confirms the pick in fresh processes before it is called one.
+"""Measure the cells that the search suggests, and confirm the pick in fresh processes.
 
-Stored results of the grid's cells are read first, as knowledge. Then the budget is spent on cells that nobody has
-measured, a fresh process a cell; one that fails teaches and costs nothing of it. What was stored when the search began
-is remembered (start.py), so the same command after an interruption goes on where it was, and ends. The cell that
-the search would pick is run again in further processes: with bounds that now know what lies between processes it must
-still keep every constraint, and by its mean over them still be the best; otherwise the next one is confirmed. The runs
-go to the store as those of a sweep do.
+The search first learns the stored results of the grid's cells. Then it spends the budget on cells that were not
+measured, a fresh process per cell; a failed cell is learned too and costs no budget. The store remembers which results
+it held when the search began (start.py), so the same command after an interruption goes on where it stopped, and ends.
+The cell that the search would pick runs again in further processes. It must still keep every constraint, with bounds
+that include the spread between processes, and its mean must still be the best; otherwise the next cell is confirmed.
+The runs go to the store like those of a sweep.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from edgescope.search.bayes import Search
 from edgescope.search.loop import Loop, Step, Strategy, Tell
 from edgescope.search.start import known
 
-#: Statuses that say something of the machine's mood, nothing of the cell's neighbours.
-MOODS = frozenset({Status.UNSTABLE, Status.CANCELLED, Status.SKIPPED})
-#: A search ends once as many cells have failed as its budget has, or so many.
+#: Statuses that describe the machine's state and say nothing about the cell's neighbours.
+UNRELATED = frozenset({Status.UNSTABLE, Status.CANCELLED, Status.SKIPPED})
+#: A search ends once as many cells have failed as its budget holds, and at least this many.
 FAILED_AT_LEAST = 6
 #: How many cells may be confirmed before the search answers with the best it has.
 CONFIRMED_AT_MOST = 3
@@ -38,7 +38,7 @@ CONFIRMED_AT_MOST = 3
 
 @dataclass(frozen=True)
 class Budget:
-    """How many cells may be measured beside those stored, and in how many further processes the pick is confirmed."""
+    """How many cells may be measured beyond the stored ones, and how many further processes confirm the pick."""
 
     cells: int
     confirm: int = 3
@@ -55,14 +55,14 @@ def explore(
     cores: int = 1,
     tell: Tell = lambda step: None,
 ) -> Iterator[Result]:
-    """Yield each Result, those of the store first; EdgescopeError where the objective cannot be measured here."""
-    one = _Exploration(trials, cells, wanted, budget, macs=macs or {}, cores=cores)
-    yield from one.stored()
-    yield from Loop(cells, tell).run(one.run())
+    """Yield each Result, stored ones first; EdgescopeError if the objective cannot be measured here."""
+    exploration = _Exploration(trials, cells, wanted, budget, macs=macs or {}, cores=cores)
+    yield from exploration.stored()
+    yield from Loop(cells, tell).run(exploration.run())
 
 
 class _Exploration:
-    """One search: the grid, what is known of it, and what has been spent."""
+    """One search: the grid, its known results and the budget."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Exploration:
         yield from self._confirmed()
 
     def _searched(self) -> Strategy:
-        """Measure what the search suggests until the budget is spent, nothing is left or too much has failed."""
+        """Measure suggested cells until the budget is spent, no cell is left or too many failed."""
         held = [variant(self.trials[cell]) for cell in self.search.rows]
         before = known(self.cells, list(self.at), self.wanted, self.budget.seed, held)
         while True:
@@ -102,7 +102,7 @@ class _Exploration:
             yield from self._ran("search", trial, measured + 1, budget, ahead)
 
     def stored(self) -> Iterator[Result]:
-        """Yield what the store holds of this grid, with its raw rows."""
+        """Yield the stored results of this grid with their raw rows."""
         for found in self.cells.finished().values():
             if variant(found.trial) in self.at:
                 try:
@@ -114,7 +114,7 @@ class _Exploration:
         self._learn()
 
     def _ran(self, stage: str, trial: Trial, position: int, total: int, ahead: Sequence[Trial]) -> Strategy:
-        """Have one trial run, and learn from it."""
+        """Run one trial and learn from its result."""
         what = f"{trial.model.partition('#')[0]} {trial.label}"
         result = yield Step(
             stage=stage,
@@ -129,15 +129,15 @@ class _Exploration:
         self._learn(result)
 
     def _learn(self, newest: Result | None = None) -> None:
-        """Tell the search every cell's figures, of those that failed the status."""
+        """Pass each cell's figures to the search, and the status of each failed cell."""
         if not self.results:
             return
         for row in choices(self.results, self.wanted)[0]:
             cell = self.at[variant(row.trial)]
             if row.failed:
                 known = self.search.rows.get(cell, row.metrics)
-                if known is not None:  # told once
-                    self.search.fail(cell, row.status, alone=row.status in MOODS)
+                if known is not None:  # a failure is passed on once
+                    self.search.fail(cell, row.status, alone=row.status in UNRELATED)
             else:
                 self.search.tell(cell, row.metrics)
         column = self.wanted.goal.name
@@ -148,11 +148,11 @@ class _Exploration:
                 "E-PICK-3",
                 f"the {self.wanted.goal.best} cannot be searched for: it cannot be measured here",
                 evidence=absent[0],
-                fix="another --objective, or edgescope doctor",
+                fix="another --objective; edgescope doctor lists what can be measured",
             )
 
     def _confirmed(self) -> Strategy:
-        """Run the pick again in fresh processes, and what overtakes it, until one stands."""
+        """Run the pick again in fresh processes; if another cell overtakes it, confirm that one."""
         for _ in range(CONFIRMED_AT_MOST):
             cell = self.search.pick()
             if cell is None:
@@ -161,12 +161,14 @@ class _Exploration:
             missing = self._missing(row)
             if not missing:
                 return
-            again = [replace(row.trial, replicate=n) for n in missing]  # as long as what it is held against
+            again = [
+                replace(row.trial, replicate=n) for n in missing
+            ]  # as long as the runs it is compared with
             for position, trial in enumerate(again, start=1):
                 yield from self._ran("confirm", trial, position, len(again), again[position:])
 
     def _missing(self, row: Row) -> list[int]:
-        """Return the numbers of the fresh processes that a cell lacks."""
+        """Return the replicate numbers of the fresh processes that a cell still lacks."""
         have = {n for n, r in row.replicates.items() if r.status in MEASURED and not reused(r)}
         free = (n for n in count(1) if n not in have)
         return list(islice(free, max(0, self.budget.confirm + 1 - len(have))))

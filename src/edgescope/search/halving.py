@@ -1,21 +1,19 @@
-"""The rounds in which candidates are compared: short ones to screen them, final ones to measure what is left.
+"""Compare candidates in rounds: short rounds screen them, final rounds measure the rest.
 
-Successive halving: in the first short round every candidate runs once, in a fresh process; the better third goes on,
-and with it everything that the intervals and a margin for what differs between processes cannot tell from the best.
-What is left then runs in the final rounds, interleaved in random order with the baseline, over the full window; a
-finalist that these rounds put clearly behind (racing.py) runs in no more of them. The
-speed-up is taken within final rounds only, so a machine that gets slower half-way slows both sides of each ratio,
-and the luck that helped a candidate through the screening is not in its figures.
+Successive halving: in the first short round every candidate runs once, in a fresh process. The better third goes on,
+together with every candidate that the intervals, and a margin for the spread between processes, cannot distinguish from
+the best. The final rounds then run the rest over the full window, interleaved in random order with the baseline; a
+finalist that is clearly behind (racing.py) leaves them early. The speed-up is computed within final rounds only, so a
+machine that gets slower half-way slows both sides of each ratio, and a lucky screening is not in the figures.
 
-The luck of the final rounds is: the pick is the finalist with the best figure in them, and its speed-up is that of
-the same runs. Among finalists that are close it is the one the rounds favoured, so its figures lean to the good side.
+A lucky final round is: the pick is the finalist with the best figure in the final rounds, and its speed-up comes from
+the same runs. Among close finalists it is the one that the rounds favoured, so its figures err to the good side.
 That is not corrected, nor are the intervals widened for the number of finalists. The pick therefore names every
-finalist that it is not decided against; its own figures in a later run (--no-cache) are free of this.
+finalist that it is not decided against; its figures in a later run (--no-cache) are free of this bias.
 
-A candidate whose outputs are wrong, or that cannot run here, leaves at once; of an int8 one with wrong outputs the
-mixture, its worst layers in fp32, runs in its stead where its engine has one. Nothing is compared with a baseline that
-failed: the run stops. The store is the only memory: a run that was killed reads what is there, takes the same
-decisions again, and goes on.
+A candidate with wrong outputs, or that cannot run here, leaves at once. An int8 candidate with wrong outputs is
+replaced by the mixture, with its worst layers in fp32, if its engine supports that. If the baseline fails, the run
+stops. The store is the only memory: a run that was killed reads it, takes the same decisions again, and goes on.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError
 from edgescope.records import Measured, Result, Status, Trial, Trust
 from edgescope.search import racing
-from edgescope.search.candidates import dear
+from edgescope.search.candidates import starts_slowly
 from edgescope.search.loop import Step, Strategy
 
 #: Seconds of warm-up and of measuring in a short round: enough to tell 10 %, little beside starting a process.
 SHORT_WARMUP_S, SHORT_S = 0.3, 0.4
-#: By how much fresh processes of one program may differ: of a candidate with one short run, with two.
+#: By how much fresh processes of one program may differ: with one short run of a candidate, with two.
 MARGINS = (0.10, 0.05)
-#: A run that the machine disturbed may be this many times further away.
+#: The margin of a disturbed run is this many times larger.
 DISTURBED = 3.0
-#: So few candidates are not worth screening: the final rounds take them all.
+#: Up to this number of candidates all go to the final rounds without screening.
 FEW = 2
 
 
@@ -57,7 +55,7 @@ class Rounds:
 
 
 Instead = Callable[[Trial], Trial | None]
-"""What to try in the place of a trial whose outputs are wrong; None: nothing."""
+"""Returns the trial that replaces one with wrong outputs; None if there is no replacement."""
 
 
 def halving(
@@ -67,9 +65,9 @@ def halving(
     rounds: Rounds = Rounds(),
     instead: Instead = lambda trial: None,
 ) -> Strategy:
-    """Return the strategy that runs the candidates round by round, the first of them being the baseline.
+    """Return the strategy that runs the candidates round by round; the first trial is the baseline.
 
-    EdgescopeError once the baseline fails.
+    The strategy raises EdgescopeError if the baseline fails.
     """
     return _Race(wanted, rounds, instead).run(list(trials))
 
@@ -82,18 +80,18 @@ def short(trial: Trial, replicate: int) -> Trial:
     return replace(trial, **window, replicate=replicate)  # type: ignore[arg-type]
 
 
-def _asked(stage: str, trial: Trial, number: int) -> Trial:
+def _in_round(stage: str, trial: Trial, number: int) -> Trial:
     """Return the run of a candidate in round `number` of a stage."""
     return short(trial, number) if stage == "short" else replace(trial, replicate=number)
 
 
 class _Race:
-    """One optimisation: what ran, what failed, and what the next round is to be."""
+    """One optimisation: the results so far, the failed variants and the choice of the next round."""
 
     def __init__(self, wanted: Wanted, rounds: Rounds, instead: Instead) -> None:
         self.wanted, self.rounds, self.instead = wanted, rounds, instead
         self.failed: set[str] = set()
-        """Variants that may not be used."""
+        """Variants that failed and run no more."""
         self.screened: list[Result] = []
         self.finals: list[Result] = []
 
@@ -101,35 +99,35 @@ class _Race:
         self.trials, alive = trials, trials
         number = 0
         while number < self.rounds.short and len(alive) > FEW:
-            heat = [t for t in alive if number == 0 or not dear(t)]
-            yield from self._round("short", heat, number)
+            running = [t for t in alive if number == 0 or not starts_slowly(t)]
+            yield from self._round("short", running, number)
             alive = self._survivors(self._standing(self.trials if number == 0 else alive))
             number += 1
         if number and not alive:
-            return  # nothing has the figure that is to be optimised
+            return  # no candidate has a figure for the objective
         finalists = {t.id for t in (self.trials[0], *alive)} if number else set()
         for final in range(self.rounds.count):
-            heat = [t for t in self.trials if not finalists or t.id in finalists]
+            running = [t for t in self.trials if not finalists or t.id in finalists]
             if finalists:
                 slow = racing.trailing(self.finals, self.wanted) if self.finals else set()
-                heat = [t for t in heat if t is self.trials[0] or variants.variant(t) not in slow]
-            yield from self._round("final", self._standing(heat), final)
+                running = [t for t in running if t is self.trials[0] or variants.variant(t) not in slow]
+            yield from self._round("final", self._standing(running), final)
 
     def _standing(self, trials: Sequence[Trial]) -> list[Trial]:
         return [t for t in trials if variants.variant(t) not in self.failed]
 
-    def _round(self, stage: str, heat: list[Trial], number: int) -> Strategy:
-        """Run every trial of the heat once and note what fails; what is tried in its stead runs last."""
-        order = sorted(heat, key=lambda t: t.id)
+    def _round(self, stage: str, trials: list[Trial], number: int) -> Strategy:
+        """Run every trial once and note the failed ones; their replacements run last."""
+        order = sorted(trials, key=lambda t: t.id)
         random.Random(f"{self.rounds.seed} {stage} {number}").shuffle(order)
         if stage == "short":
-            order.sort(key=dear)
+            order.sort(key=starts_slowly)
         rounds = self.rounds.short if stage == "short" else self.rounds.count
         done = self.screened if stage == "short" else self.finals
         for position, trial in enumerate(order, start=1):  # grows while it runs
             result = yield Step(
                 stage=stage,
-                trial=_asked(stage, trial, number),
+                trial=_in_round(stage, trial, number),
                 what=trial.label,
                 round=number + 1,
                 rounds=rounds,
@@ -147,24 +145,24 @@ class _Race:
                 order += self._replaced(trial)
 
     def _replaced(self, trial: Trial) -> list[Trial]:
-        """Return what is tried for the first time in the place of `trial`, added to the trials."""
+        """Add the replacement of `trial` to the trials; return it in a list, [] if there is none or it is known."""
         other = self.instead(trial)
         added = [other] if other is not None and other not in self.trials else []
         self.trials = [*self.trials, *added]
         return added
 
     def _ahead(self, stage: str, number: int, order: Sequence[Trial], position: int) -> list[Trial]:
-        """Return what follows in this round and, if as many go on as usually do, in the rounds to come."""
-        ahead = [_asked(stage, t, number) for t in order[position:]]
+        """Return the rest of this round and, if the usual share goes on, the runs of later rounds."""
+        ahead = [_in_round(stage, t, number) for t in order[position:]]
         if stage == "final":
             rest = range(number + 1, self.rounds.count)
-            return ahead + [_asked("final", t, later) for later in rest for t in self._standing(order)]
+            return ahead + [_in_round("final", t, later) for later in rest for t in self._standing(order)]
         alive = self._standing(order)
         for later in range(number + 1, self.rounds.short):
             alive = alive[: math.ceil(len(alive) * self.rounds.keep)]
-            ahead += [_asked("short", t, later) for t in alive if len(alive) > FEW]
+            ahead += [_in_round("short", t, later) for t in alive if len(alive) > FEW]
         finalists = [self.trials[0], *alive[: math.ceil(len(alive) * self.rounds.keep)]]
-        return ahead + [_asked("final", t, n) for n in range(self.rounds.count) for t in finalists]
+        return ahead + [_in_round("final", t, n) for n in range(self.rounds.count) for t in finalists]
 
     def _survivors(self, alive: list[Trial]) -> list[Trial]:
         """Return the candidates that go on after a short round, best first."""
@@ -182,16 +180,16 @@ def _baseless(result: Result) -> EdgescopeError:
         evidence=str(
             result.reason or (result.verification.detail if result.verification else "no reason given")
         ),
-        effect="There is nothing to compare the candidates with",
+        effect="The candidates have no baseline to be compared with",
         fix=(result.reason.fix if result.reason else "")
-        or f"the same command with --retry {status}, once the cause is gone",
+        or f"run the same command with --retry {status} once the cause is gone",
     )
 
 
 def survivors(rows: Sequence[Row], wanted: Wanted, keep: float) -> list[str]:
-    """Return the cells that go on: the best share `keep`, and all that cannot be told from the best of them.
+    """Return the cells that go on: the best share `keep`, and all that cannot be distinguished from the best.
 
-    One that clearly breaks a constraint stays behind, unless none keeps them: then those nearest to it go on.
+    A cell that clearly breaks a constraint leaves. If all cells do, those nearest to the constraint go on.
     """
     goal = wanted.goal
     ranked = [r for r in rows if isinstance(r[goal.name], Measured)]
@@ -209,14 +207,14 @@ def survivors(rows: Sequence[Row], wanted: Wanted, keep: float) -> list[str]:
 
 
 def _margin(row: Row) -> float:
-    """Return by how much another process of this variant may differ, by the short runs it had."""
+    """Return by what share another process of this variant may differ, given the number of its short runs."""
     runs = max(1, min(len(row.replicates), len(MARGINS)))
     patience = DISTURBED if row.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) else 1.0
     return MARGINS[runs - 1] * patience
 
 
 def _ends(row: Row, wanted: Wanted) -> tuple[float, float, float]:
-    """Return (lo, value, hi) of the objective as something to be made small."""
+    """Return (lo, value, hi) of the objective as a cost: lower is better."""
     found = row.measured(wanted.goal.name)
     ends = (found.lo or found.value, found.value, found.hi or found.value)
     if not wanted.goal.higher:

@@ -1,7 +1,7 @@
-"""The loop of every search: ask a strategy what to run next, answer from the store or by running, tell it the result.
+"""Run a search: take the next step from a strategy, get its result from the store or by running, send it back.
 
-A strategy is a generator of Steps; each `yield` returns the Result of the step (ask and tell, as in Optuna). It keeps
-what it learnt and decides; whether a result was stored, how long the rest takes and who is told stand here, once.
+A strategy is a generator of Steps; each `yield` returns the Result of the step (ask and tell, as in Optuna). A strategy
+learns and decides. The loop looks into the store, estimates the time left and reports each step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgescope.records import Result, Trial
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What runs next, told before it."""
+    """The next run, reported before it starts."""
 
     stage: str
     """`short`, `final`, `search`, `confirm` or `closed loop`."""
@@ -26,15 +26,15 @@ class Step:
     round: int = 0
     rounds: int = 0
     position: int = 0
-    """Number of this run in its round or stage, from 1; after one that failed the same number may come again."""
+    """Number of this run in its round or stage, from 1; after a failed run the number may repeat."""
     total: int = 0
-    """Runs in this round or stage; 0 where nobody can know."""
+    """Number of runs in this round or stage; 0 if unknown."""
     anew: bool = False
-    """Whether a stored result is no answer."""
+    """Whether to run it even if a result is stored."""
     ahead: Sequence[Trial] = field(default=(), repr=False)
-    """What will probably run after it."""
+    """The trials that probably run after it."""
     eta_s: float | None = None
-    """Seconds left by the runs so far, if the search goes as it usually does; None while too few ran to tell."""
+    """Seconds left, estimated from the runs so far and the usual course; None while too few were timed."""
 
     def __str__(self) -> str:
         """Return `[short round 1/2, 3/14] onnxruntime int8 b1, about 40 s left`."""
@@ -49,27 +49,27 @@ Strategy = Generator[Step, Result, None]
 
 
 class Runs(Protocol):
-    """What a search needs of runner.run.Cells."""
+    """The methods of runner.run.Cells that a search needs."""
 
     def stored(self, trial: Trial) -> Result | None:
-        """Return the trial's stored result with its raw rows; None where there is none that can be read."""
+        """Return the trial's stored result with its raw rows, or None if none can be read."""
 
     def run(self, trial: Trial) -> Result:
         """Run and store one trial."""
 
     def left(self, trials: Iterable[Trial]) -> float | None:
-        """Return about how many seconds these trials take; None while too little was timed."""
+        """Return the estimated seconds that these trials take, or None while too few were timed."""
 
 
 class Loop:
-    """Runs strategies; afterwards `runs` and `stored` count their steps and those that the store answered."""
+    """Runs strategies; `runs` counts their steps, `stored` those answered by the store."""
 
     def __init__(self, cells: Runs, tell: Tell = lambda step: None) -> None:
         self.cells, self.tell = cells, tell
         self.runs = self.stored = 0
 
     def run(self, strategy: Strategy) -> Iterator[Result]:
-        """Yield the Result of each step with its raw rows; the strategy hears of it when the next one is asked for."""
+        """Yield the Result of each step with its raw rows; the strategy gets it when the next step is requested."""
         try:
             step = next(strategy)
             while True:
@@ -88,7 +88,7 @@ class Loop:
 
     @property
     def note(self) -> str:
-        """How much came from the store and how it is measured again; '' where nothing did."""
+        """How many runs came from the store and how to measure them again; '' if none did."""
         if not self.stored:
             return ""
         return f"{self.stored} of {self.runs} runs are from the store; --no-cache measures them again"

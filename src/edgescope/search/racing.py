@@ -1,9 +1,9 @@
-"""Which finalists of an optimisation need no further round: those that every round so far put clearly behind.
+"""Drop the finalists of an optimisation that were clearly behind in every round so far.
 
-The final rounds are interleaved, so run i of two variants saw the same machine. A finalist leaves when it was behind
-the leader in every round, and by more than fresh processes of one program may differ: by 10 % each time after two
-rounds, by 3 % each time and 5 % in the mean from three on. A round that the machine disturbed must show three times as
-much. What is close stays to the end, so ties are told as before.
+The final rounds are interleaved, so run i of two variants saw the same machine. A finalist leaves if it was behind
+the leader in every round by more than fresh processes of one program may differ: by 10 % each time after two
+rounds, by 3 % each time and 5 % in the mean from three on. A disturbed round must show three times as much. Close
+finalists stay to the end, so ties are still found.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from edgescope.records import Result, Trust
 
 #: (least, mean) share by which a variant must be behind, after two rounds and from three on.
 BEHIND = ((0.10, 0.10), (0.03, 0.05))
-#: A round that the machine disturbed must show so many times as much.
+#: In a disturbed round the difference must be this many times larger.
 PATIENCE = 3.0
 DISTURBED = (Trust.DISTURBED, Trust.THROTTLED)
 
 
 def trailing(results: Sequence[Result], wanted: Wanted) -> set[str]:
-    """Return the variants that are clearly behind the best one that keeps the constraints; of final rounds' results."""
+    """Return the variants that are clearly behind the best one that keeps the constraints in the final rounds."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(variants.variant(result.trial), []).append(result)
@@ -40,7 +40,7 @@ def trailing(results: Sequence[Result], wanted: Wanted) -> set[str]:
 
 
 def _costs(runs: Mapping[int, Result], wanted: Wanted) -> dict[int, float]:
-    """Return replicate number -> logarithm of the objective as something to be made small."""
+    """Return replicate number -> log of the objective, negated if higher is better."""
     values = {i: value_of(r, wanted.goal.of[0]) for i, r in runs.items()}
     sign = -1.0 if wanted.goal.higher else 1.0
     return {i: sign * math.log(v) for i, v in values.items() if v is not None and v > 0}

@@ -1,9 +1,9 @@
-"""What a search knew when it began, kept in the store: an interrupted one goes on with the budget it has left.
+"""What a search knew when it began, kept in the store: an interrupted search goes on with the rest of its budget.
 
-    ROOT/<machine id>/search-<question>.json       {"known": [variants that the store held]}
-    ROOT/<machine id>/again-<question>.json        {"since": when it was asked without the cache, "whole": has it ended}
+    ROOT/<machine id>/search-<question>.json       {"known": [variants in the store]} ROOT/<machine
+    id>/again-<question>.json        {"since": start of the run without the cache, "whole": whether it ended}
 
-Without them a resumed search could not tell what it measured from what was there before it.
+Without these files a resumed search could not distinguish its own results from older ones.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from edgescope.store.results import Store
 
 
 def known(cells: Cells, grid: Sequence[str], wanted: Wanted, seed: int, held: Collection[str]) -> set[str]:
-    """Return the variants of `grid` that were stored when this search began: `held` where it begins now.
+    """Return the variants of `grid` that were stored when this search began: `held` if it begins now.
 
-    The same grid, question, seed, machine and packages are the same search, whatever its budget: a larger one goes on.
+    The same grid, question, seed, machine and packages make the same search whatever its budget, so a run with a larger
+    budget continues it.
     """
-    asked = {
+    question = {
         "grid": sorted(grid),
         "objective": wanted.objective,
         "constraints": sorted(c.text for c in wanted.constraints),
         "seed": seed,
         "packages": cells.where.state.get("packages"),
     }
-    path = cells.store.root / cells.where.id / f"search-{digest(asked)}.json"
+    path = cells.store.root / cells.where.id / f"search-{digest(question)}.json"
     page = cache.read_json(path)
     found = page.get("known") if isinstance(page, dict) else None
     if not isinstance(found, list):
@@ -43,9 +44,9 @@ def known(cells: Cells, grid: Sequence[str], wanted: Wanted, seed: int, held: Co
 
 @contextmanager
 def counting(setup: Setup, store: Store, question: Json, *, cached: bool) -> Iterator[Cells]:
-    """Yield cells for which stored results count, unless the question was once asked again without the cache.
+    """Yield cells that use stored results, except those older than the last search without the cache (`cached=False`).
 
-    From then on older results do not count for it. Asking again before that search has ended goes on with it.
+    A search without the cache that was interrupted is continued, with or without the cache.
     """
     cells = setup.cells(store)
     path = store.root / cells.where.id / f"again-{digest(question)}.json"

@@ -1,1 +1,1 @@
-"""Flags or a study file become Trials; every mistake is told with its line."""
+"""Make Trials from flags or a study file; every mistake is reported with its line."""

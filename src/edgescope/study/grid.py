@@ -1,10 +1,10 @@
-"""From flags or study.toml to Trials: every key of a Trial, and a list makes an axis.
+"""Make Trials from flags or study.toml: each key is a field of a Trial, and a list makes an axis.
 
 [trial]                       # scalars hold for every cell, lists are axes
 model = ["mobilenet_v2", "resnet50"]
 backend = ["onnxruntime", "openvino"]
 precision = ["fp32", "int8"]
-replicates = 3                # fresh processes a cell
+replicates = 3                # fresh processes per cell
 
 [trial.options]
 threads = [1, 2]
@@ -13,9 +13,9 @@ threads = [1, 2]
 model = "resnet50"
 options.threads = 1
 
-docs/sweeps.md shows every key. What is wrong with a file is told with the line it stands on.
+docs/sweeps.md shows every key. Each mistake in a file is reported with its line.
 
-Which cells of a study's grid remain: [[exclude]] drops some, [[replicate]] repeats some, the impossible are told.
+Then the grid is filtered: [[exclude]] drops cells, [[replicate]] repeats cells, and impossible cells are an error.
 """
 
 from __future__ import annotations
@@ -45,41 +45,41 @@ else:
     import tomli as tomllib
 
 
-#: Bytes of a study file, and levels of tables and lists within each other; ours have a few kilobytes and five.
+#: Largest size of a study file in bytes, and deepest nesting; usual files have a few kilobytes and five levels.
 MOST_BYTES, DEEPEST = 1_000_000, 20
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[A-Za-z0-9_-]+[ \t]*\.[ \t]*){{{DEEPEST},}}")
 
 
 @dataclass(frozen=True)
 class Study:
-    """The Trials of a sweep, in grid order, where their results go, and what they are measured for."""
+    """The Trials of a sweep in grid order, the store of their results, the objective and the constraints."""
 
     trials: tuple[Trial, ...]
     store: Path | None = None
     sweep: Mapping[str, Json] | None = None
     """cooldown, timeout, order_seed ... as on the command line."""
     objective: str = ""
-    """What to be best at, one of analysis.cells.objective.OBJECTIVES; '' where the file names none."""
+    """One of analysis.cells.objective.OBJECTIVES; '' if the file names none."""
     constraints: tuple[str, ...] = ()
-    """Bounds that a pick must keep, as written: `p99<=33ms`."""
+    """Bounds that a pick must keep, as in the file: `p99<=33ms`."""
     notes: tuple[str, ...] = ()
-    """What is odd about the file and no error."""
+    """Warnings about the file."""
 
 
 Say = Callable[[str], None]
 
 
 def grid(keys: Mapping[str, Json], say: Say = lambda text: None) -> tuple[Trial, ...]:
-    """Return one Trial for every combination of the listed values; `replicates` numbers fresh processes.
+    """Return one Trial for every combination of the listed values; `replicates` is the number of fresh processes.
 
-    A large grid's size is said first; UsageError for one that is too large to be measured.
+    The size of a large grid is passed to `say` first; UsageError if it is too large to be measured.
     """
     distinct = {checked(trial).id: trial for trial in _product(keys, say)}
     return tuple(distinct.values())
 
 
 def _product(keys: Mapping[str, Json], say: Say) -> Iterator[Trial]:
-    """Yield the Trials of a grid, unchecked and with repetitions."""
+    """Yield the Trials of a grid, unchecked and with duplicates."""
     inside = [keys.get(name, {}) for name in OPTIONS] if isinstance(keys, Mapping) else [None]
     if not all(isinstance(table, Mapping) for table in inside):
         raise UsageError(
@@ -103,7 +103,7 @@ def _product(keys: Mapping[str, Json], say: Say) -> Iterator[Trial]:
 
 
 def _trial(keys: dict[str, Any]) -> Trial:
-    """Return the Trial; one that names no device gets the one its backend usually runs on."""
+    """Return the Trial; without a device it gets the default device of its backend."""
     backend = keys.get("backend")
     if keys.get("device") is None and isinstance(backend, str) and backend in registry.BACKENDS:
         keys["device"] = registry.home(backend)
@@ -111,7 +111,7 @@ def _trial(keys: dict[str, Any]) -> Trial:
     return Trial.from_json({k: v for k, v in keys.items() if (k, v) != ("device", None)})
 
 
-#: Tables of options that a member of a family declares: the family, and the key that names the member.
+#: Table of options -> (the family whose member declares the options, the key that names the member).
 DECLARED = {
     "workload_options": (registry.WORKLOADS, "workload"),
     "scenario_options": (registry.SCENARIOS, "scenario"),
@@ -119,7 +119,7 @@ DECLARED = {
 
 
 def settled(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a Trial's keys with the options of its workload and scenario as a Trial carries them."""
+    """Return a Trial's keys with the options of its workload and scenario in their canonical form."""
     given = {table: keys[table] for table in DECLARED if keys.get(table)}
     for table, values in given.items():
         family, word = DECLARED[table]
@@ -128,13 +128,13 @@ def settled(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(family: registry.Family, name: str, word: str) -> Mapping[str, options.Option]:
-    """Return the options that a workload or a scenario declares; UsageError where there is none of that name."""
+    """Return the options that a workload or scenario declares; UsageError if there is no such member."""
     known: Mapping[str, options.Option] = registry.load(family, name, word).OPTIONS
     return known
 
 
 def checked(trial: Trial) -> Trial:
-    """Return the trial when its names exist and its scenario has what it needs; otherwise raise a UsageError."""
+    """Return the trial if its names exist and its scenario has the settings it needs; otherwise raise UsageError."""
     for family, name, word in (
         (registry.BACKENDS, trial.backend, "backend"),
         (registry.WORKLOADS, trial.workload, "workload"),
@@ -174,10 +174,10 @@ def _axis(name: str, value: Json) -> Sequence[tuple[str, Any]]:
 
 
 def read(path: Path, pin: Callable[[str], str] = lambda name: name, say: Say = lambda text: None) -> Study:
-    """Read study.toml; UsageError, with the line, for anything in it that cannot be.
+    """Return the Study in a file; UsageError with the line of the mistake.
 
-    `pin` turns a model's name into what a Trial carries (zoo.pin), and raises where there is no such model; `say` is
-    told of what takes long.
+    `pin` adds the content's digest to a model's name (zoo.pin) and raises if there is no such model; `say` gets the
+    size of a large grid.
     """
     data, place = _parsed(path)
     if found := schema.problems(data):
@@ -211,7 +211,7 @@ def _whole(trial: Trial, pin: Callable[[str], str], place: Place) -> Trial:
 
 
 def _parsed(path: Path) -> tuple[dict[str, Json], Place]:
-    """Return a file's tables, and where in it each key stands."""
+    """Return a file's tables and the line of each key."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
@@ -222,16 +222,16 @@ def _parsed(path: Path) -> tuple[dict[str, Json], Place]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError("E-STUDY-4", f"{path} is not TOML", evidence=str(error)) from error
     except (RecursionError, _TooMuch) as error:
-        why = str(error) if isinstance(error, _TooMuch) else f"it nests more than {DEEPEST} levels"
-        raise UsageError("E-STUDY-4", f"{path} is no study", evidence=why, fix="docs/sweeps.md") from error
+        why = str(error) if isinstance(error, _TooMuch) else f"it has more than {DEEPEST} nested levels"
+        raise UsageError("E-STUDY-4", f"{path} is not a study", evidence=why, fix="docs/sweeps.md") from error
 
 
 class _TooMuch(ValueError):
-    """A text that is larger or deeper than any study."""
+    """A text that is too large or too deeply nested for a study."""
 
 
 def _tables(raw: bytes) -> dict[str, Json]:
-    """Return the tables of a TOML text; _TooMuch before what is too large or too deep takes its time."""
+    """Return the tables of a TOML text; _TooMuch, before the slow part, if it is too large or too deep."""
     if len(raw) > MOST_BYTES:
         raise _TooMuch(f"it holds more than {MOST_BYTES / 1e6:g} MB")
     text = raw.decode()
@@ -242,7 +242,7 @@ def _tables(raw: bytes) -> dict[str, Json]:
     for _ in range(DEEPEST):
         level = [inner for value in level for inner in _inside(value)]
     if level:
-        raise _TooMuch(f"it nests more than {DEEPEST} levels")
+        raise _TooMuch(f"it has more than {DEEPEST} nested levels")
     return data
 
 
@@ -252,21 +252,21 @@ def _inside(value: Json) -> list[Json]:
 
 Tables = Sequence[Mapping[str, Json]]
 
-#: Cells and replicates that a grid may have: at a second each they would take more than a day. From LARGE on the
-#: size is said before the cells are made.
+#: The most trials that a grid may have: at a second each they would take more than a day. From LARGE on, the size is
+#: reported before the cells are made.
 MOST, LARGE = 100_000, 5_000
 
 
 def bounded(size: int, lengths: Mapping[str, int], say: Callable[[str], None] = lambda text: None) -> None:
-    """Say how large a large grid is; UsageError with the length of each axis for one that nobody could measure."""
+    """Report the size of a large grid; UsageError with the length of each axis if it is above MOST."""
     axes = " x ".join(f"{n} {name}" for name, n in lengths.items() if n > 1)
     if size > MOST:
         raise UsageError(
             "E-STUDY-14",
-            f"the grid has {size:,} trials, and {MOST:,} are the most",
+            f"the grid has {size:,} trials, more than the maximum of {MOST:,}",
             evidence=axes,
             effect=f"At one second each they would take {size / 86400:,.1f} days; nothing was measured",
-            fix="fewer values an axis, or edgescope recommend --search, which measures a few of them",
+            fix="fewer values per axis, or edgescope recommend --search, which measures a few cells",
         )
     if size >= LARGE:
         text = f"the grid has {size:,} trials before [[exclude]]"
@@ -275,7 +275,7 @@ def bounded(size: int, lengths: Mapping[str, int], say: Callable[[str], None] = 
 
 
 def matches(trial: Trial, table: Mapping[str, Json]) -> bool:
-    """Whether the trial has every value of the table; of a list any one; options and shapes key by key."""
+    """Return whether the trial has every value of the table; a list matches any of its values."""
     for key, wanted in table.items():
         have = getattr(trial, key)
         if isinstance(wanted, Mapping):
@@ -293,7 +293,7 @@ def _is_one_of(have: object, wanted: Json) -> bool:
 
 
 def kept(trials: Sequence[Trial], tables: Tables, place: Place, notes: list[str]) -> list[Trial]:
-    """Return the trials that no [[exclude]] drops; UsageError where that is none."""
+    """Return the trials that no [[exclude]] drops; UsageError if none is left."""
     left = list(trials)
     dropped = []
     for number, table in enumerate(tables):
@@ -308,15 +308,15 @@ def kept(trials: Sequence[Trial], tables: Tables, place: Place, notes: list[str]
         raise UsageError(
             "E-STUDY-13",
             f"{place.name(('exclude',))}: every cell is excluded",
-            evidence=f"of {len(trials)} cells {', '.join(dropped)}",
+            evidence=f"{len(trials)} cells, dropped: {', '.join(dropped)}",
             effect="The grid is empty",
-            fix="a further key in one of these [[exclude]] tables",
+            fix="add a key to one of these [[exclude]] tables",
         )
     return left
 
 
 def repeated(trials: Sequence[Trial], tables: Tables, place: Place, notes: list[str]) -> list[Trial]:
-    """Return the trials and the further replicates that [[replicate]] asks for, those last."""
+    """Return the trials, followed by the further replicates that [[replicate]] adds."""
     extra: list[Trial] = []
     for number, table in enumerate(tables):
         cells = [t for t in trials if t.replicate == 0 and matches(t, _cells(table))]
@@ -340,12 +340,12 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
-    """Return the trial with each file that its models refer to pinned by content."""
+    """Return the trial with the digest of its content after each model file's name."""
     return replace(trial, model=pin(trial.model), colocated=colocated_with(trial.colocated, pin))
 
 
 def possible(trials: Sequence[Trial], place: Place) -> None:
-    """Raise UsageError, with the lines, where cells ask for what cannot be; say what would drop them."""
+    """Raise UsageError, with the lines, for impossible cells; the fix is the [[exclude]] that drops them."""
     found: dict[Conflict, Trial] = {}
     for trial in trials:
         for conflict in conflicts(trial):
@@ -356,7 +356,7 @@ def possible(trials: Sequence[Trial], place: Place) -> None:
         Problem(
             _line_of(conflict, trial, place),
             "E-STUDY-12",
-            f"a cell cannot be: {conflict.what}",
+            f"a cell is impossible: {conflict.what}",
             conflict.exclude(trial),
         )
         for conflict, trial in found.items()
@@ -365,6 +365,6 @@ def possible(trials: Sequence[Trial], place: Place) -> None:
 
 
 def _line_of(conflict: Conflict, trial: Trial, place: Place) -> tuple[str | int, ...]:
-    """Return the value to change: that of the first key of the conflict which the file sets."""
+    """Return the path of the value to change: the first key of the conflict that the file sets."""
     given = [key for key in conflict.keys if key in place.data["trial"]]
     return place.value(given[0], getattr(trial, given[0])) if given else ("trial",)

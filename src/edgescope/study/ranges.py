@@ -1,6 +1,6 @@
-"""What no machine can be asked for: the ranges of a Trial's numbers and of its limits, each with the reason.
+"""Check the ranges of a Trial's numbers and of its limits, each with the reason.
 
-Checked where a question is asked, not where a stored one is read: results of any range stay readable.
+New trials are checked, stored ones are not: results of any range stay readable.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from edgescope.errors import UsageError
 from edgescope.records import Trial
 
-#: The clock of a load generator tells a microsecond; each arrival becomes a row of 50 bytes that is kept.
+#: A load generator's clock resolves a microsecond; each arrival is stored as a row of 50 bytes.
 MOST_RATE, MOST_ROWS = 1e6, 1e8
 MOST_PROCESSES, MOST_IN_FLIGHT, MOST_THREADS = 256, 1024, 1024
 SHORTEST_S, LONGEST_S = 0.001, 7 * 86400.0
-#: A shorter soak cannot tell burst from sustained performance (analysis.run.sustained).
+#: A shorter soak cannot distinguish burst from sustained performance (analysis.run.sustained).
 SHORTEST_SOAK_S = 60.0
 
 
 def checked(trial: Trial) -> Trial:
-    """Return the trial when its numbers can be measured; UsageError that names the flag, the range and the reason."""
+    """Return the trial if its numbers are in range; UsageError with the flag, the range and the reason otherwise."""
     for ok, what, why in _rules(trial):
         if not ok:
             raise _outside(what, why)
@@ -27,27 +27,27 @@ def checked(trial: Trial) -> Trial:
 
 
 def _rules(t: Trial) -> Iterator[tuple[bool, str, str]]:
-    """Yield (whether it is kept, what must hold, why)."""
+    """Yield (whether the rule holds, the rule, its reason)."""
     yield (
         SHORTEST_S <= t.max_s <= LONGEST_S,
         f"the window (--duration, max_s) must last 1ms to 7 days, not {t.max_s:g} s",
-        "a shorter one holds no query",
+        "a shorter window holds no query",
     )
     rows = 0.0 if t.rate is None else t.rate * t.max_s
     yield (
         t.rate is None or t.rate <= MOST_RATE,
         f"rate must be at most {MOST_RATE:g} queries/s, not {t.rate or 0:g}",
-        "the clock tells no shorter time between two queries",
+        "the clock resolves no shorter time between two queries",
     )
     yield (
         rows <= MOST_ROWS,
         f"rate {t.rate or 0:g}/s over {t.max_s:g} s is {rows:.0e} queries, more than {MOST_ROWS:.0e}",
-        "each is kept as a row",
+        "each query is stored as a row",
     )
     yield (
         t.processes <= MOST_PROCESSES,
         f"processes must be at most {MOST_PROCESSES}, not {t.processes}",
-        "each holds an engine and a copy of the model",
+        "each process holds an engine and a copy of the model",
     )
     yield (
         t.in_flight <= MOST_IN_FLIGHT,
@@ -63,18 +63,18 @@ def _rules(t: Trial) -> Iterator[tuple[bool, str, str]]:
 
 
 def limits(timeout_s: float, floor_mb: float | None, soak_s: float | None) -> None:
-    """Raise UsageError for limits under which no trial can end well."""
+    """Raise UsageError for limits under which no trial can succeed."""
     rules = (
         (timeout_s > 0, f"--timeout must be above 0, not {timeout_s:g}s", "every trial would be stopped"),
         (
             floor_mb is None or 0 <= floor_mb < float("inf"),
             f"--memory-floor must be 0 MB or more, not {floor_mb or 0:g}",
-            "memory cannot be less than empty; leave it out for the default floor",
+            "free memory is never negative; leave the flag out for the default floor",
         ),
         (
             soak_s is None or soak_s >= SHORTEST_SOAK_S,
             f"--soak must be at least {SHORTEST_SOAK_S:g}s, not {soak_s or 0:g}s",
-            "a shorter window cannot settle; --duration measures one",
+            "a shorter window cannot settle; --duration sets a shorter window",
         ),
     )
     for ok, what, why in rules:

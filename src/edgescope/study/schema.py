@@ -1,4 +1,4 @@
-"""What may stand in a study.toml: every section, every key, what kind of value each takes.
+"""The sections and keys of a study.toml, and the kind of value of each key.
 
     [store]       path
     [trial]       the keys of a Trial, `replicates`, and tables `options` and `shapes`; a list makes an axis
@@ -8,8 +8,8 @@
     [objective]   name
     [[constraint]] bound
 
-Checked before anything is built from the file, so that a mistake is told by its line and with the word that was
-probably meant, not by what it breaks later.
+A file is checked before anything is built from it, so that a mistake is reported with its line and the closest known
+word, not by an error that it causes later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from edgescope import registry
 from edgescope.analysis.cells import objective
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.records import TABLES, Json, Trial
 from edgescope.study.toml_lines import Path
 
@@ -34,11 +34,11 @@ TEXT, WHOLE, NUMBER, TIME, SWITCH, TABLE = (
     "a table",
 )
 _OF = {"str": TEXT, "int": WHOLE, "int | None": WHOLE, "float": NUMBER, "float | None": NUMBER}
-#: Keys of a Trial with the kind of value each takes; `replicate` is numbered by the sweep.
+#: Key of a Trial -> kind of its value; the sweep numbers `replicate` itself.
 TRIAL: Mapping[str, str] = {
     f.name: _OF.get(str(f.type), TABLE) for f in dataclasses.fields(Trial) if f.name != "replicate"
 }
-#: Keys of [trial] that are tables of options, whose lists are axes, too.
+#: Keys of [trial] that are tables of options; their lists are axes, too.
 OPTIONS = TABLES
 SWEEP: Mapping[str, str] = {
     "cooldown": TIME,
@@ -72,7 +72,7 @@ _FAMILIES = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a study: where, what, and what was probably meant."""
+    """One mistake in a study: its path, what is wrong, and the fix."""
 
     at: Path
     code: str
@@ -81,7 +81,7 @@ class Problem:
 
 
 def problems(data: Mapping[str, Json]) -> list[Problem]:
-    """Return what is wrong with a study as tomllib read it, in the order of its sections."""
+    """Return the mistakes in the tables of a study, in the order of its sections."""
     found = [p for name, section in data.items() for p in _section(name, section)]
     if "trial" not in data:
         found.insert(0, Problem((), "E-STUDY-5", "there is no section [trial]", '[trial] with model = "..."'))
@@ -96,7 +96,7 @@ def _section(name: str, section: Json) -> Iterator[Problem]:
         what = (
             f"there is no section [{name}]"
             if isinstance(section, Mapping | list)
-            else f"{name} stands in no section"
+            else f"{name} is outside of any section"
         )
         yield Problem((name,), "E-STUDY-5", what, where or _nearest(name, SECTIONS))
     elif name in MANY:
@@ -113,7 +113,7 @@ def _section(name: str, section: Json) -> Iterator[Problem]:
 
 
 def _whole_table(name: str, at: Path, table: Mapping[str, Json]) -> Iterator[Problem]:
-    """Yield what a repeated table lacks."""
+    """Yield the missing keys of a repeated table."""
     needed = {"replicate": "replicates", "constraint": "bound"}.get(name)
     if needed and needed not in table:
         example = {"replicates": "replicates = 3", "bound": 'bound = "p99<=33ms"'}[needed]
@@ -123,7 +123,7 @@ def _whole_table(name: str, at: Path, table: Mapping[str, Json]) -> Iterator[Pro
 
 
 def _owner(name: str) -> str:
-    """Return where a key that stands in no section belongs, '' where that is not known."""
+    """Return the fix for a key outside of any section, or '' if its section is not known."""
     return next((f"move it below [{s}]" for s in ("trial", "sweep") if name in SECTIONS[s]), "")
 
 
@@ -141,14 +141,14 @@ def _keys(section: str, at: Path, table: Mapping[str, Json]) -> Iterator[Problem
 
 
 def _elsewhere(section: str, key: str) -> str:
-    """Return where a key that this section has not probably belongs, '' where nobody knows."""
+    """Return the fix for a key that this section does not have, or '' if its section is not known."""
     owner = next((f"move it below [{s}]" for s, keys in SECTIONS.items() if key in keys), "")
     text = f"[trial.options] {key} = ..., if it is the backend's; [trial.workload_options], if the workload's"
     return owner or (text if section == "trial" else "")
 
 
 def _values(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
-    """Yield what is wrong with a value, or with each element of an axis."""
+    """Yield the mistakes in a value, or in each element of an axis."""
     kind = SECTIONS[section][key]
     if not isinstance(value, list):
         yield from _value(section, key, at, value)
@@ -176,7 +176,7 @@ def _value(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
         if kind == NUMBER and value < 0:
             yield Problem(at, "E-STUDY-11", f"{key} must not be negative, not {value}")
     elif section in ("objective", "constraint"):
-        yield from _asked(section, at, str(value))
+        yield from _unreadable(section, at, str(value))
     elif key in _FAMILIES:
         if value not in _FAMILIES[key]:
             what = f"no {key} is called {value!r}"
@@ -186,8 +186,8 @@ def _value(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
 
 
 def _alone(key: str, at: Path, value: Json) -> Iterator[Problem]:
-    """Yield what a Trial says to this value of this key, the others at rest."""
-    if key in ("min_s", "max_s"):  # judged together, with the cell
+    """Yield the error that a Trial raises for this value, with all other keys at their defaults."""
+    if key in ("min_s", "max_s"):  # checked together later, with the cell
         if value < 0:
             yield Problem(at, "E-STUDY-11", f"{key} must not be negative, not {value}")
         return
@@ -197,7 +197,7 @@ def _alone(key: str, at: Path, value: Json) -> Iterator[Problem]:
         yield Problem(at, "E-STUDY-11", error.what)
 
 
-def _asked(section: str, at: Path, value: str) -> Iterator[Problem]:
+def _unreadable(section: str, at: Path, value: str) -> Iterator[Problem]:
     """Yield why an objective or a bound cannot be read."""
     try:
         if section == "objective":
@@ -210,7 +210,7 @@ def _asked(section: str, at: Path, value: str) -> Iterator[Problem]:
 
 
 def _inner(key: str, at: Path, value: Json) -> Iterator[Problem]:
-    """Yield what is wrong with the tables options and shapes."""
+    """Yield the mistakes in the tables options and shapes."""
     if not isinstance(value, Mapping):
         yield Problem(
             at, "E-STUDY-8", f"{key} must be a table of keys, not {_shown(value)}", f"[trial.{key}]"
@@ -247,7 +247,7 @@ def _fits(kind: str, value: Json) -> bool:
 
 
 def _reading(kind: str, value: Json, key: str) -> str:
-    """Return what was probably meant by a value of the wrong kind, '' where that is not clear."""
+    """Return the probable correction of a value of the wrong kind, or '' if there is none."""
     if kind == TEXT and isinstance(value, int | float) and not isinstance(value, bool):
         return f'{key} = "{value}"'
     if kind in (WHOLE, NUMBER) and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
@@ -264,4 +264,4 @@ def _shown(value: Json) -> str:
 
 def _nearest(name: str, known: Mapping[str, object], *, fallback: str = "") -> str:
     """Return the known word closest to `name`; where none is close the fallback, or all of them."""
-    return meant(str(name), known) or fallback or f"one of {', '.join(sorted(known))}"
+    return closest_name(str(name), known) or fallback or f"one of {', '.join(sorted(known))}"

@@ -1,8 +1,8 @@
-"""The line on which every key and value of a TOML text begins, which tomllib does not tell.
+"""Find the line on which every key and value of a TOML text begins; tomllib does not report it.
 
-Only for text that tomllib has read: what is not TOML has been refused with its line by then, so this walks and never
-judges. Comments, strings of all four kinds, arrays over many lines and inline tables are walked as the grammar has
-them (toml.io/en/v1.0.0), hence nothing written inside them can pass for a key.
+The text must be valid: tomllib has read it before, so this module finds no errors. It follows the grammar
+(toml.io/en/v1.0.0) for comments, the four kinds of strings, multi-line arrays and inline tables, so text inside them is
+never taken for a key.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ def lines(text: str) -> Mapping[Path, int]:
 
 
 class _Walk:
-    """One walk through a text; `at` is where it stands, `found` what it has seen."""
+    """One walk through a text; `at` is the position, `found` the lines so far."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
         self.counted, self.line = 0, 1
         self.found: dict[Path, int] = {}
         self.tables: dict[Path, int] = {}
-        """Array of tables -> how many of its [[headers]] have been passed."""
+        """Array of tables -> number of its [[headers]] so far."""
         inside: Path = ()
         while self._skip():
             inside = self._header() if self._sees("[") else self._pair(inside)
 
     def _skip(self) -> bool:
-        """Pass spaces, line ends and comments; False at the end."""
+        """Pass spaces, line ends and comments; return False at the end of the text."""
         match = _SPACE.match(self.text, self.at)
         self.at = match.end() if match else self.at
         return self.at < len(self.text)
 
     def _sees(self, mark: str) -> bool:
-        """Pass `mark` where it is next, and say whether it was."""
+        """Pass `mark` if it is next; return whether it was."""
         there = self.text.startswith(mark, self.at)
         self.at += len(mark) * there
         return there
 
     def _note(self, path: Path) -> None:
-        """Write down the present line of a path, unless it is known."""
+        """Record the current line for a path, unless it has one."""
         self.line += self.text.count("\n", self.counted, self.at)
         self.counted = self.at
         self.found.setdefault(path, self.line)
 
     def _header(self) -> Path:
-        """Pass `[a.b]` or `[[a.b]]`, its first bracket passed already; return the path of the table it opens."""
+        """Pass the rest of `[a.b]` or `[[a.b]]` after its first bracket; return the path of the table it opens."""
         several = self._sees("[")
         path: Path = ()
         names = self._key()
@@ -88,7 +88,7 @@ class _Walk:
         return path
 
     def _latest(self, path: Path) -> Path:
-        """Return the path, of an array of tables that of its newest element."""
+        """Return the path; for an array of tables, the path of its newest element."""
         return (*path, self.tables[path] - 1) if path in self.tables else path
 
     def _key(self) -> list[str]:
@@ -107,11 +107,11 @@ class _Walk:
                 return parts
 
     def _pair(self, inside: Path) -> Path:
-        """Pass `key = value` in the table at `inside`, which is returned."""
+        """Pass `key = value` in the table at `inside`; return `inside`."""
         self._skip()
         before = self.at
         names, after = self._key(), self.at
-        self.at = before  # the line is that of the key's beginning
+        self.at = before  # the line is where the key begins
         for depth in range(1, len(names) + 1):
             self._note((*inside, *names[:depth]))
         self.at = after
@@ -120,7 +120,7 @@ class _Walk:
         return inside
 
     def _value(self, path: Path) -> None:
-        """Pass one value, noting what is inside it."""
+        """Pass one value; record the paths inside it."""
         self._skip()
         self._note(path)
         if self._sees("["):

@@ -63,7 +63,7 @@ class Sampler:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         try:
-            # in a session of its own: Ctrl-C goes to the parent, which then stops the watcher in order
+            # in its own session: Ctrl-C goes to the parent, which then stops the watcher in order
             self._process = Process([sys.executable, "-m", self.MODULE], session=True)
             self._start(self._process.pipe)
         except OSError as error:

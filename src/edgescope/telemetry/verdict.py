@@ -56,7 +56,7 @@ def judge(
     UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
                 a guard's sensor fell silent in it or before it, or the CPU shares were not measured, or there is
                 neither a throttling counter nor a spin probe, or a device says that nothing may be certified
-    CLEAN       none of these; where clocks and counters are unreadable the evidence says so
+    CLEAN       none of these; if clocks or counters are unreadable the evidence says so
     """
     span = (start_ns, stop_ns)
     throttled, held = _throttled(readings, span, throttle)
@@ -135,7 +135,7 @@ def _unwatched(readings: Readings, throttle: Throttle | None, slowdown: float | 
     uncertain = list(throttle.unknown) if throttle else []
     if (throttle and throttle.looked_at) or flags or slowdown is not None:
         return uncertain
-    why = "; ".join(throttle.absent) if throttle and throttle.absent else "none was looked at"
+    why = "; ".join(throttle.absent) if throttle and throttle.absent else "none was checked"
     return [*uncertain, f"nothing shows whether clocks held: no throttling counter ({why}) and no spin probe"]
 
 

@@ -243,7 +243,7 @@ class Watcher:
         self._pipe.send(channels=self._board.table(), every=self._cadences(), hz=1e9 / self._period_ns)
         start = time.monotonic_ns()
         while True:
-            # late: skip the missed ticks and that of the present period, so that ticks never bunch
+            # late: skip the missed ticks and the tick of this period, so that ticks never bunch
             tick = int((time.monotonic_ns() - start) / self._period_ns) + 1
             late = (tick * _GOLDEN) % 1.0 * _JITTER
             due = start + int((tick + late) * self._period_ns)

@@ -1,4 +1,4 @@
-"""Two variants side by side: `edgescope.compare("3f2a", "91bc")`."""
+"""Compare two variants: `edgescope.compare("3f2a", "91bc")`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgescope.records import Result
 from edgescope.runner.setup import Stored, store_of
 
 Named = str | Result | Sequence[Result]
-"""A result or a cell by its name (`edgescope list`), a result, or the replicates of one cell."""
+"""The name of a result or a cell (`edgescope list`), a result, or the replicates of one cell."""
 
 
 def compare(
@@ -22,18 +22,18 @@ def compare(
     other_store: Stored = None,
     force: bool = False,
 ) -> Comparison:
-    """Return what was set differently, the ratios with their intervals, and a judgement of the candidate.
+    """Return the settings that differ, the ratios with their intervals, and a judgement of the candidate.
 
-    A name of a cell means all of its replicates; `other_store` is where the candidate is, if elsewhere. `force` shows
-    numbers that are not comparable side by side.
+    The name of a cell stands for all its replicates; `other_store` holds the candidate if `store` does not. `force`
+    shows numbers side by side even if they are not comparable.
     """
     there = store if other_store is None else other_store
-    return cells.compare(meant(baseline, store), meant(candidate, there), force=force)
+    return cells.compare(named_results(baseline, store), named_results(candidate, there), force=force)
 
 
-def meant(named: Named, store: Stored) -> list[Result]:
-    """Return the results that are named, with their raw rows."""
+def named_results(named: Named, store: Stored) -> list[Result]:
+    """Return the results that `named` stands for, with their raw rows."""
     if isinstance(named, str):
         place = store_of(store)
-        return place.fulls(ids.meant(place.results(), named))
+        return place.fulls(ids.matching(place.results(), named))
     return [named] if isinstance(named, Result) else list(named)

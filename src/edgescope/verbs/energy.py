@@ -1,4 +1,4 @@
-"""The energy of a stored result by every meter that watched it, and at the wall: `edgescope.energy("3f2a")`."""
+"""Return the energy of a stored result by every meter that recorded it, and at the wall: `edgescope.energy("3f2a")`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from edgescope.analysis.energy import meter_log
 from edgescope.analysis.energy.align import Wall, wall
 from edgescope.analysis.energy.of_run import Consumption, consumption, done
 from edgescope.analysis.energy.window import energies
-from edgescope.errors import UsageError
+from edgescope.errors import Message, UsageError
 from edgescope.records import Answer, Field, Json, Meter, Result
-from edgescope.records.answers import plain, said
+from edgescope.records.answers import figure_text, plain
 from edgescope.runner.setup import Stored, store_of
 
 SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
@@ -21,24 +21,24 @@ SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_d
 
 @dataclass(frozen=True, repr=False)
 class Energies(Answer):
-    """What each meter says of one run."""
+    """The power and energy of one run, by each meter."""
 
     result: Result
     meters: tuple[tuple[Meter, Consumption], ...]
     wall: Wall | None = None
-    """By the log of an external meter, where one was given."""
+    """The energy by the log of an external meter, or None if no log was given."""
 
     @property
-    def warnings(self) -> list[str]:
-        """Every warning once: those of the run, of its meters and of the log.
+    def warnings(self) -> list[Message]:
+        """Return every warning once: those of the run, of its meters and of the log.
 
-        Of further meters only what names its channel; their scopes and idle powers are shown.
+        Meters after the first contribute only W-PWR-3, which names its channel; their scopes and idle powers are shown.
         """
         found = self.meters
         parts = [self.result.warnings, *(c.warnings for _, c in found[:1])]
         parts += [tuple(w for w in c.warnings if w.code == "W-PWR-3") for _, c in found[1:]]
         parts += [self.wall.consumption.warnings] if self.wall else []
-        return list(dict.fromkeys(str(warning) for part in parts for warning in part))
+        return list({str(warning): warning for part in parts for warning in part}.values())
 
     def _each(self) -> Iterator[tuple[str, str, Mapping[str, Field]]]:
         for meter, spent in self.meters:
@@ -47,13 +47,16 @@ class Energies(Answer):
             yield "log", self.wall.scope, self.wall.consumption.metrics
 
     def lines(self) -> Iterator[str]:
-        """Yield the result, and a line a meter."""
+        """Yield the result, then one line for each meter."""
         yield f"{self.result.trial.model.partition('#')[0]} {self.result.trial.label}"
         for name, scope, metrics in self._each():
-            yield f"  {name} ({scope}): {said('power', metrics['power_w'])}, {said('energy', metrics['energy_j'])}"
+            power, joules = (
+                figure_text(n, metrics[f]) for n, f in (("power", "power_w"), ("energy", "energy_j"))
+            )
+            yield f"  {name} ({scope}): {power}, {joules}"
 
     def records(self) -> list[dict[str, Json]]:
-        """Return a row a meter."""
+        """Return one row for each meter."""
         return [
             {"meter": name, "scope": scope} | {figure: plain(metrics[figure]) for figure in SHOWN}
             for name, scope, metrics in self._each()
@@ -71,8 +74,8 @@ def energy(
 ) -> Energies:
     """Return a stored result's power and energy by every meter, and by an external meter's CSV log.
 
-    The result is named as `edgescope list` does, `latest` for the newest; the log is placed by the load's own edge.
-    `scope` says what the meter sits in front of (the wall).
+    `result` is a name from `edgescope list`, or `latest` for the newest; the log is aligned by the load's own edge.
+    `scope` says what the external meter measures (the wall).
     """
     if isinstance(result, str):
         place = store_of(store)

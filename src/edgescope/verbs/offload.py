@@ -1,6 +1,6 @@
-"""Whether a query is better answered at the edge, in the cloud, or shared: `edgescope.offload(edge, cloud, network)`.
+"""Decide whether the edge, the cloud or both should answer queries: `edgescope.offload(edge, cloud, network)`.
 
-What is sent and how often comes from the model where it is not given, and is said then.
+If the size of a query or of its answer is not given, it is taken from the model, and the answer says so.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ Network = Profile | Mapping[str, Json] | Path | str
 
 @dataclass(frozen=True)
 class Sent:
-    """What every query sends and gets, and how often one comes; None: as the model's inputs and outputs say."""
+    """The size of every query and its answer, and their rate; None: from the model's inputs and outputs."""
 
     payload: str | None = None
     """Bytes sent for one sample: `40kB`."""
     answer: str | None = None
     """Bytes sent back for one sample: `4kB`."""
     rate: float | None = None
-    """Queries a second in total; None: one at a time, or what a throughput constraint asks for."""
+    """Queries a second in total; None: one at a time, or the rate of a throughput constraint."""
     poisson: bool = True
     remote_servers: int = 1
     radio_power: float | None = None
     """Watts of the radio while it sends."""
     radio_energy: float | None = None
-    """Joules of the radio for each MB moved."""
+    """Joules of the radio for each MB sent or received."""
     seed: int = 0
 
 
 @dataclass(frozen=True, repr=False)
 class Offloaded(Answer):
-    """The answer, with the options side by side."""
+    """Where queries are answered best, with every option that was compared."""
 
     question: Question
 
     def lines(self) -> Iterator[str]:
-        """Yield the pick, why, and what would change it."""
+        """Yield the pick, its reason, and what would change it."""
         yield f"answer: {words.answered(self.question)}"
         yield f"why: {self.question.answer.reason}"
         yield from words.flips(self.question)
 
     def records(self) -> list[dict[str, Json]]:
-        """Return a row an option."""
+        """Return one row for each option."""
         return [{"option": o.name} | row_of(o.figures) for o in self.question.answer.options]
 
 
@@ -80,17 +80,17 @@ def offload(
     machine: str = "",
     remote_machine: str = "",
 ) -> Offloaded:
-    """Return where queries are answered best, from a cell measured at the edge, one in the cloud, and a network.
+    """Return where queries are answered best, given a cell measured at the edge, one in the cloud, and a network.
 
-    Cells are named by beginnings of their ids or by labels; the network by its keys (rtt="20ms", bandwidth="20Mbit"),
-    a profile's file, or both in one mapping read by `analysis.offload.network`.
+    A cell is named by its label or the beginning of its id; the network is a mapping (rtt="20ms", bandwidth="20Mbit"),
+    the file of a profile, or a Profile.
     """
-    asked, way = wanted(objective, constraints), _network(network)
+    goals, way = wanted(objective, constraints), _network(network)
     here = store_of(store)
     near = _place(here, local, machine, "edge")
     far = _place(here if remote_store is None else store_of(remote_store), remote, remote_machine, "cloud")
-    asking, notes = _request(sent, constraints, near)
-    found = question(Model(near, far, asking, asked), way, [*map(str, remarks(near, far)), *notes])
+    request, notes = _request(sent, constraints, near)
+    found = question(Model(near, far, request, goals), way, [*map(str, remarks(near, far)), *notes])
     return Offloaded(found)
 
 
@@ -101,10 +101,10 @@ def _network(network: Network) -> Profile:
 
 
 def _place(store: Store, which: str, machine: str, side: str) -> Place:
-    """Return the place that an id's beginning or a label names: all replicates of its cell on its machine."""
+    """Return the place of a label or the beginning of an id: all replicates of its cell on its machine."""
     every = list(store.results())
     labelled = [r for r in every if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
-    found = machines.one(labelled or ids.begun(every, which), machine)
+    found = machines.one(labelled or ids.starting_with(every, which), machine)
     cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
     return place(
         store.fulls(r for r in every if r.trial.cell in cells and r.machine.id in where), which, side
@@ -112,7 +112,7 @@ def _place(store: Store, which: str, machine: str, side: str) -> Place:
 
 
 def _request(sent: Sent, constraints: Sequence[str], near: Place) -> tuple[Request, list[str]]:
-    """Return what is asked of both places, and what was assumed where nothing was given."""
+    """Return the request that both places get, and a note for each assumption."""
     _check(sent)
     batch = near.row.trial.batch
     up, going = _size(sent.payload) if sent.payload else _input_bytes(near)
@@ -122,10 +122,10 @@ def _request(sent: Sent, constraints: Sequence[str], near: Place) -> tuple[Reque
     floors = [c.limit for c in map(parse, constraints) if c.metric.name == "throughput_sps"]
     if rate is None and floors:
         rate = max(floors) / batch
-        notes.append(f"asked of a load of {rate:g} queries/s, what the throughput constraint wants")
+        notes.append(f"computed for {rate:g} queries/s, the rate of the throughput constraint")
     if rate is not None and not 0 < rate < 1e9:
         raise UsageError("E-OFF-7", f"--rate must be positive, not {rate:g}")
-    asked = Request(
+    request = Request(
         up_bytes=up * batch,
         down_bytes=down * batch,
         rate=rate,
@@ -135,7 +135,7 @@ def _request(sent: Sent, constraints: Sequence[str], near: Place) -> tuple[Reque
         radio_j_per_mb=sent.radio_energy,
         seed=sent.seed,
     )
-    return asked, notes
+    return request, notes
 
 
 def _check(sent: Sent) -> None:
@@ -156,7 +156,7 @@ def _size(text: str) -> tuple[float, str]:
 
 
 def _input_bytes(near: Place) -> tuple[float, str]:
-    """Return the bytes of the model's raw input tensor; UsageError where it is not known."""
+    """Return the size of the model's raw input tensor in bytes and a note; UsageError if it is unknown."""
     trial = near.row.trial
     try:
         inputs = zoo.get(trial.model, trial.shapes).inputs
@@ -168,9 +168,9 @@ def _input_bytes(near: Place) -> tuple[float, str]:
     if not size:
         raise UsageError(
             "E-OFF-6",
-            f"what one sample of {trial.model} sends is not known",
+            f"the input size of one sample of {trial.model} is unknown",
             evidence=why,
-            fix="--payload 40kB (an encoded picture, say)",
+            fix="--payload 40kB (for example an encoded picture)",
         )
     return (
         size,
@@ -183,13 +183,16 @@ def _width(dtype: str) -> int:
 
 
 def _answer_bytes(near: Place) -> tuple[float, str]:
-    """Return the bytes of a classifier's answer; UsageError for other models, whose outputs a result does not keep."""
+    """Return the size of a classifier's answer in bytes and a note; UsageError for other models.
+
+    A result does not store the size of its outputs.
+    """
     info = next(iter(near.row.replicates.values())).model
     if info is None or info.task != "classify":
         raise UsageError(
             "E-OFF-6",
-            f"what one sample of {near.row.trial.model} sends back is not known",
-            evidence="a result does not keep the size of its outputs",
+            f"the output size of one sample of {near.row.trial.model} is unknown",
+            evidence="a result does not store the size of its outputs",
             fix="--answer 4kB",
         )
     return (

@@ -1,7 +1,7 @@
-"""Which engine, precision, batch and number of processes to use: `edgescope.recommend("resnet50", search=True)`.
+"""Choose engine, precision, batch and number of processes: `edgescope.recommend("resnet50", search=True)`.
 
-Each model, and each rate or other load, is a question of its own; several models that are named compete in one. A key
-that was given holds for stored cells as for those to be measured; one that was not leaves stored cells free.
+Each model and each load (for example each rate) is a separate question; models named together compete in one. A given
+key applies to stored cells and to cells to be measured; a key that is not given does not filter the stored cells.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgescope.study import grid
 from edgescope.study.grid import Study
 from edgescope.verbs.optimize import WINDOW, row_line, row_of
 
-#: Keys that say which cells are meant -> what a search takes where they are not given.
+#: Keys that select cells -> the values that a search uses if they are not given.
 AXES: Mapping[str, Any] = {
     "backend": (),
     "precision": (),
@@ -50,25 +50,25 @@ AXES: Mapping[str, Any] = {
     "in_flight": 1,
 }
 CONTENT = (*TABLES, "shapes")
-"""Keys of which a trial must have what was given, whatever else it has."""
-#: Further processes of a search's pick.
+"""Keys whose given entries a trial must have; it may have others."""
+#: Further processes that confirm the pick of a search.
 CONFIRMED = 3
 
 
 class Recommendations(Answer, tuple[Recommendation, ...]):
-    """One answer a question."""
+    """One recommendation for each question."""
 
     __slots__ = ()
 
     def lines(self) -> Iterator[str]:
-        """Yield each question's pick and the cells that were weighed."""
+        """Yield each question's pick, its reasons and the cells that were compared."""
         for answer in self:
             yield f"{', '.join(answer.models)}: {answer.pick.label if answer.pick else 'no pick'}"
             yield from (f"  {reason}" for reason in answer.reasons)
             yield from (f"  {row_line(row)}" for row in answer.choices)
 
     def records(self) -> list[dict[str, Json]]:
-        """Return a row a cell, best first."""
+        """Return one row for each cell, best first."""
         return [row_of(row) | {"pick": row is answer.pick} for answer in self for row in answer.choices]
 
 
@@ -78,7 +78,7 @@ class Question:
 
     models: tuple[str, ...]
     load: Load | None
-    """None where the keys alone say what a search offers."""
+    """None if only the keys describe the load of a search."""
     stored: tuple[Result, ...]
 
 
@@ -95,9 +95,9 @@ def recommend(
     setup: Setup = Setup(),
     **keys: Any,
 ) -> Recommendations:
-    """Return the best of the stored cells that keeps every constraint, for each question that they answer.
+    """Return, for each question, the best stored cell that keeps every constraint.
 
-    Where none is stored, or with `search`, a model-based search measures some cells (`budget`: a number, or a share)
+    If no cell is stored, or with `search`, a model-based search measures some cells (`budget`: a number or a share)
     of the grid that `study` or the keys of a Trial describe, and confirms its pick in `confirm` further processes.
     """
     if isinstance(study, Path | str):
@@ -105,26 +105,26 @@ def recommend(
         for note in study.notes:
             setup.tell(note)
     written = (study.objective, study.constraints) if study else ("", ())
-    asked = wanted(objective or written[0] or "throughput", constraints or written[1])
+    goals = wanted(objective or written[0] or "throughput", constraints or written[1])
     place = store_of(study.store if study and store is None else store)
-    asking = Asking(keys, study, search, machine, place)
+    scope = Scope(keys, study, search, machine, place)
     answers = []
-    for question in asking.questions(models):
+    for question in scope.questions(models):
         stored = list(question.stored)
         if stored and not search and not confirm:
-            answers.append(best(_whole(stored, asked, asking.store, setup), asked))
+            answers.append(best(_whole(stored, goals, scope.store, setup), goals))
             continue
         again = CONFIRMED if confirm is None else confirm
         measure = search or not stored
-        trials = asking.grid(question) if measure else tuple(r.trial for r in stored)
+        trials = scope.grid(question) if measure else tuple(r.trial for r in stored)
         count = _budget(str(budget), len(trials)) if measure else 0
         spend = Budget(count, again, int(keys.get("seed", 0)))
-        answers.append(best(_explored(trials, asked, spend, asking, setup), asked, least=again + 1))
+        answers.append(best(_explored(trials, goals, spend, scope, setup), goals, least=again + 1))
     return Recommendations(answers)
 
 
-class Asking:
-    """What is asked: keys of Trials, a study or none, and the store and machine whose cells are meant."""
+class Scope:
+    """The cells to choose among: the given keys of a Trial, a study or None, and one store and machine."""
 
     def __init__(
         self, keys: Mapping[str, Any], study: Study | None, search: bool, machine: str, store: Store
@@ -134,28 +134,29 @@ class Asking:
         self.keys = grid.settled({**{name: {} for name in CONTENT}, **AXES, **keys})
 
     def questions(self, models: Sequence[str]) -> list[Question]:
-        """Return a question a model and load, or a load where models are named; one without models for nothing."""
+        """Return one question for each model and load, or for each load if `models` names models.
+
+        If there are no cells, the only question has the named models and no load.
+        """
         found = [r for r in self._of_machine() if self._fits(r.trial)]
         named = tuple(zoo.pin(name) for name in models)
-        if self.search and self.study is None:  # the keys say the load
+        if self.search and self.study is None:  # the keys describe the load
             every = () if named else dict.fromkeys(r.trial.model for r in found)
             return [Question((name,), None, ()) for name in every] or [Question(named, None, ())]
-        meant = [r.trial for r in found]
+        trials = [r.trial for r in found]
         if self.study is not None:
-            meant = [t for t in self.study.trials if self._fits(t)]
-        meant = [t for t in meant if t.model in named or not named]
-        if (
-            not named and self.study is None
-        ):  # the harness is asked about by name, or where there is nothing else
-            meant = [t for t in meant if not of_harness(t)] or meant
-        known = dict.fromkeys((named or (t.model,), load(t)) for t in meant)
+            trials = [t for t in self.study.trials if self._fits(t)]
+        trials = [t for t in trials if t.model in named or not named]
+        if not named and self.study is None:  # skip the harness's own models unless there are no others
+            trials = [t for t in trials if not of_harness(t)] or trials
+        known = dict.fromkeys((named or (t.model,), load(t)) for t in trials)
         return [
             Question(m, to, tuple(r for r in found if r.trial.model in m and belongs(r.trial, to)))
             for m, to in known
         ] or [Question(named, None, ())]
 
     def _of_machine(self) -> list[Result]:
-        """Return the stored results, of one machine where one is named; UsageError where it is not known."""
+        """Return the stored results, of one machine if --machine names one; UsageError for an unknown machine."""
         found, chosen = list(self.store.results()), self.machine
         if not chosen:
             return found
@@ -163,11 +164,14 @@ class Asking:
         chosen = mine if chosen == machines.HERE else chosen
         known = any(r.machine.id.startswith(chosen) for r in found)
         if not known and (not found or mine.startswith(chosen)):
-            return []  # nothing is stored of this machine yet; a search refuses another
+            return []  # the store has no result of this machine yet; a search accepts no other machine
         return machines.one(found, chosen)
 
     def _fits(self, trial: Trial) -> bool:
-        """Return whether a trial is of the study and has what was given; without a load it is one query at a time."""
+        """Return whether a trial belongs to the study and has the given keys.
+
+        Without a study, a key of the load that is not given must have its default: one query at a time.
+        """
         names = AXES.keys() & self.given.keys()
         names |= {"workload", "scenario", "colocated"} if self.study is None else set()
         return (
@@ -181,7 +185,7 @@ class Asking:
         return {variant(t) for t in self.study.trials} if self.study else set()
 
     def grid(self, question: Question) -> tuple[Trial, ...]:
-        """Return the cells to search: of the study, else the product of the keys."""
+        """Return the cells to search: those of the study, or the product of the keys."""
         if self.study is not None:
             found = (t for t in self.study.trials if t.model in question.models and self._fits(t))
             trials = tuple(t for t in found if question.load in (None, load(t)))
@@ -191,7 +195,7 @@ class Asking:
         if not question.models:
             raise UsageError(
                 "E-PICK-2",
-                "the store holds no result to choose among, and no model is named to search for",
+                "the store holds no results to choose from, and no model is named for a search",
                 fix="edgescope recommend MODEL, or edgescope sweep first",
             )
         keys = {**WINDOW, **self.keys}
@@ -211,15 +215,17 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 def _proposed(model: str, device: str | None, precision: Sequence[str]) -> list[Trial]:
-    """Return what is worth trying for one model, without what takes a compiler's time."""
+    """Return the trials worth trying for one model, except those that need long compilation."""
     base = Trial(model=model, device=device or candidates.usual_device(model))
     tried = candidates.propose(base, candidates.installed()).trials
-    return [t for t in tried if (not precision or t.precision in precision) and not candidates.dear(t)]
+    return [
+        t for t in tried if (not precision or t.precision in precision) and not candidates.starts_slowly(t)
+    ]
 
 
-def _whole(stored: list[Result], asked: Wanted, store: Store, setup: Setup) -> list[Result]:
-    """Return the results, with their raw rows where a percentile or the bound of a tail needs them."""
-    if not asks_tails(asked) and not any(lacks_rows(group) for group in by_cell(stored).values()):
+def _whole(stored: list[Result], goals: Wanted, store: Store, setup: Setup) -> list[Result]:
+    """Return the results, with their raw rows if a percentile or the bound of a tail needs them."""
+    if not asks_tails(goals) and not any(lacks_rows(group) for group in by_cell(stored).values()):
         return stored
     found = store.fulls(stored)
     for problem in store.problems:
@@ -228,7 +234,7 @@ def _whole(stored: list[Result], asked: Wanted, store: Store, setup: Setup) -> l
 
 
 def _budget(text: str, cells: int) -> int:
-    """Return how many cells may be measured: a number, or a share of the grid and at least 6."""
+    """Return how many cells may be measured: the number, or the share of `cells` but at least 6."""
     number = text.removesuffix("%")
     try:
         count = max(6, round(float(number) / 100 * cells)) if text.endswith("%") else int(number)
@@ -242,16 +248,16 @@ def _budget(text: str, cells: int) -> int:
 
 
 def _explored(
-    trials: Sequence[Trial], asked: Wanted, budget: Budget, asking: Asking, setup: Setup
+    trials: Sequence[Trial], goals: Wanted, budget: Budget, scope: Scope, setup: Setup
 ) -> list[Result]:
     check_modes(trials, setup.tell)
-    machines.unmixed(trials, asking.store.results(), bench.here(), asking.machine)
+    machines.unmixed(trials, scope.store.results(), bench.here(), scope.machine)
     if budget.cells:
         setup.tell(
-            f"searching {len(trials)} cells: {budget.cells} of them are measured, beside those that the store holds"
+            f"searching {len(trials)} cells: measuring {budget.cells} of them, besides those that the store holds"
         )
     table = zoo.table()
     known = {name: table.get(name.partition("#")[0], {}).get("macs") for name in {t.model for t in trials}}
     macs = {name: float(n) for name, n in known.items() if n}
-    cells = setup.cells(asking.store)
-    return list(explore(trials, cells, asked, budget, macs=macs, cores=os.cpu_count() or 1, tell=setup.tell))
+    cells = setup.cells(scope.store)
+    return list(explore(trials, cells, goals, budget, macs=macs, cores=os.cpu_count() or 1, tell=setup.tell))

@@ -10,10 +10,10 @@ from edgescope.runner.setup import Setup, Stored, store_of
 
 
 def run(trial: Trial, *, isolated: bool = True, store: Stored = None, setup: Setup = Setup()) -> Result:
-    """Run one trial and return its Result; what goes wrong is its status and its reason.
+    """Run one trial and return its Result; a failure is a Result with a status and a reason.
 
-    In a fresh process unless `isolated` is False: what this process holds and has done cannot disturb the figures, and
-    a model that crashes ends only that process. The result is kept where `store` names a folder.
+    The trial runs in a fresh process unless `isolated` is False, so this process's memory and history cannot disturb
+    the figures, and a model that crashes ends only the fresh process. The result is stored if `store` names a folder.
     """
     if store is not None and isolated:
         return setup.cells(store_of(store)).run(trial)

@@ -35,12 +35,12 @@ USUAL: Mapping[str, Json] = {
     "reuse_workers": False,
     "prune": True,
 }
-"""How cells are run: the keys of a study's [sweep], beside timeout and memory_floor."""
-Asked = Study | Path | str | Mapping[str, Json] | Iterable[Trial]
+"""Default of each key of a study's [sweep], which says how cells are run; timeout and memory_floor have none here."""
+Grid = Study | Path | str | Mapping[str, Json] | Iterable[Trial]
 
 
 def sweep(
-    asked: Asked,
+    cells: Grid,
     *,
     store: Stored = None,
     machine: str = "",
@@ -48,36 +48,36 @@ def sweep(
     show: Callable[[Result], None] = lambda result: None,
     **manner: Any,
 ) -> Results:
-    """Measure what the store lacks of a grid, cell by cell in shuffled order; return every result of the grid.
+    """Measure the cells that the store lacks, in shuffled order; return every result of the grid.
 
-    `asked` is a study or its file, the keys of a [trial] table, or Trials. `manner` takes the keys of [sweep]:
+    `cells` is a study or its file, the keys of a [trial] table, or Trials. `manner` takes the keys of [sweep]:
     cooldown, cooldown_c, order_seed, timeout, memory_floor, reuse_workers, prune. `show` is called with each new
     result; `machine` ("here") allows a store that holds another machine's results of these cells.
     """
-    study = planned(asked, setup.tell)
+    study = planned(cells, setup.tell)
     how = {**USUAL, **(study.sweep or {}), **manner}
     setup = replace(setup, limits=_limits(setup.limits, how))
     check_modes(study.trials, setup.tell)
     place = store_of(study.store if store is None else store)
     machines.unmixed(study.trials, place.results(), bench.here(), machine)
-    cells, new = setup.cells(place), {}
-    with _manner(how, cells, setup) as arguments:
-        for result in runner.run(study.trials, cells, tell=setup.tell, **arguments):
+    stored, new = setup.cells(place), {}
+    with _manner(how, stored, setup) as arguments:
+        for result in runner.run(study.trials, stored, tell=setup.tell, **arguments):
             show(result)
             new[result.trial.id] = result
-    known = cells.finished() | new
+    known = stored.finished() | new
     return Results(known[t.id] for t in study.trials if t.id in known)
 
 
-def planned(asked: Asked, say: Callable[[str], None] = lambda text: None) -> Study:
-    """Return the study that is meant, its files pinned by content; what is odd about it is said."""
-    if isinstance(asked, Path | str):
-        asked = grid.read(Path(asked), zoo.pin, say)
-        for note in asked.notes:
+def planned(cells: Grid, say: Callable[[str], None] = lambda text: None) -> Study:
+    """Return the study that `cells` describes, with its files pinned by content; `say` gets its notes."""
+    if isinstance(cells, Path | str):
+        cells = grid.read(Path(cells), zoo.pin, say)
+        for note in cells.notes:
             say(note)
-    if isinstance(asked, Study):
-        return asked
-    trials = grid.grid(asked, say) if isinstance(asked, Mapping) else asked
+    if isinstance(cells, Study):
+        return cells
+    trials = grid.grid(cells, say) if isinstance(cells, Mapping) else cells
     return Study(tuple(grid.pinned(trial, zoo.pin) for trial in trials))
 
 
@@ -95,7 +95,7 @@ def _seconds(value: Json) -> float:
 
 @contextmanager
 def _manner(how: Mapping[str, Json], cells: Cells, setup: Setup) -> Iterator[dict[str, Any]]:
-    """Yield the arguments of runner.run that these keys set."""
+    """Yield the arguments of runner.run for these keys of [sweep]."""
     out = {
         "seed": int(how["order_seed"]),
         "cooldown_s": _seconds(how["cooldown"]),
@@ -113,13 +113,13 @@ def _manner(how: Mapping[str, Json], cells: Cells, setup: Setup) -> Iterator[dic
 
 
 def _sieves(cells: Cells) -> tuple[Sieve, ...]:
-    """Return what keeps cells from being tried that ran out of memory smaller, or will not fit."""
+    """Return the sieves that skip cells that will not fit, or of which a smaller one ran out of memory."""
     room = ThisMachine(cells.limits, _free_gpu(cells.where), unified="jetson" in cells.where.stable)
     return Exhausted(), Forecast(room)
 
 
 def _free_gpu(where: Machine) -> float | None:
-    """Return the bytes that can be had of the memory of the GPU that CUDA calls 0; None where nobody says."""
+    """Return the free memory in bytes of the GPU that CUDA calls 0, or None if no source reports it."""
     from edgescope.bench.watch import board
 
     gpus, name = where.stable.get("nvidia", {}).get("gpus", []), board()
@@ -132,7 +132,7 @@ def _free_gpu(where: Machine) -> float | None:
 
 
 def _sensors() -> Callable[[str], dict[str, float]]:
-    """Return a function that reads this machine's sensors now: channel -> value of those with this unit."""
+    """Return a function that takes a unit and returns the present value of each channel with that unit, by name."""
     specs = [spec for device in bench.present().values() for spec in device.sources(os.getpid())]
     sensors = Sensors(specs, SAMPLER_HZ)
 
@@ -145,7 +145,7 @@ def _sensors() -> Callable[[str], dict[str, float]]:
 
 
 def _cooling(degrees: float, least_s: float, tell: Callable[[object], None]) -> Cooling:
-    """Return what waits for the heat to go; say where no temperature can be read."""
+    """Return the rest between cells that waits until the machine is cool; warn if no temperature can be read."""
     read = _sensors()
     found = Cooling(lambda: read("degC"), degrees, least_s=least_s)
     if not found.target:

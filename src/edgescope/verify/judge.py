@@ -89,7 +89,7 @@ def gate_samples(model: Model) -> Samples:
         raise WrongOutputError(
             "E-GATE-1",
             f"{model.info.name} has no inputs to be judged on",
-            effect="Its outputs cannot be told from wrong ones",
+            effect="Its outputs cannot be distinguished from wrong ones",
             fix="let the model's samples() return inputs for Purpose.GATE",
         )
     return samples
@@ -145,7 +145,7 @@ def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
                 "E-GATE-4",
                 f"output {index} holds NaN or infinity",
                 evidence=f"{bad} of {array.size} values, inputs {start} to {start + batch - 1}",
-                fix="--precision fp32; if that gives NaN too, look at the model's weights and input range",
+                fix="--precision fp32; if that gives NaN too, check the model's weights and input range",
             )
 
 
@@ -267,7 +267,7 @@ def _judge_top1(
 
 def _judge_l2(reference: Reference, fields: dict[str, Field], floor: float) -> Verification:
     l2, rank = (_value(fields[name]) for name in ("centred_l2", "rank_agreement"))
-    reason = "no task accuracy: the network is untrained, or it is not known what it was trained for"
+    reason = "no task accuracy: the network is untrained, or its task is not known"
     absent = Absent(reason)
     fields = fields | dict.fromkeys(("top1_agreement", "accuracy", "reference_accuracy"), absent)
     detail = (
@@ -351,5 +351,5 @@ def _rank(got: NDArray[Any], wanted: NDArray[Any]) -> float:
     a, b = (array[:n].reshape(n, -1)[:, ::step].astype(np.float64) for array in (got, wanted))
     first, second = np.triu_indices(n, k=1)
     order, truth = (np.sign(x[first] - x[second]) for x in (a, b))
-    told = truth != 0
-    return float((order == truth)[told].mean()) if told.any() else 1.0
+    nonzero = truth != 0
+    return float((order == truth)[nonzero].mean()) if nonzero.any() else 1.0

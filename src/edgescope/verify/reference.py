@@ -1,4 +1,4 @@
-"""What verification caches between processes: the fp32 outputs, and the full gate's answer for a variant.
+"""The cache of verification between processes: the fp32 outputs, and the full gate's answer for a variant.
 
 The fp32 outputs are computed once per model, by the backend that the model names, and kept. A variant goes
 through the full gate once per artifact, settings and versions; a later replicate is only checked on the first 16

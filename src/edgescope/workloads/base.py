@@ -35,7 +35,7 @@ class EndOfInput(Exception):
 
 
 class Work(Protocol):
-    """What the load generator sees: it takes units and reports when each is done."""
+    """The load generator's view of the work: it takes units and reports when each is done."""
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Start (or do) one unit; call `done` once when its results are there; EndOfInput if none is left."""

@@ -2,7 +2,7 @@
 
 Opening yields three of the four numbers a user waits for: build (making the engine's file, once per machine),
 load (file to ready session, once per start) and first (the first answer, with whatever the engine left to do
-lazily). The fourth, steady, is what the scenario measures afterwards.
+lazily). The scenario then measures the fourth, steady.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.backends.base import (
     Artifact,
     Backend,
@@ -80,7 +81,7 @@ class Inference:
         backend = parts.backend(trial.backend)
         if not isinstance(backend, SelfDriven):
             return None
-        if trial.scenario not in ("single_stream", "offline"):
+        if not registry.scenario(trial.scenario).self_driven:
             raise UsageError(
                 "E-SCEN-9",
                 f"{trial.backend} owns its loop and offers no {trial.scenario}",
@@ -183,9 +184,7 @@ def _answer(session: Session, trial: Trial) -> Answer:
     if trial.io == "host":
         return session.__call__
     if not isinstance(session, Staged):
-        raise UnsupportedError(
-            "E-IO-1", f"io {trial.io} needs a device with memory of its own", fix="--io host"
-        )
+        raise UnsupportedError("E-IO-1", f"io {trial.io} needs a device with its own memory", fix="--io host")
     stage, fetch = session.stage, session.fetch
     return lambda batch: fetch(session(stage(batch)))
 

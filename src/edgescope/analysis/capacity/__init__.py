@@ -1,1 +1,1 @@
-"""How many clients a machine can serve, and what stops more."""
+"""Find how many clients a machine can serve, and the limit that keeps one more out."""

@@ -86,8 +86,8 @@ def following(tried: Sequence[Tried], estimate: int, most: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The question: how many of these clients can be served with all promises kept."""
+class Terms:
+    """The terms of the question how many clients can be served with all promises kept."""
 
     subject: str
     """The model and how it runs."""
@@ -104,7 +104,7 @@ class Asked:
 class Capacity:
     """How many clients fit, the runs that show it, and the limit that keeps one more out."""
 
-    asked: Asked
+    terms: Terms
     clients: int
     confirmed: Point | None
     """The sustained run at the answer; None if not one client fits."""
@@ -118,7 +118,7 @@ class Capacity:
 
 
 def answer(
-    asked: Asked, points: Sequence[Point], throughput: Field, warnings: Sequence[Message] = ()
+    terms: Terms, points: Sequence[Point], throughput: Field, warnings: Sequence[Message] = ()
 ) -> Capacity:
     """Return the capacity: the largest number confirmed, and the least number above it that does not fit."""
     confirmed = max(
@@ -129,11 +129,11 @@ def answer(
     missed += [p for p in points if p.clients > clients and p.stage == "confirm" and not p.shown]
     above = min(missed, key=lambda p: (p.clients, p.stage != "confirm", -p.seconds), default=None)
     return Capacity(
-        asked,
+        terms,
         clients,
         confirmed,
         above,
-        binding(above, confirmed, asked.in_flight),
+        binding(above, confirmed, terms.in_flight),
         tuple(points),
         throughput,
         tuple(warnings),
@@ -154,7 +154,7 @@ def _untrusted(point: Point) -> Message | None:
     if verdict.trust is Trust.CLEAN:
         return None
     what = f"the run that the answer rests on is {verdict.trust.value}"
-    effect = "The answer is that of this machine as it was then"
+    effect = "The answer holds for the machine in the state of that run"
     fix = "the same command with --no-cache on a quiet machine"
     return Message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix)
 
@@ -164,7 +164,7 @@ def _unequal(point: Point) -> Message | None:
     if point.result.trial.processes == 1:
         return None
     rows = measured_rows(point.result)
-    for promise in (h.asked for h in point.held if h.asked.quantile is not None):
+    for promise in (h.promise for h in point.held if h.promise.quantile is not None):
         q = promise.quantile or 0.0
         each = [_of(rows, n) for n in range(point.result.trial.processes)]
         worst = max((percentile(x, q) for x in each if len(x) * (1 - q) >= 1), default=0.0)

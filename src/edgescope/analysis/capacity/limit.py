@@ -57,14 +57,14 @@ def binding(above: Point | None, at: Point | None, in_flight: int = 1) -> Limit:
 def _memory(above: Point) -> tuple[str, str]:
     if above.result.status is Status.OOM:
         return "memory", "memory is the limit: the run was stopped or refused for it"
-    broken = [h for h in above.held if "memory" in h.asked.name and _broken(h)]
+    broken = [h for h in above.held if "memory" in h.promise.name and _broken(h)]
     return ("memory", f"memory is the limit: {words(broken[0])}") if broken else ("", "")
 
 
 def _power(above: Point, used: Usage) -> tuple[str, str]:
-    broken = [h for h in above.held if h.asked.name in ("power", "energy") and _broken(h)]
+    broken = [h for h in above.held if h.promise.name in ("power", "energy") and _broken(h)]
     if broken:
-        return "power", f"{broken[0].asked.name} is the limit: {words(broken[0])}"
+        return "power", f"{broken[0].promise.name} is the limit: {words(broken[0])}"
     causes = [(WORDS.get(h.cause, ""), h) for h in used.holds]
     for name, what in (("power", "power is the limit"), ("heat", "heat is the limit")):
         hold = next((h for found, h in causes if found == name), None)
@@ -117,8 +117,8 @@ def serving(used: Usage, busy: float) -> tuple[str, str]:
         (name, f"{text} busy {value:.0%}") for name, text, value in read if value >= BUSY * min(busy, 1.0)
     ]
     names = {name for name, _ in full}
-    if crowd := _shared(used, busy, names):
-        return crowd
+    if shared := _shared(used, busy, names):
+        return shared
     if len(names) == 1:
         return full[0][0], full[0][1]
     if names:
@@ -159,7 +159,7 @@ def _idle(used: Usage) -> bool:
 
 def _broken(held: Held) -> bool:
     """Whether a promise was measured and broken; a promise that could not be judged names no limit."""
-    return isinstance(held.bound, Measured) and not held.asked.holds(held.bound.value)
+    return isinstance(held.bound, Measured) and not held.promise.holds(held.bound.value)
 
 
 def evidence(point: Point, used: Usage) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Whether one run kept its promises: latency bounds, and whether the machine kept up with what was offered.
+"""Judge whether one run kept its promises and whether the machine kept up with the offered load.
 
 Two things must hold for N clients to fit. Each promise is kept: the upper bound of a latency quantile lies within the
 limit. And the load is sustained: no backlog grows. A queue that gets longer by 5 ms every second keeps any limit for a
@@ -73,7 +73,7 @@ def _promised(name: str) -> Metric | str:
 class Held:
     """One promise in one run."""
 
-    asked: Constraint
+    promise: Constraint
     found: Field
     """The figure: a quantile of the latencies (the largest of too few), bytes or watts."""
     bound: Field
@@ -91,7 +91,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Point:
-    """One run with the load of N clients: what was promised, and what happened."""
+    """One run with the load of N clients: its figures and the judgement on each promise."""
 
     clients: int
     stage: str
@@ -156,7 +156,7 @@ def judge(
     if result.status not in MEASURED or result.queries is None or result.window is None:
         return _unmeasured(result, clients, offered, stage)
     rows = measured_rows(result)
-    held = tuple(_held(asked, result, rows, guide) for asked in promised)
+    held = tuple(_held(promise, result, rows, guide) for promise in promised)
     growing = growth(rows)
     slow = behind(rows, growing, offered)
     kept, clear = _together(held, bool(slow))
@@ -194,17 +194,17 @@ def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
     return (Kept.PERHAPS, all(h.clear for h in perhaps)) if perhaps else (Kept.YES, True)
 
 
-def _held(asked: Constraint, result: Result, rows: Queries, guide: float) -> Held:
-    if asked.quantile is None:
-        return _resource(asked, result)
+def _held(promise: Constraint, result: Result, rows: Queries, guide: float) -> Held:
+    if promise.quantile is None:
+        return _resource(promise, result)
     x = np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
-    return _latency(asked, x, asked.quantile, guide)
+    return _latency(promise, x, promise.quantile, guide)
 
 
-def _latency(asked: Constraint, x: Floats, q: float, guide: float) -> Held:
+def _latency(promise: Constraint, x: Floats, q: float, guide: float) -> Held:
     if not len(x):
         none = Absent("no query succeeded")
-        return Held(asked, none, none, Kept.NO)
+        return Held(promise, none, none, Kept.NO)
     whole = len(x) * (1 - q) >= 1 - 1e-9
     point = percentile(x, q) if whole else float(x.max())
     interval = quantile_interval(x, q) if whole else None
@@ -212,55 +212,55 @@ def _latency(asked: Constraint, x: Floats, q: float, guide: float) -> Held:
     bound = upper_bound(x, q)
     found = Measured(point, "s", lo, interval.hi if isinstance(interval, Interval) else None, len(x))
     top: Field = bound if isinstance(bound, Absent) else Measured(bound, "s", n=len(x))
-    kept = asked.check(None if isinstance(top, Absent) else top.value, max(lo or 0.0, point / FAR))
+    kept = promise.check(None if isinstance(top, Absent) else top.value, max(lo or 0.0, point / FAR))
     if kept is not Kept.PERHAPS:
-        return Held(asked, found, top, kept, whole=whole)
+        return Held(promise, found, top, kept, whole=whole)
     expected = point * max(1.0, guide)
-    clear = expected > BAND * asked.limit
-    likely = asked.holds(expected)
-    return Held(asked, found, top, Kept.PERHAPS, clear, likely, whole, expected)
+    clear = expected > BAND * promise.limit
+    likely = promise.holds(expected)
+    return Held(promise, found, top, Kept.PERHAPS, clear, likely, whole, expected)
 
 
-def _resource(asked: Constraint, result: Result) -> Held:
+def _resource(promise: Constraint, result: Result) -> Held:
     """Judge bytes or watts on the worse end of the interval; a metric that was not measured keeps no promise."""
-    found = resource(asked, result)
+    found = resource(promise, result)
     if isinstance(found, Absent):
-        return Held(asked, found, found, Kept.NO)
-    end = judged_end(found, asked.at_most)
-    return Held(asked, found, Measured(end, found.unit, n=found.n), asked.check(end, end))
+        return Held(promise, found, found, Kept.NO)
+    end = judged_end(found, promise.at_most)
+    return Held(promise, found, Measured(end, found.unit, n=found.n), promise.check(end, end))
 
 
-def resource(asked: Constraint, result: Result) -> Field:
+def resource(promise: Constraint, result: Result) -> Field:
     """Return how much of the promised resource a run used, or Absent with the sensor's reason."""
-    return first(result, asked.metric.of)
+    return first(result, promise.metric.of)
 
 
 def near(point: Point) -> bool:
     """Whether a run fails only by bounds that lie a little beyond their limits."""
     missed = [h for h in point.held if h.kept is not Kept.YES]
     return point.kept is Kept.PERHAPS and all(
-        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.asked.limit for h in missed
+        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.promise.limit for h in missed
     )
 
 
 def words(held: Held) -> str:
     """Return `p99 31.2 ms (bound 33 ms) < 40 ms`, or the words for a promise that is broken or not shown."""
-    asked = held.asked
-    sign = "<" if asked.strict else "<="
+    promise = held.promise
+    sign = "<" if promise.strict else "<="
     if isinstance(held.found, Absent):
-        return f"{asked.text} cannot be judged: {held.found.reason}"
-    name = asked.name if held.whole else f"the slowest of {held.found.n} queries"
+        return f"{promise.text} cannot be judged: {held.found.reason}"
+    name = promise.name if held.whole else f"the slowest of {held.found.n} queries"
     figure, limit = (
-        f"{name} {units.text(held.found.value, asked.metric.unit)}",
-        units.text(asked.limit, asked.metric.unit),
+        f"{name} {units.text(held.found.value, promise.metric.unit)}",
+        units.text(promise.limit, promise.metric.unit),
     )
     if isinstance(held.bound, Absent):
-        inside = sign if asked.holds(held.found.value) else ">"
+        inside = sign if promise.holds(held.found.value) else ">"
         have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
         if held.kept is Kept.PERHAPS and not held.likely and held.expected > held.found.value:
-            expected = units.text(held.expected, asked.metric.unit)
+            expected = units.text(held.expected, promise.metric.unit)
             return f"{figure} of {limit}, and a bound of some {expected} is to be expected"
         return f"{figure} {inside} {limit}, no bound ({have})"
-    if asked.quantile is not None:
-        figure += f" (bound {units.text(held.bound.value, asked.metric.unit)})"
-    return f"{figure} {sign if asked.holds(held.bound.value) else '>'} {limit}"
+    if promise.quantile is not None:
+        figure += f" (bound {units.text(held.bound.value, promise.metric.unit)})"
+    return f"{figure} {sign if promise.holds(held.bound.value) else '>'} {limit}"

@@ -1,1 +1,1 @@
-"""Many results: replicates become one row, rows are compared and one is recommended."""
+"""Join replicates into rows, compare rows, and recommend one of them."""

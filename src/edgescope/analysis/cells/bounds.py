@@ -1,6 +1,6 @@
 """Prediction bounds for a fresh process: the end of a figure on which a constraint is judged.
 
-An order-statistic bound of p99 covers what varies within a process. Another process has its pages and threads
+An order-statistic bound of p99 covers the variation within a process. Another process has its pages and threads
 elsewhere, and differs by more than that. Of k processes with logs of mean m and spread s, a further one stays below
 
     exp(m + t(0.95, v) s sqrt(1 + 1/k))      with 95 % confidence, v degrees of freedom

@@ -1,4 +1,4 @@
-"""From stored results to the rows that a recommendation chooses among: one per cell, each figure with its bounds.
+"""Make the rows that a recommendation chooses among: one per cell, each figure with its bounds.
 
 A figure's value is the mean over the processes. Its ends bound a fresh process (bounds.py); the end of a tail
 percentile is at least the largest order-statistic bound of any process. A constraint is judged on the worse end.
@@ -54,7 +54,7 @@ Load = tuple[str, str, str, str, int, int]
 def load(trial: Trial) -> Load:
     """Return the load of a trial: workload, scenario, rate, colocated models, io; for an open loop its servers too.
 
-    An open loop's rate is offered to each process, and the queries in flight bound what waits: both are part of it.
+    An open loop's rate is offered to each process, and the queries in flight bound the queue, so both are part of it.
 
     Cells under two loads answer two questions: a cell that is offered ten times as much is not ten times as good.
     """
@@ -102,7 +102,7 @@ def values(group: Sequence[Result], column: str) -> list[float]:
 
 
 def _longest(group: Sequence[Result]) -> list[Result]:
-    """Return the runs over the longest window that any finished in; only fresh processes if there are any."""
+    """Return the runs over the longest window in which a run finished; only fresh processes if there are any."""
     finished = [r for r in group if r.status in FINISHED] or group
     most = max(r.trial.max_s for r in finished)
     long = [r for r in group if r.trial.max_s == most]
@@ -115,16 +115,16 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
     done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
     status, why = rejection(group)
     notes: list[str] = []
-    asked = {c.metric.name for c in wanted.constraints}
+    bounded = {c.metric.name for c in wanted.constraints}
     found = figures(done, first.trial.workload, scope)
     for name in found.keys() & _varying():
         if name in QUANTILES:
-            found[name] = _latency(done, name, found[name], spreads, notes if name in asked else [])
+            found[name] = _latency(done, name, found[name], spreads, notes if name in bounded else [])
         else:
             found[name] = _between(done, name, spreads, scope)
     row = row_of(group, replicates, found | {"speedup": Absent("not compared with a baseline")})
-    told = (*dict.fromkeys(notes), *_weak(done, spreads))
-    return broken(replace(row, status=status if why else row.status, notes=told), wanted)
+    remarks = (*dict.fromkeys(notes), *_weak(done, spreads))
+    return broken(replace(row, status=status if why else row.status, notes=remarks), wanted)
 
 
 def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
@@ -138,8 +138,8 @@ def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
 
 def _varying() -> set[str]:
     """Return the metrics that vary between processes, unlike those of the artifact."""
-    asked = (m for m in METRICS.values() if m.bound or m.objective or m.shown)
-    return {m.name for m in asked if not m.artifact and (m.of or m.quantile)}
+    shown = (m for m in METRICS.values() if m.bound or m.objective or m.shown)
+    return {m.name for m in shown if not m.artifact and (m.of or m.quantile)}
 
 
 def _figure(result: Result, column: str) -> Field:
@@ -180,7 +180,7 @@ def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads
 
 
 def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float:
-    """Return the largest order-statistic bound of a process, else that of all rows together, else the slowest query."""
+    """Return the largest order-statistic bound of a process, else the bound of all rows, else the slowest query."""
     stored = [r.metrics.get("latency_p99_bound_s") for r in done] if column == "p99_s" else []
     known = [f.value for f in stored if isinstance(f, Measured)]
     if known and len(known) == len(done):

@@ -1,8 +1,8 @@
 """Compare two cells: first the settings that differ, then the metrics, then a judgement.
 
-A ratio means nothing before the settings are known to differ only in what is being compared, so differences
-lead. Replicates of one number that began within an hour of each other are a pair; the ratio of a pair cancels
-what the machine did to both. Runs that are not pairs give the ratio of two independent figures. Latencies with
+A ratio means nothing until the settings are known to differ only in the subject of the comparison, so differences
+lead. Replicates of one number that started within an hour of each other are a pair; the ratio of a pair cancels
+the machine's influence on both. Runs that are not pairs give the ratio of two independent figures. Latencies with
 other io, watts of another scope and numbers of another machine are NOT-COMPARABLE.
 """
 
@@ -27,7 +27,7 @@ from edgescope.analysis.energy.scopes import scope, scopes
 from edgescope.errors import UsageError
 from edgescope.metrics import scoped, shown
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result
-from edgescope.records.answers import plain, said
+from edgescope.records.answers import figure_text, plain
 from edgescope.stats import Interval, Judgement, judge
 
 #: Facts that differ between any two runs: clocks, load, free memory, the command.
@@ -87,7 +87,7 @@ class Comparison(Answer):
         yield f"{self.candidate} is {self.judgement.value} against {self.baseline}"
         yield from (f"  not comparable: {blocker}" for blocker in self.blockers)
         yield from (f"  differs: {d.name} {d.baseline} -> {d.candidate}" for d in self.differences)
-        yield from (f"  {said(f'{r.metric} ratio', r.ratio)}" for r in self.rows)
+        yield from (f"  {figure_text(f'{r.metric} ratio', r.ratio)}" for r in self.rows)
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row per metric."""
@@ -141,21 +141,13 @@ def _warnings(
     found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
     if not pairs and rows:
         found.append(
-            "not measured together: the ratios are of independent figures, with what the machine did to one side"
+            "not measured together: the ratios of independent figures include changes of the machine between them"
         )
     if any(scoped(r.metric) and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):
-            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.code == "W-PWR-3")
-            found += [f"{w} (the {side})" for w in said]
+            meter = dict.fromkeys(w for r in group.values() for w in r.warnings if w.code == "W-PWR-3")
+            found += [f"{w} (the {side})" for w in meter]
     return tuple(found)
-
-
-def compare_all(
-    baseline: Iterable[Result], candidate: Iterable[Result], *, force: bool = False
-) -> list[Comparison]:
-    """Return one comparison per cell that both lists of results hold."""
-    old, new = by_cell(baseline), by_cell(candidate)
-    return [compare(old[cell], new[cell], force=force) for cell in old if cell in new]
 
 
 def by_cell(results: Iterable[Result]) -> dict[str, list[Result]]:
@@ -232,7 +224,7 @@ def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
 
 
 def differences(a: Sequence[Result], b: Sequence[Result]) -> tuple[Difference, ...]:
-    """Return what differs: trial fields first, then stable machine facts, then facts of the moment.
+    """Return the differences: trial fields first, then stable machine facts, then current facts.
 
     A fact that also varies within a side (a temperature, the load) is noise there, and is left out.
     """

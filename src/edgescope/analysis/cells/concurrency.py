@@ -1,16 +1,16 @@
 """Group concurrent runs into cells: one per model, precision, batch, number of processes and sharing of the device.
 
-What a cell shows comes from its finished runs. Three fresh processes or more give an interval between them; one run
+A cell's figures come from its finished runs. Three fresh processes or more give an interval between them; one run
 has the interval from within it, and `interval` says which. A trial with one process runs without workers: its figures
 stand for P = 1.
 
-Memory against the number of processes: a straight line, its slope, and what a rule says the slope should be.
+MemoryLine is memory against the number of processes: a straight line, its slope, and the slope of a rule. It is
+fitted by least squares over the measured numbers of processes. The slope is the cost of one more process; Student's t
+gives its interval from three numbers on. Memory counts as linear in P if each point lies within NEAR (a share of its
+value) of the line. The rule is P x (model + 2 x batch): weights of the model, and one batch computed while another
+waits.
 
-Least squares over the measured numbers of processes. The slope is what one more process costs; Student's t gives its
-interval from three numbers on. Memory counts as linear in P if each point lies within NEAR (a share of its value) of
-the line. The rule is P x (model + 2 x batch): weights of the model, and one batch computed while another waits.
-
-Cells in a row: those that differ in one thing only, over processes, batch sizes or precisions.
+A Series holds cells that differ in one axis only: processes, batch or precision.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
 from edgescope.analysis.cells.row import Row
@@ -110,7 +111,8 @@ def sharing_words(trial: Trial) -> str:
 
 def wanted(trial: Trial) -> bool:
     """Return whether a trial belongs here: a closed loop, one query at a time in each process."""
-    return (trial.scenario, trial.rate, trial.in_flight, trial.colocated) == ("single_stream", None, 1, "")
+    closed = registry.scenario(trial.scenario).keeps_in_flight
+    return closed and (trial.rate, trial.in_flight, trial.colocated) == (None, 1, "")
 
 
 def setup(trial: Trial) -> str:
@@ -197,7 +199,7 @@ def _figure(runs: Sequence[Result], name: str) -> Field:
     if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.multi_process:
         return across(runs, PLAIN[name])
     if name == "fairness" and isinstance(found, Absent) and runs[0].trial.processes == 1:
-        return Absent("one process shares with nobody")
+        return Absent("a single process does not share the device")
     return found
 
 
@@ -295,8 +297,8 @@ class Series:
         parts += [f"batch {t.batch}"] if self.axis != "batch" else []
         head = " ".join(parts)
         how = [f"P = {t.processes}"] if self.axis != "processes" else []
-        crowd = t.sharing != "time_slicing" or (self.axis == "processes" or t.processes > 1)
-        return ", ".join([head, *how, *([sharing_words(t)] if crowd else [])])
+        shared = t.sharing != "time_slicing" or (self.axis == "processes" or t.processes > 1)
+        return ", ".join([head, *how, *([sharing_words(t)] if shared else [])])
 
 
 def over_processes(cells: Iterable[Cell]) -> list[Series]:

@@ -1,6 +1,6 @@
-"""Short names of stored results, and the results that a typed name means.
+"""Make short names of stored results, and find the results that a typed name means.
 
-A result's id is its trial's id, when it started and six random digits: runs of one trial share the beginning. So a
+A result's id is its trial's id, its start time and six random digits: runs of one trial share the beginning. So a
 short name is the last digits, which are unique, or as much of the whole id as is unique.
 """
 
@@ -51,7 +51,7 @@ def _prefix(id_: str, starts: Sequence[str]) -> str:
     return id_[: max(LEAST, shared + 1)]
 
 
-def meant(results: Iterable[Result], typed: str) -> list[Result]:
+def matching(results: Iterable[Result], typed: str) -> list[Result]:
     """Return the result that `typed` names, or all results of the cell that it begins; UsageError otherwise.
 
     A result is named by its short name, or by a beginning of its id that no other result shares.
@@ -75,7 +75,7 @@ def meant(results: Iterable[Result], typed: str) -> list[Result]:
     )
 
 
-def begun(results: Iterable[Result], typed: str) -> list[Result]:
+def starting_with(results: Iterable[Result], typed: str) -> list[Result]:
     """Return the results whose short name, or result, trial or cell id, begins with `typed`; UsageError if none."""
     every = list(results)
     found = [
@@ -96,7 +96,7 @@ def one(results: Iterable[Result], typed: str) -> Result:
     every = list(results)
     if typed == LATEST and every:
         return max(every, key=lambda r: (r.started_at, r.id))
-    found = begun(every, typed)
+    found = starting_with(every, typed)
     if len(found) > 1:
         raise UsageError(
             "E-STORE-9",

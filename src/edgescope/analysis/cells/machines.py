@@ -24,8 +24,8 @@ def known(result: Result) -> bool:
 
 def name(machine: Machine) -> str:
     """Return `3f2a91bc (NVIDIA H100)`: the beginning of the id and the machine's description."""
-    said = _words(machine)
-    return f"{machine.id[:8]}{f' ({said})' if said else ''}"
+    name = _words(machine)
+    return f"{machine.id[:8]}{f' ({name})' if name else ''}"
 
 
 def called(machine: Machine) -> str:
@@ -111,18 +111,18 @@ def unmixed(trials: Sequence[Trial], results: Iterable[Result], where: Machine, 
         raise UsageError(
             "E-MIX-3",
             f"this machine is {name(where)}, not {chosen}",
-            effect="What is measured here would not join that machine's results",
+            effect="Results of this machine would not join that machine's results",
             fix=f"--machine {where.id[:8]}, or sweep on that machine",
         )
-    asked = {t.id for t in trials}
-    others = [r for r in results if r.trial.id in asked and r.machine.id != where.id and known(r)]
+    ids = {t.id for t in trials}
+    others = [r for r in results if r.trial.id in ids and r.machine.id != where.id and known(r)]
     if chosen == HERE or not others:
         return
     strangers = {r.machine.id: r.machine for r in others}
     newest = others[-1].machine
     raise UsageError(
         "E-MIX-4",
-        f"another machine has measured {len({r.trial.id for r in others})} of these {len(asked)} cells into this store",
+        f"another machine has measured {len({r.trial.id for r in others})} of these {len(ids)} cells into this store",
         evidence=f"{_listed(strangers)}; this is {name(where)}; they differ in {differences(newest, where)}",
         effect="They would be measured again here, and one store would hold two machines' results",
         fix=f"--store ANOTHER, or --machine {where.id[:8]} to measure the whole grid on this one",

@@ -4,7 +4,7 @@
 
 A constraint is judged on the worse end of the interval: `p99<=33ms` on the upper bound of the p99, if there is one.
 Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing would pass.
-`0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, where there are no labels, the top-1
+`0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, without labels, the top-1
 agreement with it. A metric that was not measured does not keep its constraint.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edgescope import metrics
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured
 
@@ -40,7 +40,7 @@ def goal(name: str) -> Metric:
     """Return the metric of the objective `name`; the UsageError for an unknown name lists all objectives."""
     known = metrics.objectives()
     if name not in known:
-        close = meant(name, known)
+        close = closest_name(name, known)
         raise UsageError(
             "E-VAR-3",
             f"no objective is called {name!r}",

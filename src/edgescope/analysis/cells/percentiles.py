@@ -1,9 +1,9 @@
 """The latency percentiles of a cell, one definition for every verb, page and plot (docs/metrics.md says why).
 
-A percentile of several fresh processes is the mean of their own percentiles. A process is what is repeated, so each
-counts once however many queries it answered, and a ratio of two cells' medians is about what their pairs say. Pooling
-the queries would weigh a fast process more, and would show only one of two modes. If a process has too few queries
-for a percentile, the percentile of all processes' queries together is used, never below a lower percentile.
+A percentile of several fresh processes is the mean of their own percentiles. The process is the unit of repetition,
+so each counts once however many queries it answered, and a ratio of two cells' medians is about what their pairs say.
+Pooling the queries would weigh a fast process more, and would show only one of two modes. If a process has too few
+queries for a percentile, the percentile of all processes' queries together is used, never below a lower percentile.
 """
 
 from __future__ import annotations

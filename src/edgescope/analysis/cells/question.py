@@ -1,6 +1,6 @@
-"""Which cells answer the same question: the settings that must be equal before two figures share a table.
+"""Find the cells that answer the same question: settings that must be equal before two figures share a table.
 
-A latency is that of one query under one load. Cells that differ in samples per query, arrival pattern, queue or
+A latency belongs to one query under one load. Cells that differ in samples per query, arrival pattern, queue or
 number of copies answer different questions, even if all else is equal. Engine, device, precision, options, sharing
 and mode are the choices. In the offline scenario all samples are there at once, so batch, processes and queries in
 flight are choices too: its figure is the throughput.
@@ -17,7 +17,7 @@ from edgescope.records import Role, Trial, digest
 HARNESS = "null"
 
 
-def asked(trial: Trial) -> str:
+def question_id(trial: Trial) -> str:
     """Return the name of the question that a trial answers; trials with the same name may be compared."""
     load = (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io)
     size = (trial.batch, trial.processes, trial.in_flight) if registry.scenario(trial.scenario).timed else ()

@@ -2,13 +2,12 @@
 
     --objective throughput --constraint "p99<=33ms" --constraint "memory<=2GB"
 
-The cells are those of one machine. A cell keeps a constraint when the worse end of its interval does (choices.py);
+All cells are from one machine. A cell keeps a constraint if the worse end of its interval does (choices.py);
 the pick is the best mean of those that keep them all. If none does, the nearest one is named with the constraint
 that binds. Nothing here measures: a pick that rests on one process says so.
 
-The Pareto front: the rows that nothing beats on both axes at once.
-
-A row off the front is beaten on both axes; on the front, each gain on one axis costs on the other.
+The Pareto front holds the rows that no other row beats on both axes; on the front, each gain on one axis costs on the
+other.
 """
 
 from __future__ import annotations
@@ -102,11 +101,11 @@ def _cost(choice: Row, wanted: Wanted) -> float:
 
 def _axes(found: Sequence[Row], wanted: Wanted) -> tuple[str, ...]:
     """Return the columns of the Pareto set: the objective and the constrained metrics, else the usual measured ones."""
-    asked = [c.metric.name for c in wanted.constraints if not c.metric.artifact]
-    if not asked:
-        asked = [m.name for m in shown("pareto")]
-    names = dict.fromkeys((wanted.goal.name, *asked))
-    return tuple(n for n in names if any(isinstance(c[n], Measured) for c in found))
+    names = [c.metric.name for c in wanted.constraints if not c.metric.artifact]
+    if not names:
+        names = [m.name for m in shown("pareto")]
+    axes = dict.fromkeys((wanted.goal.name, *names))
+    return tuple(n for n in axes if any(isinstance(c[n], Measured) for c in found))
 
 
 def _costs(choice: Row, axes: Sequence[str]) -> tuple[float, ...] | None:
@@ -157,7 +156,7 @@ def _processes(count: int) -> str:
 
 
 def _price(pick: Row, best: Row, wanted: Wanted) -> str:
-    """Return what the constraints cost: the unconstrained best, by how much it is better, and what it breaks."""
+    """Return the cost of the constraints: the unconstrained best, its lead, and the constraints that it breaks."""
     ratio = math.exp(_cost(pick, wanted) - _cost(best, wanted))
     share = 100 * ((1 - 1 / ratio) if wanted.goal.higher else (ratio - 1))
     word = "less" if wanted.goal.higher else "more"
@@ -178,7 +177,7 @@ def _tied(pick: Row, ties: Sequence[Row], wanted: Wanted) -> str:
 def _unconfirmed(best: Row, wanted: Wanted, least: int) -> tuple[Row, tuple[str, ...]]:
     """Return the best unconfirmed cell, if none was confirmed, and the sentences that say so."""
     figure = replace(best.measured(wanted.goal.name), lo=None, hi=None)
-    what = f"{show(figure)} over {_processes(len(best.replicates))} where {least} were asked for"
+    what = f"{show(figure)} over {_processes(len(best.replicates))} instead of the requested {least}"
     return best, (
         f"not confirmed: no cell stood in {_processes(least)}. The best of the rest is {best.name} ({what}).",
         "others fell back, broke a constraint or came out unstable: the same command goes on from here",

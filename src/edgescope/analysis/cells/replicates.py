@@ -1,23 +1,21 @@
-"""Replicates: the fresh processes that repeat one cell, and what they say together.
+"""Join replicates, the fresh processes that repeat one cell, into figures, means and ratios with intervals.
 
-Two processes of the same program differ (memory layout, placement, the machine's mood) by more than the noise
+Two processes of the same program differ (memory layout, placement, the machine's state) by more than the noise
 within either, so the spread between replicates is what an interval must show (percentiles: analysis.cells.percentiles).
 
 A meter misses the same in every replicate (a sensor that lags behind a short warm-up), and the spread between
 replicates does not show that. So intervals of power and energy reach at least as far as the mean of the meter's bounds.
 
-Means over a few fresh processes, and over the networks of a table, with their intervals.
+Means are over a few fresh processes, or over the networks of a table. The interval of a mean over networks says how
+well the mean of these networks is known, not how another network would do: it joins their own intervals, which are
+independent, by the delta method with Welch and Satterthwaite's degrees of freedom. A mean of ratios is geometric; the
+arithmetic one is here because studies print it.
 
-The interval of a mean over networks says how well the mean of these networks is known, not how another network would
-do: it joins their own intervals, which are independent, by the delta method with Welch and Satterthwaite's degrees of
-freedom. A mean of ratios is geometric; the arithmetic one is here because studies print it.
-
-Ratios of one metric between two cells, with their intervals.
-
-From three replicate numbers that both cells have, the runs are pairs (neighbours in time) and their ratios have an
-interval (stats.pairs). If the pairs do not resolve the ratio, it is Absent and the reason says what would resolve it.
-With fewer, each side keeps its interval (from within its run, or between its replicates) and the two are joined by
-the delta method on logs, as for independent figures. A figure without an interval gives a ratio without one.
+Ratios compare one metric between two cells. From three replicate numbers that both cells have, the runs are pairs
+(neighbours in time) and their ratios have an interval (stats.pairs). If the pairs do not resolve the ratio, it is
+Absent and the reason says what would resolve it. With fewer, each side keeps its interval (from within its run, or
+between its replicates) and the two are joined by the delta method on logs, as for independent figures. A figure
+without an interval gives a ratio without one.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run.summary import metrics, told
+from edgescope.analysis.run.summary import latency_rows, metrics
 from edgescope.analysis.run.workers import due_in
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
@@ -65,7 +63,7 @@ def latencies_s(result: Result) -> NDArray[np.float64] | None:
         rows = due_in(result.queries, range(result.trial.processes), result.window)
     else:
         rows = result.queries.rows(result.window)
-    rows = told(rows, result.trial.scenario)
+    rows = latency_rows(rows, result.trial.scenario)
     return np.asarray(rows.latency_ns() * 1e-9, dtype=np.float64)
 
 

@@ -30,7 +30,7 @@ class Row:
 
     `agreement` is for a trained classifier; `gate` holds the sentence of the accuracy check in any case. `speedup` is
     the baseline's median
-    latency / this one's over pairs of replicates (offline: throughputs), absent where they do not resolve it."""
+    latency / this one's over pairs of replicates (offline: throughputs), absent if they do not resolve it."""
     scope: str = ""
     """The scope of the watts and joules; '' if no meter is known."""
     gate: str = ""

@@ -1,4 +1,4 @@
-"""Remarks on a store of concurrent runs: where one way of sharing the device beats another at equal cells.
+"""Remarks on a store of concurrent runs: cells in which one way of sharing the device beats another.
 
 Two cells are equal when they differ in their sharing alone: model, precision, batch, number of processes, engine,
 options, mode and machine are the same. Total throughput is compared, as a ratio with its interval; a difference within
@@ -138,12 +138,12 @@ def _processes(found: Sequence[Cell]) -> list[Remark]:
     pair, ratio = max(known, key=lambda each: each[1].value)
     if above(ratio) is True and ratio.value >= 1 + NOTICED:
         t = pair.over.trial
-        crowd = f"{t.processes} processes ({sharing_words(t)})"
-        text = f"{t.model} {t.precision} batch {t.batch}: {crowd} give {times(ratio)} the total throughput of one"
+        shared = f"{t.processes} processes ({sharing_words(t)})"
+        text = f"{t.model} {t.precision} batch {t.batch}: {shared} give {times(ratio)} the total throughput of one"
         text += _within(ratio, _of(len(known), "largest"), pair.over, pair.under)
         return [Remark("processes", text, ratio, _ids(pair.over, pair.under))]
     if all(r.hi is not None and r.hi <= 1 + 2 * NOTICED for _, r in known):
-        text = f"more processes gave no more in total: at best {times(ratio)} that of one ({pair.over.place})"
+        text = f"more processes gave no more in total: at best {times(ratio)} the throughput of one ({pair.over.place})"
         return [Remark("processes", text, ratio, _ids(pair.over, pair.under))]
     return []
 

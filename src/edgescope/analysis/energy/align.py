@@ -1,8 +1,8 @@
-"""Align a power log of another clock with a run's own time, by the edges of the load.
+"""Align a power log from another clock with a run's own time, by the edges of the load.
 
 Two clocks that were never synchronised differ by minutes or years, but both see the step in power when the load
 begins and ends. The log is correlated with the known load (idle, then busy, then idle again) at every offset at which
-the log covers it. The best offset counts only where the step stands out (the load explains most of the log's
+the log covers it. The best offset counts only if the step stands out (the load explains most of the log's
 variance) and no other offset does nearly as well: a log of two equal runs cannot say which of them was ours. Then
 each edge is placed separately by least squares; the difference between the two is the drift between the clocks.
 
@@ -28,7 +28,7 @@ from edgescope.stats.special import t_quantile
 EXPLAINED = 0.5
 """Share of the log's variance that the load must explain at the best offset."""
 RIVAL = 0.8
-"""Another offset that explains this share of what the best does makes the answer ambiguous."""
+"""The answer is ambiguous if another offset explains at least this share of the best offset's variance."""
 ROWS = 3
 """Least rows of the log in the shorter idle stretch: with fewer, no edge can be seen."""
 MAX_DRIFT = 0.02
@@ -160,7 +160,7 @@ def _coarse(log: MeterLog, run: Load, shortest: float) -> tuple[float, float]:
 
 
 def _explained(watts: Floats, level: Floats) -> Floats:
-    """Return, at each shift, the squared correlation of the level with the log; 0 where it is not positive."""
+    """Return, at each shift, the squared correlation of the level with the log; 0 if it is not positive."""
     n = len(level)
     shape = level - level.mean()
     centred = watts - watts.mean()

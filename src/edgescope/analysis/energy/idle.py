@@ -3,9 +3,9 @@
     total = dynamic + idle power x time
 
 The process, with its model loaded, does nothing for a while before the load and after it, under the same sampler.
-Before and after differ by what has warmed up meanwhile; the difference is reported, and widens the bounds. Idle power
-holds only at the clocks it was measured at: a governor that slows an idle machine moves watts from idle to dynamic
-(jetson_clocks does the reverse), so clock channels of both stretches are compared.
+Before and after differ because the machine warmed up meanwhile; the difference is reported, and widens the bounds.
+Idle power holds only at the clocks it was measured at: a governor that slows an idle machine moves watts from idle to
+dynamic (jetson_clocks does the reverse), so clock channels of both stretches are compared.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _missing(before: Field, after: Field) -> tuple[Message, ...]:
     if lost is None:
         return ()
     what = f"idle power is known {'after' if lost is before else 'before'} the load only: {lost.reason}"
-    return (Message("W-PWR-4", what, effect="What warmed up meanwhile is not in dynamic energy's bounds"),)
+    return (Message("W-PWR-4", what, effect="The warming up is not in dynamic energy's bounds"),)
 
 
 def _drifting(metrics: Mapping[str, Field], power: Measured) -> tuple[Message, ...]:
@@ -152,7 +152,7 @@ def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[M
             "W-PWR-5",
             "the clocks of the idle stretches are not those of the run",
             evidence="; ".join(found[:4]),
-            effect="Dynamic energy includes what the change of clocks costs",
+            effect="Dynamic energy includes the cost of the change of clocks",
             fix="a mode with fixed clocks",
         ),
     )

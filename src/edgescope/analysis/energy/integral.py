@@ -1,12 +1,12 @@
-"""Energy as the integral of one sensor's readings, with bounds on what it cannot have seen.
+"""Energy as the integral of one sensor's readings, with bounds on the power between them.
 
 A counter's difference has no sampling error; the bounds are what its steps leave open. A gauge or an average is
-integrated by trapezoid over its updates m_j, first seen at f_j. Let g_j be the time for which nobody had looked when it
-was seen (g: usually), D the longest delay of an update (one refresh and g), W the time that an average is the mean of
-(0 of a gauge), A and B the values shown within D + W of the window's start and of its stop, E(d) the integral over the
+integrated by trapezoid over its updates m_j, first seen at f_j. Let g_j be the time since the poll before when it
+was seen (g: usually), D the longest delay of an update (one refresh and g), W the time that an average covers
+(0 for a gauge), A and B the values shown within D + W of the window's start and of its stop, E(d) the integral over the
 window moved by d. Then
 
-    truth >= min E(d) - W (R(A) + R(B)) / 2 - H - J      d from 0 to D; where the readings end before the window and D,
+    truth >= min E(d) - W (R(A) + R(B)) / 2 - H - J      d from 0 to D; if the readings end before the window and D,
     truth <= max E(d) + W (R(A) + R(B)) / 2 + H + J      E(0) - D (max A - min B) and E(0) + D (max B - min A), or E(0)
     H = sum |m_j+1 - m_j| (f_j+1 - f_j + g_j) / 2   gauges only: between two updates the power may have been all the
                                                     one value or all the other; of a value that was held, twice the
@@ -17,18 +17,17 @@ window moved by d. Then
 
 It rests on three assumptions. A gauge's power between two updates lies between their values. An average is the mean
 since the update before, so its sum misses nothing inside and only the edges are smeared, by W (H = 0). A sensor's
-delay is its own constant: what was integrated is the window shifted by it, which gains what lay before the start and
-loses what lies before the stop. J is summation by parts: moving f_j by x_j changes the trapezoids by
-sum x_j (m_j+1 - m_j-1) / 2. What the sensor itself reads wrong (its gain, offset and steps of one digit) is not in the
-bounds. That sensors show means of a part of the time only, and late, is measured in Yang, Adamek and Armour, arXiv
-2312.02741 (NVML), and said in the INA3221's data sheet, SBOS576 (averaging of up to 1024 conversions).
+delay is its own constant: the integral covers the window shifted by it, which gains the energy just before the start
+and loses the energy just before the stop. J is summation by parts: moving f_j by x_j changes the trapezoids by sum
+x_j (m_j+1 - m_j-1) / 2. The sensor's own errors (gain, offset and steps of one digit) are not in the bounds. That
+sensors show late means over a part of the time only is measured in Yang, Adamek and Armour, arXiv 2312.02741 (NVML),
+and in the INA3221's data sheet, SBOS576 (averaging of up to 1024 conversions).
 
-Updates of a polled sensor: each new value once, at its first appearance.
-
-A sensor that converts every 430 ms and is read every 100 ms repeats itself four times; the repeats add nothing and,
-counted as readings, would smear every change of power. Repeats are collapsed to the first. A value that comes back
-unchanged from a new conversion looks just the same, so a value shown for longer than a refresh is held until one
-refresh before it changes, instead of being joined to the next by a long ramp.
+Updates holds each new value of a polled sensor once, at its first appearance. A sensor that converts every 430 ms and
+is read every 100 ms repeats itself four times; the repeats add nothing and, counted as readings, would smear every
+change of power. Repeats are collapsed to the first. An unchanged value from a new conversion looks the same, so a
+value shown for longer than a refresh is held until one refresh before it changes, instead of being joined to the next
+by a long ramp.
 """
 
 from __future__ import annotations
@@ -245,7 +244,7 @@ _SAME = 1.5
 _AGREE = 3
 """Single refreshes that must have been seen; fewer changes say nothing about the sensor."""
 _UNKNOWN = 1.0
-"""The slowest refresh, assumed for a sensor that changed too seldom to show its own: that of NVML's averages."""
+"""The slowest refresh, assumed for a sensor that changed too seldom to show its own: the refresh of NVML's averages."""
 _SLOW = 2.0
 """A refresh takes at most this multiple of the usual one; a value shown for longer was measured again."""
 
@@ -271,7 +270,7 @@ class Updates:
 
     @property
     def irregular_s(self) -> float:
-        """How much refreshes differ beyond what the polls can explain."""
+        """How much refreshes differ beyond the effect of the polls."""
         return max(0.0, self.slowest_s - self.refresh_s - self.usual_blind_s)
 
     @property
@@ -321,6 +320,6 @@ def _refresh(polls: Floats, changes: Floats, blind: Floats) -> tuple[float, floa
     slow, unseen = gaps[gaps <= _SLOW * usual], blind[1:][gaps <= _SLOW * usual]
     once = slow < _SLOW * usual - poll
     # of a sensor that keeps its time to a poll, what took two refreshes was shown twice: an equal mean, not a late one
-    # (where nobody looked meanwhile, it may have been neither)
+    # (without a poll in between, it may have been neither)
     regular = slow[once].max(initial=usual) <= usual + poll and unseen[~once].max(initial=0.0) <= _SAME * poll
     return usual, float((slow[once] if regular else slow).max(initial=usual))

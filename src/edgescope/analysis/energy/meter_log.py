@@ -1,4 +1,4 @@
-"""Read the log of an external power meter, a CSV of any dialect, as seconds of its own clock and watts.
+"""Read the log of an external power meter (CSV of any dialect) as watts over seconds of the meter's clock.
 
 Meters differ in everything: a preamble before the header, commas or semicolons, decimal points or commas, time as ISO
 8601, as a count since 1970 in seconds to nanoseconds or as seconds since they were switched on, power in W or mW or
@@ -78,7 +78,7 @@ class MeterLog:
 
 
 def read(path: Path, *, time_column: str = "", power_column: str = "") -> MeterLog:
-    """Read a meter's CSV; UsageError says what is wrong with it."""
+    """Return the readings in a meter's CSV; UsageError names the problem."""
     rows = _rows(_text(path))
     at, head = _header(rows, time_column, power_column, path)
     when, watts = _time_column(head, time_column, path), _watts(head, power_column, path)
@@ -245,7 +245,7 @@ def _factor(name: str, kind: str, path: Path) -> float:
         doubtful += [w for w in _BRACKET.findall(name) if not _PLAIN.fullmatch(w)]
     if len(units) > 1 or doubtful:
         raise _bad(
-            f"the unit of {name!r} of {path.name} is not W, V or A with a prefix that can be told",
+            f"the unit of {name!r} of {path.name} is not W, V or A with a known prefix",
             evidence=", ".join(doubtful)[:200],
             fix="a column of W or mW, named as power_w or power_mw",
         )

@@ -3,10 +3,9 @@
 A module's rail, a GPU board's counter and a plug at the wall see different consumers, so one variant may look
 twice as frugal as another only because of its meter. Two rails share a scope's name and still feed different parts.
 
-A power or energy of one run has either a 95 % interval or bounds that hold for certain.
-
-Only energy per sample has an interval within one run (window.py); every other pair of ends bounds what the meter
-cannot have seen of this window. The two answer different questions and may differ widely in width.
+A power or energy of one run has either a 95 % interval or bounds that hold for certain. Only energy per sample has an
+interval within one run (window.py); every other pair of ends bounds the energy that the meter may have missed. The
+two answer different questions and may differ widely in width.
 """
 
 from __future__ import annotations

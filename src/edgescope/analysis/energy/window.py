@@ -1,22 +1,22 @@
-"""Energy over a window: a counter's difference where the hardware has one, else power integrated over time.
+"""Measure the energy of a window: a counter's difference if the hardware has one, else power over time.
 
 A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's edges
 is interpolated between its updates. A counter that is slow to read (NVML's) is read only near the edges, and between
 them the energy follows the power reading. Power readings are collapsed to the sensor's own updates and integrated by
 trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of distinct updates
-is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen
+is reported and too few of them are a warning. `lo` and `hi` bound the energy that either may have missed
 (analysis.energy.integral). Energy has a scope: the part of the machine that the meter covers. Figures of two scopes
 must not be compared.
 
 The interval of one long run's energy per sample is Student's t over blocks of its window, never over samples.
 
-Power is correlated from one inference to the next, and a sensor shows each watt several times, so thousands of samples
-are not thousands of opinions (an interval over them covers the truth a third of the time at a correlation of 0.9). The
-window is cut into blocks of several sensor periods; each has its energy and its samples, and the interval is that of a
-ratio of sums (Cochran, Sampling Techniques, 3rd ed. 1977, chapter 6). Blocks are joined while neighbours still
-resemble each other; if the last ten to twenty still do, the window is too short for an interval. The meter's error at
-a block's edge counts in the next block with the other sign and adds nothing to the sum; it makes the interval wider
-than necessary, not narrower.
+Power is correlated from one inference to the next, and a sensor shows each watt several times, so thousands of
+samples are not thousands of opinions (an interval over them covers the truth a third of the time at a correlation of
+0.9). The window is cut into blocks of several sensor periods; each has its energy and its samples, and the interval
+follows from a ratio of sums (Cochran, Sampling Techniques, 3rd ed. 1977, chapter 6). Blocks are joined while
+neighbours still resemble each other; if the last ten to twenty still do, the window is too short for an interval. The
+meter's error at a block's edge counts in the next block with the other sign and adds nothing to the sum; it makes the
+interval wider than necessary, not narrower.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from edgescope.records import QUERY_OK, Absent, Channel, Field, Measured, Querie
 from edgescope.stats.special import normal_quantile, t_quantile
 
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
-"""Widest first: the order in which a meter is picked when none is named."""
+"""Scopes, widest first: the order in which a meter is chosen if none is named."""
 BLIND = {"cpu": ("gpu_board",), "cuda": ("cpu_package",)}
 """Device -> scopes of meters that do not see its work: a GPU board's joules say nothing about a CPU."""
 _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
 """A counter misses nothing between its readings. Readings of an instant miss what lies between them, and averages smear
 the edges: which of them is better depends on the window and the load, so their bounds decide."""
 MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
-"""Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
+"""Fewer distinct updates inside the window give a warning; a counter's error is at its edges only."""
 NARROW = 0.2
 """A counter whose bounds lie no further apart than this share of the energy needs no more updates."""
 AVERAGED_S = {"_power_average_w": 1.0}
-"""Suffix -> seconds that a reading is the mean of: NVML's average power is one of 1 s (nvml.h, field 185).
+"""Suffix -> seconds that a reading averages: NVML's average power is one of 1 s (nvml.h, field 185).
 
-tegrastats' mean since its start is no such average: its channel, `_power_since_start_w`, is left out."""
+tegrastats' mean since its start is not such an average: its channel, `_power_since_start_w`, is left out."""
 INSTANT = re.compile(r"_INSTANT\b|\brefresh \d+ ms|^tegrastats ")
 """Sources of gauges that are known to show the moment, or at most the mean since their own last update: NVML's field of
-that name, and power monitors whose averaging the kernel tells or sets (an INA3221 means over its own refresh)."""
+that name, and power monitors whose averaging the kernel reports or sets (an INA3221 means over its own refresh)."""
 SMEARED_S = 1.0
-"""Of any other gauge nobody knows that it is none of the averages that meters show, as NVML's mean of the last second
-was before there was a field of the moment: its bounds reach as far as those of such an average."""
+"""Any other gauge may be one of the averages that meters show, as NVML's mean of the last second
+was before there was a field of the moment: its bounds reach as far as an average's."""
 _LEFT_OUT = {
     "carrier": "a camera, a display and the supply's losses",
     "module": "the carrier board, cameras and the supply's losses",
-    "sum_of_rails": "what hangs on no measured rail, the carrier board and the supply's losses",
+    "sum_of_rails": "parts without a measured rail, the carrier board and the supply's losses",
     "gpu_board": "the host's CPU and memory and the supply's losses",
     "cpu_package": "memory, disks, a GPU, the board and the supply's losses",
     "rail": "every other rail, the carrier board and the supply's losses",
@@ -72,7 +72,7 @@ class Energy:
     """Channel name without its suffix: `gpu0`, `cpu_package`; '' if there is none."""
     scope: str
     method: str
-    """`counter`, `trapezoid`, `trapezoid of averages`, or '' where absent."""
+    """`counter`, `trapezoid`, `trapezoid of averages`, or '' if absent."""
     power_w: Field
     energy_j: Field
     energy_per_sample_j: Field
@@ -93,9 +93,9 @@ def energy(
 ) -> Energy:
     """Return the energy of [start_ns, stop_ns] by the named meter, else by the meter of the widest scope.
 
-    One rail of several is no total, so it must be named. `device` is where the work ran, `board` the meter of its
-    GPU: a meter that does not see the device is not used. `lo` and `hi` bound what the meter cannot have seen. Every
-    figure is Absent with the reason where no meter answered.
+    One of several rails is not a total, so it must be named. `device` is the device that ran the work, `board` the
+    meter of its GPU: a meter that does not see the device is not used. `lo` and `hi` bound the energy that the meter
+    may have missed. Every figure is Absent with the reason if no meter answered.
     """
     every = energies(readings, start_ns, stop_ns, samples)
     mine = [
@@ -108,7 +108,7 @@ def energy(
     measured = [e for e in mine if isinstance(e.energy_j, Measured)]
     if len(measured) > 1 and measured[0].scope == "rail":  # the widest there is, and one of several
         names = ", ".join(e.meter for e in measured)
-        return _absent("", "", f"only single rails were measured, and none of them is a total: {names}")
+        return _absent("", "", f"only single rails were measured, and no rail is a total: {names}")
     if measured:
         return measured[0]
     return mine[0] if len(mine) == 1 else _absent("", "", _no_meter(readings, mine, meter))
@@ -129,7 +129,7 @@ def energies(readings: Readings, start_ns: int, stop_ns: int, samples: int) -> t
 def _best(
     readings: Readings, meter: str, channels: Sequence[Channel], span: tuple[int, int], samples: int
 ) -> Energy:
-    """Return a counter with enough updates, else the reading with the narrower bounds, else that with most updates."""
+    """Return a counter with enough updates, else the meter with the narrowest bounds, else that with most updates."""
     ways = [_one(readings, meter, channel, span, samples) for channel in channels]
     measured = [w for w in ways if isinstance(w.energy_j, Measured)]
     if sure := [w for w in measured if not w.warnings]:
@@ -149,7 +149,7 @@ def _shaped(counter: Energy, others: Sequence[Energy]) -> Energy:
 
 
 def _width(way: Energy) -> float:
-    """Return the joules between a figure's bounds; inf where nothing bounds it."""
+    """Return the joules between a figure's bounds; inf if it has no bound."""
     field = way.energy_j
     if not isinstance(field, Measured) or field.lo is None or field.hi is None:
         return math.inf
@@ -257,7 +257,7 @@ def _between(total: Total) -> str:
 
 
 def scope_note(meter: str, scope: str) -> Message | None:
-    """Return the warning about what a meter of this scope does not see, or '' for a meter at the wall."""
+    """Return the warning about parts that a meter of this scope misses, or '' for a meter at the wall."""
     if scope == "wall":
         return None
     missing = _LEFT_OUT.get(scope, "whatever lies outside of it")

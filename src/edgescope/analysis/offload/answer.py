@@ -205,9 +205,9 @@ def _why(model: Model, options: Sequence[Option], chosen: Option) -> str:
         return f"{other.words} it would not do: {other.broken[0]}"
     ours, theirs = (o.figures[model.wanted.goal.name] for o in (chosen, other))
     if isinstance(theirs, Absent):
-        return f"{goal}; {other.words} it cannot be said ({theirs.reason})"
+        return f"{goal}; {other.words} it is not known ({theirs.reason})"
     if isinstance(ours, Absent):
-        return f"both keep the constraints; {goal} cannot be said {chosen.words} ({ours.reason})"
+        return f"both keep the constraints; {goal} is not known {chosen.words} ({ours.reason})"
     if clearly_better(model, chosen, other):
         return f"{goal}, and both keep the constraints" if model.wanted.constraints else goal
     return "the two are not clearly apart, and the edge needs no network"
@@ -232,7 +232,7 @@ def flips(model: Model, network: Profile) -> list[Flip]:
 
 
 def _flip_at(span: tuple[float, float], then: Callable[[float], str]) -> float | None:
-    """Return the value in `span` at which the answer stops being that of span[0], or None if it never does."""
+    """Return the value in `span` from which the answer differs from that at span[0], or None if it never does."""
     here, end = span
     now = then(here)
     if here == end or then(end) == now:

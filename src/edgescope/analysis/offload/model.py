@@ -1,12 +1,12 @@
-"""Whether a query is better answered at the edge, in the cloud, or shared: by measured service times and a network.
+"""Decide whether queries are better answered at the edge, in the cloud or shared, from service times and a network.
 
     edge   = waiting + service, measured on this board
-    cloud  = up + waiting + service measured there + down + round trip + recovery of what was lost    (transit.py)
+    cloud  = up + waiting + service measured there + down + round trip + recovery of lost packets    (transit.py)
     boards = the same edge, several times: queries take the boards in turn
-    split  = the edge takes what it can within the constraints, the cloud the rest: queries are shared, not layers
+    split  = the edge takes as much as its constraints allow, the cloud the rest: queries are shared, not layers
 
 The two machines stay apart: each option names the machine that was measured. Everything but the unloaded edge is
-*modelled* from measured rows, and says so. The percentiles are those of drawn sums, with a 95 % interval over
+*modelled* from measured rows, and says so. The percentiles come from drawn sums, with a 95 % interval over
 bootstraps of the rows. Constraints are judged on the worse end of the interval, as everywhere
 (analysis.cells.objective).
 """

@@ -51,7 +51,7 @@ class Profile:
     """Median round trip of a small message."""
     jitter_s: float = 0.0
     """Standard deviation of the round trip. Without samples its excess over the floor is taken as exponential: a long
-    right tail with median `rtt_s`, as queues on the way give it. That is an assumption, said so in every answer."""
+    right tail with median `rtt_s`, as queues on the way give it. This is an assumption, and every answer states it."""
     up_bps: float
     down_bps: float
     loss: float = 0.0
@@ -96,7 +96,7 @@ def _read(text: str, units: Mapping[str, float], form: str, least: float, most: 
         raise ValueError(f"{text!r} is not {form}")
     value = float(match[1]) * units[match[2]]
     if not (math.isfinite(value) and least <= value <= most):
-        raise ValueError(f"{text!r} lies outside what is sensible for {form}")
+        raise ValueError(f"{text!r} is outside the sensible range of {form}")
     return value
 
 

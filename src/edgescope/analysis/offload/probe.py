@@ -71,20 +71,20 @@ def merged(parts: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
 def from_iperf3(text: str, source: str) -> dict[str, Json]:
     """Return bandwidth samples and retransmission counts from a client's `iperf3 --json`."""
     try:
-        said = json.loads(text)
-        if said.get("error"):
-            raise ValueError(f"iperf3 said: {said['error']}")
-        return _bandwidths(said)
+        report = json.loads(text)
+        if report.get("error"):
+            raise ValueError(f"iperf3 reported: {report['error']}")
+        return _bandwidths(report)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         fix = "iperf3 -c HOST --json > up.json; iperf3 -c HOST --json --reverse > down.json"
         raise _unreadable(source, "iperf3 --json", why, fix) from error
 
 
-def _bandwidths(said: Mapping[str, Any]) -> dict[str, Json]:
-    start, end = said["start"], said["end"]
+def _bandwidths(report: Mapping[str, Any]) -> dict[str, Json]:
+    start, end = report["start"], report["end"]
     if start["test_start"]["protocol"] != "TCP":
-        raise ValueError("a UDP run carries the requested rate, not what the network can carry")
+        raise ValueError("a UDP run carries the requested rate, not the most that the network can carry")
     if "connecting_to" not in start:
         raise ValueError("it is the server's; the client knows which way was up")
     ways = {"sum": "down" if start["test_start"]["reverse"] else "up", "sum_bidir_reverse": "down"}
@@ -92,7 +92,7 @@ def _bandwidths(said: Mapping[str, Any]) -> dict[str, Json]:
     evidence: list[Json] = []
     for name, way in ways.items():
         kind = name.removeprefix("sum")
-        seconds = [i[name] for i in said["intervals"] if name in i]
+        seconds = [i[name] for i in report["intervals"] if name in i]
         if seconds:
             out[f"{way}_samples_bps"] = [*_steady(seconds, end[f"sum_received{kind}"]["bits_per_second"])]
             again = end[f"sum_sent{kind}"].get("retransmits", "an unknown number")

@@ -96,6 +96,6 @@ def fifo(arrive: Floats, serve: Floats, servers: int = 1) -> Floats:
     for lane in range(servers):
         mine = serve[:, lane::servers]
         total = np.cumsum(mine, axis=1)
-        begun = np.maximum.accumulate(arrive[:, lane::servers] - (total - mine), axis=1)
-        out[:, lane::servers] = begun + total
+        start = np.maximum.accumulate(arrive[:, lane::servers] - (total - mine), axis=1)
+        out[:, lane::servers] = start + total
     return out

@@ -1,6 +1,6 @@
 """Predict the unmeasured cells of a grid, with the uncertainty of each prediction, from a few measured cells.
 
-Logarithms of throughput, power and memory are guessed, because what an axis does to them is mostly a factor (twice the
+Logarithms of throughput, power and memory are guessed, because an axis mostly changes them by a factor (twice the
 batch, 1.3 times the throughput): on a log scale factors add. A guess is a Gaussian process whose covariance is a sum
 over the axes (each alone, and a smaller part for each pair), so that one cell teaches about every cell that shares a
 level with it; numbers (batch, processes, threads) lie on a log2 scale and neighbours resemble each other, words
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edgescope.records import ROLES, TABLES, Json, Role, Scalar, Trial
 
 Floats = NDArray[np.float64]
-#: Keys of a Trial that say how a cell is measured, or follow from another key, not where it lies in the grid.
+#: Keys of a Trial that are not axes of the grid: they say how a cell is measured, or follow from another key.
 NO_AXES = {
     *(n for n, role in ROLES.items() if role in Role.EFFORT | Role.REPEAT | Role.JUDGING | Role.TRACING),
     *("shapes", *TABLES),
@@ -70,7 +70,7 @@ def axes(trials: Sequence[Trial]) -> tuple[Axis, ...]:
 
 
 def product(name: str, values: Sequence[float]) -> Axis:
-    """Return the product of several axes as an axis of its own: cells with the same product are alike.
+    """Return the product of several axes as one further axis: cells with the same product are alike.
 
     A device is filled by processes x batch alike, cores are taken by processes x threads alike.
     """

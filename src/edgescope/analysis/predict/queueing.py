@@ -3,7 +3,7 @@
 A closed loop shows how long one query takes when nothing waits. Replaying those times against the arrivals of N clients
 (Lindley 1952; several servers after Kiefer and Wolfowitz) shows roughly where the tail exceeds its limit, and how much
 longer a run must be than its queries suggest: latencies that queue resemble their neighbours, so a thousand of them may
-be worth fifty. It is a place to start the search from and a length to give a run. No answer rests on it.
+be worth fifty. The search takes its starting point and the length of its runs from here; no answer rests on it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Load:
     rate: float
     """Queries per second of one client."""
     arrivals: str = "poisson"
-    """poisson, even (all clients perfectly interleaved) or camera (each periodic, with a phase of its own)."""
+    """poisson, even (all clients perfectly interleaved) or camera (each periodic, with its own phase)."""
     servers: int = 1
 
 

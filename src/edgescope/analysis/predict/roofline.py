@@ -2,12 +2,12 @@
 
     limit = max(2 MACs / peak, compulsory bytes / bandwidth) + transfers + launch floor
 
-Peak, bandwidth, transfers and launch floor are measured on the machine itself (benchmarks/ceilings.py), not taken from
-a data sheet. The compulsory bytes are parameters, inputs and outputs, each once; activations are left out, so the limit
-is a lower bound on time: a real engine has to write some of them. The bandwidth is that of a working set of this size
-or more, since weights that fit a cache are read from it. Two things can beat the limit: an algorithm with fewer
-multiplications (Winograd), and a ceiling that was measured on a disturbed machine; a share above 1 says that one did.
-Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
+Peak, bandwidth, transfers and launch floor are measured on the machine itself (benchmarks/ceilings.py), not taken
+from a data sheet. The compulsory bytes are parameters, inputs and outputs, each once; activations are left out, so
+the limit is a lower bound on time: a real engine has to write some of them. The bandwidth was measured on a working
+set of this size or more, since weights that fit a cache are read from it. Two things can beat the limit: an algorithm
+with fewer multiplications (Winograd), and a ceiling that was measured on a disturbed machine; a share above 1 says
+that one did. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def limit(work: Work, ceilings: Ceilings) -> Limit | Absent:
 
 
 def bandwidth_at(points: Points, size: float) -> float:
-    """Return the best bytes/s seen with a working set of `size` or more; beyond the largest, that of the largest."""
+    """Return the best bytes/s seen with a working set of `size` or more; beyond the largest measured one, its value."""
     return max((rate for n, rate in points if n >= size), default=points[-1][1])
 
 

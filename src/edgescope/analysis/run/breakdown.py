@@ -14,7 +14,7 @@ def metrics(spans: Spans) -> dict[str, Field]:
     """Return `NAME_s`, the median length of each named span in seconds, and `phased_latency_s` of whole units.
 
     {} if there are no spans. The units were run one by one after the window, with timing around their parts, so
-    `phased_latency_s` against the latency of the window says what the timing cost.
+    `phased_latency_s` against the latency of the window shows the cost of the timing.
     """
     return {_metric(name): _median(spans, name) for name in spans.names}
 

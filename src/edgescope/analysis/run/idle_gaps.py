@@ -16,14 +16,14 @@ from edgescope.stats import Interval, percentile, quantile_interval, refusal
 from edgescope.stats.intervals import Floats
 
 LEVEL = 0.975
-"""Level of each median's interval: the ratio of two such intervals' ends covers that of the medians at 95 % or more."""
+"""Level of each median's interval: the ends of two such intervals bound the ratio of the medians at 95 % or more."""
 
 
 @dataclass(frozen=True)
 class Gap:
     """One point of the curve."""
 
-    asked_s: float
+    requested_s: float
     """Requested idle time."""
     idle_s: float
     """Median actual idle time before these queries; the timer is late."""
@@ -35,14 +35,14 @@ class Gap:
     @property
     def label(self) -> str:
         """Return the requested gap: `33ms`."""
-        return f"{self.asked_s * 1e3:g}ms"
+        return f"{self.requested_s * 1e3:g}ms"
 
 
 def curve(queries: Queries, window: Window) -> tuple[Gap, ...]:
     """Return the points in the order of their gaps, beginning without a gap; empty if there are none."""
     c = queries.rows(window).columns
     before = np.concatenate([[-1], queries.columns["done_ns"]])[window.first : window.stop]
-    asked, idle, latency = (
+    requested, idle, latency = (
         (c[until] - since) * 1e-9
         for until, since in (("scheduled_ns", before), ("issued_ns", before), ("done_ns", c["issued_ns"]))
     )
@@ -55,7 +55,7 @@ def curve(queries: Queries, window: Window) -> tuple[Gap, ...]:
             continue
         median = _median(latency[mine])
         base = median if number == 1 else base
-        gap = float(np.median(asked[mine])), float(np.median(idle[mine]))
+        gap = float(np.median(requested[mine])), float(np.median(idle[mine]))
         found.append(Gap(*gap, median, ratio(median, base)))
     return tuple(found)
 
@@ -70,7 +70,7 @@ def metrics(queries: Queries, window: Window) -> dict[str, Field]:
 
 
 def back_to_back(rows: Queries) -> Queries:
-    """Return the rows between the gaps: what a closed loop would have measured."""
+    """Return the rows between the gaps, as a closed loop would measure them."""
     mine = rows.columns["stream"] == 0
     return Queries({name: column[mine] for name, column in rows.columns.items()})
 

@@ -29,7 +29,7 @@ from edgescope.stats.special import t_quantile
 from edgescope.store import plain_files
 
 PAIRS = 5
-"""Replicates that `detectable` is given for: the final rounds of `optimize`, unless told otherwise."""
+"""Replicates that `detectable` is given for: the default number of final rounds of `optimize`."""
 CHANGES = (0.01, 0.02, 0.05)
 LEVEL, POWER = 0.95, 0.80
 MOST_BYTES = 1_000_000

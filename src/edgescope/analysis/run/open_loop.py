@@ -1,4 +1,4 @@
-"""Whether an open loop kept up: the offered load, the achieved load, and the queue between the two.
+"""Find whether an open loop kept up: the offered load, the achieved load, and the queue between the two.
 
 If more queries fall due than are done, the queue grows without end: latency then measures the length of the run, and
 there is no steady state that a percentile could describe.
@@ -145,11 +145,11 @@ def busy(rows: Queries, servers: int) -> Field:
 def growth(rows: Queries) -> Field:
     """Return the growth of the wait for a server in seconds per second; with an interval if it is not by chance."""
     issued = rows.columns["issued_ns"]
-    begun = issued >= 0  # dropped queries were never issued
-    if int(begun.sum()) < FEW:
-        return Absent(f"n/a: have {int(begun.sum())}, need {FEW}")
-    due = _due(rows)[begun]
-    wait = (issued[begun] - due) * 1e-9
+    started = issued >= 0  # dropped queries were never issued
+    if int(started.sum()) < FEW:
+        return Absent(f"n/a: have {int(started.sum())}, need {FEW}")
+    due = _due(rows)[started]
+    wait = (issued[started] - due) * 1e-9
     at = (due - due[0]) * 1e-9
     if at[-1] <= 0:
         return Absent("all queries were due at once")

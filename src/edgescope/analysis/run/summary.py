@@ -39,7 +39,7 @@ DRIFT_MATTERS = 0.02
 """A significant drift of at least this share of the mean gives a warning."""
 CHANGES_TOLD = 3
 """Most moments of change that are listed one by one."""
-IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
+IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle on purpose)")
 
 
 def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
@@ -50,7 +50,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     """
     rows, facts = queries.rows(window), registry.scenario(scenario)
     status = rows.columns["status"]
-    latency = latency_metrics(told(rows, scenario).latency_ns(), window)
+    latency = latency_metrics(latency_rows(rows, scenario).latency_ns(), window)
     return {
         **(dict.fromkeys(latency, OFFLINE) if not facts.timed else latency),
         "throughput_sps": IDLING if facts.idles else throughput(rows, window),
@@ -62,7 +62,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     }
 
 
-def told(rows: Queries, scenario: str) -> Queries:
+def latency_rows(rows: Queries, scenario: str) -> Queries:
     """Return the rows whose latencies count for the trial: for idle_gap, those back to back."""
     return idle_gaps.back_to_back(rows) if registry.scenario(scenario).idles else rows
 
@@ -111,7 +111,7 @@ def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
 def throughput(rows: Queries, window: Window) -> Field:
     """Return samples of successful queries / (stop - start) of the window, in samples/s.
 
-    Its interval is that of the mean time between completions, inverted.
+    Its interval is the inverted interval of the mean time between completions.
     """
     c = rows.columns
     ok = c["status"] == QUERY_OK
@@ -172,7 +172,7 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
 def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[Message, ...]:
     """Return the warnings about these metrics, each with its evidence and fix."""
     rows = queries.rows(window)
-    x = told(rows, scenario).latency_ns() * 1e-9
+    x = latency_rows(rows, scenario).latency_ns() * 1e-9
     found = drift(x)
     interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
     facts = registry.scenario(scenario)
@@ -222,4 +222,4 @@ def _drifting(found: Drift) -> Message:
 def _failed(failed: int, n: int) -> Message:
     what = f"{failed} of {n} queries failed or were dropped"
     effect = "They have no latency: the percentiles describe the others only"
-    return Message("W-STAT-5", what, effect=effect, fix="a lower --rate, or look at the trial's reason")
+    return Message("W-STAT-5", what, effect=effect, fix="a lower --rate, or check the trial's reason")

@@ -9,7 +9,7 @@ first block from which on, to the end:
                   eight parts whose two sides differ by far more than the parts within each side
 
 Sustained is everything from there to the end. A sawtooth of throttling settles by this rule, as it should: its mean
-is what the user gets.
+is the speed that the user gets.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _pace(rows: Queries, window: Window, scenario: str) -> tuple[Floats, Floats]
 def settled_block(
     at_s: Floats, pace_s: Floats, heat: dict[str, tuple[Floats, Floats]], length_s: float
 ) -> int | Absent:
-    """Return the first block from which everything is steady, or Absent with what was not."""
+    """Return the first block from which everything is steady, or Absent with the unsteady figure."""
     why = ""
     for block in range(BLOCKS - MIN_REST + 1):
         start_s = block * length_s / BLOCKS

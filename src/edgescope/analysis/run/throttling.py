@@ -1,4 +1,4 @@
-"""What held the clocks down in a window: the cause, its first second, and its share of the readings.
+"""Find the causes that held the clocks down in a window: each with its first second and share of the readings.
 
 Every device reports into channels named `throttled_<what>_<cause>`, which read 1 while a guard is active. A
 power cap and a clock below its request come and go on a healthy machine, so they count from a certain share on; heat,

@@ -1,6 +1,6 @@
-"""How busy the parts of a machine were during a run; limits are named from these figures.
+"""Compute how busy the parts of a machine were during a run; limits are named from these figures.
 
-Shares refer to what the run may use: the cores that its process is allowed, the GPU on which it ran. A figure that
+Shares refer to the hardware that the run may use: its allowed cores and its GPU. A figure that
 was not read is absent with the sensor's reason, and is evidence for nothing.
 
 GPU activity is the mean over the measured window of the channels that were read.
@@ -10,9 +10,9 @@ GPU it used. A GPU whose driver has no such counters, and a CPU, have none: Abse
 
 HOST and GPU list the metrics that stand for `memory` and `gpu_memory`, the best first.
 
-`memory` is host memory, on every device: what the trial's processes hold, with shared pages counted once (PSS), else
+`memory` is host memory, on every device: the bytes of the trial's processes, with shared pages counted once (PSS), else
 their resident sets; if the GPU shares the machine's memory, the drop of available memory, which covers both.
-`gpu_memory` is what the driver reports for the processes, else all memory in use on the board, by other programs too.
+`gpu_memory` is the processes' memory as the driver reports it, else all memory in use on the board.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def usage(result: Result) -> Usage:
     """Return the usage from a run's readings; every figure is Absent if there are none."""
     r, w = result.readings, result.window
     if r is None or w is None:
-        none = Absent("nothing was read beside this run")
+        none = Absent("no sensor was read during this run")
         return Usage(none, none, 0.0, none, none, none, none, none, ())
     cpu, others, usable = _cpu(r, w, result.machine.state)
     return Usage(
@@ -115,7 +115,7 @@ def of_gpu(result: Result, what: str) -> Field:
     if result.trial.device != "cuda":
         return Absent("this run used no GPU")
     if result.readings is None or result.window is None:
-        return Absent("nothing was read beside this run")
+        return Absent("no sensor was read during this run")
     number = gpu_number(result.machine.state)
     if number is None:
         return Absent(

@@ -2,8 +2,8 @@
 
 The window of a multi-process trial runs from the latest start to the earliest stop, so that all workers were at work in
 all of it. Throughput counts the queries that were done within it, latency describes those that fell due
-within it. Its rows are those of the trial's own workers; colocated models have figures of their own. Fairness is
-Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 where all get the same, 1/n where one gets
+within it. Its rows are those of the trial's own workers; colocated models have their own figures. Fairness is
+Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 if all get the same, 1/n if one gets
 everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
 """
 
@@ -86,9 +86,9 @@ def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tu
     """
     parts = [_numbered(rows.columns, number) for number, rows in enumerate(workers)]
     inside = [_inside(rows, start_ns, stop_ns) & (n < own) for n, rows in enumerate(workers)]
-    beside = [np.full(len(i), n >= own) for n, i in enumerate(inside)]
+    colocated = [np.full(len(i), n >= own) for n, i in enumerate(inside)]
     table = {name: np.concatenate([part[name] for part in parts]) for name in QUERY_DTYPES}
-    where = np.where(np.concatenate(inside), 1, np.where(np.concatenate(beside), 2, 0))
+    where = np.where(np.concatenate(inside), 1, np.where(np.concatenate(colocated), 2, 0))
     order = np.lexsort((table["issued_ns"], where))
     first = int(np.count_nonzero(where == 0))
     stop = first + int(np.count_nonzero(where == 1))
@@ -281,7 +281,7 @@ def _gap(queries: float) -> Message:
         "W-WORKER-3",
         f"a worker's rows and the shared counter differ by {queries:.0f} queries",
         effect="One of the two accounts of this window is wrong",
-        fix="the same command again; report it where it stays",
+        fix="the same command again; report it if it stays",
     )
 
 

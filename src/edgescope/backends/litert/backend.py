@@ -79,7 +79,7 @@ class LiteRtSession:
     """A session with one callable from `make` per query in flight; `names` maps the file's inputs to the model's."""
 
     def __init__(self, names: Mapping[str, str], threads: int, make: Callable[[], Any]) -> None:
-        self.names, self.asked, self.make = dict(names), threads, make
+        self.names, self.requested, self.make = dict(names), threads, make
         before = tasks()
         self.idle = [make()]
         self.started = tasks() - before
@@ -101,7 +101,7 @@ class LiteRtSession:
         plain = [op for op in operators if op["op_name"] != "DELEGATE"]
         kinds = tflite_reader.kinds(heavy or plain)
         taken = sum(op["index"] in tflite_reader.delegated(operators) for op in heavy or plain)
-        what = "heavy operators" if heavy else "operators, none of them heavy"
+        what = "heavy operators" if heavy else "operators, no heavy ones"
         evidence = f"interpreter: {counted(kinds)} {what}; {taken} of {len(heavy or plain)} run by XNNPACK"
         if narrowed := tflite_reader.hybrid(heavy):
             evidence += f"; {narrowed} with int8 weights between floats (dynamic range)"
@@ -110,7 +110,7 @@ class LiteRtSession:
     @property
     def threads(self) -> int | None:
         """Return 1 + the threads that loading started, or None if the kernels start theirs in the first call."""
-        return self.started + 1 if self.started or self.asked == 1 else None
+        return self.started + 1 if self.started or self.requested == 1 else None
 
     def close(self) -> None:
         """Drop the interpreters; their threads end with them."""
@@ -122,7 +122,7 @@ class LiteRt(AboutLiteRt):
 
     OPTIONS: ClassVar[dict[str, str]] = {
         "threads": "interpreter threads (all cores of the affinity mask; LiteRT's own default is 1)",
-        "xnnpack": "true: XNNPACK runs what it can (true); false: LiteRT's built-in kernels",
+        "xnnpack": "true: XNNPACK runs the operators that it supports (true); false: LiteRT's built-in kernels",
     }
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
@@ -137,7 +137,7 @@ class LiteRt(AboutLiteRt):
             path, names = _own(model, spec), {i.name: i.name for i in model.inputs}
         else:
             path, names = _converted(model, spec, folder)
-        made = cache.about(path)
+        made = cache.notes(path)
         notes = {"made": made, "names": names}
         if spec.precision == "fp16":
             notes["fp16"] = _fp16(path, model, spec, names)
@@ -203,16 +203,14 @@ def _own(model: HoldsTflite, spec: Spec) -> Path:
 
 def _converted(model: Model, spec: Spec, folder: Path) -> tuple[Path, dict[str, str]]:
     path = tflite_export.tflite(model, folder, batch=spec.batch, int8=spec.precision == "int8")
-    return path, dict(cache.about(path)["names"])
+    return path, dict(cache.notes(path)["names"])
 
 
 def _fp16(path: Path, model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, float]:
     probe = need("edgescope.backends.litert.fp16:probe", "LiteRT in fp16", FIX_FP16)
     found: dict[str, float] = probe(path, _shapes(model, spec, names), model.inputs)
     if not found["difference"] >= LEAST_FP16:
-        why = (
-            f"asked for fp16, XNNPACK's outputs differ from fp32 by {found['difference']:.2g} of the largest"
-        )
+        why = f"with fp16 requested, XNNPACK's outputs differ from fp32 by {found['difference']:.2g} of the largest"
         raise _refused("fp16", f"{why}; rounding to fp16 leaves about 1e-3")
     return found
 

@@ -118,7 +118,7 @@ class OpenVino(AboutOpenVino):
         if need not in able:
             raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
-        made = cache.about(path)
+        made = cache.notes(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> OpenVinoSession:

@@ -87,7 +87,7 @@ class OnnxRuntime(AboutOrt):
         threads_of(spec)
         _check(spec)
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
-        made, digest = cache.about(path), cache.content(path)
+        made, digest = cache.notes(path), cache.content(path)
         notes: dict[str, Json] = {"made": made, "axes": _axes(path, digest, model, spec.batch)}
         if spec.device == "cuda":
             notes["executed_cuda"] = _remembered_cuda(path, digest, model, spec, notes["axes"])

@@ -303,7 +303,7 @@ def opened(path: Path, options: Any, providers: Sequence[Any]) -> Any:
     except Exception as error:  # the runtime's exceptions share no base class
         raise ModelError(
             "E-ORT-1",
-            f"ONNX Runtime cannot run {path} on the CUDA provider as asked",
+            f"ONNX Runtime cannot run {path} on the CUDA provider as requested",
             evidence=str(error).splitlines()[0][:300],
             fix="--option graph=false, or --device cpu",
         ) from error

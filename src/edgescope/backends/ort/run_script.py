@@ -17,10 +17,10 @@ def run(batch):
     return session.run(None, batch)
 """
 
-#: How many threads the measured session took where it was not told.
+#: The default number of threads of the measured session.
 MASKED = "allowed = len(os.sched_getaffinity(0))  # left to itself, the runtime takes cores outside the mask, too\n"
 
-#: How many threads the measured session took where it was not told.
+#: The default number of threads of the measured session.
 MASKED = "allowed = len(os.sched_getaffinity(0))  # left to itself, the runtime takes cores outside the mask, too\n"
 POOL = "allowed if allowed < os.cpu_count() else 0"
 

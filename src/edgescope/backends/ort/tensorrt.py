@@ -78,13 +78,13 @@ class OrtTensorrt(AboutOrtTensorrt):
         path = _file(model, spec, folder)
         content = cache.content(path)
         place, sidecar = _place([content, model.info.digest], spec)
-        told = cache.read_json(sidecar)
-        if told is None or not any(place.glob("*.engine")):
-            told = _built(path, model, spec, place)
-            cache.write_json(sidecar, told)
-        _took_something(path, told)
-        notes = {"made": cache.about(path), "engines": str(place), "tensorrt": told}
-        return Artifact(model, spec, path, content, told["build_s"], notes)
+        report = cache.read_json(sidecar)
+        if report is None or not any(place.glob("*.engine")):
+            report = _built(path, model, spec, place)
+            cache.write_json(sidecar, report)
+        _took_something(path, report)
+        notes = {"made": cache.notes(path), "engines": str(place), "tensorrt": report}
+        return Artifact(model, spec, path, content, report["build_s"], notes)
 
     def load(self, artifact: Artifact) -> Session:
         """Return a session over the engines that `prepare` built."""
@@ -109,19 +109,19 @@ class OrtTensorrtSession(_ort_cuda.OrtCudaSession):
 
     def effective(self) -> Effective:
         """Return the precision of the operators in TensorRT; operators outside count with the type they ran in."""
-        told = self.notes["tensorrt"]
+        report = self.notes["tensorrt"]
         outside: Counter[str] = Counter()
-        for operator, n in told["outside"].items():
+        for operator, n in report["outside"].items():
             outside[operator.split(" ")[1]] += n
         present = self.session.get_providers()
-        ran, evidence = Counter(told["kinds"]), _evidence(told)
+        ran, evidence = Counter(report["kinds"]), _evidence(report)
         if not ran:
-            return Effective(_device(present), self._asked(outside), None, evidence)
+            return Effective(_device(present), self._requested(outside), None, evidence)
         precision = precision_of(ran + outside)
         tf32 = precision == "fp32" and os.environ.get(TF32_SWITCH) != "0"
         return Effective(_device(present), "tf32" if tf32 else precision, None, evidence)
 
-    def _asked(self, outside: Mapping[str, int]) -> str:
+    def _requested(self, outside: Mapping[str, int]) -> str:
         """Return the requested precision, if the log lists no layers and nothing heavy ran outside TensorRT."""
         return f"mixed ({counted(outside)} outside TensorRT)" if outside else self.spec.precision
 
@@ -259,16 +259,16 @@ def _built(path: Path, model: Model, spec: Spec, place: Path) -> dict[str, Json]
             i.name: np.zeros((spec.batch, *i.shape[1:]), _ort_cuda._dtype(i.type))
             for i in session.get_inputs()
         }
-        told = build.profiled(session, feeds)
-    return told | {"build_s": round(time.perf_counter() - start, 3), "kinds": build.kinds(log[0])}
+        report = build.profiled(session, feeds)
+    return report | {"build_s": round(time.perf_counter() - start, 3), "kinds": build.kinds(log[0])}
 
 
-def _took_something(path: Path, told: Mapping[str, Json]) -> None:
-    if not told["providers"].get(build.PROVIDER):
+def _took_something(path: Path, report: Mapping[str, Json]) -> None:
+    if not report["providers"].get(build.PROVIDER):
         raise UnsupportedError(
             "E-ORTTRT-4",
             f"TensorRT takes no node of {path.name}",
-            evidence=f"a profiled run: {_counts(told['providers'])}",
+            evidence=f"a profiled run: {_counts(report['providers'])}",
             effect="All of it would run on another provider under TensorRT's name",
             fix="--backend onnxruntime --device cuda, or --option min_subgraph=1",
         )
@@ -299,11 +299,11 @@ def _batches(spec: Spec) -> tuple[int, int, int]:
 
 def _profile(model: Model, spec: Spec) -> dict[str, str]:
     """Return the smallest, usual and largest shapes of the engines, each as `name:1x3x224x224,other:1x10`."""
-    told = {}
+    report = {}
     for word, batch in zip(("min", "opt", "max"), _batches(spec), strict=True):
         shapes = (f"{i.name}:{'x'.join(map(str, (batch, *i.shape)))}" for i in model.inputs)
-        told[f"trt_profile_{word}_shapes"] = ",".join(shapes)
-    return told
+        report[f"trt_profile_{word}_shapes"] = ",".join(shapes)
+    return report
 
 
 def _beside(spec: Spec) -> bool:
@@ -318,13 +318,13 @@ def _device(present: list[str]) -> str:
     return "cuda" if build.PROVIDER in present else present[0]
 
 
-def _evidence(told: Mapping[str, Json]) -> str:
-    said = f"profiled run: {_counts(told['providers'])}"
-    if told["outside"]:
-        said += f"; heavy operators outside TensorRT: {_counts(told['outside'])}"
-    if told["kinds"]:
-        return f"{said}; TensorRT's build log: {counted(told['kinds'])} heavy layers"
-    return f"{said}; precision as asked: TensorRT's build log lists no layers"
+def _evidence(report: Mapping[str, Json]) -> str:
+    text = f"profiled run: {_counts(report['providers'])}"
+    if report["outside"]:
+        text += f"; heavy operators outside TensorRT: {_counts(report['outside'])}"
+    if report["kinds"]:
+        return f"{text}; TensorRT's build log: {counted(report['kinds'])} heavy layers"
+    return f"{text}; precision as requested: TensorRT's build log lists no layers"
 
 
 def _counts(found: Mapping[str, int]) -> str:

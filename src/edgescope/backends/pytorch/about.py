@@ -47,8 +47,8 @@ class AboutCompile(AboutEager):
             *tried("tf32 fp16", {**_LAST, **_GRAPH, **_TUNED}),
         ),
     }
-    PATIENT: ClassVar[Mapping[str, Scalar]] = _TUNED
-    DEAR: ClassVar[bool] = True
+    SLOW_OPTIONS: ClassVar[Mapping[str, Scalar]] = _TUNED
+    SLOW_START: ClassVar[bool] = True
 
     @staticmethod
     def run_script(trial: Trial, file: str) -> Script:
@@ -60,7 +60,7 @@ class AboutTensorrt(About):
     """torch_tensorrt."""
 
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {"cuda": tried("fp32 tf32 fp16")}
-    DEAR: ClassVar[bool] = True
+    SLOW_START: ClassVar[bool] = True
     READS: ClassVar[frozenset[str]] = frozenset({"network"})
     PACKAGES: ClassVar[Sequence[str]] = ("torch", "torch-tensorrt", "tensorrt")
 

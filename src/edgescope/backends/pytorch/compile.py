@@ -36,12 +36,12 @@ class Frames:
     def stop(self) -> None:
         """Nothing is hooked."""
 
-    def effective(self, spec: Spec, said: str = "") -> Effective:
+    def effective(self, spec: Spec, prefix: str = "") -> Effective:
         """Return the parameters' precision; a graph that fell back to eager is reported as such."""
         ok, total = self.frames["ok"], self.frames["total"]
         where = spec.device if ok else f"{spec.device} (eager fallback: nothing was compiled)"
         dtype = shared.NAMES[shared.DTYPES[spec.precision]]
-        return shared.effective(spec, where, dtype, f"{said}dynamo compiled {ok} of {total} frames")
+        return shared.effective(spec, where, dtype, f"{prefix}dynamo compiled {ok} of {total} frames")
 
 
 class TorchCompile(AboutCompile):

@@ -168,8 +168,8 @@ class GraphSession(CudaSession):
     def effective(self) -> Effective:
         """Return the precision of the calls that were captured."""
         lanes = self.idle.qsize() if self.idle else 1
-        said = "one CUDA graph; " if lanes == 1 else f"{lanes} CUDA graphs, a stream each; "
-        return self.witness.effective(self.spec, said)
+        prefix = "one CUDA graph; " if lanes == 1 else f"{lanes} CUDA graphs, a stream each; "
+        return self.witness.effective(self.spec, prefix)
 
     def close(self) -> None:
         """Drop the graph before the module whose memory it uses."""

@@ -60,7 +60,7 @@ def _require_cpu(precision: str) -> torch.dtype:
     if precision not in ("fp32", "bf16"):
         raise UnsupportedError(
             "E-PREC-1",
-            f"PyTorch on this CPU has no {precision} path of its own",
+            f"PyTorch on this CPU has no {precision} path",
             effect="It would be emulated, and the number would describe the emulation",
             fix="--backend onnxruntime --precision int8" if precision == "int8" else "--precision fp32",
         )
@@ -87,7 +87,7 @@ def _require_cuda(precision: str) -> torch.dtype:
     if need is None or able < need:
         raise UnsupportedError(
             "E-PREC-3",
-            f"PyTorch has no {precision} of its own on this GPU",
+            f"PyTorch has no {precision} path on this GPU",
             evidence=f"{torch.cuda.get_device_name()}, compute capability {able[0]}.{able[1]}",
             effect="It would be emulated, and the number would describe the emulation",
             fix="--backend tensorrt --precision int8" if precision == "int8" else "--precision fp32",
@@ -140,8 +140,8 @@ class Witness(Protocol):
     def stop(self) -> None:
         """Stop observing, because it costs time."""
 
-    def effective(self, spec: Spec, said: str = "") -> Effective:
-        """Return the observed precision; `said` is put before the evidence."""
+    def effective(self, spec: Spec, prefix: str = "") -> Effective:
+        """Return the observed precision; `prefix` is put before the evidence."""
 
 
 class Heavy:
@@ -165,14 +165,14 @@ class Heavy:
             hook.remove()
         self.hooks = []
 
-    def effective(self, spec: Spec, said: str = "") -> Effective:
-        """Return the output precision of most heavy layers, or that of the parameters if there are none."""
+    def effective(self, spec: Spec, prefix: str = "") -> Effective:
+        """Return the output precision of most heavy layers, or the parameters' precision if there are none."""
         if not self.kinds:
             name, evidence = NAMES[DTYPES[spec.precision]], "parameter dtype; no convolution or linear layer"
         else:
             name = precision_of(self.kinds)
             evidence = f"outputs of convolutions and linear layers: {counted(self.kinds)}"
-        return effective(spec, spec.device, name, said + evidence)
+        return effective(spec, spec.device, name, prefix + evidence)
 
 
 def effective(spec: Spec, where: str, dtype: str, evidence: str) -> Effective:
@@ -183,8 +183,8 @@ def effective(spec: Spec, where: str, dtype: str, evidence: str) -> Effective:
     precision = dtype
     if dtype == "fp32" and (matmul or cudnn):
         precision = "tf32" if matmul and cudnn else "mixed (tf32, fp32)"
-    said = f"{evidence}; allow_tf32 matmul {matmul}, cuDNN {cudnn}; {torch.cuda.get_device_name()}"
-    return Effective(where, precision, None, said)
+    text = f"{evidence}; allow_tf32 matmul {matmul}, cuDNN {cudnn}; {torch.cuda.get_device_name()}"
+    return Effective(where, precision, None, text)
 
 
 def tensors_of(outputs: Any) -> tuple[torch.Tensor, ...]:

@@ -40,7 +40,7 @@ OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (all)",
     "builder_level": "0 to 5, how long to look for kernels (TensorRT's own choice)",
     "min_block": "fewest operators that are worth an engine (5)",
-    "whole": "refuse a network of which anything stays in PyTorch (false)",
+    "whole": "refuse a network if any part of it stays in PyTorch (false)",
     "graph": "capture one CUDA graph and replay it (false)",
 }
 
@@ -55,7 +55,7 @@ class TorchTensorrt(AboutTensorrt):
         _check(checked("torch_tensorrt", spec, self.OPTIONS))
         shared.require(spec)
         made_with = cache.versions(self.PACKAGES)
-        asked = [
+        key = [
             VERSION,
             model.info.digest,
             spec.precision,
@@ -66,10 +66,10 @@ class TorchTensorrt(AboutTensorrt):
         ]
         origin = {"model": model.info.name, "model_digest": model.info.digest, "made_with": made_with}
         path = cache.made_once(
-            cache.named(folder, model.info.name, spec.precision, digest(asked), ".ep"),
+            cache.named(folder, model.info.name, spec.precision, digest(key), ".ep"),
             lambda new: _compiled(model, spec, new) | origin,
         )
-        made = cache.about(path)
+        made = cache.notes(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> Session:
@@ -88,15 +88,15 @@ class Engines:
     def stop(self) -> None:
         """Nothing is hooked."""
 
-    def effective(self, spec: Spec, said: str = "") -> Effective:
+    def effective(self, spec: Spec, prefix: str = "") -> Effective:
         """Return the precision of the engines' heavy layers and of the heavy modules left in PyTorch."""
         kinds: Counter[str] = Counter(self.made["kinds"])
         outside: Counter[str] = Counter(self.made["outside"])
-        evidence = f"{said}{self.made['engines']} TensorRT engines; "
+        evidence = f"{prefix}{self.made['engines']} TensorRT engines; "
         if not kinds:
             precision = spec.precision if not outside else f"mixed ({counted(outside)} in PyTorch)"
             return Effective(
-                spec.device, precision, None, f"{evidence}precision as asked: they tell no layers"
+                spec.device, precision, None, f"{evidence}precision as requested: they list no layers"
             )
         evidence += f"engine inspector: {counted(kinds)} heavy layers"
         if outside:

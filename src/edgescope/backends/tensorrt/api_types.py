@@ -131,6 +131,6 @@ class Log(trt.ILogger):  # type: ignore[misc]  # TensorRT may be absent where th
         if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
             self.kept.append(" ".join(msg.split()))
 
-    def said(self) -> str:
+    def last_errors(self) -> str:
         """Return the last errors on one line."""
         return "; ".join(list(self.kept)[-3:])[:400] or "TensorRT gave no reason"

@@ -45,7 +45,7 @@ from edgescope.records import Effective, Json
 
 OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (all)",
-    "dla": "number of the DLA core to build for, the GPU taking what it cannot (none)",
+    "dla": "number of the DLA core to build for, the GPU runs the rest (none)",
     "graph": "launch as a CUDA graph (false)",
     "profile_min": "smallest batch the engine takes (the batch)",
     "profile_opt": "batch it is tuned for (the batch)",
@@ -217,10 +217,10 @@ class TensorRt(AboutTensorRt):
         opset = onnx_export.opset_for(types.FULL_VERSION)
         recipe = {"qdq": "s8s8"} | int8_options(spec.options, spec.precision)
         onnx = onnx_file(model, _file_precision(spec.precision), folder, opset=opset, **recipe)
-        asked = _asked(model, spec, options, onnx)
-        path = cache.made(folder) / engine_file.key(asked)
-        facts = engine_file.cached(path, **_board()) or _built(path, asked, onnx, options)
-        notes = {"engine": asdict(facts), "made": cache.about(onnx)}
+        requested = _requested(model, spec, options, onnx)
+        path = cache.made(folder) / engine_file.key(requested)
+        facts = engine_file.cached(path, **_board()) or _built(path, requested, onnx, options)
+        notes = {"engine": asdict(facts), "made": cache.notes(onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> TensorRtSession:
@@ -237,8 +237,8 @@ class TensorRt(AboutTensorRt):
             raise DeviceError(
                 "E-TRT-12",
                 f"TensorRT cannot load {artifact.path.name}",
-                evidence=log.said(),
-                fix=f"rm {shlex.quote(str(artifact.path))}*, then run it again: it is built anew",
+                evidence=log.last_errors(),
+                fix=f"rm {shlex.quote(str(artifact.path))}*, then run it again: it is rebuilt",
             )
         return TensorRtSession(engine, runtime, artifact, log)
 
@@ -253,7 +253,7 @@ def _board() -> dict[str, str]:
     }
 
 
-def _asked(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFacts:
+def _requested(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFacts:
     """Return the required facts of the engine, before it is built."""
     board = _board()
     return EngineFacts(
@@ -277,14 +277,14 @@ def _asked(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFact
     )
 
 
-def _built(path: Path, asked: EngineFacts, onnx: Path, options: Options) -> EngineFacts:
+def _built(path: Path, requested: EngineFacts, onnx: Path, options: Options) -> EngineFacts:
     """Build the engine and keep it at `path`; return its facts."""
-    kept = f"timings-{asked.tensorrt}-{asked.compute_capability}-{cache.safe(asked.device)}.cache"
+    kept = f"timings-{requested.tensorrt}-{requested.compute_capability}-{cache.safe(requested.device)}.cache"
     request = build.Request(
         onnx=onnx,
-        precision=asked.precision,
-        profile={name: _shapes(shapes) for name, shapes in asked.profile.items()},
-        title=f"{asked.model} {asked.precision}",
+        precision=requested.precision,
+        profile={name: _shapes(shapes) for name, shapes in requested.profile.items()},
+        title=f"{requested.model} {requested.precision}",
         workspace_mb=options.workspace_mb,
         dla=options.dla,
         level=options.builder_level,
@@ -293,8 +293,8 @@ def _built(path: Path, asked: EngineFacts, onnx: Path, options: Options) -> Engi
     )
     start = time.monotonic()
     plan, timings = build.build(request)
-    told = {**asked.flags, "timings": timings}
-    return engine_file.write(path, plan, replace(asked, flags=told, build_s=time.monotonic() - start))
+    told = {**requested.flags, "timings": timings}
+    return engine_file.write(path, plan, replace(requested, flags=told, build_s=time.monotonic() - start))
 
 
 def _shapes(shapes: Sequence[Sequence[int]]) -> tuple[types.Shape, types.Shape, types.Shape]:

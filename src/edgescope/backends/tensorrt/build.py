@@ -133,7 +133,7 @@ def _add_profile(builder: Builder, network: Network, config: Config, request: Re
             raise UsageError(
                 "E-TRT-3",
                 f"{request.onnx.name} takes {name} as {'x'.join(map(str, dims))}",
-                evidence=f"asked for {shapes}",
+                evidence=f"requested {shapes}",
                 fix=f"--batch {dims[0] if dims else 1}, or export it with an open batch axis",
             )
         if -1 in dims:
@@ -171,11 +171,11 @@ def _parse(network: Any, path: Path, log: Log) -> None:
         return
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
     nodes = _nodes(path)
-    told = [_complaint(error, nodes) for error in errors[:3]]
+    complaints = [_complaint(error, nodes) for error in errors[:3]]
     raise UnsupportedError(
         "E-TRT-2",
-        f"TensorRT {types.FULL_VERSION} cannot read {told[0] if told else path.name}",
-        evidence="; ".join([*told[1:], log.said()])[:400],
+        f"TensorRT {types.FULL_VERSION} cannot read {complaints[0] if complaints else path.name}",
+        evidence="; ".join([*complaints[1:], log.last_errors()])[:400],
         effect=f"{path.name} is {_opset(path)}, and no engine can be built from it",
         fix="--backend onnxruntime, or replace the operator in the model",
     )
@@ -202,7 +202,7 @@ def _nodes(path: Path) -> list[tuple[str, str]]:
 
 def _opset(path: Path) -> str:
     """Return `opset 13`, from the file's stored facts, else from the file."""
-    known = cache.about(path).get("opset")
+    known = cache.notes(path).get("opset")
     if known is None and find_spec("onnx") is not None:
         import onnx
 
@@ -218,18 +218,18 @@ def _failed(request: Request, log: Log, *, stopped: bool) -> DeviceError | Safet
             f"the engine was not built within {request.timeout_s:g} s",
             fix="--option build_timeout=1800, or --option builder_level=2",
         )
-    said = log.said()
-    if "out of memory" in said.lower() or "outofmemory" in said.lower():
+    errors = log.last_errors()
+    if "out of memory" in errors.lower() or "outofmemory" in errors.lower():
         return SafetyError(
             "E-TRT-6",
             "memory ran out while the engine was built",
-            evidence=said,
+            evidence=errors,
             fix="--option workspace_mb=64, or add swap",
         )
     return DeviceError(
         "E-TRT-4",
         f"TensorRT {types.FULL_VERSION} could not build an engine from {request.onnx.name}",
-        evidence=said,
+        evidence=errors,
         effect="There is no number for this cell",
         fix="--precision fp32, --option workspace_mb=1024, or --backend onnxruntime",
     )

@@ -38,7 +38,9 @@ def open_io(engine: Any, log: Log) -> Io:
     """Return a new context of the engine; DeviceError if there is no memory for one."""
     context = engine.create_execution_context()
     if context is None:
-        raise DeviceError("E-TRT-7", "TensorRT could not create an execution context", evidence=log.said())
+        raise DeviceError(
+            "E-TRT-7", "TensorRT could not create an execution context", evidence=log.last_errors()
+        )
     return Io(engine, context, log)
 
 
@@ -103,7 +105,7 @@ def _outside(name: str, shape: Shape, log: Log) -> UsageError:
     return UsageError(
         "E-TRT-3",
         f"the engine was not built for {name} of shape {'x'.join(map(str, shape))}",
-        evidence=log.said(),
+        evidence=log.last_errors(),
         fix="--option profile_min=1 --option profile_max=N, with N the largest batch",
     )
 
@@ -112,7 +114,7 @@ def _refused(what: str, log: Log) -> DeviceError:
     return DeviceError(
         "E-TRT-10",
         f"TensorRT refused {what}",
-        evidence=log.said(),
+        evidence=log.last_errors(),
         effect="There is no number for this cell",
         fix="run it again; if it stays so, build the engine again (delete it from the cache)",
     )

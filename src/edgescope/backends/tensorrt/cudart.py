@@ -202,18 +202,18 @@ class CudaRuntime:
 
 
 def _failed(name: str, code: int, error: bytes | None) -> DeviceError | SafetyError:
-    said = (error or b"unknown error").decode()
+    message = (error or b"unknown error").decode()
     if code == OUT_OF_MEMORY:
         return SafetyError(
             "E-CUDART-2",
             "the GPU's memory ran out",
-            evidence=f"{name}: {said} ({code})",
+            evidence=f"{name}: {message} ({code})",
             effect="There is no number for this cell",
             fix="a smaller --batch, or end other programs that use the GPU",
         )
     return DeviceError(
         "E-CUDART-1",
-        f"{name} failed with {said} ({code})",
+        f"{name} failed with {message} ({code})",
         effect="Work queued before it may have failed too; there is no number for this cell",
         fix="nvidia-smi (or on a Jetson: sudo dmesg | tail), then run it again",
     )

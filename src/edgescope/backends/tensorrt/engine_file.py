@@ -1,4 +1,4 @@
-"""A TensorRT engine on disk and the sidecar that says where it may run.
+"""A TensorRT engine file and its sidecar, which says where it may run.
 
 An engine (NVIDIA also says plan) is compiled code for one TensorRT version and one GPU. Deserialised elsewhere it
 fails with a bare error code, or works and is slower than one built there. So `foo.engine` has a sidecar,
@@ -41,9 +41,9 @@ class EngineFacts:
     tensorrt: str
     """Version of the library that built it, e.g. `8.2.1.8`; a program may know only three parts."""
     compute_capability: str
-    """Of the GPU it was built on, e.g. `8.7`."""
+    """Compute capability of the GPU it was built on, e.g. `8.7`."""
     program: str
-    """What built it: `tensorrt` (the Python API) or `trtexec`."""
+    """The program that built it: `tensorrt` (the Python API) or `trtexec`."""
     precision: str
     device: str = ""
     """Name of the GPU, and of its board, if they are known."""
@@ -57,7 +57,7 @@ class EngineFacts:
     """UTC, ISO 8601."""
     bytes: int = 0
     sha256: str = ""
-    """Of the engine file itself."""
+    """SHA-256 of the engine file itself."""
 
 
 def sidecar(path: Path) -> Path:
@@ -67,10 +67,10 @@ def sidecar(path: Path) -> Path:
 
 def key(facts: EngineFacts) -> str:
     """Return the cache file name of an engine, which only equal settings on equal boards share."""
-    told = asdict(facts)
+    stored = asdict(facts)
     for name in ("build_s", "built_at", "bytes", "sha256"):
-        del told[name]
-    return f"{safe(facts.model)}-{facts.precision}-{facts.program}-{digest([VERSION, told])}.engine"
+        del stored[name]
+    return f"{safe(facts.model)}-{facts.precision}-{facts.program}-{digest([VERSION, stored])}.engine"
 
 
 def write(path: Path, plan: bytes, facts: EngineFacts) -> EngineFacts:
@@ -88,17 +88,17 @@ def adopt(path: Path, facts: EngineFacts) -> EngineFacts:
     If that fails the engine is removed, because it could not be identified later.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    told = asdict(facts) | {
+    stored = asdict(facts) | {
         "built_at": facts.built_at or now,
         "bytes": path.stat().st_size,
         "sha256": cache.content(path),
     }
     try:
-        cache.write_json(sidecar(path), told)
+        cache.write_json(sidecar(path), stored)
     except StoreError:
         remove(path)
         raise
-    return EngineFacts(**told)
+    return EngineFacts(**stored)
 
 
 def remove(path: Path) -> None:
@@ -117,13 +117,13 @@ def read(path: Path) -> EngineFacts:
             evidence=f"{written_by} metadata in front of the engine",
             effect="TensorRT would read the header as the engine and abort",
         )
-    told = cache.read_json(sidecar(path))
-    if not isinstance(told, dict):
+    stored = cache.read_json(sidecar(path))
+    if not isinstance(stored, dict):
         raise _unusable(
-            f"{path.name} has no readable {sidecar(path).name} beside it",
+            f"{path.name} has no readable {sidecar(path).name} next to it",
             effect="It is not known for which board, TensorRT version and model it was built",
         )
-    facts = _facts(path, told)
+    facts = _facts(path, stored)
     size = path.stat().st_size
     if (size, cache.content(path)) != (facts.bytes, facts.sha256):
         raise _unusable(
@@ -191,17 +191,17 @@ def foreign_header(path: Path) -> str | None:
     if len(text) < length or not text.startswith(b"{"):
         return None
     try:
-        told = json.loads(text)
+        stored = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return str(told.get("author", "JSON"))
+    return str(stored.get("author", "JSON"))
 
 
-def _facts(path: Path, told: Mapping[str, Json]) -> EngineFacts:
+def _facts(path: Path, stored: Mapping[str, Json]) -> EngineFacts:
     """Return a sidecar's content as facts; keys of a later version are ignored, a missing key is an error."""
     known = {f.name for f in fields(EngineFacts)}
     try:
-        facts = EngineFacts(**{name: value for name, value in told.items() if name in known})
+        facts = EngineFacts(**{name: value for name, value in stored.items() if name in known})
         texts = (facts.model, facts.onnx_sha256, facts.tensorrt, facts.compute_capability, facts.program)
         sound = all(isinstance(t, str) for t in (*texts, facts.precision)) and isinstance(facts.profile, dict)
     except TypeError:

@@ -61,10 +61,10 @@ class Layers:
 def read(text: str) -> Layers:
     """Return the Layers in the inspector's JSON, empty if the text is not such JSON."""
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        told = None
-    layers = told.get("Layers") if isinstance(told, dict) else None
+        document = None
+    layers = document.get("Layers") if isinstance(document, dict) else None
     return of(layers if isinstance(layers, list) else [])
 
 
@@ -85,15 +85,15 @@ def is_heavy(layer: Mapping[str, Json]) -> bool:
 
 
 def precision(layer: Mapping[str, Json]) -> str:
-    """Return the precision in which a heavy layer computes: that of its weights, else of its inputs.
+    """Return the precision in which a heavy layer computes: its weights' precision, else its inputs'.
 
     tf32 reads and writes fp32, so only the kernel's name shows it.
     """
     weights, inputs = layer.get("Weights"), layer.get("Inputs")
-    told = _text(weights, "Type") if isinstance(weights, dict) else ""
-    if not told and isinstance(inputs, list) and inputs and isinstance(inputs[0], dict):
-        told = " ".join(_text(inputs[0], key) for key in ("Format/Datatype", "DataType", "Format"))
-    kind = next((name for name, word in WORDS if word.search(told)), "unknown")
+    kinds = _text(weights, "Type") if isinstance(weights, dict) else ""
+    if not kinds and isinstance(inputs, list) and inputs and isinstance(inputs[0], dict):
+        kinds = " ".join(_text(inputs[0], key) for key in ("Format/Datatype", "DataType", "Format"))
+    kind = next((name for name, word in WORDS if word.search(kinds)), "unknown")
     return "tf32" if kind == "fp32" and "tf32" in _text(layer, "TacticName").lower() else kind
 
 

@@ -9,7 +9,7 @@ Its buffers are pinned, always. io `host` and `pinned` therefore both mean copie
 latency; `device` leaves the copies out. One real input is repeated in every query. It has no warm-up that ends when
 the data are steady: without --warmup it is one second.
 
-Its latency is that of device events, without the host's work around them: it is shorter than, and must not be compared
+Its latency covers device events, without the host's work around them: it is shorter than, and must not be compared
 with, the latency of an engine in our process. `query_period_s` includes the host's work (backends/trtexec/trace.py).
 
 Answers for the gate go through files: each batch needs a process, a deserialised engine and a context, 0.5 to 10 s
@@ -97,7 +97,7 @@ class TrtExec(AboutTensorRt):
             )  # its build was not part of this trial
         job = job_of(model, spec, folder, tool)
         path, facts = build(job, folder)
-        notes = {"made": _told(facts), "onnx": str(job.onnx), "onnx_made": cache.about(job.onnx)}
+        notes = {"made": _told(facts), "onnx": str(job.onnx), "onnx_made": cache.notes(job.onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> Session:
@@ -226,7 +226,7 @@ class _Run:
         if ignored and switched(self.artifact.spec, "graph", False):
             raise SettingError(
                 "E-TRTX-14",
-                "trtexec ran without the CUDA graph that was asked for",
+                "trtexec ran without the requested CUDA graph",
                 evidence=ignored,
                 effect="The number would carry the label of a captured graph",
                 fix="leave --option graph out for this network",
@@ -290,27 +290,29 @@ class _Run:
 
     def _warnings(self, doubts: Sequence[Message]) -> list[Message]:
         """Return the warnings about how it queried."""
-        said = list(doubts)
+        warnings = list(doubts)
         if registry.scenario(self.trial.scenario).timed:
-            what = "trtexec's latency is that of device events, without the host's work around them"
+            what = "trtexec's latency covers device events, without the host's work around them"
             effect = "It is not comparable with the latency of an engine that runs in our process"
             fix = "compare query_period_s" if self.serial else "compare throughput"
-            said.append(Message("W-TRTX-10", what, effect=effect, fix=fix))
+            warnings.append(Message("W-TRTX-10", what, effect=effect, fix=fix))
         if self.ahead and registry.scenario(self.trial.scenario).timed:
             what = "trtexec enqueued each query before the last one had ended"
-            effect = "A latency contains the wait for the query before it; it is not that of a single query"
-            said.append(Message("W-TRTX-7", what, effect=effect, fix="leave --option ahead out"))
+            effect = (
+                "A latency contains the wait for the query before it; it is not the latency of a single query"
+            )
+            warnings.append(Message("W-TRTX-7", what, effect=effect, fix="leave --option ahead out"))
         if self.trial.in_flight > 1 and registry.scenario(self.trial.scenario).timed:
             what = f"{self.trial.in_flight} streams shared the GPU"
             effect = "Their phases overlap; throughput is the number to compare"
-            said.append(Message("W-TRTX-8", what, effect=effect, fix="--in-flight 1"))
+            warnings.append(Message("W-TRTX-8", what, effect=effect, fix="--in-flight 1"))
         if self.trial.io == "host":
             what = "inputs and outputs are in pinned memory, the only kind that trtexec uses"
             effect = "A program with ordinary arrays pays for one more copy each way"
-            said.append(
+            warnings.append(
                 Message("W-TRTX-9", what, effect=effect, fix="--io pinned says so in the trial's name")
             )
-        return said
+        return warnings
 
 
 def _cut(arrays: Mapping[str, NDArray[Any]], batch: int) -> dict[str, NDArray[Any]]:
@@ -352,7 +354,7 @@ def _ordered(found: Mapping[str, NDArray[Any]], log: Log) -> list[NDArray[Any]]:
             "E-TRTX-15",
             "the order of the network's outputs is not known",
             evidence=f"the file has {sorted(found)}, the log names {list(log.outputs)}",
-            effect="Its outputs cannot be told apart, so they cannot be verified",
+            effect="Its outputs cannot be distinguished, so they cannot be verified",
             fix="--backend tensorrt or onnxruntime",
         )
     return [found[name] for name in log.outputs]

@@ -39,7 +39,7 @@ class Job:
     tool: Tool
     spec: Spec
     name: str
-    """Of the model."""
+    """Digest of the model."""
     digest: str
     """Digest of the model; covers external weights, which the ONNX file's hash leaves out."""
     onnx: Path
@@ -70,7 +70,7 @@ def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
 
 
 def _refuse_opset(path: Path, newest: int | None, tool: Tool) -> None:
-    opset = cache.about(path).get("opset")
+    opset = cache.notes(path).get("opset")
     if newest is not None and isinstance(opset, int) and opset > newest:
         raise UnsupportedError(
             "E-TRTX-3",
@@ -195,7 +195,7 @@ def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:
         free = shutil.disk_usage(engine.parent).free
         raise StoreError(
             "E-TRTX-11",
-            "trtexec said it had built the engine, but the file is not whole",
+            "trtexec reported success, but the file is not whole",
             evidence=f"{size} bytes"
             + (f" of {created[1]} MiB" if created else "")
             + f"; {free / 1e6:.0f} MB free",
@@ -278,16 +278,16 @@ def given_engine(named: str, model: Model, spec: Spec, tool: Tool) -> tuple[Path
 
 def _same(facts: EngineFacts, path: Path, model: Model, spec: Spec) -> None:
     """Raise UnsupportedError if the engine has another model or precision than the trial."""
-    built = (facts.precision, facts.flags.get("model_digest", "not told"))
-    asked = (spec.precision, model.info.digest)
-    if built == asked:
+    built = (facts.precision, facts.flags.get("model_digest", "not known"))
+    requested = (spec.precision, model.info.digest)
+    if built == requested:
         return
     raise UnsupportedError(
         "E-TRTX-17",
         f"{path.name} is not an engine of {model.info.name} in {spec.precision}",
-        evidence=f"its sidecar says {facts.model} in {built[0]}, model digest {built[1]}; asked {asked[1]}",
+        evidence=f"its sidecar says {facts.model} in {built[0]}, model digest {built[1]}; requested {requested[1]}",
         effect="Its number would be filed under another model or precision",
         fix=f"--precision {built[0]}"
-        if built[1] == asked[1]
+        if built[1] == requested[1]
         else "leave --option engine out: one is built from the model",
     )

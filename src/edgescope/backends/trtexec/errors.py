@@ -57,12 +57,12 @@ _WORDS = {"half2": "fp16"}
 
 def failure(ran: Ran, tool: Tool, doing: str) -> EdgescopeError:
     """Return the error of a run that did not pass; `doing` names its task, e.g. `build resnet18 fp16`."""
-    log, said = ran.log, ran.log.errors
-    text = "\n".join(said)
+    log, errors = ran.log, ran.log.errors
+    text = "\n".join(errors)
     # A foreign header makes the library die of "LLVM ERROR: out of memory", so memory is checked after it.
     for pattern, make in ((_NO_GPU, _no_gpu), (_FOREIGN, _foreign), (_DISK, _disk), (_MEMORY, _memory)):
         if found := pattern.search(text):
-            return make(_line(said, found), tool, doing)
+            return make(_line(errors, found), tool, doing)
     if ran.code == -signal.SIGKILL:
         return _memory("the kernel killed it (SIGKILL), most often because memory had run out", tool, doing)
     if (error := _operator(ran, log, tool)) is not None:
@@ -84,7 +84,7 @@ def failure(ran: Ran, tool: Tool, doing: str) -> EdgescopeError:
     return ModelError(
         "E-TRTX-7",
         f"trtexec {tool.version} could not {doing}",
-        evidence=" | ".join(said[:3])[:400] or _last(ran),
+        evidence=" | ".join(errors[:3])[:400] or _last(ran),
         effect="There is no number for this cell",
         fix=_again(ran),
     )

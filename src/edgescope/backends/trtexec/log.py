@@ -1,6 +1,6 @@
 """Parse trtexec's output, from TensorRT 8.0 to 11: one grammar in which only a few words changed.
 
-Every line of its own reads `[month/day/year-h:m:s] [I] text`, with I, W or E for the severity and `[TRT]` in front of
+Every line of trtexec reads `[month/day/year-h:m:s] [I] text`, with I, W or E for the severity and `[TRT]` in front of
 the text where the library speaks. The first line is `&&&& RUNNING TensorRT.trtexec [TensorRT v8201] # command`, the
 last one `&&&& PASSED ...` or `&&&& FAILED ...`. The version is written 8201 for 8.2.1 and 100300 for 10.3.0, later
 followed by `[b26]`, the fourth part. The performance summary has one line per quantity:
@@ -83,18 +83,18 @@ def text_of(line: str) -> tuple[str, str]:
 
 def read(lines: Iterable[str]) -> Log:
     """Return the facts of a log; any text gives a Log."""
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     summary: dict[str, dict[str, float]] = {}
     totals: dict[str, float] = {}
     outputs: list[str] = []
-    said: dict[str, list[str]] = {"W": [], "E": []}
+    messages: dict[str, list[str]] = {"W": [], "E": []}
     for line in lines:
         if banner := _BANNER.search(line):
-            told |= _banner(banner)
+            facts |= _banner(banner)
             continue
         severity, text = text_of(line)
         if severity in ("W", "E", "F") or _dying(severity, text):
-            said["W" if severity == "W" else "E"].append(text)
+            messages["W" if severity == "W" else "E"].append(text)
         elif quantity := _QUANTITY.match(text):
             summary[NAMES[quantity[1]]] = _statistics(quantity[2])
         elif (total := _TOTAL.match(text)) and (value := number(total[2])) is not None:
@@ -103,16 +103,16 @@ def read(lines: Iterable[str]) -> Log:
             outputs.append(output[1] or output[2])
         elif seconds := _SECONDS.match(text):
             name = "built_s" if seconds[1] == "built" else "loaded_s"
-            told[name] = told.get(name, 0.0) + (number(seconds[2]) or 0.0)
+            facts[name] = facts.get(name, 0.0) + (number(seconds[2]) or 0.0)
         else:
-            told |= _fact(text)
+            facts |= _fact(text)
     return Log(
-        **told,
+        **facts,
         summary_ms=summary,
         totals=totals,
         outputs=tuple(dict.fromkeys(outputs)),
-        warnings=tuple(said["W"]),
-        errors=tuple(said["E"]),
+        warnings=tuple(messages["W"]),
+        errors=tuple(messages["E"]),
     )
 
 
@@ -138,12 +138,12 @@ def number(text: str) -> float | None:
 
 
 def _banner(found: re.Match[str]) -> dict[str, object]:
-    told: dict[str, object] = {}
+    facts: dict[str, object] = {}
     if found[2] and (version := version_of(found[2], found[3] or "")):
-        told["version"] = version
+        facts["version"] = version
     if found[1] != "RUNNING":
-        told["verdict"] = found[1]
-    return told
+        facts["verdict"] = found[1]
+    return facts
 
 
 def _dying(severity: str, text: str) -> bool:

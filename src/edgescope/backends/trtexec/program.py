@@ -52,7 +52,7 @@ class Place(Protocol):
         """Return its version, flags and GPU; UnavailableError E-TRTX-2 if it does not report them."""
 
     def gpu(self, name: str) -> str:
-        """Return the name of its GPU with that of the board."""
+        """Return the name of its GPU and of the board."""
 
     def run(
         self,
@@ -71,13 +71,13 @@ class Here:
 
     def find(self, named: str | None) -> str:
         """Return the path of the program; UnavailableError E-TRTX-1 if there is none."""
-        asked = named or os.environ.get(VARIABLE)
-        found = shutil.which(asked) if asked else shutil.which("trtexec") or shutil.which(str(JETPACK))
+        wanted = named or os.environ.get(VARIABLE)
+        found = shutil.which(wanted) if wanted else shutil.which("trtexec") or shutil.which(str(JETPACK))
         if found is None:
             raise UnavailableError(
                 "E-TRTX-1",
-                f"there is no trtexec at {asked}" if asked else "trtexec was not found",
-                evidence=f"looked at {asked}" if asked else f"looked at {VARIABLE}, PATH and {JETPACK}",
+                f"there is no trtexec at {wanted}" if wanted else "trtexec was not found",
+                evidence=f"looked at {wanted}" if wanted else f"looked at {VARIABLE}, PATH and {JETPACK}",
                 fix=f"apt install libnvinfer-bin (JetPack has it), or {VARIABLE}=/path/to/trtexec",
             )
         return str(Path(found).resolve())
@@ -209,12 +209,12 @@ def surveyed(path: str, place: Place) -> Tool:
     flags = frozenset(_FLAG.findall(words))
     version = told.version or helped.log.version
     if "--loadEngine" not in flags or not version or not told.compute_capability:
-        said = [text for _, text in probed.lines if text.strip()][-3:] or ["it printed nothing"]
+        printed = [text for _, text in probed.lines if text.strip()][-3:] or ["it printed nothing"]
         missing = "its version" if not version else "a GPU" if "--loadEngine" in flags else "its flags"
         raise UnavailableError(
             "E-TRTX-2",
             f"{path} does not tell {missing}",
-            evidence=" | ".join(said)[:300],
+            evidence=" | ".join(printed)[:300],
             fix=f"{shlex.quote(str(path))} --help; nvidia-smi or tegrastats to see whether there is a GPU",
         )
     return Tool(path, version, flags, words, told.compute_capability, told.device, place)

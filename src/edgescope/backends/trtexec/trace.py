@@ -7,8 +7,8 @@ do not depend on it; only energy and telemetry do.
 
 A query is issued when its input copy starts or it is enqueued, whichever is earlier, and done when its output copy
 (or its compute, without transfers) ends. These are times of device events: the host's work before and after them
-(enqueueing the copies, waking up when the device is done) is left out, so this latency is **not comparable** with
-that of an engine in our process, which is timed from call to return. If queries follow each other one by one, the
+(enqueueing the copies, waking up when the device is done) is left out, so this latency is **not comparable** with the
+latency of an engine in our process, which is timed from call to return. If queries follow each other one by one, the
 time from one to the next, `query_period_s`, contains all of it. trtexec's own "Latency" is the sum of H2D, compute
 and D2H: it also leaves out the time between them and behind other queries, and is stored separately as
 `device_latency_s`.
@@ -205,7 +205,7 @@ def _throughput(trace: Trace, log: Log) -> tuple[tuple[bool, Message], ...]:
     text = Message(
         "W-TRTX-5",
         f"trtexec printed {theirs:g} queries/s, its exported times give {ours:g}",
-        effect="The number given is that of the exported times",
+        effect="The reported number comes from the exported times",
         fix="a longer --duration",
     )
     return ((abs(ours / theirs - 1) > allowed, text),)

@@ -3,11 +3,10 @@
 Everything is read from /proc and sysfs under an injected root, so that a whole board is a folder of files in
 a test.
 
-Did the processor's clocks hold? Evidence from counters that only move when something held them down.
-
-thermal_throttle/*_count (x86) count thermal events; a raised cooling device of a processor or cpufreq kind is
-the kernel slowing it; a hardware clock below the policy's own minimum is firmware or an over-current guard. A
-low clock alone is no evidence: idle cores clock down.
+Evidence of throttling comes from counters that only move if something held the clocks down:
+thermal_throttle/*_count (x86) counts thermal events; a raised cooling device of a processor or cpufreq kind means that
+the kernel slows the CPU; a hardware clock below the policy's minimum comes from firmware or an over-current guard. A
+low clock alone is no evidence, because idle cores clock down.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class CpuDevice:
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._cpus = sorted(os.sched_getaffinity(0)) if root == Path("/") else []
-        """Taken now: an engine may bind the thread that loads it to one core and use the others all the same."""
+        """Read now, because an engine may later bind the loading thread to one core and still use the others."""
 
     def present(self) -> str:
         """Return '' on Linux with /proc mounted, otherwise the reason."""
@@ -43,7 +42,7 @@ class CpuDevice:
         return "" if stat.is_file() else f"no {stat}: Linux with /proc mounted is needed"
 
     def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return (stable facts, facts of the moment) of the processor, memory and operating system."""
+        """Return (stable facts, current facts) of the processor, memory and operating system."""
         return facts.stable(self._root), facts.state(self._root)
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
@@ -63,13 +62,13 @@ class CpuDevice:
         )
 
     def modes(self) -> Mapping[str, Mode]:
-        """Return the first CPU, the first two, four ... by their --mode name; others can be named as freely."""
+        """Return the modes for the first CPU, the first two, four ... by --mode name; any other set can be named."""
         some = registry.need(registry.SETTINGS["cpu"], "CPU affinity", "")
         found: Mapping[str, Mode] = some(sorted(os.sched_getaffinity(0)))
         return found
 
     def throttle_watch(self) -> CpuThrottleWatch:
-        """Return a context that, once left, holds what the throttling counters did."""
+        """Return a context that holds, once it has ended, the changes of the throttling counters."""
         return CpuThrottleWatch(self._root)
 
 
@@ -88,14 +87,14 @@ class _Look:
 
 
 class CpuThrottleWatch(Looks[_Look]):
-    """Looks at the counters on entering and on leaving; `evidence()` compares."""
+    """Reads the counters on entry and on exit; `evidence()` compares the two readings."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         super().__init__(lambda: _look(root), compare, "CPU throttling was not watched to the end")
 
 
 def compare(before: _Look, after: _Look) -> Throttle:
-    """Return what two looks say together."""
+    """Return the evidence of two readings."""
     events = [
         f"{name} rose by {after.counts[name] - was}"
         for name, was in before.counts.items()

@@ -1,10 +1,10 @@
-"""What a Linux machine is (stable facts, hashed into the machine's id) and how it is now (state).
+"""The facts of a Linux machine: stable ones, hashed into the machine's id, and its current state.
 
-Stable is what stays when the same machine is rebooted, updated or renamed: processor, memory, board,
+Stable facts survive a reboot, an update and a new name: processor, memory, board,
 operating system release. The kernel, the host name, limits of a container, clocks and load are state: a
 container's host name changes with every run, and a security update must not split a machine's history.
 
-Which processor this is: name, instruction sets that matter to inference, cores, hypervisor.
+The processor's facts are its name, the instruction sets that matter to inference, its cores and the hypervisor.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def stable(root: Path) -> dict[str, Any]:
 
 
 def state(root: Path) -> dict[str, Any]:
-    """Return the facts of the moment; every unreadable one is {"absent": reason}."""
+    """Return the current facts; every unreadable one is {"absent": reason}."""
     meminfo = root / "proc/meminfo"
     return {
         "hostname": fact(root / "proc/sys/kernel/hostname"),
@@ -169,7 +169,7 @@ _ISA = """
     avx512_bf16 avx512_fp16 amx_tile amx_int8 amx_bf16 amx_fp16 asimd asimdhp asimddp fphp bf16 i8mm
     sve sve2 svebf16 svei8mm sme neon vfpv4
 """.split()  # noqa: SIM905
-"""CPU flags that decide which kernels an inference engine picks, x86 then Arm, in a fixed order."""
+"""CPU flags by which an inference engine chooses its kernels, x86 then Arm, in a fixed order."""
 
 _ARM_PARTS = {
     (0x41, 0xD03): "Cortex-A53",
@@ -195,7 +195,7 @@ _ARM_PARTS = {
 
 
 def name(root: Path) -> Fact:
-    """Return the processor's name, each kind with its count where cores differ."""
+    """Return the processor's name; if cores differ, each kind with its count."""
     return fact(root / "proc/cpuinfo", _name)
 
 
@@ -232,7 +232,7 @@ def isa(root: Path) -> Fact:
 
 
 def topology(root: Path) -> dict[str, Any]:
-    """Return {"logical", "physical"}: cores that are present, online or not where the kernel says."""
+    """Return {"logical", "physical"}: cores that are present, offline ones included if the kernel lists them."""
     folders = [p for p in (root / "sys/devices/system/cpu").glob("cpu[0-9]*") if p.name[3:].isdigit()]
     if not folders:
         return {"logical": os.cpu_count(), "physical": absent("no core topology in sysfs")}
@@ -248,7 +248,7 @@ def topology(root: Path) -> dict[str, Any]:
 
 
 def virtualised(root: Path) -> Any:
-    """Return the hypervisor's kind, `yes` where it hides its name, or `no`."""
+    """Return the hypervisor's kind, `yes` if it hides its name, or `no`."""
     kind = fact(root / "sys/hypervisor/type")
     if not is_absent(kind):
         return kind

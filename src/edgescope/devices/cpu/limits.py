@@ -1,14 +1,12 @@
-"""How much CPU and memory the control groups (v1 or v2) above this process allow: the least limit counts.
+"""The CPU and memory that the control groups (v1 or v2) above this process allow: the smallest limit counts.
 
 A container that may use two CPUs of 64 is another machine to a benchmark, and nothing in /proc/cpuinfo says
 so. See Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.max) and cgroup-v1 (cpu.cfs_quota_us,
 memory.limit_in_bytes).
 
-How much memory can still be had: by the kernel's estimate, and by the control group where one sets a limit.
-
-In a container MemAvailable is the host's; what ends the process is the group's limit. Its use counts page cache,
-of which the inactive part is given back before anything is killed. The files stay open: this is read many times a
-second beside a measurement.
+Memory is the available memory, from the kernel's estimate and the control group's limit. In a container MemAvailable
+is the host's, but the group's limit ends the process. The group's use counts page cache; the kernel frees its inactive
+part before it kills anything. The files stay open, because this is read many times a second during a measurement.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from pathlib import Path
 from edgescope.devices.kernel_files import Fact, absent, fact, is_absent
 
 _UNLIMITED_BYTES = 1 << 60
-"""cgroup v1 writes a number near 2^63 where there is no limit."""
+"""cgroup v1 writes a number near 2^63 if there is no limit."""
 
 
 def cpu_limit(root: Path) -> Fact:
-    """Return the CPUs that the quota allows (1.5 is one and a half), or absent where none is set."""
+    """Return the CPUs that the quota allows (1.5 is one and a half), or absent if none is set."""
     found = [_quota_v2(f) for f in control_groups(root, "")] + [
         _quota_v1(f) for f in control_groups(root, "cpu")
     ]
@@ -32,7 +30,7 @@ def cpu_limit(root: Path) -> Fact:
 
 
 def memory_limit(root: Path) -> Fact:
-    """Return the memory limit in bytes, or absent where none is set."""
+    """Return the memory limit in bytes, or absent if none is set."""
     found = [_number(f / "memory.max") for f in control_groups(root, "")]
     found += [_number(f / "memory.limit_in_bytes") for f in control_groups(root, "memory")]
     limits = [int(x) if x is not None and x < _UNLIMITED_BYTES else None for x in found]
@@ -92,12 +90,12 @@ FILES = {
     "": ("memory.max", "memory.current"),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 }
-#: Version 1 writes a number near 2^63 where there is no limit.
+#: Version 1 writes a number near 2^63 if there is no limit.
 UNLIMITED = 1 << 60
 
 
 class Memory:
-    """Memory that can still be had, in bytes; a context manager that keeps its files open."""
+    """The available memory in bytes; a context manager that keeps its files open."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.meminfo = os.open(root / "proc/meminfo", os.O_RDONLY)
@@ -117,7 +115,7 @@ class Memory:
         return int(text[start : text.index("kB", start)]) * 1024
 
     def available(self) -> int:
-        """Return bytes that can still be had without swapping or being killed."""
+        """Return the bytes available without swapping or being killed."""
         rooms = [limit - int(os.pread(use, 64, 0)) + _inactive(stat) for limit, use, stat in self.groups]
         return min([self._field("MemAvailable"), *rooms])
 
@@ -137,7 +135,7 @@ def _limited(root: Path) -> list[tuple[int, int, int]]:
 
 
 def _open_both(use: Path, stat: Path) -> tuple[int, int]:
-    """Return both files' descriptors; where one cannot be opened neither stays open."""
+    """Return both files' descriptors; if one cannot be opened, the other is closed."""
     first = os.open(use, os.O_RDONLY)
     try:
         return first, os.open(stat, os.O_RDONLY)
@@ -147,7 +145,7 @@ def _open_both(use: Path, stat: Path) -> tuple[int, int]:
 
 
 def _inactive(stat: int) -> int:
-    """Return the bytes of page cache that the kernel would give back first.
+    """Return the bytes of page cache that the kernel would free first.
 
     Version 1 counts the use of a group with all below it, as only its `total_` figures do.
     """

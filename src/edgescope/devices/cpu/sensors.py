@@ -1,4 +1,4 @@
-"""A CPU's clocks, temperatures and energy counters: what cpufreq, thermal zones, hwmon and powercap publish.
+"""A CPU's clocks, temperatures and energy counters, from cpufreq, thermal zones, hwmon and powercap.
 
 A virtual machine usually has none of the three. RAPL energy counters (Intel and AMD alike, under
 /sys/class/powercap/intel-rapl*) are readable by root only on most systems since CVE-2020-8694; they wrap
@@ -18,16 +18,16 @@ _MAX_POLICIES = 8
 """Clocks read in one go, spread evenly over the policies: all of 128 would cost more than the sampler may."""
 _CPU_CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 _POWERED_OFF_C = -200.0
-"""A powered-off thermal sensor reads -256 C on Tegra; nothing real is this cold."""
+"""A powered-off thermal sensor reads -256 C on Tegra; no real part is this cold."""
 
 
 def policies(root: Path) -> list[Path]:
-    """Return the cpufreq policy folders, in the order of their numbers."""
+    """Return the cpufreq policy folders, ordered by number."""
     return numbered(root / "sys/devices/system/cpu/cpufreq", "policy")
 
 
 def numbered(folder: Path, name: str) -> list[Path]:
-    """Return name0, name1 ... in the folder, in the order of their numbers, and nothing that only looks alike."""
+    """Return exactly name0, name1 ... in the folder, ordered by number."""
     found = [(p.name[len(name) :], p) for p in folder.glob(f"{name}[0-9]*")]
     return [p for _, p in sorted((int(n), p) for n, p in found if n.isascii() and n.isdigit())]
 
@@ -53,7 +53,7 @@ def _mean(files: Sequence[KernelFile]) -> Value:
 
 
 def _sum(values: Sequence[Value], none: str) -> Value:
-    """Return the sum; one value that is none makes the sum so, and no values say `none`."""
+    """Return the sum, or the first value that is not a number; Unsupported(`none`) for no values."""
     numbers = [v for v in values if isinstance(v, float)]
     if len(numbers) == len(values):
         return sum(numbers) if numbers else Unsupported(none)
@@ -61,7 +61,7 @@ def _sum(values: Sequence[Value], none: str) -> Value:
 
 
 class Temperatures(Each):
-    """Every thermal zone, and the CPU's own hwmon sensor where no zone shows it; a powered-off one is Unsupported."""
+    """Every thermal zone, and the CPU's hwmon sensor if no zone shows it; a powered-off one is Unsupported."""
 
     def __init__(self, root: str) -> None:
         zones = [

@@ -1,8 +1,8 @@
-"""What a Linux CPU can be asked while something runs: time, pressure, memory, clocks, heat, energy.
+"""Sources that read a Linux CPU during a run: time, pressure, memory and load.
 
 Each Source here is one or a few kernel files, opened once. They import neither numpy nor an engine, because
-they are rebuilt inside the sampler's process. Shares are of all online cores, 1.0 is every core busy; those of a name
-with `allowed` are of the cores that the watched process may use. An
+they are rebuilt inside the sampler's process. Shares are of all online cores, 1.0 is every core busy; a channel with
+`allowed` in its name is for the cores that the watched process may use. An
 `interval` value holds for the time since the previous reading; a share can dip below 0 by one accounting tick
 (10 ms), and clamping it would bias the sums.
 """
@@ -27,10 +27,10 @@ CPU_LINE = re.compile(rb"^cpu(\d+) ", re.MULTILINE)
 
 
 class CpuTime:
-    """Busy, stolen and foreign CPU time, and what the watched process uses.
+    """Busy, stolen and foreign CPU time, and the CPU time of the watched process.
 
-    A process that may run on some of the cores only (`cpus`: an affinity mask, a cpuset) is disturbed by what happens
-    on those, however many others the machine has: stolen and foreign time are then told of them, too.
+    A process that may use only some cores (`cpus`: an affinity mask, a cpuset) is disturbed by other work on these
+    cores, so stolen and foreign time are then reported for them, too.
     """
 
     def __init__(self, root: str, pid: int, cpus: Sequence[int] = ()) -> None:
@@ -42,7 +42,7 @@ class CpuTime:
         self.read()
 
     def channels(self) -> Sequence[ChannelSpec]:
-        """Return shares of all cores and of the allowed ones where those are fewer, and what the process used."""
+        """Return shares of all cores, of the allowed ones if those are fewer, and the time of the process."""
         stat, process = str(self._stat.path), "/proc/<pid>/stat"
         cpus = ", ".join(sorted(name.decode() for name in self._names))
         return (
@@ -55,7 +55,7 @@ class CpuTime:
         )
 
     def read(self) -> Sequence[Row]:
-        """Return one row a channel; the shares are left out when no accounting tick has passed."""
+        """Return one row per channel; the shares are left out if no accounting tick has passed."""
         system, tree, now = self._system(), self._tree.read(), time.monotonic_ns()
         if not isinstance(system, System):
             names = [c.name for c in self.channels() if c.scope == "system"]
@@ -108,14 +108,14 @@ class System:
 
 
 class Shares:
-    """What became of some cores' time since their last accounting tick, as shares of it."""
+    """How some cores spent their time since the last accounting tick, as shares."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._last: tuple[Time, Tree] | None = None
 
     def channels(self, source: str) -> tuple[ChannelSpec, ...]:
-        """Return busy, what a hypervisor took, and what others than the watched process tree used."""
+        """Return the shares: busy, stolen by a hypervisor, and used outside of the watched process tree."""
         less = f"{source} less the watched process tree"
         return (
             ChannelSpec(f"{self.prefix}_busy", "share", "system", "interval", source),
@@ -124,7 +124,7 @@ class Shares:
         )
 
     def rows(self, spent: Time, tree: Tree, now: int) -> list[Row]:
-        """Return the shares; none where these cores have not ticked, whose interval then goes on."""
+        """Return the shares; none if these cores have not ticked, and the interval goes on."""
         if self._last is None:
             self._last = (spent, tree)
         last, passed = self._last[1], spent - self._last[0]
@@ -140,9 +140,9 @@ class Shares:
 
 
 def _fewer(root: Path, stat: KernelFile, cpus: Sequence[int]) -> list[int]:
-    """Return those of `cpus` that are online where not all online ones are among them, else nothing.
+    """Return the online CPUs among `cpus`, or nothing if `cpus` contains all online CPUs.
 
-    Nothing, too, where /proc/stat numbers the CPUs in another way than /sys does: in some containers.
+    Return nothing, too, if /proc/stat numbers the CPUs differently from /sys, as in some containers.
     """
     listed, data = fact(root / "sys/devices/system/cpu/online", cpu_list), stat.read()
     if is_absent(listed) or not isinstance(data, bytes):
@@ -152,7 +152,7 @@ def _fewer(root: Path, stat: KernelFile, cpus: Sequence[int]) -> list[int]:
 
 
 def _time_of(line: bytes) -> Time:
-    """Return what one cpu line of /proc/stat counts since boot; ValueError where it is none."""
+    """Return the counts since boot in one cpu line of /proc/stat; ValueError if it is not such a line."""
     user, nice, system, idle, iowait, irq, soft, steal = map(int, line.split()[1:9])
     busy = user + nice + system + irq + soft
     if busy + idle + iowait + steal >= _MAX_TICKS:
@@ -198,7 +198,7 @@ class Pressure:
         self._last = {name: (time.monotonic_ns(), _stalled_us(file)) for name, file in self._files.items()}
 
     def channels(self) -> Sequence[ChannelSpec]:
-        """Return one share a resource."""
+        """Return one share per resource."""
         return tuple(
             ChannelSpec(n, "share", "system", "interval", str(f.path)) for n, f in self._files.items()
         )
@@ -228,7 +228,7 @@ def _stalled_us(file: KernelFile) -> Value:
 
 
 class MemoryAndLoad(Each):
-    """Memory in bytes that the system could still give, and the one-minute load average."""
+    """The available memory in bytes and the one-minute load average."""
 
     def __init__(self, root: str) -> None:
         self._meminfo = KernelFile(Path(root) / "proc/meminfo")

@@ -1,1 +1,1 @@
-"""NVIDIA Jetson: rails, clocks, heat, throttling, power modes."""
+"""NVIDIA Jetson: rails, clocks, temperatures, throttling, power modes."""

@@ -1,9 +1,9 @@
-"""The Jetson modules that edgescope knows: boards.toml as types, and which of them a device tree names.
+"""The Jetson modules that edgescope knows (boards.toml as types), and recognising one by its device tree.
 
 A board is recognised by its module's P-number (`nvidia,p3768-0000+p3767-0005`: carrier p3768, module p3767-0005),
-unless its carrier makes it another product, else by a whole string of `compatible`, else by words of `model`. A board
-that none of them names is no guess: its rails are shown as rails and no total is formed. This module imports neither
-numpy nor an engine.
+unless its carrier makes it another product, else by a whole string of `compatible`, else by words of `model`. For an
+unknown board nothing is guessed: its rails are shown as rails without a total. This module imports neither numpy nor
+an engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:
     import tomli as tomllib
 
 SUM = "sum_of_rails"
-"""In `Board.total`: the rails that no other rail feeds, added; also the scope of that sum."""
+"""In `Board.total`: the sum of the rails that no other rail feeds; also the scope of that sum."""
 SCOPES = ("carrier", "module", "rail")
 VERIFIED = ("real hardware", "recorded fixture", "public line", "public document")
 """How a fact was verified, best first. A public line was printed by such a board and published by its owner."""
@@ -32,15 +32,15 @@ _P_NUMBER = re.compile(r"(?<![0-9a-z])p?(\d{4})(?:-(\d{4}))?(?![0-9])")
 
 @dataclass(frozen=True)
 class Rail:
-    """One supply that a power monitor sits in front of."""
+    """One supply that a power monitor measures."""
 
     label: str
-    """As the driver names it."""
+    """The driver's name for it."""
     feeds: str
     scope: str = "rail"
     """carrier, module or rail."""
     below: str = ""
-    """The rail that feeds this one: it is part of that one, and never added to it."""
+    """The rail that feeds this one, and so already contains it; a sum never adds both."""
     verified: str = ""
 
 
@@ -64,32 +64,32 @@ class Board:
     compatible: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     carriers: Mapping[str, str] = field(default_factory=dict)
-    """P-number of a carrier -> product name, where the carrier makes the module another product."""
+    """P-number of a carrier -> product name, if the carrier makes the module another product."""
 
     def scope_of(self, label: str) -> str:
-        """Return the scope of the rail with this label; `rail` where the board is not known to have it."""
+        """Return the scope of the rail with this label; `rail` if the board is not known to have it."""
         return self.rails[label].scope if label in self.rails else "rail"
 
     def terms(self) -> tuple[str, ...]:
-        """Return the labels that a sum is made of: mere rails that no other rail feeds."""
+        """Return the labels of a sum's terms: rails of scope `rail` that no other rail feeds."""
         return tuple(name for name, rail in self.rails.items() if rail.scope == "rail" and not rail.below)
 
 
 @dataclass(frozen=True)
 class Named:
-    """What a device tree says a machine is."""
+    """The machine that a device tree names."""
 
     board: Board | None
     module: str = ""
-    """P-number, '' where none is named."""
+    """P-number; '' if none is named."""
     product: str = ""
     how: str = ""
-    """The words that it was recognised by."""
+    """The text by which it was recognised."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric that is no rail: channel, scope, which boards have it, and where it is read."""
+    """One metric other than a rail: channel, scope, the boards that have it, and its source."""
 
     name: str
     scope: str
@@ -112,17 +112,17 @@ def boards() -> Mapping[str, Board]:
 
 
 def metrics() -> tuple[Metric, ...]:
-    """Return what is watched beside the rails."""
+    """Return the metrics other than rails."""
     return _table().metrics
 
 
 def jetpack(release: str) -> str:
-    """Return the JetPack that the L4T release (`36.4.4`) belongs to, '' where it is not known or not one only."""
+    """Return the JetPack that the L4T release (`36.4.4`) belongs to, or '' if it is unknown or belongs to several."""
     return _table().jetpack.get(release, "")
 
 
 def jetpack_series(release: str) -> str:
-    """Return the first number of the JetPacks made of this L4T release, '' where it is not known."""
+    """Return the major version of the JetPacks made from this L4T release, or '' if unknown."""
     return _table().series.get(release.partition(".")[0], "")
 
 
@@ -152,7 +152,7 @@ def recognise(compatible: Sequence[str], model: str = "", ids: Iterable[str] = (
 
 
 def _p_numbers(text: str) -> list[str]:
-    """Return the P-numbers in a text, those of modules (after the +) first."""
+    """Return the P-numbers in a text; those of modules (after the +) come first."""
     carrier, plus, module = text.partition("+")
     parts = (module, carrier) if plus else (carrier,)
     return [f"p{a}-{b}" if b else f"p{a}" for part in parts for a, b in _P_NUMBER.findall(part)]
@@ -169,7 +169,7 @@ def _of_carrier(numbers: Sequence[str]) -> Named | None:
 
 
 def _of_module(number: str, *, exact: bool) -> Named | None:
-    """Return the board of this P-number; not exact: of its first half, unless two families share that (p3767).
+    """Return the board of this P-number; if not `exact`, of its first half, unless two families share it (p3767).
 
     A product that only a carrier makes of a module (IGX Orin) is no family of that module.
     """

@@ -1,6 +1,6 @@
 """The tables of docs/boards.md, written from boards.toml: board, metric, source, scope, how verified.
 
-python -m edgescope.devices.jetson.boards_table docs/boards.md      # rewrites what lies between the two marks
+python -m edgescope.devices.jetson.boards_table docs/boards.md      # rewrites the text between the two marks
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def render() -> str:
 
 
 def updated(page: str) -> str:
-    """Return the page with the tables of today between the marks; ValueError where a mark is missing."""
+    """Return the page with the current tables between the marks; ValueError if a mark is missing."""
     return between(page, BEGIN, END, render())
 
 
 def between(page: str, begin: str, end: str, text: str) -> str:
-    """Return the page with `text` in the place of what stood between two marks; ValueError where one is missing."""
+    """Return the page with the text between two marks replaced by `text`; ValueError if a mark is missing."""
     before, _, rest = page.partition(begin)
     _, mark, after = rest.partition(end)
     if not mark:

@@ -1,6 +1,6 @@
-"""What the CPU clocks really are: a busy probe of 0.2 s, and whether they float (DVFS).
+"""Measure the real CPU clocks with a busy probe of 0.2 s, and find whether they float (DVFS).
 
-A limit that was accepted is not yet a clock. A Jetson Thor has been seen to report scaling_cur_freq 2601 MHz, the
+An accepted limit is not yet a clock. A Jetson Thor has been seen to report scaling_cur_freq 2601 MHz, the
 request, while cpuinfo_cur_freq, the hardware, stood at 649 MHz after an over-current event. So a core of each
 cluster is kept busy and the hardware's own figure is read where root may, the kernel's otherwise.
 """
@@ -28,7 +28,7 @@ _LOOPS = 4000
 
 
 def probe(root: Path = Path("/"), seconds: float = PROBE_S) -> tuple[str, str]:
-    """Return (problem, evidence) of the clocks under load, '' where there is no problem or no cpufreq."""
+    """Return (problem, evidence) for the clocks under load; problem is '' if there is none or no cpufreq."""
     found = policies(root)
     problems, seen = [], []
     for policy in found:
@@ -48,7 +48,7 @@ def probe(root: Path = Path("/"), seconds: float = PROBE_S) -> tuple[str, str]:
 
 
 def clock_file(policy: Path) -> Path | None:
-    """Return the file of the policy's clock: the hardware's own where it can be read, otherwise the kernel's."""
+    """Return the file of the policy's clock: the hardware's if it can be read, otherwise the kernel's."""
     return next((f for n in _WHOSE if not is_absent(fact(f := policy / n, int))), None)
 
 
@@ -87,7 +87,7 @@ def busy_hz(policy: Path, seconds: float) -> Fact:
 
 
 def dvfs(root: Path = Path("/")) -> Fact:
-    """Return whether the CPU clocks may float: False where every policy's lowest and highest are the same."""
+    """Return whether the CPU clocks may float: False if every policy's lowest and highest clocks are equal."""
     found = policies(root)
     if not found:
         return absent("no cpufreq")

@@ -1,6 +1,6 @@
 """An NVIDIA Jetson, from sysfs and procfs alone: no daemon, no root, no jtop.
 
-What this module's board is comes from its device tree, what its rails mean from boards.toml, and everything that moves
+The device tree names the board, boards.toml gives the meaning of its rails, and everything that moves
 from the sources of its neighbours, each a few kernel files opened once. Power modes belong to another family, so they
 are reached by name through the registry.
 """
@@ -30,15 +30,15 @@ _SOURCES = (
     ("heat:Fans", 10),
     ("soc:Engines", 10),
 )
-"""Source, and on every how many ticks it is read. Power and load move fastest; a rail read between two results of its
-chip is a repeat, which shows when the next one came. Counters lose nothing by being read seldom."""
+"""(Source, ticks between two reads). Power and load change fastest. Reading a rail more often than its chip updates
+repeats values, which shows when each update came. Counters can be read rarely without loss."""
 _MEMORY = ("memory:JetsonMemory", 10)
 _TEGRASTATS_MS = 200
-"""The INA3221s behind it refresh about every 430 ms: asked twice as often, no result is missed."""
+"""The INA3221s behind it refresh about every 430 ms: read twice as often, no result is missed."""
 
 
 class JetsonDevice:
-    """One Jetson module and what its carrier board shows of it."""
+    """One Jetson module on its carrier board."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -48,7 +48,7 @@ class JetsonDevice:
         return identity.present(self._root)
 
     def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return (the module, facts of the moment): release, power mode, rails, fan and its owner, clocks."""
+        """Return (stable facts of the module, current facts): release, power mode, rails, fan and its owner, clocks."""
         root = self._root
         state: dict[str, Any] = {
             "l4t": identity.l4t(root),
@@ -69,7 +69,7 @@ class JetsonDevice:
     def sources(self, pid: int) -> Sequence[SourceSpec]:
         """Return rails, GPU, memory, engines, fans and throttling; none on a machine that is no Jetson.
 
-        Where sysfs shows no rail, NVIDIA's tegrastats is asked beside it, if there is one.
+        If sysfs shows no rail, NVIDIA's tegrastats is read as well, if it is installed.
         """
         if self.present():
             return ()
@@ -101,12 +101,12 @@ class JetsonDevice:
         return found
 
     def throttle_watch(self) -> JetsonThrottleWatch:
-        """Return a context that, once left, says whether heat, power or the supply held the clocks down."""
+        """Return a context that reports, once it has ended, whether heat, power or the supply held the clocks down."""
         return JetsonThrottleWatch(self._root)
 
 
 def _power_mode(root: Path) -> Fact:
-    """Return name, id and cores of the nvpmodel mode in force, or why it cannot be told."""
+    """Return name, id and cores of the current nvpmodel mode, or the reason why it is not known."""
     mode = registry.need("edgescope.devices.jetson.nvpmodel:current", "power modes", "")(root)
     if is_absent(mode):
         return mode

@@ -1,7 +1,7 @@
 """The fixed-function engines of a Jetson's chip: DLA, NVENC, NVDEC, NVJPG, VIC, PVA, OFA, APE.
 
-From JetPack 6 on each has a devfreq folder that everyone may read; before, its clock is in debugfs, for root.
-Whether it runs at all is its device's runtime status on the host1x bus. None publishes a load to the user.
+From JetPack 6 on, each engine has a devfreq folder that everyone may read; before, only root reads its clock, in
+debugfs. Its device's runtime status on the host1x bus says whether it runs. No engine publishes a load to the user.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WITHOUT = {
     "tegra194": ("ofa",),
     "tegra264": ("dla",),
 }
-"""Chip -> engines that no such chip has, by the data sheets of NVIDIA's modules; all others are asked for."""
+"""Chip -> engines that it lacks, by the data sheets of NVIDIA's modules; all others are looked for."""
 _HOST1X = (
     "sys/devices/*.host1x",
     "sys/devices/platform/host1x",
@@ -42,9 +42,9 @@ _HOST1X = (
 
 
 class Engines(Each):
-    """Clocks of the fixed-function engines; 0 Hz while the kernel says that one is suspended.
+    """Clocks of the fixed-function engines in hertz; 0 while the kernel reports an engine as suspended.
 
-    One clock an engine in hertz: the first of each kind, and further ones that are here.
+    There is one clock for the first engine of each kind, and one for each further engine that is present.
     """
 
     def __init__(self, root: str) -> None:
@@ -68,7 +68,7 @@ class Engines(Each):
 
 
 def engines(root: Path) -> dict[str, tuple[str, int]]:
-    """Return channel prefix -> (kind, instance): instance 0 of every kind, and others that are here."""
+    """Return channel prefix -> (kind, instance): instance 0 of every kind, and others that are present."""
     out: dict[str, tuple[str, int]] = {}
     for kind in _ENGINES:
         count = max(1, len(_folders(root, kind)), len(_devices(root, kind)))
@@ -90,7 +90,7 @@ def _folder(root: Path, kind: str, index: int) -> Path | None:
 
 
 def _devices(root: Path, kind: str) -> list[Path]:
-    """Return the engine's devices on the host1x bus, in the order of their addresses."""
+    """Return the engine's devices on the host1x bus, ordered by address."""
     marker = _marker(kind)
     return sorted(
         (d for pattern in _HOST1X for d in root.glob(f"{pattern}/*.*") if marker.search(d.name)),
@@ -118,7 +118,7 @@ class _Engine:
         self.source = f"{getattr(self._clock, 'path', 'devfreq or debugfs')}; 0 while suspended"
 
     def read(self) -> Value:
-        """Return the clock in hertz; a suspended engine has none running."""
+        """Return the clock in hertz, 0 for a suspended engine."""
         if self._status is not None and self._status.read() == b"suspended\n":
             return 0.0
         if self._without and not isinstance(self._clock, KernelFile):

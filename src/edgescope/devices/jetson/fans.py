@@ -1,4 +1,4 @@
-"""A Jetson's fans: duty, speed, and which of three owners sets them.
+"""A Jetson's fans: duty, speed, and their owner.
 
 The kernel's governor, NVIDIA's nvfancontrol daemon and jtop's saved profile fight for one fan; a different owner is
 a different temperature and, in a long run, a different throughput. JetPack 4 has /sys/devices/pwm-fan, later
@@ -26,7 +26,7 @@ _DAEMONS = ("nvfancontrol", "jtop")
 
 
 def _first(root: Path, patterns: Sequence[str]) -> list[KernelFile]:
-    """Return the files of the first pattern that matches any: the others are the same fans again."""
+    """Return the files of the first pattern that matches: the other patterns show the same fans."""
     matches = (found(root, (pattern,)) for pattern in patterns)
     return [KernelFile(path, 32) for path in next((m for m in matches if m), [])]
 
@@ -48,7 +48,7 @@ class Fans(Each):
 
     @staticmethod
     def facts(root: Path) -> Fact:
-        """Return who owns the fan (`kernel`, `nvfancontrol`, `jtop`) and the evidence for it."""
+        """Return the owner of the fan (`kernel`, `nvfancontrol`, `jtop`) and the evidence for it."""
         running = set(command_names(root).values())
         control = fact(root / "sys/devices/pwm-fan/temp_control", int)
         policies = {

@@ -1,8 +1,8 @@
-"""Where one Jetson metric lives on which release: the first of several paths that can be read.
+"""Find the file of a Jetson metric on any release: the first of several paths that can be read.
 
-NVIDIA moved nearly every file between JetPack 4 and 7. A source names all the places it knows, as patterns
-under the root, and takes the first that opens; where none does, the most telling reason is kept: a file that is
-there and forbidden can be unlocked, one that is nowhere cannot.
+NVIDIA moved nearly every file between JetPack 4 and 7. A source lists all known paths, as patterns under the root,
+and takes the first that opens. If none opens, the most useful reason is kept: a file that exists and is forbidden can
+be unlocked, a missing one cannot.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _natural(path: str) -> list[int | str]:
 
 
 def first_readable(root: Path, patterns: Sequence[str], size: int = 64) -> KernelFile | Unsupported:
-    """Return the first of these files that can be read now, or why none can."""
+    """Return the first of these files that can be read now, or the reason why none can."""
     reasons = []
     for path in found(root, patterns) + [root / p for p in patterns if "*" not in p]:
         file = KernelFile(path, size)
@@ -55,17 +55,17 @@ def first_readable(root: Path, patterns: Sequence[str], size: int = 64) -> Kerne
 
 
 def number(file: KernelFile | Unsupported, scale: float = 1.0) -> Value:
-    """Return the file's number times `scale`, or why there is none."""
+    """Return the file's number times `scale`, or the reason why there is none."""
     return file.number(scale) if isinstance(file, KernelFile) else file
 
 
 def unlocked(value: Value) -> Value:
-    """Add to a debugfs reason what would unlock the file."""
+    """Return a reason with the way to unlock the file added if it lies in debugfs."""
     return Unsupported(f"{value.reason}; {UNLOCK_DEBUGFS}") if isinstance(value, Unsupported) else value
 
 
 def devfreqs(root: Path, marker: re.Pattern[str]) -> list[Path]:
-    """Return the devfreq folders whose name carries the marker, each device once, in the order of addresses."""
+    """Return the devfreq folders whose name contains the marker, each device once, ordered by address."""
     out: dict[str, Path] = {}
     for path in found(root, _DEVFREQ):
         if marker.search(path.name):
@@ -74,23 +74,23 @@ def devfreqs(root: Path, marker: re.Pattern[str]) -> list[Path]:
 
 
 def bounds(folder: Path) -> dict[str, Fact]:
-    """Return least, present and highest clock of a devfreq folder in hertz."""
+    """Return the lowest, current and highest clock of a devfreq folder in hertz."""
     return {f"{name}_hz": fact(folder / f"{name}_freq", int) for name in ("min", "cur", "max")}
 
 
 def rate_files(*names: str) -> list[str]:
-    """Return where debugfs keeps these clocks' rates: Tegra186 and later, then Tegra210."""
+    """Return the debugfs paths of these clocks' rates: Tegra186 and later, then Tegra210."""
     places = ("bpmp/debug/clk/{0}/rate", "clk/{0}/clk_rate")
     return [f"sys/kernel/debug/{place.format(name)}" for name in names for place in places]
 
 
 def gpu_devfreq(root: Path) -> Path | None:
-    """Return the devfreq folder of the integrated GPU, found by its marker; None where there is none."""
+    """Return the devfreq folder of the integrated GPU, found by its marker, or None if there is none."""
     return next(iter(devfreqs(root, _GPU)), None)
 
 
 def soc(root: Path) -> str:
-    """Return the chip of the device tree (tegra210, tegra234 ...), '' where none is named."""
+    """Return the chip of the device tree (tegra210, tegra234 ...), or '' if none is named."""
     try:
         text = (root / "proc/device-tree/compatible").read_text(errors="replace")
     except OSError:

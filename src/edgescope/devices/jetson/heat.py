@@ -1,7 +1,7 @@
-"""What keeps a Jetson within its limits: cooling devices that slow it, over-current guards, fans.
+"""The guards that keep a Jetson within its limits: cooling devices that slow it, over-current guards, fans.
 
 A raised cooling device costs speed, unless it is a fan or only warns of a hot surface. Names differ by release:
-`cpu-throttle-alert` and `gpu-throttle-alert` say that the chip's own thermal throttling has begun, `cpufreq-cpu0`
+`cpu-throttle-alert` and `gpu-throttle-alert` report the chip's own thermal throttling, `cpufreq-cpu0`
 and `devfreq-17000000.gpu` are caps set by the kernel; unknown ones count, because a new board has new names.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["Cooling", "Fans", "OverCurrent"]
 _POWERED_OFF = -200_000.0
 """Millidegrees; a zone that is switched off reads -256000."""
 _HARMLESS = ("fan", "surface", "shutdown", "backlight", "battery", "charger")
-"""Parts of the types of cooling devices that cost no speed."""
+"""Words in the types of cooling devices that cost no speed."""
 
 
 def cooling_devices(root: Path) -> dict[str, tuple[str, Path]]:
@@ -38,7 +38,7 @@ def cooling_devices(root: Path) -> dict[str, tuple[str, Path]]:
 
 
 def slows(kind: str) -> str:
-    """Say what a cooling device of this type slows, by the words in its name."""
+    """Return the part that a cooling device of this type slows, from the words in its type."""
     name = kind.lower()
     for mark, what in (
         ("gpu", "the GPU"),
@@ -63,9 +63,10 @@ def passive_zones(root: Path) -> dict[str, tuple[Path, float]]:
 
 
 class Cooling(Each):
-    """Whether each cooling device that costs speed is raised; without any, whether a zone is past its trip.
+    """Flags of the cooling devices that cost speed; without any, of the zones with a passive trip.
 
-    One flag a device or zone: 1 for each guard at work, 0 for each at rest; a powered-off sensor (-256 C) is neither.
+    Each flag is 1 while the device is raised or the zone is past its trip, else 0; a powered-off sensor (-256 C) has
+    no value.
     """
 
     def __init__(self, root: str) -> None:

@@ -1,6 +1,6 @@
 """Which Jetson this is and which release it runs, from the device tree and /etc/nv_tegra_release.
 
-The module names the machine (stable); the release changes with every update, so it is a fact of the moment. The
+The module names the machine (stable); the release changes with every update, so it is a current fact. The
 serial number is not read here: the CPU's facts already tell two identical boards apart.
 """
 
@@ -34,7 +34,7 @@ def present(root: Path) -> str:
 
 
 def stable(root: Path) -> dict[str, Any]:
-    """Return what names the board; an unknown one has reasons in place of facts."""
+    """Return the facts that name the board; for an unknown board, the reasons in their place."""
     named = recognise(root)
     if named.board is None:
         reason = absent(f"{named.how}: add it to boards.toml (edgescope docs boards)")
@@ -57,19 +57,19 @@ def recognise(root: Path) -> Named:
 
 
 def compatible(root: Path) -> list[str]:
-    """Return the strings of the root node, the most specific first; [] where there is no device tree."""
+    """Return the strings of the root node, most specific first, or [] if there is no device tree."""
     found = fact(root / TREE / "compatible", lambda text: [part.strip() for part in text.split("\0")])
     return [] if is_absent(found) else [part for part in found if part]
 
 
 def soc(root: Path) -> Fact:
-    """Return the SoC as the device tree names it: tegra210, 186, 194, 234, 264."""
+    """Return the SoC from the device tree: tegra210, 186, 194, 234, 264."""
     names = [name.partition(",")[2] for name in compatible(root) if name.startswith("nvidia,tegra")]
     return names[0] if names else absent(f"no nvidia,tegra... in {root / TREE / 'compatible'}")
 
 
 def l4t(root: Path) -> Fact:
-    """Return the L4T release, e.g. `36.4.4`, as /etc/nv_tegra_release gives it."""
+    """Return the L4T release, e.g. `36.4.4`, from /etc/nv_tegra_release."""
 
     def release(text: str) -> str:
         found = _LINE.search(text)
@@ -82,7 +82,7 @@ def l4t(root: Path) -> Fact:
 
 
 def jetpack(root: Path) -> Fact:
-    """Return the JetPack that this L4T release belongs to, where there is just one."""
+    """Return the JetPack that this L4T release belongs to, if there is exactly one."""
     release = l4t(root)
     if is_absent(release):
         return release

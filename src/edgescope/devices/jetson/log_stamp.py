@@ -6,7 +6,7 @@
     03:08:01, 00:00:01.5                                       time of day, or ts -s
     [ 1234.567890], 0.101                                      seconds since some start
 
-What stands around it (a host, a unit, a level) belongs to the logger. 11/23/2026 is not read: it may be 23/11.
+The text around it (a host, a unit, a level) belongs to the logger. 11/23/2026 is not read: the order is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMED = re.compile(
     r"(?: (?:[A-Z]{2,5} )?(?P<year>(?:19|20)[0-9]{2})(?![0-9]))?"
 )
 _OPEN = r"\s*(?:[0-9]{1,9}[,;\t])?[\s\"'(]*"
-"""What may stand before a bare number: the row's number, a quote."""
+"""Text that may precede a bare number: the row's number, a quote."""
 _CLOSED = r"(?=[\s\])\"',;:]|$)"
 _SINCE_1970 = re.compile(
     _OPEN + r"\[?(?P<seconds>[0-9]{9,10}(?:\.[0-9]{1,9})?|[0-9]{13}|[0-9]{16}|[0-9]{19})" + _CLOSED
@@ -48,19 +48,19 @@ class Stamp:
     """One moment on a logger's clock."""
 
     seconds: float
-    """Since 1970 of a date (in UTC where it states its zone), else since midnight or a start that is not known."""
+    """Seconds since 1970 for a date (in UTC if it states its zone), else since midnight or an unknown start."""
     clock: str
-    """Which clock, in words."""
+    """The clock in words."""
     exact: bool
-    """Finer than whole seconds."""
+    """Whether it is finer than whole seconds."""
     when: datetime | None = None
-    """The date as printed; None where there is none, or no year."""
+    """The date as printed; None if there is no date, or no year in it."""
     period_s: float = 0.0
-    """After how long the clock begins anew: a day without a date, a year without a year; 0: never."""
+    """Period after which the clock restarts: a day without a date, a year without a year; 0: never."""
 
 
 def stamp(text: str, year: int = 0) -> Stamp | None:
-    """Return the time in what a logger wrote before a line, None where no form of it is known.
+    """Return the time in a logger's text before a line, or None if its form is not known.
 
     `year` is the line's own, for a logger that prints none.
     """

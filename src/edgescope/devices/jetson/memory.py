@@ -1,9 +1,9 @@
-"""Memory that CPU and GPU share on a Jetson: what the GPU holds, swap, and how fragmented the rest is.
+"""Memory that CPU and GPU share on a Jetson: the GPU's part, swap, and the largest free block.
 
 NvMap hands out the GPU's memory up to Orin; Thor's driver bypasses it, so /proc/meminfo has no NvMapMemUsed
 there and the client list shows 0K for every process (jetson_stats PR 849). /sys/kernel/debug/nvmap/iovmm/clients
 names a process in its third column and its size, with a K, M or G, in the last; it is for root. What cannot be
-attributed to the process stays unattributed: the device's total is nobody's.
+attributed to the process stays unattributed: the device's total belongs to no process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgescope.devices.process_tree import PAGE_BYTES
 Row = tuple[str, int, Value]
 _CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
 _MAX_ORDER = 32
-"""Blocks are 2^order pages; kernels know eleven orders, a garbled file any number."""
+"""Blocks are 2^order pages. Kernels have eleven orders; a damaged file could have any number."""
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -71,7 +71,7 @@ def _kilobytes(text: str, key: str) -> float | None:
 
 
 def nvmap_used(meminfo: str | Unsupported | Failed) -> Value:
-    """Return the bytes NvMap has handed out; unsupported where the kernel has no such line."""
+    """Return the bytes that NvMap has allocated; unsupported if the kernel has no such line."""
     if not isinstance(meminfo, str):
         return meminfo
     used = _kilobytes(meminfo, "NvMapMemUsed")
@@ -95,7 +95,7 @@ def swap_used(meminfo: str | Unsupported | Failed) -> Value:
 
 
 def process_bytes(clients: str, pid: int) -> Value:
-    """Return the bytes that the client list books to `pid`; unsupported where it books none at all."""
+    """Return the bytes of `pid` in the client list; unsupported if the list has no entries."""
     sizes: dict[int, float] = {}
     for line in clients.splitlines():
         found = re.fullmatch(r"\s*\S+\s+\S.*?\s+([0-9]{1,10})\s+([0-9]{1,15})([BKMG]?)\s*", line)

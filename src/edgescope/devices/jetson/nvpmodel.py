@@ -1,4 +1,4 @@
-"""Jetson power modes as their file describes them: /etc/nvpmodel.conf, one per board, edited by users.
+"""Reads Jetson power modes from /etc/nvpmodel.conf; each board has its own file, and users edit it.
 
 The file has three kinds of sections (the format is described in the comment that opens every such file):
 
@@ -8,10 +8,10 @@ The file has three kinds of sections (the format is described in the comment tha
     GPU MAX_FREQ 918000000
     < PM_CONFIG DEFAULT=1 >                the mode after flashing
 
-A line that is not understood costs that line: users edit these files, and releases add sections and types of PARAM.
+A line that is not understood is skipped: users edit these files, and releases add sections and types of PARAM.
 
 A clock of -1 is uncapped; EMC 0 is uncapped too. Wattage names are clock caps, not power caps. Ids are not portable:
-MAXN_SUPER is 0 on an Orin NX and 2 on an Orin Nano, so modes are named, never numbered.
+MAXN_SUPER is 0 on an Orin NX and 2 on an Orin Nano, so edgescope uses names, never ids.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from edgescope.errors import DeviceError
 
 CONF, STATUS = "etc/nvpmodel.conf", "var/lib/nvpmodel/status"
 _SECTION = re.compile(r"<\s*[A-Z_]{2}")
-"""How a section begins, garbled or not; another line with a < is one line."""
+"""The start of a section, damaged or not; any other line with a < is one line."""
 _HEADER = re.compile(r"<\s*([A-Z_]+)((?:\s+[A-Z_]+=[^\s=<>]+)*)\s*>")
 _PAIR = re.compile(r"([A-Z_]+)=([^\s=<>]+)")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _CORE = re.compile(r"CORE_([0-9]{1,4})")
 _IDENT = re.compile(r"[0-9]{1,6}")
 _TYPES = ("FILE", "CLOCK")
-"""Types of PARAM whose lines are `ARGUMENT FILE`. Others (HWMON, on a Xavier NX with JetPack 5) have lines of their
-own form; no limit that is checked is theirs."""
+"""Types of PARAM whose lines are `ARGUMENT FILE`. Others (HWMON, on a Xavier NX with JetPack 5) have
+another form; they hold no limit that is checked."""
 _LARGEST = 4 << 20
 _HOPS = 8
 
@@ -46,12 +46,12 @@ class PowerMode:
     id: int
     name: str
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """PARAM -> argument -> value, as written."""
+    """PARAM -> argument -> value, as in the file."""
     default: bool = False
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """The CPUs that are online in this mode, () where it lists none; CPU 0 cannot be taken offline."""
+        """The CPUs that are online in this mode, () if it lists none; CPU 0 cannot be taken offline."""
         listed = {
             m[1]: v for k, v in self.settings.get("CPU_ONLINE", {}).items() if (m := _CORE.fullmatch(k))
         }
@@ -59,19 +59,19 @@ class PowerMode:
 
     @property
     def cpu_max_hz(self) -> Mapping[str, int | None]:
-        """Cluster (CPU_A78_0 ...) -> highest clock in Hz, None where it is uncapped."""
+        """Cluster (CPU_A78_0 ...) -> highest clock in Hz; None if it is uncapped."""
         clusters = (p for p in self.settings if p.startswith("CPU_") and p != "CPU_ONLINE")
         found = {p: self._number(p, "MAX_FREQ") for p in clusters if "MAX_FREQ" in self.settings[p]}
         return {p: _hz(n, 1000) for p, n in found.items()}  # cpufreq counts in kHz
 
     @property
     def gpu_max_hz(self) -> int | None:
-        """Highest GPU clock in Hz; None where it is uncapped or not set by this mode."""
+        """Highest GPU clock in Hz; None if it is uncapped or not set by this mode."""
         return _hz(self._number("GPU", "MAX_FREQ"))
 
     @property
     def emc_max_hz(self) -> int | None:
-        """Highest memory clock in Hz; None where it is uncapped or not set by this mode."""
+        """Highest memory clock in Hz; None if it is uncapped or not set by this mode."""
         return _hz(self._number("EMC", "MAX_FREQ"))
 
     @property
@@ -93,7 +93,7 @@ class Conf:
     params: Mapping[str, Mapping[str, str]]
     """PARAM -> argument -> the kernel file that holds it."""
     unread: tuple[str, ...] = ()
-    """Each line that was not understood, with its number and the reason; the modes are without it."""
+    """Each line that was not understood, with its number and the reason; it is in no mode."""
 
 
 def _hz(value: int | None, scale: int = 1) -> int | None:
@@ -101,9 +101,9 @@ def _hz(value: int | None, scale: int = 1) -> int | None:
 
 
 def read(text: str) -> Conf:
-    """Return modes and parameter definitions; a line that is not understood is left out and told in `unread`.
+    """Return modes and parameter definitions; a line that is not understood is listed in `unread` instead.
 
-    DeviceError E-NVP-1 for text without a single mode.
+    DeviceError E-NVP-1 if the text has no mode.
     """
     reading = _Reading()
     for number, raw in enumerate(text.split("\n"), 1):
@@ -114,7 +114,7 @@ def read(text: str) -> Conf:
 
 
 class _Reading:
-    """What has been read so far, and the section that the next line belongs to."""
+    """The modes and definitions so far, and the section of the next line."""
 
     def __init__(self) -> None:
         self.modes: dict[int, PowerMode] = {}
@@ -124,11 +124,11 @@ class _Reading:
         self._take: Callable[[list[str]], str] = _skip
 
     def line(self, line: str) -> str:
-        """Take one line; return '', or why it is not understood."""
+        """Read one line; return '', or the reason why it is not understood."""
         return self._header(line) if _SECTION.match(line) else self._take(line.split())
 
     def _header(self, line: str) -> str:
-        """Begin a section. What is under a header that is not understood is not the section's before it either."""
+        """Start a section. Lines below a header that is not understood belong to no section."""
         self._take = _skip
         match = _HEADER.fullmatch(line)
         if not match:
@@ -178,7 +178,7 @@ class _Reading:
         return "" if self.default is not None else f"DEFAULT={keys['DEFAULT'][:40]!r} is no mode id"
 
     def conf(self) -> Conf:
-        """Return the whole file; DeviceError E-NVP-1 where it holds no mode."""
+        """Return the whole file; DeviceError E-NVP-1 if it holds no mode."""
         if not self.modes:
             raise _broken("; ".join(["it has no POWER_MODEL section that can be read", *self.unread[:3]]))
         if self.default is not None and self.default not in self.modes:
@@ -188,7 +188,7 @@ class _Reading:
 
 
 def _skip(words: list[str]) -> str:
-    """Take a line of a section that no mode is made of."""
+    """Skip a line of a section that defines no mode."""
     return ""
 
 
@@ -206,7 +206,7 @@ def _broken(what: str) -> DeviceError:
 
 
 def load(root: Path = Path("/")) -> Conf | Fact:
-    """Return the board's own file, or {"absent": reason}, also for one without a single mode."""
+    """Return the board's own file, or {"absent": reason} if there is none or it has no mode."""
     path = within(root, root / CONF)
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -218,7 +218,7 @@ def load(root: Path = Path("/")) -> Conf | Fact:
 
 
 def problems(root: Path = Path("/")) -> list[str]:
-    """Return what is wrong with the board's own file: lines not understood, or why it holds no mode; [] without one."""
+    """Return the problems of the board's file: lines not understood, or why it has no mode; [] without a file."""
     conf = load(root)
     if isinstance(conf, Conf):
         return list(conf.unread)
@@ -226,7 +226,7 @@ def problems(root: Path = Path("/")) -> list[str]:
 
 
 def within(root: Path, path: Path) -> Path:
-    """Return where `path` leads when absolute links begin at `root`, as they do on the board itself.
+    """Return the target of `path` with absolute links starting at `root`, as on the board itself.
 
     /etc/nvpmodel.conf is a link to /etc/nvpmodel/nvpmodel_<module>.conf, which nvpower.sh makes at boot.
     """
@@ -239,7 +239,7 @@ def within(root: Path, path: Path) -> Path:
 
 
 def status(root: Path = Path("/")) -> int | Fact:
-    """Return the id that nvpmodel has noted (`pmode:0002`), perhaps for the next boot; or {"absent": reason}."""
+    """Return the id in nvpmodel's status file (`pmode:0002`), perhaps for the next boot, or {"absent": reason}."""
     path = root / STATUS
     try:
         text = path.read_text(encoding="ascii", errors="replace")
@@ -258,24 +258,24 @@ def answered(text: str) -> tuple[str, int] | None:
 def current(root: Path = Path("/"), answer: str = "") -> PowerMode | Fact:
     """Return the mode the board is in, or {"absent": reason}.
 
-    `answer` is what `nvpmodel -q` printed where it could be asked. It counts for more than the status file, which
-    may hold a choice that waits for a reboot.
+    `answer` is the output of `nvpmodel -q`, or '' if it could not run. It has priority over the status file, which may
+    hold a choice that waits for a reboot.
     """
     conf = load(root)
     if not isinstance(conf, Conf):
         return conf
-    told = answered(answer)
-    ident = told[1] if told else status(root)
+    reported = answered(answer)
+    ident = reported[1] if reported else status(root)
     if not isinstance(ident, int):
         return ident
     found = next((m for m in conf.modes if m.id == ident), None)
     if found is None:
         return absent(f"the board is in mode {ident}, which {root / CONF} does not define")
-    return replace(found, name=told[0]) if told and told[0] != found.name else found
+    return replace(found, name=reported[0]) if reported and reported[0] != found.name else found
 
 
 def reboot(now: PowerMode | None, then: PowerMode) -> tuple[str, str]:
-    """Return (`live`, `needs a reboot` or `not known`; why) of going from one mode to another.
+    """Return (`live`, `needs a reboot` or `not known`; the reason) for a change from one mode to another.
 
     The GPU's power-gating masks are read when its driver starts, so a change of mask waits for a reboot. Reports in
     public: AGX Orin 30W -> MAXN (mask 240 -> 0), Orin Nano 25W -> 7W (240 -> 252), AGX Thor 120W -> 90W (64 -> 15873),

@@ -1,11 +1,11 @@
-"""Over-current and under-voltage events of a Jetson: how many since boot, and in which readings one came.
+"""Over-current and under-voltage events of a Jetson: their number since boot, and the readings with new ones.
 
-soctherm counts them: `oc<N>_event_cnt` of a hwmon chip, or on Tegra210 the interrupt `soctherm_edp`. One may have
-been latched before user space began, so the absolute value counts as much as the rise.
+soctherm counts them: `oc<N>_event_cnt` of a hwmon chip, or on Tegra210 the interrupt `soctherm_edp`. An event may have
+latched before user space started, so the absolute value matters as much as the rise.
 
 What an event means differs by chip. Tegra234 (Orin): OC1 under-voltage, OC2 average and OC3 instantaneous
 over-current (Jetson Linux Developer Guide r36, Platform Power and Performance). Tegra194 (Xavier): OC2 is the
-input below 4.5 V (NVIDIA staff, forum t/276251 and t/307919). Tegra210 (Nano) does not tell the two apart.
+input below 4.5 V (NVIDIA staff, forum t/276251 and t/307919). Tegra210 (Nano) does not distinguish the two.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from edgescope.devices.kernel_files import KernelFile
 
 Row = tuple[str, int, Value]
 UNDER_VOLTAGE = {"tegra234": (1,), "tegra194": (2,)}
-"""Chip -> which of its OC events says that the input voltage was too low."""
+"""Chip -> number of the OC event that means under-voltage."""
 
 
 def event_files(root: Path) -> dict[str, tuple[int, KernelFile]]:
-    """Return counter key -> (event number, file); a second chip's are kept apart: `oc1`, `oc1_hwmon4`."""
+    """Return counter key -> (event number, file); a second chip has its own keys: `oc1`, `oc1_hwmon4`."""
     out: dict[str, tuple[int, KernelFile]] = {}
     for path in found(root, ("sys/class/hwmon/hwmon*/oc[0-9]*_event_cnt",)):
         event = path.name[2 : -len("_event_cnt")]
@@ -67,14 +67,14 @@ class Counters:
         return fired(data.decode(errors="replace")) if isinstance(data, bytes) else data
 
     def read(self) -> Mapping[str, Value]:
-        """Return key -> events since boot; {} where this kernel has no such counter."""
+        """Return key -> events since boot; {} if this kernel has no such counter."""
         if self._files:
             return {key: file.number() for key, (_, file) in self._files.items()}
         return {"oc1": self._edp()} if self.causes else {}
 
 
 class OverCurrent:
-    """Events since boot of each counter, and whether it moved since the reading before."""
+    """The events of each counter since boot, and whether it rose since the previous reading."""
 
     def __init__(self, root: str) -> None:
         self._counters = Counters(Path(root))
@@ -92,7 +92,7 @@ class OverCurrent:
         return out or [ChannelSpec("oc1_events", "1", "module", "counter", "hwmon oc*_event_cnt")]
 
     def read(self) -> Sequence[Row]:
-        """Return counts and flags; a counter that went backwards was reset, and says nothing this once."""
+        """Return counts and flags; a counter that fell was reset, so it gives no flag this time."""
         now = time.monotonic_ns()
         rows: list[Row] = []
         for key, value in self._counters.read().items():

@@ -1,12 +1,12 @@
-"""Finding the chips that measure supply rails (TI INA3221, INA238), wherever a release keeps their files.
+"""Find the chips that measure supply rails (TI INA3221, INA238), on any release.
 
     JetPack 4      /sys/bus/i2c/drivers/ina3221x/7-0040/iio:device0/{rail_name_0,in_voltage0_input,in_power0_input}
     JetPack 5, 6   /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3/{in1_label,in1_input,curr1_input}
     JetPack 7      /sys/class/hwmon/hwmon5/{name,in1_input,curr1_input,power1_input}
 
-Units: mV and mA; power in mW under iio, in uW under hwmon (Documentation/hwmon/{ina3221,ina238}.rst). What is no rail
-is left out: a channel called NC (not connected) or switched off, in4 to in7 and curr4 of the INA3221 (shunt voltages
-and sums), and USB-C supplies, which state what was negotiated and not what is drawn.
+Units: mV and mA; power in mW under iio, in uW under hwmon (Documentation/hwmon/{ina3221,ina238}.rst). Left out
+are channels called NC (not connected) or switched off, in4 to in7 and curr4 of the INA3221 (shunt voltages and sums),
+and USB-C supplies, which report the negotiated current, not the drawn one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from edgescope.devices.kernel_files import fact, is_absent
 
 CHIPS = {"ina3221": (3, 33.0), "ina237": (1, 86.0), "ina238": (1, 86.0), "ina228": (1, 86.0)}
-"""Driver -> (channels, volts of bus voltage at most: full scale of its register, from the data sheets)."""
+"""Driver -> (channels, full scale of the bus voltage in volts, from the data sheets)."""
 _DRIVERS = ("ina3221x", "ina3221", "ina237", "ina238", "ina228")
 _DEPTH = 4
 _DEVICE = re.compile(r"(hwmon|iio:device)(\d+)")
@@ -32,29 +32,29 @@ _SHUNT_STEP_V = 40e-6
 
 @dataclass(frozen=True)
 class Monitor:
-    """One channel of one chip: three files and what is known about them."""
+    """One channel of one chip: three files and the facts about them."""
 
     label: str
-    """The rail as the driver names it; chip, address and channel where it names none."""
+    """The driver's name of the rail, else chip, address and channel."""
     chip: str
     place: str
-    """I2C bus and address (`1-0040`), else the name of the folder."""
+    """I2C bus and address (`1-0040`), or else the name of the folder."""
     channel: int
     voltage: Path
     current: Path
     power: Path | None
-    """The driver's own power figure, where it has one."""
+    """The driver's power figure, if it has one."""
     power_scale: float
     limit_v: float
     refresh_s: float | None
-    """Seconds between two results of the chip, where the driver says so."""
+    """Seconds between two results of the chip, if the driver reports it."""
     samples: int | None
-    """Conversions averaged into one result, where the driver says so."""
+    """Number of conversions averaged into one result, if the driver reports it."""
     step_a: float | None
-    """Least step of the current, from the shunt resistor, where the driver says so."""
+    """Smallest step of the current, from the shunt resistor, if the driver reports it."""
 
     def words(self) -> str:
-        """Return where this is read, how often it changes and in what steps."""
+        """Return the files, the refresh time and the step of this rail, in words."""
         files = str(self.power) if self.power else f"{self.voltage} x {self.current.name}"
         parts = [
             files,
@@ -87,7 +87,7 @@ def _by_driver(root: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _devices(folder: Path, depth: int) -> Iterator[Path]:
-    """Yield the hwmon and iio devices below a folder; links are not followed: they lead in circles."""
+    """Yield the hwmon and iio devices below a folder; links are not followed, because they form circles."""
     try:
         entries = sorted(os.scandir(folder), key=lambda e: e.name)
     except OSError:
@@ -139,7 +139,7 @@ def _monitors(chip: str, place: str, folder: Path) -> Iterator[Monitor]:
 
 
 def _positive(path: Path) -> float | None:
-    """Return the number in a file where it is finite and above 0, None where the driver does not say."""
+    """Return the number in a file if it is finite and above 0, else None."""
     value = fact(path, float)
     return value if isinstance(value, float) and 0 < value < math.inf else None
 

@@ -1,7 +1,7 @@
-"""A Jetson's power rails: volts, amperes and watts of each, and a total only where boards.toml says how.
+"""A Jetson's power rails: volts, amperes and watts of each, and a total only if boards.toml defines it.
 
-Power is the driver's own figure where there is one, else voltage times current, read one straight after the other. The
-INA238's power register has no sign (its data sheet), so the sign is the current's: a rail that idles may read a little
+Power is the driver's own figure if there is one, else voltage times current, read in immediate succession. The
+INA238's power register has no sign (its data sheet), so the sign is the current's: an idle rail may read a little
 below 0, as tegrastats prints it. What
 a rail feeds and its scope come from boards.toml for the board that the device tree names; a label that this board does
 not have, or has twice, stays a rail of scope `rail`, and no total is guessed.
@@ -29,7 +29,7 @@ Row = tuple[str, int, Value]
 TOTAL = "rails_power_w"
 _LONGEST = 60
 _LIMIT_A = 1000.0
-"""No shunt on a board of this kind carries more: a larger figure is a fault of the bus."""
+"""No shunt on such a board carries more: a larger figure is a bus error."""
 _NONE = (
     "no INA3221 or INA238 power monitor under {0}/sys/bus/i2c/drivers or {0}/sys/class/hwmon: "
     "the board has none, or this is a container (docker run ... -v /sys:/sys:ro)"
@@ -38,12 +38,12 @@ _NONE = (
 
 @dataclass(frozen=True)
 class Found:
-    """The rails of one machine: each monitor with its channels' name, and what boards.toml knows of it."""
+    """The rails of one machine: each monitor with its channel name and its entry in boards.toml."""
 
     board: Board | None
     rails: tuple[tuple[str, Monitor, Known], ...]
     total: str | tuple[str, ...]
-    """Label of the rail that is the total, labels of the sum's terms, or '' ."""
+    """Label of the rail that is the total, or labels of the sum's terms, or ''."""
     why_no_total: str = ""
 
 
@@ -64,7 +64,7 @@ def find(root: Path) -> Found:
 
 
 def _total(board: Board, labels: Collection[str]) -> tuple[str | tuple[str, ...], str]:
-    """Return how the total is formed of the labels that are here once, or why it cannot be."""
+    """Return how the total is formed from labels that occur once here, or why there is none."""
     needs = []
     for way in board.total:
         terms = board.terms() if way == SUM else (way,)
@@ -76,14 +76,14 @@ def _total(board: Board, labels: Collection[str]) -> tuple[str | tuple[str, ...]
 
 
 def readable(root: Path) -> bool:
-    """Return whether any rail's power can be read at this moment."""
+    """Return whether any rail's power can be read now."""
     return any(
         isinstance(value, float) for name, _, value in Rails(str(root)).read() if name.endswith("_power_w")
     )
 
 
 class Rails:
-    """Every rail of every power monitor, and their sum where that is how this board's total is formed."""
+    """Every rail of every power monitor, and their sum if this board's total is formed as a sum."""
 
     def __init__(self, root: str) -> None:
         self._found = find(Path(root))
@@ -113,7 +113,7 @@ class Rails:
         return f"refresh {max(known) * 1e3:.0f} ms" if len(known) == len(each) else "refresh not published"
 
     def read(self) -> Sequence[Row]:
-        """Return one row a channel; one unreadable term makes the sum unreadable."""
+        """Return one row per channel; one unreadable term makes the sum unreadable."""
         start = time.monotonic_ns()
         rows: list[Row] = []
         terms: list[Value] = []
@@ -146,7 +146,7 @@ class _Rail:
         )
 
     def read(self) -> list[Row]:
-        """Return power, voltage and current with the moment between the two reads."""
+        """Return power, voltage and current, with the time between the two reads as their time."""
         volts = self._voltage.number(1e-3)
         now = time.monotonic_ns()
         amperes = self._current.number(1e-3)
@@ -165,7 +165,7 @@ class _Rail:
 
 
 def _within(value: Value, low: float, high: float, unit: str, file: KernelFile) -> Value:
-    """Return the value, or Failed where no such chip can have measured it (nan included)."""
+    """Return the value, or Failed if no such chip can have measured it (nan included)."""
     if not isinstance(value, float) or low <= value <= high:
         return value
     shown = f"{value:g} {unit}" if math.isfinite(value) else "no number"
@@ -173,7 +173,7 @@ def _within(value: Value, low: float, high: float, unit: str, file: KernelFile) 
 
 
 def facts(root: Path) -> dict[str, Any]:
-    """Return {"rails": channel -> what is known, "power_total": how the total is formed, or why not}."""
+    """Return {"rails": channel -> facts, "power_total": how the total is formed, or why there is none}."""
     found = find(root)
     rails: Fact = {name: _described(monitor, known) for name, monitor, known in found.rails}
     total: Fact = absent(found.why_no_total)
@@ -202,5 +202,5 @@ def _described(monitor: Monitor, known: Known) -> dict[str, Any]:
 
 
 def _word(text: str) -> str:
-    """Return a label as the beginning of a channel's name."""
+    """Return a label as the prefix of a channel's name."""
     return word(text)[:_LONGEST] or "rail"

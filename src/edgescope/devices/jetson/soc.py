@@ -1,12 +1,12 @@
-"""What the parts of a Jetson's chip do: GPU, memory controller (EMC), fixed-function engines, CPU clusters.
+"""Load and clocks of a Jetson's chip: GPU, memory controller (EMC), fixed-function engines, CPU clusters.
 
     GPU load    per mille of the time, at the *current* clock: 100 % at 306 MHz is a third of 100 % at 918 MHz
     EMC         the clock is in debugfs (root only) or, on Thor, devfreq; its load is the activity monitor's
                 kHz of active cycles over the clock's
     engines     see engines
-    CPU         scaling_cur_freq is what was asked for; cpuinfo_cur_freq (root only) what the hardware runs at
+    CPU         scaling_cur_freq is the requested clock; cpuinfo_cur_freq (root only) is the actual one
 
-The kernel publishes these under other paths in every release; none is chosen by the name of a board.
+The kernel publishes these under different paths in every release; no path is chosen by a board's name.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _EMC = re.compile(r"(?:^|\.)emc$|^bwmgr$")
 _EMC_CLOCKS = (*rate_files("emc"), "sys/kernel/debug/clk/override.emc/clk_rate")
 _EMC_LOADS = ("sys/kernel/actmon_avg_activity/mc_all", "sys/kernel/debug/cactmon/mc_all")
 _FULL = 1.02
-"""The clock may have moved between the two reads: so much above a full share is still one."""
+"""The clock may change between the two reads: a share up to this value still counts as 1."""
 _BPMP_LOAD = "sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity"
 
 
@@ -123,7 +123,7 @@ class Emc:
         )
 
     def read(self) -> Sequence[Row]:
-        """Return load and clock, or what would unlock them."""
+        """Return load and clock, or the way to unlock them."""
         clock, active = unlocked(number(self._clock)), number(self._load, 1e3)
         return [
             ("emc_busy", time.monotonic_ns(), self._busy(clock, active)),
@@ -167,14 +167,17 @@ class Emc:
 
 
 class CpuClusters(Each):
-    """Clock of each cpufreq policy, as the hardware runs where that can be read, else as asked for: its source says."""
+    """Clock of each cpufreq policy: the actual one if it can be read, else the requested one; the source says which."""
 
     def __init__(self, root: str) -> None:
         metrics: list[tuple[ChannelSpec, Callable[[], Value]]] = []
         for policy in policies(Path(root)):
             file, what = KernelFile(policy / "cpuinfo_cur_freq", 32), "what the hardware runs at"
             if not isinstance(file.number(), float):
-                file, what = KernelFile(policy / "scaling_cur_freq", 32), "what the governor asked for"
+                file, what = (
+                    KernelFile(policy / "scaling_cur_freq", 32),
+                    "the clock that the governor requested",
+                )
             name, source = f"cpu_{policy.name}_clock_hz", f"{file.path}: {what}"
             metrics.append(
                 (ChannelSpec(name, "Hz", "cpu_cluster", "gauge", source), partial(file.number, 1e3))

@@ -1,8 +1,8 @@
-"""NVIDIA's tegrastats, live: a second opinion on what sysfs says, and the only one where sysfs is closed.
+"""NVIDIA's tegrastats, live: a check on sysfs, and the only source if sysfs cannot be read.
 
-tegrastats is a program of the board's own that prints a line an interval (`_tegrastats_line` reads it, and
-`tegrastats_log` reads a file of them). Its loads and its milliwatts come from the same drivers as sysfs, a
-sensor refreshes about every 430 ms, and without root some clocks are missing: a board's own files come first.
+tegrastats is a program on the board that prints one line per interval (tegrastats_line.py reads a line,
+tegrastats_log.py a file of them). Its loads and its milliwatts come from the same drivers as sysfs, a
+sensor refreshes about every 430 ms, and without root some clocks are missing, so sysfs has priority.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Row = tuple[str, int, Value]
 PROGRAM = "tegrastats"
 RATE, UNREAD = "tegrastats_rate_hz", "tegrastats_unread"
 _PLACES = ("/usr/bin", "~")
-"""Beside PATH: root's PATH may lack the first, and L4T R28 put the program into the home folder."""
+"""Searched after PATH: root's PATH may lack the first, and L4T R28 put the program into the home folder."""
 _SCOPES = {"degC": "thermal_zone"}
 _PARTS = {"cpu": "cpu_core", "mts": "system", "gpu": "gpu", "gr3d": "gpu", "emc": "memory"}
 _PATIENCE_S = 2.0
-"""How much longer than an interval a line may take before it is missing."""
+"""Time after the end of an interval from which a line counts as missing."""
 _LAST_WORDS_S = 0.5
-"""How long to wait for what an ended program has left in the pipe."""
+"""Longest wait for the rest that an ended program has left in the pipe."""
 _KEPT = 4096
-"""Lines kept while nobody reads."""
+"""Number of lines kept until they are read."""
 
 
 def find(program: str = "") -> str:
-    """Return the path of tegrastats, or '' where there is none."""
+    """Return the path of tegrastats, or '' if it is not installed."""
     places = [str(Path(place).expanduser()) for place in _PLACES]
     return shutil.which(program or PROGRAM, path=os.pathsep.join([*os.get_exec_path(), *places])) or ""
 
@@ -54,7 +54,7 @@ def spec_of(field: Field, scopes: Mapping[str, str]) -> ChannelSpec:
 class TegrastatsSource:
     """`tegrastats --interval MS`, read by a thread that stamps each line with its time of arrival.
 
-    A reading is a new line: where none has come since the last look there are no rows, so nothing is counted
+    A reading is a new line: if none has come since the last read there are no rows, so nothing is counted
     twice. A tegrastats that is absent, dies or falls silent makes every channel Unsupported or Failed, never a
     raise. It ends with this process: its pipe breaks at the next line.
 
@@ -71,12 +71,12 @@ class TegrastatsSource:
         self._interval_s, self._scopes, self._prefix = interval_ms / 1e3, dict(scopes or {}), prefix
         self._lines: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._specs: dict[str, ChannelSpec] = {}
-        """By the name that a field has in a line."""
+        """Name of a field in a line -> its channel."""
         self._problem: Unsupported | Failed | None = None
         self._noise, self._unread, self._example = "", 0, ""
         self._last_ns = time.monotonic_ns()
         self._timed = False
-        """Whether `_last_ns` is the arrival of a line, from which a rate can be counted."""
+        """Whether `_last_ns` is the arrival time of a line, so that a rate can be computed from it."""
         self._process: subprocess.Popen[bytes] | None = None
         path = find(program)
         if path:
@@ -103,7 +103,7 @@ class TegrastatsSource:
         self._learn()
 
     def _learn(self) -> None:
-        """Wait for the first line and take the channels from it; say what came instead, if none does."""
+        """Wait for the first line and take the channels from it; if none comes, report what came instead."""
         deadline = time.monotonic() + self._interval_s + _PATIENCE_S
         while not self._specs and time.monotonic() < deadline and not self._ended():
             while self._lines:
@@ -115,7 +115,9 @@ class TegrastatsSource:
                 self._lines.popleft()
             time.sleep(0.01)
         if not self._specs:
-            self._problem = self._ended() or Failed(f"tegrastats printed no line of its own{self._heard()}")
+            self._problem = self._ended() or Failed(
+                f"tegrastats printed no line with readings{self._heard()}"
+            )
             self.close()
 
     def _spec(self, field: Field) -> ChannelSpec:
@@ -123,7 +125,7 @@ class TegrastatsSource:
         return replace(spec, name=self._prefix + spec.name)
 
     def channels(self) -> Sequence[ChannelSpec]:
-        """Return the channels of the first line, the achieved rate, and what could not be read."""
+        """Return the channels of the first line, the achieved rate, and the items that could not be read."""
         return (
             *self._specs.values(),
             ChannelSpec(RATE, "Hz", "system", "interval", "lines of tegrastats that have arrived"),
@@ -131,7 +133,7 @@ class TegrastatsSource:
         )
 
     def read(self) -> Sequence[Row]:
-        """Return the rows of every line that has come since the last look, each with its time of arrival."""
+        """Return the rows of every line since the last read, each with its time of arrival."""
         rows: list[Row] = []
         arrivals = [self._last_ns] if self._timed else []
         while self._lines:
@@ -186,13 +188,13 @@ class TegrastatsSource:
         return f"; it said: {self._noise[:120]!r}" if self._noise else ""
 
     def close(self) -> None:
-        """End the program; reading afterwards says so."""
+        """End the program; a later read reports that it has ended."""
         if self._process:
             _stop(self._process)
 
 
 def _pump(process: subprocess.Popen[bytes], lines: deque[tuple[int, str]]) -> None:
-    """Move lines from the pipe until it ends; a whole line is stamped when its end arrives."""
+    """Read lines from the pipe until it ends; a line gets the time at which its end arrives."""
     assert process.stdout
     with process.stdout as pipe:
         for line in pipe:

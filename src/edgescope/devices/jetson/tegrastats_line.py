@@ -1,6 +1,6 @@
 """One line of NVIDIA's tegrastats, of any release from L4T R28 to R39, as named values in SI units.
 
-A line is a row of items, each a name and a form:
+A line is a row of items; each has a name and a form:
 
     RAM 2448/62840MB (lfb 2x4MB)           used and total; largest free block: how many, how large
     SWAP 0/31420MB (cached 0MB)            IRAM 0/252kB(lfb 252kB)
@@ -12,7 +12,7 @@ A line is a row of items, each a name and a form:
     VDD_IN 4915mW/4915mW, GPU 467/467      power now and averaged since the start, mW with or without the unit;
                                            since R39 a maximum follows; a rail that idles may be below 0
 
-The date comes first from R35 on; what a logger put before the line is read by `_log_stamp`, and its time counts.
+From R35 on the date comes first. log_stamp.py reads the text that a logger put before the line; its time counts.
 
 Nothing is dropped: an item whose form is not known stays in the line as text, with no field. tegrastats' MB
 is 2^20 bytes. Sources: the tegrastats pages of the Jetson Linux and DRIVE OS guides, and lines that users
@@ -30,14 +30,14 @@ from edgescope.devices.base import Unsupported
 from edgescope.devices.jetson.log_stamp import Stamp, board, stamp
 
 _N = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
-"""A number; longer ones are no reading, and would become infinite."""
+"""A number; a longer one is not a reading, and would become infinite."""
 _SIGNED = rf"-?{_N}"
 """A power or a temperature: the monitor of an idle rail may read a little below 0 (VDD_GPU -392mW on a Thor)."""
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,40}"
 _BYTES = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PER_WATT = {"": 1e3, "mW": 1e3, "W": 1.0}
 _POWERED_OFF_C = -200.0
-"""A powered-off thermal sensor reads -256 C; nothing real is this cold."""
+"""A powered-off thermal sensor reads -256 C; no real part is this cold."""
 _OFFLINE = Unsupported("the core is offline")
 _ENGINE_OFF = Unsupported("the engine is powered off")
 _NOT_CONNECTED = Unsupported("the sensor's channel is not connected (NC)")
@@ -53,12 +53,12 @@ class Field:
     label: str
     value: float | Unsupported
     at: int
-    """Where its text begins in the line."""
+    """The position of its text in the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One name with its values, as printed; without fields where the form is not known."""
+    """One name with its values, as printed; without fields if its form is not known."""
 
     text: str
     fields: tuple[Field, ...] = ()
@@ -66,15 +66,15 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A parsed line; the texts of its items joined are the line without dates and a logger's words, but for spaces."""
+    """A parsed line; the joined texts of its items are the line without dates, a logger's text and spaces."""
 
     items: tuple[Item, ...]
     stamp: Stamp | None = None
-    """The logger's time where one put its own before the line, else the board's, printed from R35 on."""
+    """The time of a logger if one stands before the line, else the board's (printed from R35 on)."""
 
     @property
     def when(self) -> datetime | None:
-        """Return the date, of no zone unless it states one."""
+        """Return the date, without a zone unless it states one."""
         return self.stamp.when if self.stamp else None
 
     @property
@@ -89,14 +89,14 @@ class Line:
 
 
 def parse(text: str) -> Line:
-    """Return what the line says; never raises. Text that is no tegrastats line has no fields."""
+    """Return the parsed line; never raises. A text that is not a tegrastats line has no fields."""
     stamp, before, begin, end = _begun(text)
     items = _items(text, 0, before) + _items(text, begin, end)
     return Line(_named_apart(items), stamp)
 
 
 def _begun(text: str) -> tuple[Stamp | None, int, int, int]:
-    """Return the line's time, where words end that nobody knows, and where tegrastats' own items begin and end."""
+    """Return (the line's time, the end of unknown text, the start and end of tegrastats' items)."""
     end = len(text)
     found = _HEAD.search(text, 0, _LONGEST_PREFIX) or _DATE.match(text)
     if not found:
@@ -134,7 +134,7 @@ def _item(text: str, at: int, end: int) -> Item:
 
 
 def _named_apart(items: list[Item]) -> tuple[Item, ...]:
-    """Number the channels that come twice: two rails may be called NC."""
+    """Number channels that occur twice: two rails may be called NC."""
     names = [f.channel for item in items for f in item.fields]
     if len(set(names)) == len(names):
         return tuple(items)
@@ -182,7 +182,7 @@ def _memory(m: re.Match[str]) -> Iterator[Field]:
 
 
 def _cores(m: re.Match[str]) -> Iterator[Field]:
-    """Yield load and clock of each core; nothing where one entry is not understood."""
+    """Yield load and clock of each core; nothing if one entry is not understood."""
     entries = [_CORE.fullmatch(entry) for entry in m["list"].split(",")]
     if not m["list"].strip() or None in entries:
         return
@@ -207,7 +207,7 @@ def _core(core: int, found: re.Match[str], at: int, m: re.Match[str]) -> Iterato
 
 
 _CORE = re.compile(rf"\s*(?:(?P<busy>{_N})%(?:@(?P<clock>{_N}))?|off|)\s*")
-"""The guides print a core that is off as nothing at all."""
+"""The guides print nothing for a core that is off."""
 
 
 def _mts(m: re.Match[str]) -> Iterator[Field]:
@@ -240,11 +240,11 @@ def _rail(m: re.Match[str]) -> Iterator[Field]:
 
 
 _ENGINES = {"emc": "emc", "gr3d": "gpu", "ape": "ape", "avp": "avp", "vde": "vde", "msenc": "nvenc0"}
-"""The channel's first word, where it is not the engine's own with its number; MSENC is the older NVENC."""
+"""Engine -> the channel's first word if it is not the engine's name with its number; MSENC is the older NVENC."""
 
 
 def engine(name: str) -> str:
-    """Return the channel's first word of an engine: NVDLA0 -> dla0, VIC_FREQ -> vic0, GR3D_FREQ -> gpu."""
+    """Return the first word of an engine's channel: NVDLA0 -> dla0, VIC_FREQ -> vic0, GR3D_FREQ -> gpu."""
     word = name.lower().removesuffix("_freq").removesuffix("_load")
     word = word.replace("nvdla", "dla")
     return _ENGINES.get(word) or (word if word[-1].isdigit() else f"{word}0")
@@ -265,7 +265,7 @@ def _engine(m: re.Match[str]) -> Iterator[Field]:
 
 
 def _clusters(name: str, m: re.Match[str]) -> Iterator[Field]:
-    """Yield the clock of each GPC, and the GPU's own where they all agree."""
+    """Yield the clock of each GPC, and the GPU's clock if they all agree."""
     found = [(n.group(), m.start("clocks") + n.start()) for n in re.finditer(_N, m["clocks"])]
     clocks = [float(text) * 1e6 for text, _ in found]
     one: float | Unsupported = clocks[0]
@@ -294,9 +294,9 @@ def _bare_clock(m: re.Match[str]) -> Iterator[Field]:
 
 
 _CLOCKED = rf"(?:{_NAME}_FREQ|(?:APE|AVP|VDE|VIC|NVENC|NVDEC|NVJPG|NVDLA|MSENC|OFA|PVA|SE)[0-9]?)"
-"""Names whose bare number is a clock in MHz; another name's could be anything."""
+"""Names whose bare number is a clock in MHz; for another name it could be anything."""
 _RAIL = r"(?:(?:VDD|VIN|POM|SYS)[A-Z0-9_]*|GPU|CPU|SOC|CV|NC)"
-"""Names whose two numbers without a unit are a rail's milliwatts; another name's could be anything."""
+"""Names whose two numbers without a unit are a rail's milliwatts; for another name it could be anything."""
 _LIST = rf"\s*{_N}(?:\s*,\s*{_N})*\s*"
 _LOADS = rf"{_N}%(?:@{_N})?"
 _DIGITS = "0123456789"
@@ -305,7 +305,7 @@ FieldsOf = Callable[[re.Match[str]], Iterator[Field]]
 
 
 def _form(firsts: str, pattern: str, fields_of: FieldsOf) -> tuple[str, re.Pattern[str], FieldsOf]:
-    """Return a form with what its value may begin with."""
+    """Return a form together with the characters that its value may begin with."""
     return firsts, re.compile(pattern + r"(?=\s|$)"), fields_of
 
 

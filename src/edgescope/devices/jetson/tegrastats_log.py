@@ -1,4 +1,4 @@
-"""A file of tegrastats lines, of any board and release, as rows of readings.
+"""Read a file of tegrastats lines, from any board and release, as rows of readings.
 
     log = read("run.log")                      # R35 and later print the date; many loggers put their own time first
     log = read("run.log.gz", interval_s=0.1)   # otherwise there is no time in a line: say the interval
@@ -6,11 +6,11 @@
 
 A logger's time (journald, `ts`, a CSV file: `_log_stamp` names the forms) counts for more than the board's, which is in
 whole seconds and of no stated zone. Lines that share a whole second are spread over it, since ten lines are not one
-moment. Time never runs backwards here: where the clock was set back, the next
-line follows one interval later; where it leaps ahead, the board may have slept, so the gap stays. Both are told.
+moment. Time never runs backwards here: if the clock was set back, the next line follows one interval later; if it
+leaps ahead, the board may have slept, so the gap stays. Both are reported.
 
-What another program printed in between (stderr, a shell) is counted and left out. Of a line that was cut off
-what may be half a number or half a name is left out, because it would look like a whole one.
+Lines that another program printed (stderr, a shell) are counted and left out. In a line that was cut off, a possible
+half number or half name is left out, because it would look like a whole one.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ Row = tuple[str, int, Value]
 
 _GZIP = b"\x1f\x8b"
 _JUMP_S = 3.0
-"""A gap between two dates that is longer than this, and than ten intervals, is told."""
+"""A gap between two dates is reported if it is longer than this and than ten intervals."""
 _MAX_LINE = 20_000
 
 
 @dataclass(frozen=True)
 class Log:
-    """What a log says: times in ns since its first line, on a clock that never runs backwards."""
+    """The readings of a log; times in ns since its first line, on a clock that never runs backwards."""
 
     channels: tuple[ChannelSpec, ...]
     rows: tuple[Row, ...]
     clock: str
-    """Where the times come from, in words."""
+    """The source of the times, in words."""
     start: datetime | None
-    """The first line's wall clock, of no zone unless it states one; None where lines carry no date."""
+    """The first line's wall clock, without a zone unless it states one; None if the lines carry no date."""
     interval_s: float
     """Median time between two lines; 0 for a single line."""
     remarks: tuple[str, ...]
@@ -66,7 +66,7 @@ def read(
 ) -> Log:
     """Return the readings in the log at `path`, gzipped or not.
 
-    `interval_s` is the time between two lines, needed where they carry no date. `scope_of` gives the scope of
+    `interval_s` is the time between two lines, needed if they carry no date. `scope_of` gives the scope of
     a rail from its label. Raises UsageError (E-TEGRA-1) without any time, DeviceError (E-TEGRA-2) where the
     file cannot be read or holds no line of tegrastats.
     """
@@ -91,7 +91,7 @@ def read(
 
 
 def _lines(path: Path) -> tuple[list[Line], list[str]]:
-    """Return the lines that say something, and remarks; an unfinished last line loses what may be cut."""
+    """Return the lines with readings, and remarks; an unfinished last line loses its possibly cut end."""
     texts = _texts(path)
     parsed = [parse(text) for text in texts]
     kept = [line for line in parsed if line.fields]
@@ -119,7 +119,7 @@ def _texts(path: Path) -> list[str]:
 
 
 def _unzipped(data: bytes) -> bytes:
-    """Return what can be unpacked: the file of a logger that was killed has no end."""
+    """Return the bytes that can be unpacked: the file of a killed logger has no end marker."""
     out = b""
     while data[:2] == _GZIP:
         unpack = zlib.decompressobj(wbits=31)
@@ -129,7 +129,7 @@ def _unzipped(data: bytes) -> bytes:
 
 
 def _mended(lines: list[Line]) -> tuple[list[Line], int]:
-    """Return the lines without halves at a cut, and how many were cut; the commonest layout is a whole line."""
+    """Return the lines without half items, and how many were cut; the commonest layout is that of a whole line."""
     layouts = [tuple(f.channel for f in line.fields) for line in lines]
     whole = Counter(layouts).most_common(1)[0][0]
     out, whole_lines = [], 0
@@ -157,7 +157,7 @@ def _without_cut_end(line: Line) -> Line:
 
 
 def _times(stamps: Sequence[Stamp | None], interval_s: float | None) -> tuple[list[int], str, list[str]]:
-    """Return ns since the first line of each, what clock that is, and its steps in words."""
+    """Return (ns since the first line for each line, the clock in words, its steps in words)."""
     clocks = Counter(s.clock for s in stamps if s)
     if not clocks:
         if interval_s is None or not 0 < interval_s < 1e6:
@@ -169,7 +169,7 @@ def _times(stamps: Sequence[Stamp | None], interval_s: float | None) -> tuple[li
         step = interval_s * 1e9
         return (
             [round(i * step) for i in range(len(stamps))],
-            f"line number times {interval_s:g} s, as told",
+            f"line number times {interval_s:g} s, as given",
             [],
         )
     chosen = clocks.most_common(1)[0][0]
@@ -181,7 +181,7 @@ def _times(stamps: Sequence[Stamp | None], interval_s: float | None) -> tuple[li
 
 
 def _words(clock: str, stamps: Sequence[Stamp | None], exact: bool) -> str:
-    """Return which clock it is, of which zone, how fine, and when it begins."""
+    """Return the clock in words: its source, zone, resolution and start."""
     first = next(s for s in stamps if s)
     zone = (
         []
@@ -210,7 +210,7 @@ def _seconds(stamps: Sequence[Stamp | None]) -> list[float]:
 
 
 def _pace(seconds: Sequence[float]) -> float:
-    """Return the mean time between lines, leaps left out."""
+    """Return the mean time between lines, without leaps."""
     gaps = [b - a for a, b in pairwise(seconds)]
     if not gaps:
         return 1.0
@@ -220,7 +220,7 @@ def _pace(seconds: Sequence[float]) -> float:
 
 
 def _spread(seconds: Sequence[float], pace: float, exact: bool) -> tuple[list[float], list[str]]:
-    """Return times that never fall, and the clock's steps in words; `exact` ones are not whole seconds."""
+    """Return (times that never fall, the clock's steps in words); `exact` times are finer than seconds."""
     out: list[float] = []
     steps: list[str] = []
     runs = [(s, len(list(group))) for s, group in groupby(seconds)]
@@ -248,7 +248,7 @@ def _spread(seconds: Sequence[float], pace: float, exact: bool) -> tuple[list[fl
 
 
 def write_csv(log: Log, file: TextIO) -> None:
-    """Write a row a line of the log: time_s since the first, then a column a channel, empty where not measured."""
+    """Write one row per line of the log: time_s since the first, then one column per channel, empty if absent."""
     names = [c.name for c in log.channels]
     table = csv.DictWriter(file, ["time_s", *names], lineterminator="\n")
     table.writeheader()
@@ -258,11 +258,11 @@ def write_csv(log: Log, file: TextIO) -> None:
 
 
 def main() -> int:
-    """Print a log as CSV, and what is to be said of it on stderr."""
+    """Print a log as CSV, and the remarks about it on stderr."""
     parser = argparse.ArgumentParser(description="tegrastats log to CSV")
     parser.add_argument("log", type=Path)
     parser.add_argument(
-        "--interval", type=float, metavar="SECONDS", help="between lines, where they have no date"
+        "--interval", type=float, metavar="SECONDS", help="time between lines, if they have no date"
     )
     args = parser.parse_args()
     try:

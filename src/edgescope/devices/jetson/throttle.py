@@ -1,14 +1,13 @@
 """Did a Jetson hold its clocks? Counters, cooling devices and trip points before and after; clocks while busy.
 
 A low clock alone is no evidence: idle parts clock down. Evidence is an over-current or under-voltage counter that
-moved, a raised cooling device, a zone past its passive trip, or a clock below what was *asked for*: the firmware
-ignores requests without an error once a guard has latched, and scaling_cur_freq goes on reporting success (forum
-t/361188: asked for 2601 MHz, running at 649 MHz after an OC3 event at boot).
+moved, a raised cooling device, a zone past its passive trip, or a clock below the *requested* one: once a guard has
+latched, the firmware ignores requests without an error, and scaling_cur_freq goes on reporting success (forum
+t/361188: 2601 MHz requested, 649 MHz running after an OC3 event at boot).
 
-Clocks held down at this moment: the GPU's below its policy while busy, a CPU's below what was asked for.
-
-A low clock alone is no evidence, since idle parts clock down. A busy GPU whose governor could raise the clock and
-does not is held; so is a CPU whose hardware does not follow the request, busy or not.
+HeldClocks reports clocks that are held down now: the GPU's below its policy while busy, a CPU's below its request. A
+busy GPU whose governor could raise the clock and does not is held. A CPU whose hardware does not follow the request
+is held whether it is busy or not.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ class _Look:
     events: Mapping[str, float]
     """Over-current counter -> events since boot."""
     causes: Mapping[str, str]
-    """Over-current counter -> what moves it."""
+    """Over-current counter -> the condition that it counts."""
     alarms: frozenset[str]
-    """Rails whose power monitor says that the critical current was passed."""
+    """Rails whose power monitor reports that the current exceeded the critical limit."""
     cooling: Mapping[str, tuple[str, int]]
-    """Cooling device -> (what it slows, state)."""
+    """Cooling device -> (the part that it slows, state)."""
     zones: Mapping[str, tuple[float, float]]
     """Zone with a passive trip -> (temperature, trip), degrees Celsius."""
     clocks: Mapping[str, tuple[float, float]]
-    """CPU policy -> (asked for, effective), hertz."""
+    """CPU policy -> (requested, effective) clock in hertz."""
 
 
 class JetsonThrottleWatch(Looks[_Look]):
-    """Looks at the guards on entering and on leaving; `evidence()` compares."""
+    """Reads the guards on entry and on exit; `evidence()` compares the two readings."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         super().__init__(lambda: _look(root), _compare, "the Jetson's guards were not watched to the end")
 
 
 def _compare(before: _Look, after: _Look) -> Throttle:
-    """Return what two looks say together."""
+    """Return the evidence of two readings."""
     rose, notes = _counted(before.events, after.events, before.causes)
     events = [*rose, *_alarmed(before, after), *_cooled(before, after), *_hot(before, after)]
     events += map(str, _not_followed(before, after))
@@ -129,18 +128,20 @@ def _hot(before: _Look, after: _Look) -> list[str]:
 
 
 def _not_followed(before: _Look, after: _Look) -> list[Message]:
-    """Return the policies whose hardware ran below what was asked for, before and after alike."""
+    """Return a warning per policy whose hardware ran below its request both before and after the run."""
     out = []
-    for name, (asked, clock) in after.clocks.items():
+    for name, (requested, clock) in after.clocks.items():
         first = before.clocks.get(name)
-        if first is None or first[1] >= HELD * first[0] or clock >= HELD * asked:
+        if first is None or first[1] >= HELD * first[0] or clock >= HELD * requested:
             continue
         counters = ", ".join(f"{key}_event_cnt={n:.0f}" for key, n in after.events.items() if n)
         evidence = (
             f"{counters} since boot: a guard has latched" if counters else "no over-current event is counted"
         )
-        text = f"{name} asked for {asked / 1e6:.0f} MHz and runs at {clock / 1e6:.0f} MHz"
-        effect = f"Work bound by it takes about {asked / clock:.1f} times as long" if clock else ""
+        text = f"{name} runs at {clock / 1e6:.0f} MHz, below the requested {requested / 1e6:.0f} MHz"
+        effect = (
+            f"Work that this clock limits takes about {requested / clock:.1f} times as long" if clock else ""
+        )
         out.append(
             Message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot")
         )
@@ -151,7 +152,7 @@ def _look(root: Path) -> _Look:
     counters = Counters(root)
     events = {k: v for k, v in counters.read().items() if isinstance(v, float)}
     return _Look(
-        events, counters.causes, _alarms(root), _cooling(root), _zones(root), _asked_and_effective(root)
+        events, counters.causes, _alarms(root), _cooling(root), _zones(root), _requested_and_effective(root)
     )
 
 
@@ -182,7 +183,7 @@ def _zones(root: Path) -> dict[str, tuple[float, float]]:
     return out
 
 
-def _asked_and_effective(root: Path) -> dict[str, tuple[float, float]]:
+def _requested_and_effective(root: Path) -> dict[str, tuple[float, float]]:
     out = {}
     for policy in policies(root):
         both = pair(KernelFile(policy / "scaling_cur_freq", 32), KernelFile(policy / "cpuinfo_cur_freq", 32))
@@ -192,14 +193,14 @@ def _asked_and_effective(root: Path) -> dict[str, tuple[float, float]]:
 
 
 HELD = 0.9
-"""Share of the clock asked for below which the hardware does not follow; readback moves by some per cent."""
+"""Share of the requested clock below which the hardware is held; readback varies by some per cent."""
 BUSY = 0.95
 """GPU load from which its governor would raise the clock if it could."""
 
 
-def pair(asked: KernelFile, effective: KernelFile) -> tuple[float, float] | Value:
-    """Return (asked for, effective) in hertz, read while the request stood still; 0 asked for where it moved."""
-    first, clock, last = asked.number(1e3), effective.number(1e3), asked.number(1e3)
+def pair(requested: KernelFile, effective: KernelFile) -> tuple[float, float] | Value:
+    """Return the (requested, effective) clock in hertz; requested is 0 if the request changed between the reads."""
+    first, clock, last = requested.number(1e3), effective.number(1e3), requested.number(1e3)
     for value in (clock, first, last):
         if not isinstance(value, float):
             return value
@@ -208,7 +209,7 @@ def pair(asked: KernelFile, effective: KernelFile) -> tuple[float, float] | Valu
 
 
 class HeldClocks(Each):
-    """Whether clocks are held down while busy: the GPU's below its policy, a CPU's below what was asked for."""
+    """Reports held clocks: the GPU's below its policy while busy, a CPU's below its request."""
 
     def __init__(self, root: str) -> None:
         self._gpu = Gpu(root)
@@ -219,8 +220,10 @@ class HeldClocks(Each):
         metrics = [(ChannelSpec("throttled_gpu_clock", "flag", "gpu", "gauge", gpu), self._gpu_held)]
         for policy in policies(Path(root)):
             spec = ChannelSpec(f"throttled_cpu_{policy.name}_clock", "flag", "cpu_cluster", "gauge", cpu)
-            asked, effective = (KernelFile(policy / f"{of}_cur_freq", 32) for of in ("scaling", "cpuinfo"))
-            metrics.append((spec, partial(_cpu_held, asked, effective)))
+            requested, effective = (
+                KernelFile(policy / f"{of}_cur_freq", 32) for of in ("scaling", "cpuinfo")
+            )
+            metrics.append((spec, partial(_cpu_held, requested, effective)))
         super().__init__(metrics)
 
     def _gpu_held(self) -> Value:
@@ -233,6 +236,6 @@ class HeldClocks(Each):
         return float(busy >= BUSY and clock < HELD * limit)
 
 
-def _cpu_held(asked: KernelFile, effective: KernelFile) -> Value:
-    both = pair(asked, effective)
+def _cpu_held(requested: KernelFile, effective: KernelFile) -> Value:
+    both = pair(requested, effective)
     return float(both[1] < HELD * both[0]) if isinstance(both, tuple) else both

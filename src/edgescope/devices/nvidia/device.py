@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML: present() says why not, and every metric is probed on its own."""
+"""NVIDIA GPUs through NVML; every metric is probed separately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pynvml
 from edgescope.devices.base import Failed, Mode, SourceSpec, Unsupported, Value
 from edgescope.devices.nvidia.nvml import PARTS, ask, facts, text
 
-#: Lists of processes, each with what it holds. Clients of MPS are in the second; on an H200 (driver 580) in both.
+#: Lists of processes with their memory. Clients of MPS are in the second; on an H200 (driver 580) in both.
 _RUNNING = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 _NVML = "edgescope.devices.nvidia.nvml"
 _ABSENT = (
@@ -27,7 +27,7 @@ class NvidiaDevice:
         self._nvml = nvml
 
     def present(self) -> str:
-        """Return '' when NVML lists a GPU, otherwise why not."""
+        """Return '' if NVML lists a GPU, otherwise the reason."""
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
@@ -55,8 +55,8 @@ class NvidiaDevice:
     def sources(self, pid: int) -> Sequence[SourceSpec]:
         """Return every GPU's parts and GPM metrics; without a GPU, why power and energy are missing.
 
-        Where the energy counter answers, which is read at a window's edges, power is read at 2.5 Hz: a
-        call after 0.1 s without one costs 0.1 ms on an H100.
+        If the energy counter answers (it is read at a window's edges), power is read at 2.5 Hz: a call after 0.1 s
+        without one costs 0.1 ms on an H100.
         """
         reason = self.present()
         if reason:
@@ -75,9 +75,9 @@ class NvidiaDevice:
         yield SourceSpec("edgescope.devices.nvidia.gpm:GpmSource", {"index": gpu}, every=10)
 
     def process_memory(self, pids: Sequence[int]) -> Mapping[int, Value]:
-        """Return the bytes that the driver says each process holds on all GPUs, or why it does not say.
+        """Return each process's bytes on all GPUs according to the driver, or why they are not known.
 
-        A container that numbers processes for itself cannot be told whose is whose.
+        In a container with its own process numbers, the driver's numbers cannot be assigned.
         """
         listed: dict[int, Value] = {}
         problem: Unsupported | Failed | None = None
@@ -92,8 +92,8 @@ class NvidiaDevice:
                 on_this = {**dict(answer), **on_this}  # a client of MPS may stand in both lists
             for pid, held in on_this.items():
                 listed[pid] = _sum(listed.get(pid, 0.0), held)
-        others = f"NVML lists {len(listed)} processes, and this is none of them: " + (
-            "a container with process numbers of its own?" if listed else str(problem and problem.reason)
+        others = f"NVML lists {len(listed)} processes, and this process is not among them: " + (
+            "a container with its own process numbers?" if listed else str(problem and problem.reason)
         )
         return {pid: listed.get(pid, Unsupported(others)) for pid in pids}
 
@@ -110,7 +110,7 @@ class NvidiaDevice:
 
 
 def _held(nvml: Any, name: str, handle: Any) -> list[tuple[int, Value]]:
-    """Return (process, bytes) of one list; what the driver leaves open is Unsupported."""
+    """Return (process, bytes) of one list; a figure that the driver leaves open is Unsupported."""
     closed = Unsupported("NVML: the driver does not tell what a process holds here")
     return [
         (int(p.pid), closed if p.usedGpuMemory is None else float(p.usedGpuMemory))

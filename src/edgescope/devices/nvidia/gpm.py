@@ -1,4 +1,4 @@
-"""How busy the parts of an NVIDIA GPU were: NVML's GPM metrics, of Hopper and later.
+"""The utilisation of an NVIDIA GPU's parts: NVML's GPM metrics, from Hopper on.
 
 `busy` in nvml.py says that some kernel ran; these say how much of the GPU it used. Each is the difference of two
 samples of hardware counters (nvmlGpmSampleGet), so it holds for the time between them, which must be longer
@@ -49,7 +49,7 @@ class GpmSource:
             self._primed = self._sample(0) is None
 
     def _open(self, index: int) -> Unsupported | None:
-        """Return None with the buffers ready, or why there are none."""
+        """Prepare the buffers; return None, or the reason why there are none."""
         self._nvml.nvmlInit()
         self._handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
         if not self._nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
@@ -59,14 +59,14 @@ class GpmSource:
         return None
 
     def channels(self) -> Sequence[ChannelSpec]:
-        """Return the four shares, each of the time since the previous reading."""
+        """Return the four channels; each share is for the time since the previous reading."""
         return tuple(
             ChannelSpec(name, "share", "gpu_board", "interval", f"NVML {metric}")
             for name, metric in self._names.items()
         )
 
     def read(self) -> Sequence[tuple[str, int, Value]]:
-        """Return the shares since the previous reading; none where less than 100 ms have passed."""
+        """Return the shares since the previous reading; none if less than 100 ms have passed."""
         if self._closed is not None:
             return self._all(self._closed)
         if time.monotonic_ns() - self._last_ns <= MIN_INTERVAL_NS:
@@ -112,7 +112,7 @@ class GpmSource:
         return float(slot.value) / 100
 
     def close(self) -> None:
-        """Free the buffers; reading afterwards says so."""
+        """Free the buffers; a later read reports that they are gone."""
         self._free()
         self._closed = Unsupported("the GPM source was closed")
 
@@ -122,7 +122,7 @@ def _raise(error: Exception) -> None:
 
 
 def _free(nvml: Any, buffers: list[Any]) -> None:
-    """Give both buffers back; what the library says to that no longer matters."""
+    """Free both buffers, ignoring errors of the library."""
     while buffers:
         buffer = buffers.pop()
         ask(nvml, "nvmlGpmSampleFree", partial(nvml.nvmlGpmSampleFree, buffer))

@@ -1,4 +1,4 @@
-"""NVML's metrics one by one: each call is caught on its own, so one missing metric never hides another.
+"""NVML's metrics one by one: errors are caught per call, so one missing metric never hides another.
 
 On a Jetson Orin NVML initialises, lists a GPU and then answers NotSupported to every question: a library that
 loads proves nothing. Power comes three ways: instant (field 186, since driver 530), an average over about a
@@ -43,8 +43,8 @@ _HELD_DOWN: Mapping[str, int] = {
     "hw_thermal": 0x040,
     "hw_slowdown_thermal": 0x008,
 }
-"""What holds the clocks down. Idleness and clocks that somebody set do not; hw_slowdown alone is heat, power
-brake or a fast trigger, and comes with 0x40 or 0x80 where the driver knows which."""
+"""Bit -> cause that holds the clocks down; idleness and clocks set by a user are not among them. hw_slowdown alone is
+heat, power brake or a fast trigger, and comes with 0x40 or 0x80 if the driver knows which."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         *("power_average_w", "sm_clock_hz", "memory_clock_hz", "busy", "memory_used_bytes", "temperature_c"),
     ),
 }
-"""What is read together: in a virtual machine with an H200 the energy counter took 3.4 ms, others 0.04 ms."""
+"""Metrics that are read together: in a virtual machine with an H200 the energy counter took 3.4 ms, others 0.04 ms."""
 
 
 def ask(nvml: Any, what: str, call: Callable[[], Any]) -> Any:
@@ -159,13 +159,13 @@ def reason_names(mask: int) -> list[str]:
 
 
 def held_down(mask: int) -> list[str]:
-    """Return which causes of a bitmask hold the clocks down; hw_slowdown only where no other tells why."""
+    """Return the causes in a bitmask that hold the clocks down; hw_slowdown only if no other cause is set."""
     causes = [why for why, bit in _HELD_DOWN.items() if mask & bit]
     return [why for why in causes if why != "hw_slowdown_thermal" or not mask & 0x0C0]
 
 
 class NvmlSource:
-    """One part of one GPU's metrics, asked through NVML, which is initialised in the process that reads."""
+    """One part of one GPU's metrics, read through NVML, which is initialised in the reading process."""
 
     def __init__(self, index: int, part: str, nvml: ModuleType | Any = None) -> None:
         self._metrics = [m for m in METRICS if m.name in PARTS[part]]
@@ -176,7 +176,7 @@ class NvmlSource:
         self._prefix = f"gpu{index}"
 
     def channels(self) -> Sequence[ChannelSpec]:
-        """Return this part's metrics and, with the clock events, what held the clocks down."""
+        """Return this part's channels and, with the clock events, those of the throttling causes."""
         own = [
             ChannelSpec(f"{self._prefix}_{m.name}", m.unit, "gpu_board", m.kind, f"NVML {m.source}")
             for m in self._metrics
@@ -190,7 +190,7 @@ class NvmlSource:
         return own + held
 
     def read(self) -> Sequence[tuple[str, int, Value]]:
-        """Return one row a channel, each call stamped on its own."""
+        """Return one row per channel, each with the time of its own call."""
         rows: list[tuple[str, int, Value]] = []
         value: Value = 0.0
         for metric in self._metrics:

@@ -1,6 +1,6 @@
 """Capture: turn this machine's files into a recording, reading only.
 
-What is read is the list below and nothing else: the files that edgescope's devices read. Whatever names a machine
+Only the files in the list below are read: those that edgescope's devices read. Whatever names a machine
 or a person is not on it: serial numbers, host name, addresses, environment, command lines of processes, and the
 control group (which names a container). Lines of a listed file that carry such a thing are left out.
 """
@@ -136,28 +136,28 @@ LISTED: Mapping[str, Sequence[str]] = {
         "sys/kernel/actmon_avg_activity/mc_all",
     ),
 }
-"""What is read, by subject: patterns of paths below the root."""
+"""Subject -> patterns of the paths that are read, below the root."""
 
 _CLOSED = ("sys/kernel/debug",)
-"""Folders that may be closed to this user: then one entry says so, for everything below."""
+"""Folders that may be closed to this user; then one entry stands for everything below."""
 _LEFT_OUT = ("proc/sys/kernel/hostname", "proc/device-tree/serial-number", "proc/self/cgroup")
 """Read by the devices, never recorded: they name the machine, its owner or a container."""
 _SECRET_LINES = {"proc/cpuinfo": ("Serial",), "proc/stat": ("intr", "softirq")}
-"""Beginnings of lines that are left out: a Raspberry Pi prints its serial number; interrupts are only long."""
+"""Starts of lines that are left out: a Raspberry Pi prints its serial number; interrupts are only long."""
 _KEPT_LINES = {"proc/interrupts": "soctherm_edp"}
-"""Words without which a line is left out: of a thousand interrupts one counts over-currents."""
+"""A line without one of these words is left out: only one of a thousand interrupts counts over-currents."""
 _CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
 _CLIENT = re.compile(r"\s*(\S+)\s+\S.*?\s+[0-9]{1,10}\s+([0-9]{1,15}[BKMG]?)\s*")
 _NO_CLIENT = re.compile(r"\s*(CLIENT\s+PROCESS\s+PID\s+SIZE|total\s+[0-9]+[BKMG]?)\s*")
 """Lines of NvMap's client list: a client with its process, PID and size; the heading and the sum."""
 _MAX_TEXT = 1 << 19
 _MOVING = ("proc/stat", "proc/loadavg", "proc/uptime", "proc/meminfo", "proc/pressure/*", "sys/*")
-"""What is looked at again for every frame."""
+"""Subjects that are read again for every frame."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how often to look."""
+    """How long and how often to read."""
 
     seconds: float = 30.0
     hz: float = 2.0
@@ -192,7 +192,7 @@ def capture(
 
 
 def known(path: str) -> bool:
-    """Return whether a path is one that a recording may hold, or one that is left out on purpose."""
+    """Return whether a recording may hold this path or leaves it out on purpose."""
     return path in _LEFT_OUT or any(_matches(path, patterns) for patterns in LISTED.values())
 
 
@@ -223,7 +223,7 @@ def _entry(root: Path, path: str) -> Entry:
 
 
 def _text(root: Path, path: str) -> str | None:
-    """Return a file's text now; None where it has become unreadable."""
+    """Return a file's current text, or None if it has become unreadable."""
     try:
         return _read(root, path)
     except OSError:
@@ -253,7 +253,7 @@ def _read(root: Path, path: str) -> str:
 
 
 def _nameless(line: str) -> str:
-    """Return a line of NvMap's client list with the size and without whose it is; '' for an unknown form."""
+    """Return a line of NvMap's client list with the size but without the process; '' if its form is unknown."""
     if found := _CLIENT.fullmatch(line):
         return f"{found[1]} - 0 {found[2]}\n"
     return f"{line}\n" if _NO_CLIENT.fullmatch(line) else ""

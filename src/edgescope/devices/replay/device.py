@@ -1,8 +1,8 @@
 """Replay: the devices of a recorded board, measured by the same code that measures a real one.
 
 The devices of a recording are the real ones over its tree of files (playback.py). Their sources run in the sampler's
-process as always, each wrapped in a ReplaySource that first lets the tree move on and then reads. What they say is
-the board's own: its paths, and its reasons where a file could not be read.
+process as always, each wrapped in a ReplaySource that first lets the tree move on and then reads. They
+report the board's own paths, and its reasons if a file could not be read.
 
 A recording is not a machine: settings cannot be changed, the process that is measured runs elsewhere, and every
 result says `replayed`.
@@ -44,9 +44,9 @@ from edgescope.registry import REPLAYED
 BOARD = "EDGESCOPE_BOARD"
 """Environment variable: the recording that stands in for this machine, a file or a shipped one's name."""
 _DEVICES = ("cpu", "jetson")
-"""Registered devices that read all they know below a root, which is what a recording holds."""
+"""Registered devices that read only files below a root; a recording holds such files."""
 _NOT_FILES = ("architecture", "libc", "affinity")
-"""Facts that a device asks this process for, not the files: they are not the recorded board's."""
+"""Facts that a device takes from this process and not from files: they are not the recorded board's."""
 
 
 def devices(name: str) -> dict[str, Device]:
@@ -65,17 +65,17 @@ def root(here: Mapping[str, Any]) -> Path:
 
 
 class ReplayDevice:
-    """The recording itself: which board, how it was made, which file."""
+    """The recording itself: its board, its origin and its file."""
 
     def __init__(self, stage: Stage | None = None) -> None:
         self.stage = stage
 
     def present(self) -> str:
-        """Return '' while a recording is played."""
+        """Return '' while a recording is played, otherwise the reason."""
         return "" if self.stage else "no recording is played (edgescope --board FILE ...)"
 
     def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the recording's digest, so that a replayed machine never has a real one's id, and what it is."""
+        """Return the recording's digest, so that a replayed machine never has a real one's id, and its facts."""
         if self.stage is None:
             return {}, {}
         what = self.stage.recording
@@ -84,11 +84,11 @@ class ReplayDevice:
         return {"recording": digest}, facts
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
-        """Return none: the board's devices have them."""
+        """Return no sources: the board's devices have them."""
         return ()
 
     def modes(self) -> Mapping[str, Mode]:
-        """Return none."""
+        """Return no modes."""
         return {}
 
 
@@ -99,11 +99,11 @@ class Replayed:
         self._inner, self._stage = inner, stage
 
     def present(self) -> str:
-        """Return '' when the recorded board has this hardware, otherwise why not."""
+        """Return '' if the recorded board has this hardware, otherwise the reason."""
         return self._stage.plain(self._inner.present())
 
     def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the recorded board's facts, as far as it has been played."""
+        """Return the recorded board's facts at the current position of the recording."""
         self._stage.advance(begin=False)
         stable, state = self._inner.machine()
         return self._of_the_board(stable), self._of_the_board(state)
@@ -113,7 +113,7 @@ class Replayed:
         return {**self._stage.plainly(facts), **own}
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
-        """Return the device's own sources, each wrapped; a program of this machine is none of the board's."""
+        """Return the device's own sources, each wrapped, without those that run a program of this machine."""
         folder, target = str(self._stage.folder), f"{__name__}:{ReplaySource.__name__}"
         return tuple(
             SourceSpec(
@@ -124,17 +124,17 @@ class Replayed:
         )
 
     def modes(self) -> Mapping[str, Mode]:
-        """Return the board's modes, none of which can be entered."""
+        """Return the board's modes; none can be entered."""
         return {name: _sealed(mode) for name, mode in self._inner.modes().items()}
 
     def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
-        """Return the device's own watch; its two looks are at the recording."""
+        """Return the device's own watch; it reads the recording."""
         inner = self._inner.throttle_watch() if isinstance(self._inner, Throttled) else None
         return ReplayWatch(inner, self._stage)
 
 
 class ReplayWatch:
-    """A device's look at its throttling counters, before and after, with the recording moved on in between."""
+    """A device's watch of its throttling counters; the recording advances between its two readings."""
 
     def __init__(self, inner: AbstractContextManager[ThrottleWatch] | None, stage: Stage) -> None:
         self._inner, self._stage = inner, stage
@@ -150,18 +150,18 @@ class ReplayWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stage.advance(since_ns=self._entered_ns)  # nobody read one: it began on entering
+        self._stage.advance(since_ns=self._entered_ns)  # no sensor was read, so the recording starts at entry
         if self._inner:
             self._inner.__exit__(kind, error, trace)
 
     def evidence(self) -> Throttle:
-        """Return what the recorded counters did."""
+        """Return the changes of the recorded counters."""
         found = self._watch.evidence() if self._watch else Throttle()
         return Throttle(*(tuple(map(self._stage.plain, getattr(found, f.name))) for f in fields(found)))
 
 
 def _sealed(mode: Mode) -> Mode:
-    """Return the mode, still readable, that refuses to be entered: a recording must not change a machine."""
+    """Return the mode, readable but refusing to be entered: a recording must not change a machine."""
     sealed, kind = copy.copy(mode), type(mode)
     object.__setattr__(sealed, "__class__", type(kind.__name__, (kind,), {"enter": _refuse}))
     return sealed
@@ -177,18 +177,18 @@ def _refuse(mode: Mode, journal: Journal) -> None:
 
 
 class ReplaySource:
-    """A source over a recorded tree: moves the recording on, then reads."""
+    """A source over a recorded tree: it advances the recording, then reads."""
 
     def __init__(self, target: str, kwargs: Mapping[str, Any], stage: str) -> None:
         self._stage = Stage.join(Path(stage))
         self._inner = SourceSpec(target, kwargs).open()
 
     def channels(self) -> Sequence[ChannelSpec]:
-        """Return the source's channels, their paths as on the board."""
+        """Return the source's channels with paths as on the board."""
         return tuple(replace(c, source=self._stage.plain(c.source)) for c in self._inner.channels())
 
     def read(self) -> Sequence[tuple[str, int, Value]]:
-        """Return the source's rows; a time stamp is that of reading, on this machine's clock."""
+        """Return the source's rows, with the times of reading on this machine's clock."""
         self._stage.advance()
         return [(name, t_ns, self._plain(value)) for name, t_ns, value in self._inner.read()]
 
@@ -199,5 +199,5 @@ class ReplaySource:
 
 
 def played() -> str:
-    """Return the recording that this process was asked to play, '' for none."""
+    """Return the recording that this process plays, or ''."""
     return os.environ.get(BOARD, "")

@@ -1,18 +1,18 @@
-"""A recording: what the files under /proc, /sys and /etc of one board held, and how they changed, in one file.
+"""A recording: the contents of one board's files under /proc, /sys and /etc and their changes, in one file.
 
 JSON lines, named `*.board.jsonl`:
 
     {"schema": 1, "board": .., "made": "constructed" | "captured", "about": .., "sources": {key: text}}
     {"path": "sys/..", "text": .., "source": keys}       a file, as it was at the start
-    {"path": "sys/..", "absent": reason, "source": keys} a file that could not be read, and why
-    {"t_s": .., "files": {path: text}, "source": keys}   what these files held from then on; null: unreadable
+    {"path": "sys/..", "absent": reason, "source": keys} a file that could not be read
+    {"t_s": .., "files": {path: text}, "source": keys}   content of these files from then on; null: unreadable
 
-Paths are relative to the root of the board; `source` names one key of the header's `sources` or several with
-blanks between, and says where the content comes from. A captured recording may be a .zip that holds
+Paths are relative to the root of the board; `source` names one key of the header's `sources`, or several
+separated by blanks: the origin of the content. A captured recording may be a .zip that holds
 `board.jsonl` and, under `results/`, a store of results.
 
 A recording comes from someone else's machine, so nothing in it is trusted: every line is checked, sizes are
-bounded while reading (not by what an archive says of itself), and no path can leave the folder it is written to.
+bounded while reading (whatever an archive claims), and no path can leave the folder it is written to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUFFIX = ".board.jsonl"
 MEMBER = "board.jsonl"
 SHIPPED = Path(__file__).parent / "boards"
 TOPS = ("etc", "proc", "sys", "var")
-"""First parts of a path: where Linux keeps what devices read, and no programs."""
+"""Allowed first parts of a path: Linux keeps device files there, and no programs."""
 _ALSO = "usr/lib/os-release"
 MAX_LINE = 1 << 20
 MAX_BYTES = 64 << 20
@@ -46,12 +46,12 @@ MAX_ENTRIES, MAX_FRAMES = 20_000, 200_000
 _MAX_PART = 200
 _MAX_PATH = 1000
 _BROKEN = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
-"""What opening a damaged archive raises, encrypted ones (RuntimeError) included."""
+"""Exceptions of opening a damaged archive, or an encrypted one (RuntimeError)."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of the board at the start; `text` is None where it could not be read, and `absent` says why."""
+    """One file of the board at the start; `text` is None if it could not be read, and `absent` says why."""
 
     path: str
     text: str | None
@@ -61,17 +61,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Frame:
-    """What some files held from `t_s` seconds on."""
+    """The content of some files from `t_s` seconds on."""
 
     t_s: float
     files: Mapping[str, str | None]
-    """None from when on a file could not be read any more, until a later frame gives it a text."""
+    """Path -> text; None from when the file could not be read, until a later frame has a text."""
     source: str = ""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One board, as it was and as it changed."""
+    """One board: its files at the start, and their changes."""
 
     board: str
     made: str
@@ -82,7 +82,7 @@ class Recording:
 
     @property
     def seconds(self) -> float:
-        """Return when the last frame begins."""
+        """Return the start of the last frame."""
         return self.frames[-1].t_s if self.frames else 0.0
 
 
@@ -108,7 +108,7 @@ def find(name: str) -> Path:
 
 
 def read(path: Path) -> Recording:
-    """Return the recording in a .board.jsonl or .zip; StoreError where it is not one, or not a safe one."""
+    """Return the recording in a .board.jsonl or .zip; StoreError if it is not a recording, or not a safe one."""
     try:
         with _opened(path) as file:
             return parse(_lines(file, path), path)
@@ -135,7 +135,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _member(file: BinaryIO, path: Path) -> bytes:
-    """Return the archive's board.jsonl, never more of it than is allowed, whatever size the archive claims."""
+    """Return the archive's board.jsonl up to the size limit, whatever size the archive claims."""
     with zipfile.ZipFile(file) as archive:
         if MEMBER not in archive.namelist():
             _fail(path, f"the archive holds no {MEMBER}")
@@ -160,7 +160,7 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
 
 
 def parse(lines: Iterable[bytes], path: Path) -> Recording:
-    """Return the recording that the lines make; `path` is for messages. StoreError names the line that is wrong."""
+    """Return the recording in these lines; `path` is for messages. StoreError names the wrong line."""
     entries: dict[str, Entry] = {}
     frames: list[Frame] = []
     head: Mapping[str, Any] | None = None
@@ -276,7 +276,7 @@ def _source(data: Mapping[str, Any], head: Mapping[str, Any]) -> str:
 
 
 def _path(path: Any) -> str:
-    """Return a path that stays below the folder it is joined to; ValueError for any other."""
+    """Return the path if it stays below the folder that it is joined to; ValueError otherwise."""
     if not isinstance(path, str) or not path:
         raise ValueError("a path must be a text")
     parts = path.split("/")

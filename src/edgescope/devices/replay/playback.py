@@ -1,18 +1,17 @@
-"""A stage: a recording laid out as a tree of files in a temporary folder, moving as time passes.
+"""A stage: a recording written as a tree of files in a temporary folder, which advances with time.
 
     FOLDER/root/...      the tree; sensors read it as they would read /
     FOLDER/board.jsonl   the recording, for the processes that join
-    FOLDER/gone/...      files of the tree that cannot be read at present
-    FOLDER/clock         when the recording was started and how many frames are applied; locked while they are
-    FOLDER/alive         locked by every process that uses the stage, for as long as it lives
+    FOLDER/gone/...      files of the tree that cannot be read at the moment
+    FOLDER/clock         start of the recording and number of applied frames; locked while frames are applied
+    FOLDER/alive         locked by every process that uses the stage, while it lives
 
-Time begins with the first reading of a sensor. Nothing runs in the background: whoever is about to read calls
-`advance`, which writes the frames that are due. Files are rewritten in place, because sensors keep their
-descriptors open. After its last frame a recording holds still; it is not repeated, because counters must not go
-backwards.
+Time starts with the first reading of a sensor. Nothing runs in the background: a reader first calls `advance`, which
+writes the frames that are due. Files are rewritten in place, because sensors keep their descriptors open. After its
+last frame a recording stays as it is; it is not repeated, because counters must not go backwards.
 
-The kernel drops a lock when its process dies, however it dies, so a folder whose `alive` is free belongs to
-nobody, and the next stage that is made removes it.
+The kernel drops a lock when its process dies, however it dies, so a folder whose `alive` is not locked is
+unused, and the next stage that is made removes it.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Stage:
 
     @classmethod
     def make(cls, path: Path) -> Stage:
-        """Lay out the recording in `path`; the folder is removed when this process ends."""
+        """Write the recording into `path`; the folder is removed when this process ends."""
         what = recording.read(path)
         sweep()
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -77,7 +76,7 @@ class Stage:
 
     @classmethod
     def join(cls, folder: Path) -> Stage:
-        """Share a stage that this or another process made."""
+        """Join a stage that this or another process made."""
         found = _OPEN.get(str(folder))
         if found is None:
             found = _OPEN[str(folder)] = cls(folder, recording.read(folder / recording.MEMBER))
@@ -89,7 +88,7 @@ class Stage:
                 os.close(fd)
 
     def advance(self, *, begin: bool = True, since_ns: int | None = None) -> None:
-        """Write what is due by now; time that stands still is started, unless `begin` is false.
+        """Write the frames due by now; start the time if it has not started, unless `begin` is false.
 
         It then began at `since_ns` on the monotonic clock, now by default.
         """
@@ -106,7 +105,7 @@ class Stage:
             fcntl.flock(self._clock, fcntl.LOCK_UN)
 
     def _apply(self, now: int, start: int, done: int) -> int:
-        """Write the frames from number `done` on that are due at `now`; return when the next is."""
+        """Write the frames from number `done` on that are due at `now`; return the time of the next frame."""
         frames = self.recording.frames
         files: dict[str, str | None] = {}
         while done < len(frames) and start + frames[done].t_s * 1e9 <= now:
@@ -118,7 +117,7 @@ class Stage:
         return start + int(frames[done].t_s * 1e9) if done < len(frames) else 1 << 62
 
     def _set(self, path: str, text: str | None) -> None:
-        """Give a file its text; None: opening it fails and open descriptors read nothing, until it has one again."""
+        """Write a file's text; None makes it unreadable, also for open descriptors, until it gets a text."""
         here, gone = self.root / path, self.folder / "gone" / path
         if text is not None and gone.exists():
             gone.replace(here)
@@ -129,7 +128,7 @@ class Stage:
             here.replace(gone)
 
     def plain(self, text: str) -> str:
-        """Return a message in the board's own words: its paths, and why a file was absent when recorded."""
+        """Return a message with the board's own paths, and the recorded reason if a file was absent."""
         if str(self.root) not in text:
             return text
         for path, reason in self._gone.items():
@@ -138,7 +137,7 @@ class Stage:
         return text.replace(str(self.root) + "/", "/").replace(str(self.root), "/")
 
     def plainly(self, value: Any) -> Any:
-        """Return a JSON value with every text in it made plain."""
+        """Return a JSON value with every text in it passed through `plain`."""
         if isinstance(value, str):
             return self.plain(value)
         if isinstance(value, Mapping):
@@ -147,11 +146,11 @@ class Stage:
 
 
 _OPEN: weakref.WeakValueDictionary[str, Stage] = weakref.WeakValueDictionary()
-"""Stages in use in this process, by folder; one that nobody uses any more lets go of its locks."""
+"""Folder -> stage in use in this process; an unused stage releases its locks."""
 
 
 def _rewrite(path: Path, data: bytes) -> None:
-    """Replace a file's content in place: open descriptors see it, as they do in sysfs."""
+    """Replace a file's content in place: open descriptors see the change, as in sysfs."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.pwrite(fd, data, 0)
@@ -161,7 +160,7 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 
 def _remove(folder: Path, pid: int) -> None:
-    """Remove a stage, in the process that made it only: a forked child ends through here as well."""
+    """Remove a stage, but only in the process that made it: a forked child also calls this at its end."""
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
         sweep()

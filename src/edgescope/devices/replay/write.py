@@ -1,4 +1,4 @@
-"""A recording on disk: written whole or not at all, with results of which nothing names their owner."""
+"""Write a recording to disk, whole or not at all, with results that do not name their owner."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from edgescope.store import whole_file
 
 MAX_SECONDS, MAX_HZ = 3600.0, 50.0
 _NAMING = re.compile(r"hostname|serial|uuid|mac_address|^environment$|^command$|^git$")
-"""Facts of a machine's state that name it, its owner or what else he does."""
+"""Facts of a machine's state that name it or its owner, or show other activity."""
 _SERIAL_END = re.compile(r" #\w+$")
-"""What devices.cpu.facts appends to a Jetson's name: the end of its serial number."""
+"""The end of the serial number, which devices.cpu.facts appends to a Jetson's name."""
 
 
 def plan(output: str, seconds: float, hz: float, results: str | None) -> Plan:
-    """Return the plan that the flags make; UsageError where they make none."""
+    """Return the plan for these flags; UsageError if they are not valid."""
     if device.played():
         raise UsageError(
             "E-REC-8", "a recording cannot be recorded", fix="leave out --board, and unset EDGESCOPE_BOARD"
@@ -61,7 +61,7 @@ def board_name(root: Path = Path("/")) -> str:
 
 
 def write(what: Recording, output: Path, results: Path | None = None) -> int:
-    """Write the recording, with the results of a store where one is given; return its size in bytes."""
+    """Write the recording, with the results of a store if one is given; return its size in bytes."""
     try:
         with whole_file.written(output) as file:
             if output.suffix == ".zip":
@@ -79,7 +79,7 @@ def write(what: Recording, output: Path, results: Path | None = None) -> int:
 
 
 def _add_results(root: Path, archive: zipfile.ZipFile) -> None:
-    """Add every readable result, without what names its owner, laid out as a store below results/."""
+    """Add every readable result, without its owner's name, as a store below results/."""
     where = store.Store(root)
     for result in where.fulls(where.results()):
         bare = nameless(result)

@@ -3,7 +3,7 @@
 UCF50 (Reddy and Shah, Machine Vision and Applications 2013) cuts several videos from one recording: the same
 people in the same place. They share a group, the g01 of the name, and must not be on both sides of the split, or
 the network would score for having seen the place before. So the split is by group, the same groups in every class,
-and does not depend on any seed. A file with another form of name is a group of its own.
+and does not depend on any seed. A file with another form of name is its own group.
 
 A clip is 16 frames, every second one of the video (1.3 s at 25 frames/s). Decoded frames are kept small, as
 uint8, in the cache.

@@ -58,7 +58,7 @@ class ClipClassifier:
             return self._about.source
         if self._weights:
             return (
-                f"weights given by the user: {self._weights.name}; no {self._weights.name}.json beside them says"
+                f"weights given by the user: {self._weights.name}; no {self._weights.name}.json next to them says"
                 " what they were trained on, so no accuracy is claimed"
             )
         return f"untrained: random weights, seed {SEED}"

@@ -79,7 +79,7 @@ def _data(origin: Origin) -> Data:
             "E-CLIPS-5",
             f"the videos that this network was trained on are gone from {origin.folder}",
             effect="Without held-out clips its answers cannot be judged, and an unjudged network is not timed",
-            fix='put them back, or name their new place under "data", "folder" in the .json beside the weights',
+            fix='put them back, or name their new place under "data", "folder" in the .json next to the weights',
         )
     data = dataset.read(origin.folder, origin.classes)
     if data.digest != origin.digest:

@@ -69,7 +69,7 @@ def read(weights: Path) -> Sidecar | None:
     except (AssertionError, KeyError, TypeError) as error:
         raise ModelError(
             "E-CLIPS-7",
-            f"{path.name} is not what edgescope train writes beside weights",
+            f"{path.name} is not a file that edgescope train writes next to weights",
             evidence=f"{type(error).__name__}: {error}" if str(error) else "",
             effect="The training data of these weights is not known",
             fix=f"train again, or delete {path} to time them with synthetic inputs",

@@ -3,7 +3,7 @@
 A study of the Jetson Nano (arXiv 2406.17749) measured a 3D-CNN, an autoencoder classifier and a DenseNet for
 clips and printed only their sizes: 20,333,956 / 332,807 / 109,386 parameters and 116.6 / 22.4 / 27.7 MFLOP. The
 designs here are ours, of those sizes. All take clips of 16 RGB frames of 64 x 64, because the study's work per
-parameter is that of such small inputs, and halve them with strided convolutions instead of pooling: the
+parameter fits such small inputs, and halve them with strided convolutions instead of pooling: the
 gradient of 3D pooling is not deterministic on a GPU, and training is to give the same weights twice.
 """
 
@@ -164,5 +164,5 @@ class Rebuilt(nn.Module):
 
 
 def objective(network: nn.Module) -> nn.Module:
-    """Return the module (clips, labels) -> loss that trains `network`; it may hold parameters of its own."""
+    """Return the module (clips, labels) -> loss that trains `network`; it may have its own parameters."""
     return Rebuilt(network) if isinstance(network, AutoencoderClassifier) else Classified(network)

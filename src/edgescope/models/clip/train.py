@@ -1,6 +1,6 @@
 """Train a network of the zoo on a folder of videos: read, split, train, write the weights and their sidecar.
 
-The result is `NAME@weights.pth` for every other command, and weights.pth.json beside it (sidecar.py).
+The result is `NAME@weights.pth` for every other command, and weights.pth.json is its sidecar (sidecar.py).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def train(
     started(data)
     run = need("edgescope.models.clip.torch_train:train", "training", "pip install 'edgescope[torch,video]'")
     part = out.with_name(f"{out.name}.part")
-    asked = digest([name, asdict(settings), data.digest, list(data.classes), cache.versions(("torch",))])
-    trained = run(entry, data, settings, tell=tell, kept=(part, asked))
+    key = digest([name, asdict(settings), data.digest, list(data.classes), cache.versions(("torch",))])
+    trained = run(entry, data, settings, tell=tell, kept=(part, key))
     save = need("edgescope.models.weights:save", "training", "pip install 'edgescope[torch]'")
     save(trained.network, out)
     about = _about(name, data, settings, trained) | {"weights_sha256": cache.content(out)}

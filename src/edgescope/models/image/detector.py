@@ -8,7 +8,7 @@ and one for boxes (Ge et al., arXiv 2107.08430), without anchor shapes, and each
 distribution over 16 distances (Li et al., arXiv 2006.04388). No weights and no line of the usual implementation are in
 it: that is AGPL-3.0, and a user who has it gives edgescope its .onnx file or a callable.
 
-The outputs are boxes in pixels and scores, all of which an engine computes. Suppressing overlapping boxes depends
+The outputs are boxes in pixels and scores, and an engine computes all of them. Suppressing overlapping boxes depends
 on the data and stays outside.
 """
 
@@ -72,7 +72,7 @@ class Stage(nn.Module):
 
 
 class Pooling(nn.Module):
-    """The value itself and the largest value within 5, 9 and 13 pixels, by three poolings of 5 in a row."""
+    """Concatenates each value with the largest within 5, 9 and 13 pixels, from three successive poolings of 5."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

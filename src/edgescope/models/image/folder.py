@@ -49,7 +49,7 @@ def samples(name: str, model: Model, n: int) -> Samples:
     """Return up to n inputs for `model` from `FOLDER` or `FOLDER#digest`: arrays (n, ...) by input name.
 
     UsageError if there is no such folder, no input in it or it is not the pinned one; UnsupportedError if a file
-    cannot be read or has another shape, or if it is not known how the network wants its images.
+    cannot be read or has another shape, or if its image preprocessing is not known.
     """
     bare, found = PIN.sub("", name), PIN.search(name)
     if found and _content(Path(bare)) != found[1]:
@@ -151,7 +151,7 @@ def _preprocess(model: Model, folder: Path) -> Callable[[Any], NDArray[np.float3
     if not (square and isinstance(rules, dict) and {"mean", "std"} <= set(rules) <= keys):
         raise UnsupportedError(
             "E-INT8-9",
-            f"it is not known how {model.info.name} wants its images",
+            f"the image preprocessing of {model.info.name} is not known",
             evidence=f"it takes {shape}" + ("" if rules is None else f"; {RULES} says {rules}"),
             effect="Ranges found on wrongly prepared images would be wrong",
             fix=f'write {folder / RULES}: {{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}} for square RGB'

@@ -2,7 +2,7 @@
 
 torchvision's wheel contains a binary built for one torch build (often the CUDA one). With a CPU-only or a vendor's
 torch it does not load, and then even `import torchvision` fails, because its Python code refers to operators that the
-binary would have declared. The image classifiers need none of them. `ensure()` watches for that import, from any
+binary would have declared. The image classifiers need no such operators. `ensure()` watches for that import, from any
 module: torchvision first tries its own binary, then torch is queried for the declared operators, and only missing
 ones are declared here: nms in numpy, roi_align through torchvision's own Python version. Declaring an operator twice
 ends the process, so nothing is declared on a guess.

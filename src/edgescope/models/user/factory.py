@@ -112,7 +112,7 @@ def _call(name: str) -> Any:
 
 
 def _last(error: BaseException) -> str:
-    """Return the last line of a traceback and where it was raised."""
+    """Return the last line of a traceback and its place in the source."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return traceback.format_exception_only(error)[-1].strip()[:300] + where

@@ -46,7 +46,7 @@ class UserFile:
             name=self._path.name,
             task="unknown",
             trained=False,
-            source=f"{self._path.name}; what it was trained for is not known",
+            source=f"{self._path.name}; its task is not known",
             digest=digest([content, [spec.shape for spec in self.inputs]]),
             params=about["params"],
         )
@@ -150,7 +150,7 @@ class Custom:
             name=name,
             task="unknown",
             trained=False,
-            source=f"made by {name}(); what it was trained for is not known",
+            source=f"made by {name}(); its task is not known",
             digest=about["digest"],
             params=about["params"],
         )

@@ -64,7 +64,7 @@ def external(path: Path) -> list[str]:
                 f"{path.name} refers to weights outside its own folder",
                 evidence=place,
                 effect="No engine would read them",
-                fix="put the external data file beside the .onnx file and save it again",
+                fix="put the external data file next to the .onnx file and save it again",
             )
     return places
 
@@ -90,7 +90,7 @@ def _load(path: Path, *, weights: bool = True) -> Any:
             "E-ONNX-2",
             f"{path.name} refers to weights that cannot be read",
             evidence=" ".join(str(error).split())[:200],
-            fix="put the external data file back beside it",
+            fix="put the external data file back next to it",
         ) from error
     if not model.ir_version or not model.graph.node:
         raise _foreign(path, "no graph in it")
@@ -128,12 +128,12 @@ def _check(path: Path, model: Any) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # the checker and shape inference raise classes without a common base
-        said = " ".join(str(error).split())
-        where = named_in(path, said) or f"opsets {opsets(path)}"
+        text = " ".join(str(error).split())
+        where = named_in(path, text) or f"opsets {opsets(path)}"
         raise ModelError(
             "E-ONNX-6",
             f"{path.name} fails the ONNX checker",
-            evidence=f"{where}: {said[:300]}",
+            evidence=f"{where}: {text[:300]}",
             fix="export it again with a newer exporter",
         ) from error
 

@@ -1,7 +1,7 @@
 """How each claim of the concurrent-inference paper is judged, under the claim's key in paper.toml.
 
-A function for each series says what that series says; a Claim gathers them. Where a claim has no such series a
-function returns what was found.
+A function returns the voice of one series, and a Claim gathers the voices. For a claim without such series, a
+function returns the answer itself.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def cores(table: SweepTable) -> Found:
 
 
 def _growth(half: float, series: Series) -> Voice | None:
-    """Return what a series says: latency over that of one process, at each P."""
+    """Return the voice of a series: latency over that of one process, at each P."""
     known = over_first(series, "latency_p50_s")
     if series.cells[0].trial.processes != 1 or not known:
         return None
@@ -121,7 +121,7 @@ per_process = Claim(
 
 
 def best_precision(table: SweepTable) -> Found:
-    """int8 is the fastest; what is fastest here is said in any case."""
+    """Return whether int8 is the fastest; the text names the fastest precision here in any case."""
     groups = over_precisions(table.cells)
     why = _why_not(table.cells, "int8")
     if not groups:
@@ -164,11 +164,11 @@ def _why_not(cells: Sequence[Cell], precision: str) -> str:
 
 
 def fallback(table: SweepTable) -> Found:
-    """A precision that cannot be had is refused here, never computed in another."""
+    """Return whether unsupported precisions fall back: edgescope refuses them instead."""
     failed = table.failed
     refused = [c for c in failed if c.status is Status.UNSUPPORTED or c.rejected.startswith("E-RAN-")]
     if not refused:
-        return unknown("every precision asked for was supported: no cell was refused")
+        return unknown("every requested precision was supported: no cell was refused")
     lines = [f"{c.trial.model} {c.trial.precision}: {c.status.value}, {c.rejected}" for c in refused]
     what = ", ".join(dict.fromkeys(c.trial.precision for c in refused))
     text = f"{len(refused)} cells of {what} are recorded as refused: nothing is computed in another precision unsaid"
@@ -202,7 +202,7 @@ def _slopes(table: SweepTable) -> Iterator[Voice]:
 
 
 def _agrees(against: Measured) -> bool | None:
-    """Return whether a slope over the rule is within AGREES of 1; None where its interval does not say."""
+    """Return whether a slope over the rule is within AGREES of 1; None if its interval does not decide."""
     if abs(against.value - 1) <= AGREES:
         return True
     outside = (above(against, 1 + AGREES, exact=True), above(against, 1 - AGREES, exact=True))
@@ -224,7 +224,7 @@ memory_rule = Claim(
 
 
 def memory_limit(table: SweepTable) -> Found:
-    """Cells that ran out of memory."""
+    """Return whether cells ran out of memory while the machine stayed up."""
     out = [c for c in table.cells if c.status is Status.OOM]
     if not out:
         most = max(c.trial.processes for c in table.measured)
@@ -263,7 +263,7 @@ energy_precision = Claim(
 
 
 def _powered(table: SweepTable, *names: str) -> list[list[Cell]]:
-    """Return the cells with a power, those together whose trials have the same `names`."""
+    """Return the cells with a measured power, grouped by the values of `names` in their trials."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for c in table.measured:
         if c.value("power_w") is not None:
@@ -299,7 +299,7 @@ power_plateau = Claim(_plateaus, partial(_no_power, FEW), of="groups of a model 
 
 
 def _most(cells: Sequence[Cell]) -> Voice | None:
-    """Return what FCN's power is over the next model's, at equal cells."""
+    """Return the voice of FCN's power over the next model's, at equal cells."""
     ours = [c for c in cells if c.trial.model.startswith("fcn")]
     others = [c for c in cells if not c.trial.model.startswith("fcn")]
     if not ours or not others:
@@ -324,7 +324,7 @@ PARTS = ("gpu_busy", "sm_active", "tensor_active")
 
 
 def activity(table: SweepTable) -> Found:
-    """SMs and tensor cores are mostly idle in a GPU that is busy."""
+    """Return whether SMs and tensor cores are mostly idle in a busy GPU."""
     every = [(c, [c.value(name) for name in PARTS]) for c in table.measured]
     known = [(c, [v for v in parts if v is not None]) for c, parts in every if None not in parts]
     if not known:

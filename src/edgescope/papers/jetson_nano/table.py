@@ -146,7 +146,7 @@ def _names(models: Sequence[str]) -> tuple[str, ...]:
 def wanted(trial: Trial, models: Sequence[str] = (), device: str = "cpu") -> bool:
     """Return whether a trial is of this table: one inference at a time, host to host, on this device."""
     how = (trial.device, trial.workload, trial.scenario, trial.io, trial.batch, trial.in_flight)
-    return trial.model in _names(models) and how == (device, "inference", "single_stream", "host", 1, 1)
+    return trial.model in _names(models) and how == (device, Trial.workload, Trial.scenario, "host", 1, 1)
 
 
 def _usable(
