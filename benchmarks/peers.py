@@ -66,7 +66,7 @@ def data(folder: Path, pictures: int) -> Path:
         array = np.array(next(iter(found.arrays.values())))
         np.save(folder / f"{name}.npy", array)
         with torch.inference_mode():
-            classes = [int(module(torch.from_numpy(a[None])).argmax()) for a in array]
+            classes = module(torch.from_numpy(array)).argmax(1).tolist()
         np.save(folder / f"{name}_classes.npy", np.array(classes))
         for i, image in enumerate(array):
             (folder / "pictures").mkdir(exist_ok=True)
