@@ -268,7 +268,7 @@ scenario: {input_shapes: {batch_size: 1}, duration: 5}
     asked = ["--config-dir", ".", "--config-name", "timm", "--multirun"]
     grid = ["backend.torch_compile=false,true", "backend.autocast_enabled=false,true"]
     program = place.tool("optimum-benchmark")
-    _, seconds = place.run(program, *asked, *grid, "hydra.sweep.dir=runs")
+    _, seconds = place.run(program, *asked, *grid, "hydra.sweep.dir=runs", "hydra.job.chdir=true")
     rows: dict[tuple[bool, bool], float] = {}
     for report in sorted(place.work.glob("runs/*/benchmark_report.json")):
         about = json.loads(report.with_name("benchmark_config.json").read_text())["backend"]
