@@ -14,13 +14,14 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 LIMIT_S = 420.0
 """Longest a tool may take for its answer."""
-OLIVE_S = 240
+OLIVE_S = 150
 """After this time Olive begins no further point of its search."""
 NETWORK = {"kind": "network"}
 ONLINE = {
@@ -143,7 +144,7 @@ def edgescope(place: Place) -> Answer:
     )
 
 
-def olive_config(data: Path) -> dict[str, Any]:
+def olive_config(data: Path, provider: str) -> dict[str, Any]:
     """Return the workflow: quantisation and session options searched under a floor of agreement, then by latency."""
 
     def arrays(name: str, after: str) -> dict[str, Any]:
@@ -166,7 +167,7 @@ def olive_config(data: Path) -> dict[str, Any]:
     quick = {"name": "avg", "priority": 2, "goal": {"type": "percent-min-improvement", "value": 5}}
     machine = {
         "type": "LocalSystem",
-        "accelerators": [{"device": "cpu", "execution_providers": ["CPUExecutionProvider"]}],
+        "accelerators": [{"device": "cpu", "execution_providers": [provider]}],
     }
     return {
         "input_model": {"type": "ONNXModel", "model_path": str(data / "model.onnx")},
@@ -197,11 +198,12 @@ def olive_config(data: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def olive(place: Place) -> Answer:
+def olive(place: Place, provider: str = "CPUExecutionProvider") -> Answer:
+    """Ask Olive; through another provider of ONNX Runtime where its user has installed and named it."""
     for name in ("calibration", "gate", "calibration_classes", "gate_classes"):
         shutil.copy(place.data / f"{name}.npy", place.work)
     shutil.copy(HERE / "peers_olive.py", place.work / "user_script.py")
-    (place.work / "olive.json").write_text(json.dumps(olive_config(place.data), indent=1))
+    (place.work / "olive.json").write_text(json.dumps(olive_config(place.data, provider), indent=1))
     text, seconds = place.run(place.tool("olive"), "run", "--config", "olive.json")
     kept = json.loads((place.work / "out" / "model_config.json").read_text())["config"]
     settings = kept["inference_settings"] or {}
@@ -212,11 +214,11 @@ def olive(place: Place) -> Answer:
         seconds=seconds,
         tried=["the input model", *(olive_point(step) for step in steps)],
         failed={},
-        pick=olive_best(points),
+        pick=f"{'openvino' if 'OpenVINO' in provider else 'cpu'} provider, {olive_best(points)}",
         run={
             "kind": "onnxruntime",
             "file": kept["model_path"],
-            "providers": list(settings.get("execution_provider") or ["CPUExecutionProvider"]),
+            "providers": list(settings.get("execution_provider") or [provider]),
             "threads": int((settings.get("session_options") or {}).get("intra_op_num_threads") or 0),
         },
         said={"measured": points},
@@ -409,6 +411,7 @@ def litert_ms(found: Mapping[str, Any]) -> float:
     return float(found["latency"]["avg_ms"])
 
 
+OLIVE = ("olive-ai==0.13.0", "requests", "psutil", "pydantic<2.13", "torch", "onnx", "onnxscript")
 PEERS: dict[str, Peer] = {
     "edgescope": Peer(
         edgescope,
@@ -420,16 +423,14 @@ PEERS: dict[str, Peer] = {
     "olive": Peer(
         olive,
         "olive-ai",
-        (
-            "olive-ai==0.13.0",
-            "requests",
-            "psutil",
-            "pydantic<2.13",
-            "torch",
-            "onnx",
-            "onnxscript",
-            "onnxruntime",
-        ),
+        (*OLIVE, "onnxruntime"),
+        checked="own evaluator",
+        interval="no",
+    ),
+    "olive-openvino": Peer(
+        partial(olive, provider="OpenVINOExecutionProvider"),
+        "olive-ai",
+        (*OLIVE, "onnxruntime-openvino"),
         checked="own evaluator",
         interval="no",
     ),
