@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 from facts import publish
-from peers_arms import NETWORK, PEERS, Answer, Peer, Place
+from peers_arms import FLOOR, NETWORK, PEERS, Answer, Peer, Place
 
 from edgescope import cache
 from edgescope.models import zoo
@@ -41,8 +41,6 @@ from edgescope.models.image import photos
 from edgescope.stats.special import t_quantile
 
 MODEL = "efficientnet_lite0"
-FLOOR = 0.75
-"""Least agreement with fp32 of an answer that counts: edgescope's own floor for int8."""
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "peers.md"
 MARKS = "<!-- made by benchmarks/peers.py -->", "<!-- end -->"

@@ -86,8 +86,10 @@ def node(parent, agreement, ms):
 
 def test_olives_footprint_is_read():
     made = {"a": node(None, 1.0, 9.0), "b": {"parent_model_id": "a", "metrics": None}}
-    points = peers_arms.olive_points(made | {"c": node("b", 0.84, 4.0), "d": node("b", 0.1, 1.0)})
-    assert [p["latency_ms"] for p in points] == [9.0, 4.0, 1.0]
+    points = peers_arms.olive_points(
+        made | {"c": node("b", 0.84, 4.0), "d": node("b", 0.1, 1.0), "e": node("b", 0.9, 5.0)}
+    )
+    assert [p["latency_ms"] for p in points] == [9.0, 4.0, 1.0, 5.0]
     assert "0.84, 4.00 ms" in peers_arms.olive_best(points)
     assert "no model" in peers_arms.olive_best(points[:1])
 
@@ -142,8 +144,8 @@ def test_a_process_answers_and_takes_turns(tmp_path):
 
 def test_olive_gets_a_floor_and_then_speed():
     config = peers_arms.olive_config(Path("data"), "CPUExecutionProvider")
-    right, quick = (m["sub_types"][0] for m in config["evaluators"]["mine"]["metrics"])
-    assert right["goal"]["value"] == peers.FLOOR and (right["priority"], quick["priority"]) == (1, 2)
+    quick, right = (m["sub_types"][0] for m in config["evaluators"]["mine"]["metrics"])
+    assert right["goal"]["value"] == peers.FLOOR and (quick["priority"], right["priority"]) == (1, 2)
     assert json.dumps(config)
 
 
