@@ -118,7 +118,7 @@ def optimize(
     backend: Sequence[str] = (),
     precision: Sequence[str] = (),
     exclude: Sequence[Mapping[str, Scalar]] = (),
-    budget: float | None = BUDGET_S,
+    budget: float | str | None = BUDGET_S,
     exhaustive: bool = False,
     cached: bool = True,
     store: Stored = None,
@@ -128,11 +128,12 @@ def optimize(
     """Compare engines and precisions on a model, each verified against fp32; return the table and the pick.
 
     `model` is a name, a file, or a network (nn.Module, function) with `example_inputs` as edgescope.live takes them.
-    `budget` is the seconds that it may take (None: as long as it needs). `backend`, `precision` and `exclude` select
+    `budget` is the time that it may take, in seconds or as "90s" (None: as long as it needs). `backend`, `precision` and `exclude` select
     candidates; every other key is a key of Trial and applies to all of them. `exhaustive` leaves out the screening,
     `cached=False` measures again what the store holds.
     """
     begin = time.monotonic()
+    budget = units.seconds(budget) if isinstance(budget, str) else budget
     goals, there = wanted(objective, constraints), candidates.installed()
     trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
     model = named(model, example_inputs)
