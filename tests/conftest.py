@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,12 @@ def no_gpu(backend: str) -> str:
 
 
 def pytest_configure() -> None:
-    """Take Ctrl-C as usual: a shell ignores it for what runs in the background, and so would what tests start."""
+    """Take Ctrl-C as usual: a shell ignores it for what runs in the background, and so would what tests start.
+
+    Bytecode is kept even where the environment forbids it: hundreds of short processes would compile edgescope anew.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:  # OpenMP threads that spin take the other worker's core

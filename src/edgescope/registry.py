@@ -347,7 +347,26 @@ MODELS = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, TRACERS)
+DATA = Family(
+    "edgescope.data",
+    {
+        "folder": Entry(
+            "edgescope.data.folder:read", summary="a folder of images, whose sub-folders are classes"
+        ),
+        "csv": Entry("edgescope.data.csv:read", summary="a .csv of file,label"),
+        "coco": Entry("edgescope.data.coco:read", summary="COCO annotations (.json) beside their images"),
+        "npz": Entry("edgescope.data.npz:read", summary="a .npz of arrays by input name, and labels"),
+        "npy": Entry("edgescope.data.npy:read", summary="a folder of .npy files"),
+        "datasets": Entry(
+            "edgescope.data.hugging_face:read",
+            "pip install 'edgescope[datasets]'",
+            "a folder that Hugging Face's datasets saved",
+        ),
+        "loader": Entry("edgescope.data.loader:read", summary="module:callable returning an iterable"),
+    },
+)
+
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:

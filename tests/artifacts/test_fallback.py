@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import data_sets
 from edgescope import cache
 from edgescope.artifacts import int8, mixed_precision, mixed_precision_onnx
 from edgescope.artifacts.for_precision import onnx_file
@@ -17,7 +18,7 @@ from edgescope.backends.base import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, WrongOutputError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.verify import judge
+from edgescope.verify import closeness, judge
 
 
 def network(path, *, bad=(), fault="weights", layers=12):
@@ -53,7 +54,7 @@ def network(path, *, bad=(), fault="weights", layers=12):
     onnx.save(
         onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), path
     )
-    return zoo.get(str(path))
+    return data_sets.untrained(zoo.get(str(path)))
 
 
 def judged(path, model, open_onnx):
@@ -159,7 +160,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
     spread = mixed_precision_onnx.Spread()
     for a, b in zip(got, wanted, strict=True):
         spread.add(a, b)
-    assert spread.value == pytest.approx(judge.centred_l2((got,), (wanted,)), rel=1e-6)
+    assert spread.value == pytest.approx(closeness.centred_l2((got,), (wanted,)), rel=1e-6)
 
 
 def test_a_real_network_says_what_it_would_need(untrained, artifacts):

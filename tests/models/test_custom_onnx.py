@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import data_sets
 from edgescope.artifacts import int8
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models import zoo
@@ -94,7 +95,8 @@ def test_int8_is_made_again_for_other_external_weights(tmp_path, monkeypatch):
 
     monkeypatch.setattr(int8_onnxruntime, "quantize", fake)
     for value in (1.0, 2.0):
-        int8.int8(zoo.get(with_external_weights(tmp_path / "net.onnx", value)), tmp_path / "made")
+        model = data_sets.untrained(zoo.get(with_external_weights(tmp_path / "net.onnx", value)))
+        int8.int8(model, tmp_path / "made")
     assert len(set(made)) == 2
 
 

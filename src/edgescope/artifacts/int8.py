@@ -177,8 +177,22 @@ def inputs(model: Model, recipe: Recipe, n: int) -> Samples:
             " Purpose.CALIBRATION",
         )
     _fitting(model, found)
-    disjoint(found, judge.gate_samples(model))
+    disjoint(found, judged(model, found))
     return found
+
+
+def judged(model: Model, given: Samples) -> Samples:
+    """Return the gate's inputs; UnsupportedError if they or `given` are noise, and the network may be trained."""
+    gate = judge.gate_samples(model)
+    if (given.noise or gate.noise) and not model.info.trained and model.info.task == "unknown":
+        raise UnsupportedError(
+            "E-INT8-13",
+            f"int8 of {model.info.name} needs inputs of yours",
+            evidence="what it was trained for is not known, and there are only random numbers here",
+            effect="Ranges found on noise, and agreement on noise, say nothing of real inputs",
+            fix=f"edgescope optimize {model.info.name} --data FOLDER",
+        )
+    return gate
 
 
 def _fitting(model: Model, given: Samples) -> None:

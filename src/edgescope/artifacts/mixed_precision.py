@@ -73,7 +73,7 @@ def mixture(
             effect="The file would be another than its label says",
             fix="leave --option quantizer out, or --option fallback",
         )
-    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR["int8"]]
+    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.REDUCED_FLOOR]
     settings = [
         VERSION,
         int8.VERSION,

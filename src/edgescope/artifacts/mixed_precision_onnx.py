@@ -23,7 +23,7 @@ from edgescope.artifacts.onnx_export import size_of
 from edgescope.models.base import Samples
 from edgescope.process import scratch
 from edgescope.records import Json
-from edgescope.verify import judge
+from edgescope.verify import closeness, judge
 
 FED = "fp32:"
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh")
@@ -124,7 +124,7 @@ class Search:
         self.truth = self._outputs(self.prepared.path)
         self.tried: list[dict[str, Json]] = []
         limit = judge.L2_CEILING * job.margin
-        agreement = 1 - (1 - judge.TOP1_FLOOR["int8"]) * job.margin
+        agreement = 1 - (1 - judge.REDUCED_FLOOR) * job.margin
         ranks = 1 - (1 - judge.RANK_FLOOR) * job.margin
         self.floors = (
             {"top1_agreement": agreement} if job.trained else {"centred_l2": limit, "rank_agreement": ranks}
@@ -169,8 +169,8 @@ class Search:
         """Return whether that mixture meets the criterion on the held-back inputs."""
         got = self._outputs(self.file(kept))
         found = {
-            "centred_l2": judge.centred_l2(got, self.truth),
-            "rank_agreement": judge.rank_agreement(got, self.truth),
+            "centred_l2": closeness.centred_l2(got, self.truth),
+            "rank_agreement": closeness.rank_agreement(got, self.truth),
         }
         if self.job.trained:
             found["top1_agreement"] = float((got[0].argmax(axis=1) == self.truth[0].argmax(axis=1)).mean())
@@ -182,7 +182,7 @@ class Search:
             for name, bound in self.floors.items()
         )
 
-    def _outputs(self, path: Path) -> judge.Outputs:
+    def _outputs(self, path: Path) -> closeness.Outputs:
         session = onnx_write.session(path)
         return judge.outputs(lambda batch: session.run(None, dict(batch)), self.job.held, 1)
 

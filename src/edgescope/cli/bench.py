@@ -75,6 +75,6 @@ def trials_of(args: argparse.Namespace) -> tuple[Trial, ...]:
     from edgescope.models import zoo
     from edgescope.study import grid
 
-    keys = trial_flags.keys(args, single=True) | {"model": zoo.pin(args.model)}
+    keys = trial_flags.keys(args, single=True) | {"model": args.model, "replicates": args.replicates}
     keys = trial_flags.with_backend(keys, args.model)
-    return grid.grid(keys | {"replicates": args.replicates})
+    return tuple(grid.pinned(trial, zoo.pin) for trial in grid.grid(keys))

@@ -41,14 +41,13 @@ def add(sub: argparse.ArgumentParser) -> None:
     text = "what to optimise: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ")
-    group = sub.add_argument_group("candidates and rounds")
+    group = sub.add_argument_group("candidates and time")
     trial_flags.add_what(group, lists=True, usual=("", "", "1"), about="; the PyTorch baseline always runs")
     text = "leave out candidates that have all of these: backend=, precision=, or an option; may be repeated"
     group.add_argument("--exclude", type=exclusion, action="append", default=[], metavar="K=V,..", help=text)
-    group.add_argument(
-        "--rounds", type=int, default=5, help="final rounds: fresh processes of each finalist (5)"
-    )
-    text = "try everything: every candidate in every final round, without short rounds first"
+    text = "time until the answer (90s); what it leaves no time for is named"
+    group.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
+    text = "try everything: every candidate in several rounds of pairs, however long it takes"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
     group = sub.add_argument_group("output")
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         objective=args.objective,
         constraints=args.constraint,
         **choice(args),
-        rounds=args.rounds,
+        budget=args.budget,
         exhaustive=args.exhaustive,
         cached=not args.no_cache,
         store=opened.store(args),

@@ -322,11 +322,28 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         flag("shapes"), type=shape, action="append", default=[], metavar="name=Nx3x224x224", help=text
     )
-    text = "lower bound that the accuracy gate requires"
+    text = "inputs of yours, with labels if you have them: a folder, .csv, .npz, COCO .json, module:callable"
+    group.add_argument(flag("data"), default="", metavar="PATH", help=text)
+    text = "how pictures become inputs: imagenet, half, unit ..., size=224,mean=0.5,std=0.5, or a file"
+    group.add_argument(flag("preprocess"), default="", metavar="HOW", help=text)
+    text = "measure of right answers: top1, top5, map, miou, agreement, module:callable (what the labels call for)"
+    group.add_argument(flag("metric"), default="", metavar="NAME", help=text)
+    text = "share of fp32's value of the measure that a variant must reach (0.99)"
+    group.add_argument(flag("min_accuracy"), type=float, default=None, metavar="0..1", help=text)
+    text = "lower bound that the agreement with fp32 must reach; it then judges even where there are labels"
     group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
     text = "profiler to attach to the process; the traced run is slower and not a measurement (none)"
     group.add_argument(flag("tracer"), default="none", metavar="NAME", help=text)
     add_seed(group)
+
+
+def _metric(name: str) -> str:
+    """Return what a Trial carries for --metric: code is pinned, as models are."""
+    if not name:
+        return ""
+    from edgescope.verify.metric_names import named
+
+    return named(name)
 
 
 def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
@@ -346,6 +363,10 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
+        "metric": _metric(args.metric),
+        "min_accuracy": args.min_accuracy,
+        "data": args.data,
+        "preprocess": args.preprocess,
         "min_agreement": args.min_agreement,
         "tracer": args.tracer,
         "seed": args.seed,

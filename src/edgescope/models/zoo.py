@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import ModelError, UsageError, closest_name
+from edgescope.errors import Message, ModelError, UsageError, closest_name
 from edgescope.models.base import FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
@@ -43,6 +43,8 @@ else:
 ONNX_FIX = "pip install 'edgescope[onnx]'"
 EXTERNAL_VERSION = 1  # raise this when the stored facts of an ONNX file change
 PIN = re.compile(r"#([0-9a-f]{12})$")
+OWN = ("onnx", "tflite", "torch", "callable", "live")
+"""Kinds of models of which only the user knows what they were trained for."""
 Shapes = Mapping[str, tuple[int, ...]]
 FILES = {
     ".onnx": "onnx",
@@ -134,6 +136,20 @@ def _of_file(name: str) -> str:
     if "@" in name and not Path(name).exists():
         return ""
     return FILES.get(Path(name).suffix.lower(), "")
+
+
+def asks_for_data(name: str, data: str) -> Message | None:
+    """Return what cannot be judged of a network of the user's own that comes without data; None otherwise."""
+    plain = bare(name)
+    if data or _family(plain) not in OWN:
+        return None
+    return Message(
+        "W-DATASET-1",
+        f"there are no inputs to judge {plain} with",
+        evidence="random numbers stand for them",
+        effect="Its accuracy is not known, and int8 cannot be judged: it is left out",
+        fix=f"edgescope optimize {plain} --data FOLDER (edgescope docs your-data)",
+    )
 
 
 def _family(name: str) -> str:

@@ -24,6 +24,7 @@ from edgescope.errors import ModelError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import DENSE, Purpose, Samples, TensorSpec
 from edgescope.models.image import photos
+from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, digest
 from edgescope.registry import need
 
@@ -90,10 +91,10 @@ class ImageNetwork:
         )
 
     @property
-    def preprocess(self) -> photos.Preprocess:
+    def preprocess(self) -> Preprocess:
         """Return the network's preprocessing of images."""
         size = self.inputs[0].shape[-1]
-        return photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
+        return Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return real photographs for a trained network, seeded noise for an untrained one.

@@ -29,6 +29,7 @@ from edgescope.report.document import (
     Mark,
     Pairs,
     Part,
+    Pictures,
     Row,
     Section,
     Table,
@@ -105,6 +106,10 @@ def shell(title: str, body: Markup, *, plots: bool) -> str:
     return "<!doctype html>\n" + tag("html", head, tag("body", main, scripts), lang="en") + "\n"
 
 
+def _picture(png: str, caption: str) -> Markup:
+    return tag("figure", tag("img", src=png, alt=caption), tag("figcaption", caption))
+
+
 def _asset(name: str) -> str:
     return (files("edgescope.report") / name).read_text(encoding="utf-8")
 
@@ -133,6 +138,8 @@ class _Page:
             return self.answer(part, depth)
         if isinstance(part, Table):
             return self.table(part)
+        if isinstance(part, Pictures):
+            return tag("div", [_picture(png, caption) for png, caption in part.items], class_="pictures")
         return self.pairs(part) if isinstance(part, Pairs) else self.lines(part)
 
     def lines(self, part: Text | Items | Code) -> Markup:
