@@ -148,9 +148,9 @@ def valid_for(result: Result) -> dict[str, Json]:
     told = {name: packages[name] for name in names if isinstance(packages.get(name), str)}
     isa, model = cpu.get("isa"), cpu.get("cpu")
     driver = {**nvidia, **result.machine.state.get("nvidia", {})}.get("driver")
+    found: dict[str, Json] = {"packages": told, "cpu": model, "isa": isa}
+    if result.trial.device == "cuda":
+        found["driver"] = driver
     return {
-        "packages": told,
-        "cpu": model if isinstance(model, str) else None,
-        "isa": isa if isinstance(isa, list) else [],
-        "driver": driver if isinstance(driver, str) and result.trial.device == "cuda" else None,
+        name: value for name, value in found.items() if isinstance(value, str | list) or name == "packages"
     }

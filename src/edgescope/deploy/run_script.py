@@ -42,6 +42,7 @@ def seconds(batch, calls=30, most=3.0):
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(HERE))
     import check
 
     check.warn(HERE)

@@ -280,7 +280,7 @@ def _ran(folder: Path, given: dict[str, Any]) -> tuple[list[NDArray[Any]], str]:
     with tempfile.TemporaryDirectory(prefix="edgescope-deploy-") as name:
         asked, answered = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
         np.savez(asked, **given)
-        command = [sys.executable, str(folder.resolve() / "run.py"), str(asked), str(answered)]
+        command = [sys.executable, "-B", str(folder.resolve() / "run.py"), str(asked), str(answered)]
         try:
             done = subprocess.run(
                 command, cwd=name, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
