@@ -10,7 +10,7 @@ from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import wanted
 from edgescope.cli import optimize as verb
 from edgescope.cli.main import main
-from edgescope.errors import EdgescopeError
+from edgescope.errors import EdgescopeError, Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import (
     Absent,
@@ -247,13 +247,18 @@ def mixed(trial):
     return replace(trial, options={"fallback": True})
 
 
+WRONG = {"status": Status.WRONG_OUTPUT}
+UNQUANTISED = {"status": Status.UNSUPPORTED, "reason": Message("E-INT8-3", "the quantiser failed")}
+
+
+@pytest.mark.parametrize("failed", [WRONG, UNQUANTISED], ids=["wrong", "quantiser failed"])
 @pytest.mark.parametrize("exhaustive", [False, True])
-def test_the_mixture_is_tried_once_where_int8_is_wrong(tmp_path, exhaustive):
+def test_the_mixture_is_tried_once_where_int8_fails(tmp_path, exhaustive, failed):
     class Mixture(Scripted):
         def run(self, trial, limits):
             if trial.precision == "int8" and trial.backend in ("null", "openvino") and not trial.options:
                 self.ran.append(trial)
-                return result(trial, status=Status.WRONG_OUTPUT)
+                return result(trial, **failed)
             return super().run(trial, limits)
 
     def go(runner):

@@ -204,8 +204,9 @@ class Race:
             raise _baseless(result)
 
     def _replaced(self, trial: Trial, result: Result) -> list[Trial]:
-        """Return what is tried in the place of a trial whose outputs are wrong, added to the trials."""
-        other = self.instead(trial) if result.status is Status.WRONG_OUTPUT else None
+        """Return what is tried in the place of a trial with wrong outputs or a failed quantiser, added to the trials."""
+        quantiser = result.reason is not None and result.reason.code == "E-INT8-3"
+        other = self.instead(trial) if quantiser or result.status is Status.WRONG_OUTPUT else None
         added = [other] if other is not None and other not in self.trials else []
         self.trials = [*self.trials, *added]
         return added
