@@ -75,8 +75,17 @@ def describe(name: str) -> dict[str, Json]:
         "params": sum(parameter.numel() for parameter in found.module.parameters()),
         "files": files,
         "state": state,
+        "config": config_of(found.module),
         "digest": digest([name, state, sorted(files.values())]),
     }
+
+
+def config_of(module: torch.nn.Module) -> dict[str, Json] | None:
+    """Return what a network of timm's says of its pictures (default_cfg), or None."""
+    given = getattr(module, "default_cfg", None)
+    kept = ("mean", "std", "crop_pct", "crop_mode", "interpolation")
+    found = {key: given[key] for key in kept if key in given} if isinstance(given, dict) else {}
+    return found if {"mean", "std"} <= set(found) else None
 
 
 def state_of(module: torch.nn.Module) -> str:

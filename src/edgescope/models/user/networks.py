@@ -6,6 +6,7 @@ and makes it again in every process; this half imports no torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 TORCH = "pip install 'edgescope[torch]'"
-VERSION = 3  # raise this when the stored facts of a model change
+VERSION = 4  # raise this when the stored facts of a model change
 LIVE = "live"
 """The kind of model, and the folder of the cache, of networks that lived in a Python process."""
 
@@ -55,6 +56,12 @@ class Custom:
         make = need("edgescope.models.user.factory:make", self._name, TORCH)
         module: torch.nn.Module = make(self._name, self._about["state"]).module
         return module
+
+    @property
+    def config(self) -> Mapping[str, Any] | None:
+        """Return what the network itself says of its pictures (timm's default_cfg), or None."""
+        found: Mapping[str, Any] | None = self._about.get("config")
+        return found
 
     @property
     def closed_batch(self) -> int | None:
