@@ -137,6 +137,18 @@ def test_what_is_not_installed_is_named_and_not_proposed():
     assert missing.reason == "No module named 'openvino'" and missing.fix == "pip install openvino"
 
 
+def test_an_engine_without_the_device_is_named_and_not_proposed():
+    lacks = {
+        "cuda": {"reason": "onnxruntime offers CPUExecutionProvider", "fix": "pip install onnxruntime-gpu"}
+    }
+    some = ALL | {"onnxruntime": replace(ALL["onnxruntime"], without=lacks)}
+    found = propose(replace(CPU, device="cuda"), some)
+    assert found.trials and "onnxruntime" not in {t.backend for t in found.trials}
+    (missing,) = (m for m in found.not_here if m.label.startswith("onnxruntime"))
+    assert (missing.reason, missing.fix) == tuple(lacks["cuda"].values())
+    assert "onnxruntime" in {t.backend for t in propose(CPU, some).trials}
+
+
 def test_options_of_the_user_go_to_every_candidate_that_has_them():
     some = ALL | {"openvino": Installed(True, {"qdq"})}
     found = propose(Trial(model="resnet50", options={"threads": 1}), some)

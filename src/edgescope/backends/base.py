@@ -210,8 +210,8 @@ class Usable(Protocol):
     """Optional interface of a backend for which a successful import does not show that it works here."""
 
     @staticmethod
-    def usable() -> None:
-        """Raise UnavailableError if it does not work here; this imports and queries the engine, and runs no model."""
+    def usable(device: str) -> None:
+        """Raise UnavailableError if it does not work here on `device` (cpu or cuda); it runs no model."""
 
 
 def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     cells = opened.setup(args).cells(opened.store(args))
     code, results = 0, []
     for trial in trials:
-        failed = cells.unprepared(trial)
+        failed = cells.builds.failure(trial)
         if failed is not None and refused(failed.reason):
             opened.say(failed.reason)  # a mistake is no result, so nothing is stored
             return 2

@@ -15,7 +15,7 @@ import select
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -50,6 +50,8 @@ class Limits:
 
     timeout_s: float = 900.0
     floor_bytes: int | None = None
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether nobody waits for the trial any more: its process is ended then."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,8 @@ def until_readable(handle: int, limits: Limits) -> Stopped | None:
     with Memory() as memory:
         floor = floor_of(limits.floor_bytes, memory)
         while not ready.poll(POLL_MS):
+            if limits.cancelled():
+                raise KeyboardInterrupt
             free = memory.available()
             if free < floor:
                 return Stopped(Status.OOM, _floor_message(free, floor))

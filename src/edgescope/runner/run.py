@@ -28,7 +28,8 @@ from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.remote import address
-from edgescope.runner.eta import Pace, needed
+from edgescope.runner.builds import Builds, Prepares, Waiting
+from edgescope.runner.eta import Pace
 from edgescope.runner.memory import family, skipped
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
@@ -38,11 +39,8 @@ from edgescope.store.results import FINAL, Store, read
 WAIT_S = 0.2
 
 
-class Runner(Protocol):
+class Runner(Prepares, Protocol):
     """Runs one trial; tests pass their own."""
-
-    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build the trial's artifact; return the Result of a failure, else None."""
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial."""
@@ -121,10 +119,6 @@ def order(trials: Sequence[Trial], seed: int, *, reuse: bool = False) -> list[Tr
     return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
 
 
-Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
-"""Makes a context that shows a text while its block runs."""
-
-
 def apart_after(result: Result) -> bool:
     """Return whether a side of a pair failed because the other was alive: memory, an exclusive device, its own loop."""
     code = result.reason.code if result.reason else ""
@@ -160,9 +154,9 @@ class Cells:
         self.store, self.limits, self.runner = store, limits, runner
         self.where, self.retry = where, frozenset(retry)
         """This machine, and the statuses of stored results that are measured again."""
-        self.since, self.pace, self.clock, self._waiting = since, Pace(), clock, waiting
+        self.since, self.pace, self.clock = since, Pace(), clock
         """Stored results that began before `since` (UTC, ISO 8601) are ignored; '' ignores none."""
-        self.prepared: dict[str, Result | None] = {}
+        self.builds = Builds(runner, limits, self.pace, waiting=waiting, clock=clock)
         self._finished: dict[str, Result] | None = None
         self._say, self._reported, self._apart = say, set[tuple[int, str, str]](), set[str]()
         self._alone: dict[str, Result] = {}
@@ -195,17 +189,8 @@ class Cells:
         trials = list(trials)
         if isinstance(self.runner, Expects):
             self.runner.expect(trials)
-        for trial in trials:
-            self.unprepared(trial)
-
-    def unprepared(self, trial: Trial) -> Result | None:
-        """Return the Result that says why the trial's artifact cannot be built, or None if it is built."""
-        key, start = needed(trial), self.clock()
-        if key not in self.prepared:
-            with self._waiting(f"building the artifact of {trial.model} {trial.backend} {trial.precision}"):
-                self.prepared[key] = self.runner.prepare(trial, self.limits)
-            self.pace.built(trial, self.clock() - start)
-        return self.prepared[key]
+        for i in range(len(trials)):
+            self.builds.build(trials[i:])
 
     def run(self, trial: Trial) -> Result:
         """Prepare, run and store one trial; StoreError names the place of the result if the store failed."""
@@ -218,7 +203,7 @@ class Cells:
                 time.sleep(WAIT_S)
             if (theirs := self._theirs(trial)) is not None:
                 return theirs
-            if (failed := self.unprepared(trial)) is not None:
+            if (failed := self.builds.failure(trial)) is not None:
                 return self.put(fresh.inherited(failed, trial))
             start = self.clock()
             result = self.runner.run(trial, self.limits)
@@ -255,7 +240,7 @@ class Cells:
         trials = baseline, candidate
         why = bench.apart(*trials) if isinstance(self.runner, Alternates) else "the runner takes no turns"
         for trial in trials:
-            if (failed := self.unprepared(trial)) is not None:
+            if (failed := self.builds.failure(trial)) is not None:
                 lone = self.put(fresh.inherited(failed, trial))
                 return (lone, lone) if trial is baseline else (self._cancelled(baseline, lone), lone)
         if not why and isinstance(self.runner, Alternates):

@@ -13,8 +13,9 @@ from edgescope.isolate.fresh import Limits
 from edgescope.modes import catalog
 from edgescope.modes.jetson import NvpMode
 from edgescope.records import Status, Trial
+from edgescope.runner.builds import Waiting
 from edgescope.runner.isolated import Isolated
-from edgescope.runner.run import Cells, Waiting
+from edgescope.runner.run import Cells
 from edgescope.store.results import Store
 
 Stored = Store | Path | str | None

@@ -63,6 +63,12 @@ class Installed:
     options: Collection[str] = ()
     reason: str = ""
     fix: str = ""
+    without: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Device -> reason and fix, of the devices on which it does not work here."""
+
+
+KEYS = ("available", "options", "reason", "fix", "without")
+"""The keys of a row of `edgescope backends --json` that make an Installed, in its order."""
 
 
 @functools.cache
@@ -71,10 +77,7 @@ def installed() -> Mapping[str, Installed]:
     command = [sys.executable, "-medgescope", "backends", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     rows = json.loads(done.stdout) if done.returncode == 0 else []
-    return {
-        row["name"]: Installed(row["available"], tuple(row["options"]), row["reason"], row["fix"])
-        for row in rows
-    }
+    return {row["name"]: Installed(*(row[k] for k in KEYS)) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def propose(
     base = replace(base, options={k: v for k, v in base.options.items() if k not in slow})
     table = [c for c in whole if _fits(c, base)]
     unmatched = _checked(backend, precision, exclude, table, whole)
-    first = next((c for c in table if _here(c.backend, installed)), None)
+    first = next((c for c in table if _here(c.backend, base.device, installed)), None)
     chosen = [
         c
         for c in table
@@ -260,9 +263,9 @@ def _no_candidate(what: str, known: Collection[str], fix: str) -> UsageError:
     return UsageError("E-TRY-1", f"no candidate has {what}", evidence=f"known: {', '.join(known)}", fix=fix)
 
 
-def _here(backend: str, installed: Mapping[str, Installed] | None) -> bool:
+def _here(backend: str, device: str, installed: Mapping[str, Installed] | None) -> bool:
     found = None if installed is None else installed.get(backend)
-    return found is None or found.available
+    return found is None or (found.available and device not in found.without)
 
 
 def _lacking(trial: Trial, label: str, installed: Mapping[str, Installed] | None) -> NotHere | None:
@@ -271,6 +274,8 @@ def _lacking(trial: Trial, label: str, installed: Mapping[str, Installed] | None
         return None
     if not found.available:
         return NotHere(label, found.reason, found.fix)
+    if trial.device in found.without:
+        return NotHere(label, **found.without[trial.device])
     unknown = sorted(set(trial.options) - set(found.options))
     if unknown:
         return NotHere(label, f"{trial.backend} has no option {', '.join(unknown)}")

@@ -177,13 +177,19 @@ class Race:
                 ahead=ahead + self._pairs_ahead(order),
                 eta_s=self._eta(),
             )
-            if self.spent > SCREENED_BY and position > FEW and not self.budget.known(step):
+            if self.spent > SCREENED_BY and self._rivalled() and not self.budget.known(step):
                 self.unreached.append(trial)
                 continue
             (result,) = yield step
             self.screened.append(result)
             self._noted(trial, result)
             order += self._replaced(trial, result)
+
+    def _rivalled(self) -> bool:
+        """Return whether a candidate stands: an optimisation that tried none has no answer."""
+        return any(
+            r.status in MEASURED and r.trial.cell != self.screened[0].trial.cell for r in self.screened
+        )
 
     def _eta(self) -> float | None:
         return None if self.budget.seconds is None else max(0.0, self.left_s)
@@ -204,7 +210,7 @@ class Race:
             raise _baseless(result)
 
     def _replaced(self, trial: Trial, result: Result) -> list[Trial]:
-        """Return what is tried in the place of a trial with wrong outputs or a failed quantiser, added to the trials."""
+        """Return what is tried where outputs are wrong or the quantiser failed, added to the trials."""
         quantiser = result.reason is not None and result.reason.code == "E-INT8-3"
         other = self.instead(trial) if quantiser or result.status is Status.WRONG_OUTPUT else None
         added = [other] if other is not None and other not in self.trials else []

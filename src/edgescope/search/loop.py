@@ -12,6 +12,7 @@ from typing import Protocol
 
 from edgescope import units
 from edgescope.records import Result, Trial
+from edgescope.runner.builds import Builds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,10 @@ class Runs(Protocol):
     def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
         """Run and store two trials in turns."""
 
+    @property
+    def builds(self) -> Builds:
+        """Where artifacts are built, several at once while nothing is measured."""
+
     def left(self, trials: Iterable[Trial]) -> float | None:
         """Return the estimated seconds that these trials take, or None while too few were timed."""
 
@@ -98,6 +103,7 @@ class Loop:
         self.stored += found is not None
         if found is not None:
             return found
+        self.cells.builds.build([step.trial, *step.ahead])
         if step.beside is not None:
             return self.cells.run_pair(step.beside, step.trial, step.purpose)
         return (self.cells.run(step.trial),)

@@ -128,9 +128,9 @@ def optimize(
     """Compare engines and precisions on a model, each verified against fp32; return the table and the pick.
 
     `model` is a name, a file, or a network (nn.Module, function) with `example_inputs` as edgescope.live takes them.
-    `budget` is the time that it may take, in seconds or as "90s" (None: as long as it needs). `backend`, `precision` and `exclude` select
-    candidates; every other key is a key of Trial and applies to all of them. `exhaustive` leaves out the screening,
-    `cached=False` measures again what the store holds.
+    `budget` is the time that it may take, in seconds or as "90s" (None: as long as it needs). `backend`, `precision`
+    and `exclude` select candidates; every other key is a key of Trial and applies to all of them. `exhaustive` leaves
+    out the screening, `cached=False` measures again what the store holds.
     """
     begin = time.monotonic()
     budget = units.seconds(budget) if isinstance(budget, str) else budget

@@ -87,6 +87,12 @@ class OnnxRuntime(AboutOrt):
         "graph": "on cuda: capture the kernels in a CUDA graph (false)",
     }
 
+    @staticmethod
+    def usable(device: str) -> None:
+        """Raise UnavailableError if this build has no provider for the device."""
+        if device == "cuda":
+            cuda.require()
+
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the ONNX file for the precision, with the operators that the runtime will execute."""
         checked("onnxruntime", spec, self.OPTIONS)

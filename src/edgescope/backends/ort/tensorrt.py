@@ -64,7 +64,7 @@ class OrtTensorrt(AboutOrtTensorrt):
     OPTIONS: ClassVar[dict[str, str]] = OPTIONS
 
     @staticmethod
-    def usable() -> None:
+    def usable(device: str) -> None:
         """Raise UnavailableError if this ONNX Runtime was built without the provider."""
         _require()
 

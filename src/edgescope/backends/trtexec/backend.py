@@ -78,7 +78,7 @@ class TrtExec(AboutTensorRt):
         """The place where the program is and runs."""
 
     @staticmethod
-    def usable() -> None:
+    def usable(device: str) -> None:
         """Raise UnavailableError if there is no trtexec, or it sees no GPU."""
         HERE.survey(HERE.find(None))
 

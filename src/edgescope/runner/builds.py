@@ -1,0 +1,94 @@
+"""Builds the artifacts of trials, several at once, and never while something is measured.
+
+An export or a calibration keeps one core busy for seconds. Where the first of some trials has to be built, those that
+come next are built beside it, as many as cores and memory allow; the search goes on once all of them are there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import islice
+from typing import Protocol
+
+import psutil
+
+from edgescope.isolate.fresh import Limits
+from edgescope.records import Result, Trial
+from edgescope.runner.eta import Pace, needed
+
+Waiting = Callable[[str], AbstractContextManager[None]]
+"""Makes a context that shows a text while its block runs."""
+BUILD_BYTES = 2_000_000_000
+"""What one build may need: an exporter with its PyTorch, and the network several times."""
+
+
+class Prepares(Protocol):
+    """Builds the artifact of one trial."""
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build it; return the Result of a failure, else None."""
+
+
+def at_once() -> int:
+    """Return how many builds this machine can do at once, by its cores and the memory that is available now."""
+    room = int(psutil.virtual_memory().available) // BUILD_BYTES
+    return max(1, min(len(os.sched_getaffinity(0)), room))
+
+
+class Builds:
+    """The artifacts that were built, or the Results that say why not; each is tried once."""
+
+    def __init__(
+        self,
+        runner: Prepares,
+        limits: Limits,
+        pace: Pace,
+        *,
+        waiting: Waiting = lambda what: nullcontext(),
+        clock: Callable[[], float] = time.monotonic,
+        at_once: Callable[[], int] = at_once,
+    ) -> None:
+        self.runner, self.limits, self.pace = runner, limits, pace
+        self._waiting, self._clock, self._at_once = waiting, clock, at_once
+        self._done: dict[str, Result | None] = {}
+
+    def failure(self, trial: Trial) -> Result | None:
+        """Return the Result that says why the trial's artifact cannot be built, or None once it is built."""
+        self.build([trial])
+        return self._done[needed(trial)]
+
+    def build(self, trials: Sequence[Trial]) -> None:
+        """Build what the first trial needs, and beside it what the next ones need; nothing if the first has it.
+
+        The first of all is built alone: the figure of the baseline shall not wait for others.
+        """
+        todo = {needed(t): t for t in reversed(trials) if needed(t) not in self._done}
+        if not trials or needed(trials[0]) not in todo:
+            return
+        some = list(islice(reversed(todo.values()), self._at_once() if self._done else 1))
+        cancelled, start = threading.Event(), self._clock()
+        limits = replace(self.limits, cancelled=cancelled.is_set)
+        with self._waiting(_words(some)), ThreadPoolExecutor(len(some)) as pool:
+            jobs = [(t, pool.submit(self.runner.prepare, t, limits)) for t in some]
+            try:
+                for trial, job in jobs:
+                    self._done[needed(trial)] = job.result()
+            except BaseException:  # Ctrl-C too: the pool waits for its threads, and they for their processes
+                cancelled.set()
+                raise
+        for trial in some:
+            self.pace.built(trial, (self._clock() - start) / len(some))
+
+
+def _words(trials: Sequence[Trial]) -> str:
+    first = trials[0]
+    if len(trials) == 1:
+        return f"building the artifact of {first.model} {first.backend} {first.precision}"
+    kinds = ", ".join(f"{t.backend} {t.precision}" for t in trials)
+    return f"building {len(trials)} artifacts of {first.model}: {kinds}"

@@ -1,0 +1,89 @@
+"""Artifacts are built once, several at once, the first one alone."""
+
+import threading
+import time
+
+import pytest
+
+from edgescope.errors import Message
+from edgescope.isolate.fresh import Limits
+from edgescope.records import Status, Trial
+from edgescope.runner.builds import Builds, at_once
+from edgescope.runner.eta import Pace
+from making import result
+
+TRIALS = [Trial(model="null", backend="null", precision=p) for p in ("fp32", "int8", "fp16", "bf16")]
+
+
+class Slow:
+    """Counts how many builds are under way at once."""
+
+    def __init__(self, seconds=0.05, fails=()):
+        self.seconds, self.fails = seconds, fails
+        self.lock, self.now, self.most, self.built = threading.Lock(), 0, 0, []
+
+    def prepare(self, trial, limits):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        end = time.monotonic() + self.seconds
+        while time.monotonic() < end and not limits.cancelled():
+            time.sleep(0.005)
+        with self.lock:
+            self.now -= 1
+            self.built.append(trial.precision)
+        if trial.precision in self.fails:
+            return result(trial, status=Status.UNSUPPORTED, reason=Message("E-PREC-1", "no"))
+        return None
+
+
+def builds(runner, count=3):
+    return Builds(runner, Limits(), Pace(), at_once=lambda: count)
+
+
+def test_the_first_is_built_alone_and_the_next_ones_together():
+    runner = Slow()
+    made = builds(runner)
+    made.build(TRIALS)
+    assert runner.built == ["fp32"] and runner.most == 1
+    made.build(TRIALS)  # what is there is not built again, and nothing is built before its turn
+    assert runner.built == ["fp32"]
+    made.build(TRIALS[1:])
+    assert runner.most == 3 and set(runner.built) == {"fp32", "int8", "fp16", "bf16"}
+
+
+def test_no_more_at_once_than_there_is_room():
+    runner = Slow()
+    made = builds(runner, count=2)
+    made.build(TRIALS[:1])
+    made.build(TRIALS[1:])
+    assert runner.most == 2 and runner.built[0] == "fp32" and len(runner.built) == 3
+
+
+def test_each_is_tried_once_and_its_failure_is_its_own():
+    runner = Slow(fails=("int8",))
+    made = builds(runner)
+    made.build(TRIALS[:1])
+    made.build(TRIALS[1:])
+    assert made.failure(TRIALS[1]).reason.code == "E-PREC-1"
+    assert [made.failure(t) for t in (TRIALS[0], *TRIALS[2:])] == [None] * 3
+    assert len(runner.built) == len(TRIALS)
+
+
+def test_ctrl_c_ends_the_other_builds_at_once():
+    class Cut(Slow):
+        def prepare(self, trial, limits):
+            if trial.precision == "int8":
+                raise KeyboardInterrupt
+            return super().prepare(trial, limits)
+
+    made = builds(Cut(seconds=30))
+    made._done["anything"] = None
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        made.build(TRIALS[1:])
+    assert time.monotonic() - start < 10
+
+
+def test_this_machine_can_build_one_at_least():
+    assert at_once() >= 1
