@@ -11,6 +11,8 @@ from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.records.codec import to_plain
 from edgescope.report.capacity import facts, sentence_of
+from edgescope.runner.builds import Builds
+from edgescope.runner.eta import Pace
 from edgescope.runner.run import Cells
 from edgescope.search import capacity
 from edgescope.search.capacity import Search
@@ -27,6 +29,7 @@ class Quick:
 
     def __init__(self, runner) -> None:
         self.runner = runner
+        self.builds = Builds(runner, Limits(), Pace())
 
     def stored(self, trial):
         return None
