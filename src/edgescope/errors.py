@@ -53,6 +53,7 @@ USAGE = (
     "E-DATASET-",
     "E-LABEL-",
     "E-PREPROCESS-",
+    "E-MODEL-3",
     "E-LEAK-",
     "E-SCEN-",
     "E-GATE-7",

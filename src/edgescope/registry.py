@@ -323,7 +323,7 @@ MODELS = Family(
     {
         "zoo": Entry(
             "edgescope.models.image.network:ImageNetwork",
-            summary="a named image network, or name@weights.pth",
+            summary="a named image network, timm:NAME or torchvision:NAME; each with @weights, too",
         ),
         "clips": Entry(
             "edgescope.models.clip.network:ClipClassifier",
@@ -331,9 +331,17 @@ MODELS = Family(
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
         "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),
+        "torch": Entry(
+            "edgescope.models.user.networks:TorchFile",
+            summary="any file of torch.export.save or torch.jit.save",
+        ),
         "callable": Entry(
-            "edgescope.models.user.files:Custom",
-            summary="module:callable returning (nn.Module, example inputs)",
+            "edgescope.models.user.networks:Custom",
+            summary="module:callable returning (nn.Module, example inputs), or module:callable@weights",
+        ),
+        "live": Entry(
+            "edgescope.models.user.networks:Live",
+            summary="a network given in Python: edgescope.live(network, example_inputs)",
         ),
         "null": Entry("edgescope.models.null:NullModel", summary="nothing, for measuring the harness"),
     },

@@ -1,5 +1,7 @@
 """A model with a trial's data: split, preparation, labels, and every mistake told by its code."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -71,7 +73,7 @@ def test_a_labelled_folder_judges_a_bare_onnx(tmp_path, onnx_file):
     assert len(held) == 15 and len(ranges) == 5 and not set(held.digests) & set(ranges.digests)
     assert model.info.trained and "photos" in model.info.source
     truth = gate.prepare(model, HERE)
-    assert truth.tally is not None and (truth.tally[0] == 0).all()  # every label is the best class
+    assert (truth.gate[0].argmax(axis=1) == model.samples(Purpose.GATE, 400).labels).all()
 
 
 def test_what_is_prepared_once_is_read_from_the_cache(tmp_path, onnx_file):
@@ -119,6 +121,24 @@ def test_a_file_beside_the_model_or_the_data_says_it_and_belongs_to_the_trial(tm
     other = trial(onnx_file, photos, preprocess="")
     assert other.preprocess.startswith(str(photos)) and other.id != of.id
     assert HERE.model(other).samples(Purpose.GATE, 4).arrays["input"].min() >= 0
+
+
+def test_a_networks_own_config_says_it(tmp_path):
+    made = Takes((TensorSpec("x", (3, SIDE, SIDE), "float32"),))
+    made.config = {"mean": [0.0] * 3, "std": [1.0] * 3, "crop_pct": 1.0}
+    known = with_data(made, trial("null", folder(tmp_path / "photos"), ""))
+    assert known.samples(Purpose.GATE, 4).arrays["x"].min() >= 0 and known.preprocess.crop == 1
+
+
+def test_a_network_of_timms_carries_its_config():
+    from edgescope.models.user import factory
+
+    class Network:
+        default_cfg: ClassVar = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.9, "url": "x"}
+
+    assert factory.config_of(Network()) == {"mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.9}
+    Network.default_cfg = {}
+    assert factory.config_of(Network()) is None
 
 
 def test_both_layouts_and_bytes(tmp_path):

@@ -115,7 +115,7 @@ def test_a_file_is_understood(tmp_path):
 
 def test_open_axes_ask_for_a_shape_and_take_one(tmp_path):
     name = write(tmp_path / "net.onnx", ["N", 3, "height", "width"])
-    with pytest.raises(UsageError, match=r"'image'.*2 \(height\), 3 \(width\).*--shapes image=1x3x224x224"):
+    with pytest.raises(UsageError, match=r"'image'.*2 \(height\), 3 \(width\).*--shapes image=Nx3x224x224"):
         zoo.get(name)
     model = zoo.get(name, {"image": (1, 3, 32, 48)})
     assert model.inputs[0].shape == (3, 32, 48)

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from edgescope import cache
+from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.models.image import folder as images
@@ -111,6 +112,32 @@ def int8(
         return made | found | origin(model, source, given)
 
     return cache.made_once(cache.named(folder, model.info.name, "int8", key, ".onnx"), make)
+
+
+def dynamic(model: Model, folder: Path, *, opset: int | None = None) -> Path:
+    """Return the ONNX file with int8 weights in its matrix products and ranges found at run time, made once.
+
+    It needs no calibration inputs: what static ranges break in a transformer, a few large activations, it keeps.
+    UnsupportedError if other operators do most of the work, or the quantiser fails.
+    """
+    source, (target, packages, fix) = model.onnx(folder, opset), QUANTIZERS["onnxruntime"]
+    made_with, method = (
+        cache.versions(packages),
+        "dynamic, weights int8 per channel, activations uint8 at run time",
+    )
+    key = digest([VERSION, method, REDUCED_SHARE, cache.content(source), model.info.digest, made_with])
+
+    def make(path: Path) -> dict[str, Json]:
+        quantize = need(target.replace(":quantize", ":dynamic"), "the int8 quantiser onnxruntime", fix)
+        found: dict[str, Json] = quantize(source, path, share=REDUCED_SHARE)
+        about = {
+            "model": model.info.name,
+            "model_digest": model.info.digest,
+            "source_made": cache.notes(source),
+        }
+        return found | about | {"made_with": made_with, "method": method, "dynamic": True}
+
+    return cache.made_once(cache.named(folder, model.info.name, "dynamic", key, ".onnx"), make)
 
 
 def _as_asked(found: dict[str, Json], opset: int | None, quantizer: str) -> None:

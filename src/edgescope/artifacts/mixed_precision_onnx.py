@@ -76,7 +76,7 @@ def choose(job: Job, path: Path) -> dict[str, Json]:
     "passed" is whether one passes, "kept_float" the nodes in fp32, "would_need" and "allowed" count heavy nodes.
     """
     begin = time.perf_counter()
-    with scratch.folder("int8") as folder, int8_onnxruntime.refusing():
+    with scratch.folder("int8") as folder:
         search = Search(job, Path(folder))
         layers = sorted(compared(search.prepared.path, search.file([]), job.held), key=lambda x: -x.added)
         count = bisected(search, layers)
@@ -112,7 +112,8 @@ class Search:
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job, self.folder, self.with_makers = job, folder, False
-        self.prepared = int8_onnxruntime.prepare(job.source, job.ranges, folder)
+        with int8_onnxruntime.refusing():
+            self.prepared = int8_onnxruntime.prepare(job.source, job.ranges, folder)
         nodes = onnx.load(str(self.prepared.path), load_external_data=False).graph.node
         self.nodes = {node.name: node for node in nodes}
         self.makers = {name: node for node in nodes for name in node.output}
@@ -155,7 +156,8 @@ class Search:
 
     def write(self, kept: Sequence[Layer], path: Path) -> None:
         """Write the mixture that leaves `kept`, and the first convolutions, in fp32."""
-        int8_onnxruntime.rounded(self.prepared, path, self.names(kept), qdq=self.job.qdq)
+        with int8_onnxruntime.refusing():
+            int8_onnxruntime.rounded(self.prepared, path, self.names(kept), qdq=self.job.qdq)
 
     def file(self, kept: Sequence[Layer]) -> Path:
         """Return the path of that mixture in this search's folder."""
@@ -241,13 +243,20 @@ def cut(exact: Path, rounded: Path) -> tuple[list[Layer], list[str], Path]:
                     feeds[feed] = None
                     reader.input[index] = FED + feed
         layers.append(Layer(node.name, (twin.output[0], node.output[0])))
-    fed = [onnx.helper.make_tensor_value_info(FED + name, onnx.TensorProto.FLOAT, None) for name in feeds]
+    types = {v.name: v.type.tensor_type.elem_type for v in _inferred(exact).graph.value_info}
+    usual = onnx.TensorProto.FLOAT
+    fed = [onnx.helper.make_tensor_value_info(FED + name, types.get(name, usual), None) for name in feeds]
     model.graph.input.extend(fed)
     del model.graph.output[:]
     model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(layer.output[1]) for layer in layers)
     path = rounded.with_name(f"cut-{rounded.name}")
     onnx.save(model, str(path))
     return layers, list(feeds), path
+
+
+def _inferred(path: Path) -> Any:
+    """Return a model with the types of its tensors; those of shapes, which are integers, matter."""
+    return onnx.shape_inference.infer_shapes(onnx.load(str(path), load_external_data=False))
 
 
 def _rounding(makers: Mapping[str, Any], name: str, weights: set[str]) -> Any:

@@ -20,7 +20,7 @@ from edgescope.data import opening, samples
 from edgescope.data.fitting import picture_input
 from edgescope.data.samples import Wanted
 from edgescope.errors import UsageError
-from edgescope.models.base import Model, Purpose, SeesImages, usual_batch
+from edgescope.models.base import Configured, Model, Purpose, SeesImages, usual_batch
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import NAMED, Preprocess
 from edgescope.records import Json, Trial, digest
@@ -72,6 +72,10 @@ def known(model: Model, trial: Trial) -> Known | None:
         return Known(preprocess.read(text, spec.shape), f"--preprocess {opening.bare(name)}")
     if isinstance(model, SeesImages) and isinstance(model.preprocess, Preprocess):
         return Known(model.preprocess, f"as {model.info.name} is known to want them")
+    if isinstance(model, Configured) and model.config is not None:
+        return Known(
+            preprocess.of_config(model.config, spec.shape), f"as {model.info.name}'s own config says"
+        )
     return None
 
 

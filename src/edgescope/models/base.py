@@ -117,6 +117,15 @@ class FixedBatch(Protocol):
         """Raise UsageError if it cannot take this batch size."""
 
 
+@runtime_checkable
+class Configured(Protocol):
+    """Optional interface of a model that carries a config of its pictures, as networks of timm do."""
+
+    @property
+    def config(self) -> Mapping[str, Any] | None:
+        """Return the config, or None if it has none."""
+
+
 def usual_batch(model: Model) -> int:
     """Return the batch in which its fp32 answers are computed: its only one, or 8."""
     return (model.closed_batch if isinstance(model, FixedBatch) else None) or 8

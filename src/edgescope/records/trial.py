@@ -119,6 +119,8 @@ class Trial:
     rel_width: float = 0.01
     """Stop once the 95 % half-width of the mean latency is this share of the mean."""
     max_queries: int | None = None
+    turn_s: float | None = None
+    """Seconds of a turn where two variants are measured in alternation; None where a trial is measured alone."""
     tracer: str = "none"
     """The profiler that watches the trial's processes (registry.TRACERS); its cost is included in the numbers."""
     metric: str = ""
@@ -241,6 +243,7 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
+    "turn_s": Role.EFFORT,
     "tracer": Role.TRACING,
     "metric": Role.JUDGING,
     "min_accuracy": Role.JUDGING,
@@ -329,6 +332,7 @@ def _problem(t: Trial) -> str:
         (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
         (0 < t.rel_width < 1, f"rel_width must lie between 0 and 1, not {t.rel_width}"),
         (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
+        (t.turn_s is None or t.turn_s > 0, f"turn_s must be positive, not {t.turn_s}"),
         (t.idle_s >= 0, f"idle_s must not be negative, not {t.idle_s}"),
         (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
         (

@@ -109,9 +109,9 @@ def capacity(
 
 def _base(model: str, trial: dict[str, Any]) -> Trial:
     """Return a Trial of the model and the engine; the search sets scenario, rate and processes."""
-    backend = trial.get("backend", Trial.backend)
+    backend = trial.get("backend") or zoo.usual_backend(model)
     device = trial.get("device") or registry.home(backend)
-    keys = trial | {"device": device, "data": opening.name_of(trial.get("data") or "")}
+    keys = trial | {"device": device, "backend": backend, "data": opening.name_of(trial.get("data") or "")}
     return grid.pinned(ranges.checked(Trial(model=model, **keys)), zoo.pin)
 
 

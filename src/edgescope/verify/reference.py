@@ -23,7 +23,7 @@ from edgescope.models.base import MIN_FRAMES, Model, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
 from edgescope.verify import closeness, judge, labels
-from edgescope.verify.closeness import Outputs
+from edgescope.verify.closeness import Outputs, centred_l2
 from edgescope.verify.judge import Basis, Reference, Run
 from edgescope.verify.measure import called
 
@@ -34,6 +34,8 @@ JUDGING = (
 SHOWING = 64
 """Labelled inputs that show whether the labels are the network's own."""
 QUICK = 16
+AGAIN = 4
+"""Inputs on which fp32 is asked twice."""
 QUICK_VALUES = 2**21
 """Most output values kept for these inputs, 8 MB; if that is too little for 16 inputs, fewer are kept, at least two."""
 QUICK_CEILING = 0.02
@@ -68,6 +70,7 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metr
                 effect="No variant of it can be judged",
                 fix="repair the model first",
             ) from error
+        _steady(run, of.gate.first(AGAIN), gate, batch, model.info.name)
         found = {"gate": gate}
         if isinstance(kept, tuple) and of.measure is not None:
             called(of.measure, kept, np.arange(len(kept[0])))
@@ -84,6 +87,21 @@ def _labels_fit(run: Run, of: Basis, batch: int, name: str) -> None:
         return  # a function of the user's may read labels as it likes
     some = of.labelled.first(SHOWING)
     labels.checked(judge.outputs(run, some, batch)[0], some.labels, name)
+
+
+def _steady(run: Run, inputs: Samples, first: Outputs, batch: int, name: str) -> None:
+    """Raise WrongOutputError if a second call on the same inputs gives other outputs."""
+    again = judge.outputs(run, inputs, batch)
+    apart = centred_l2(again, tuple(array[: len(again[0])] for array in first))
+    if apart > QUICK_CEILING:
+        raise WrongOutputError(
+            "E-GATE-8",
+            f"the fp32 network {name} is not deterministic",
+            evidence=f"a second call on the same {len(again[0])} inputs changed its outputs by {apart:.2g} of what"
+            f" another input changes, at most {QUICK_CEILING:g} is allowed",
+            effect="Right outputs of another engine cannot be told from wrong ones",
+            fix="call eval() before exporting it, and leave out or seed what draws random numbers",
+        )
 
 
 def verified(

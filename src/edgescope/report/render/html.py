@@ -56,12 +56,26 @@ ELEMENTS = {
 }
 
 
+CELL = """
+.edgescope .ci, .edgescope .unit, .edgescope .why { display: block; font-size: smaller; opacity: .7 }
+.edgescope .chip { font-size: smaller; border: 1px solid; border-radius: .6em; padding: 0 .4em; margin-left: .4em }
+.edgescope .swatch { display: inline-block; width: .7em; height: .7em; margin-right: .4em }
+"""
+"""The style of a notebook's cell; its own holds for tables and text."""
+
+
 def render(document: Document) -> str:
     """Return the whole page."""
     body = _Page(document).parts(document.parts, 3)
     head = tag("header", tag("h1", document.title))
     plots = bool(doc.every(document.parts, Figure, LEVELS))
     return shell(document.title, join(head, body, _made_by(document)), plots=plots)
+
+
+def fragment(parts: Sequence[Part]) -> str:
+    """Return parts of a document for a notebook's cell: no page, no script, and a style that stays within them."""
+    body = _Page(Document("", tuple(parts), {})).parts(parts, 4)
+    return tag("div", tag("style", raw(CELL)), body, class_="edgescope")
 
 
 def _made_by(document: Document) -> Markup | None:
