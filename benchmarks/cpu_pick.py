@@ -4,7 +4,7 @@ Runs the same rounds as the demo (fresh processes, interleaved, random order, fu
 table and the pick. Target: the lower end of the pick's 95 % speed-up interval over torch_eager fp32 is at least 5,
 gate passed.
 
-    python benchmarks/cpu_pick.py [--rounds 8]
+    python benchmarks/cpu_pick.py [--budget 180]
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from facts import PUBLISHED, publish
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", default="8")
+    parser.add_argument("--budget", default="180")
     args = parser.parse_args()
     cli = str(Path(sys.executable).parent.absolute() / "edgescope")
     with tempfile.TemporaryDirectory() as store:
-        command = [cli, "optimize", "efficientnet_lite0", "--rounds", args.rounds]
+        command = [cli, "optimize", "efficientnet_lite0", "--budget", args.budget]
         done = subprocess.run(
             [*command, "--output", "published/cpu_pick.md", "--json"],
             stdout=subprocess.PIPE,

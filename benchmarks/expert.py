@@ -15,7 +15,7 @@ best such arm's on every one of the study's models, by the ratio over rounds, th
 bound, no arm left out, and an arm of each of FAMILIES being right, or none of the family quicker than the pick even
 with wrong outputs. A part of the models, or a pick that was named, is published under another name.
 
-    python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
+    python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 20] [--seconds 0.1]
     python benchmarks/expert.py --table published/nano_table_cpu.json [--table MORE.json] --partial expert.part.json
     python benchmarks/expert.py --models squeezenet1_1 --pick '{"backend": "openvino", "precision": "fp32"}'
 """
@@ -43,7 +43,7 @@ from edgescope.analysis.cells.replicates import of_pairs
 from edgescope.papers.jetson_nano.printed import study
 from edgescope.papers.jetson_nano.table import picked
 from edgescope.records import Absent
-from edgescope.stats import paired_log_ratio
+from edgescope.stats.alternation import Blocks, alternation_ratio
 from edgescope.store.results import Store
 from edgescope.verify.judge import L2_CEILING
 
@@ -137,7 +137,11 @@ def take_turns(arms: Mapping[str, Arm], args: argparse.Namespace, rng: random.Ra
         for name in rng.sample(alive, len(alive)):
             seconds = arms[name].turn(args.seconds)
             turns[name] += [] if seconds is None else [seconds]
-    return {n: {"median_s": statistics.median(turns[n])} for n, a in arms.items() if "absent" not in a.ready}
+    return {
+        n: {"median_s": statistics.median(turns[n]), "turns_s": turns[n]}
+        for n, a in arms.items()
+        if "absent" not in a.ready
+    }
 
 
 def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -162,12 +166,20 @@ def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ratio(slower: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many times longer the one took than the other in the same round, with the interval over rounds."""
-    pairs = paired_log_ratio([r["median_s"] for r in slower], [r["median_s"] for r in faster])
-    ratio = of_pairs(pairs, "--rounds")
-    if isinstance(ratio, Absent):  # what the pairs do not resolve is no ratio
+    """How many times longer the one took than the other in the same turns, with the interval over rounds."""
+    found = [
+        Blocks([math.log(a / b) for a, b in zip(_turns(one), _turns(other), strict=True)])
+        for one, other in zip(slower, faster, strict=True)
+    ]
+    ratio = of_pairs(alternation_ratio(found), "--rounds")
+    if isinstance(ratio, Absent):  # what the rounds do not resolve is no ratio
         return {"absent": ratio.reason}
     return {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "n": ratio.n}
+
+
+def _turns(arm: dict[str, Any]) -> list[float]:
+    """The medians of its turns; of a page from before they were kept, the one median of all."""
+    return list(arm.get("turns_s", [arm["median_s"]]))
 
 
 def too_slow(first: dict[str, Any]) -> set[str]:
@@ -290,8 +302,8 @@ def main() -> None:
     parser.add_argument("--models", type=lambda text: text.split(","), default=[])
     parser.add_argument("--leave-out", type=lambda text: text.split(","), default=[], metavar="ARM,..")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=0.1)
     args = parser.parse_args()
     if unknown := set(args.leave_out) - set(EXPERTS[args.device]):
         parser.error(f"no expert's arm is called {', '.join(sorted(unknown))}")

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from edgescope.models import zoo
-from edgescope.verify import judge
+from edgescope.verify import closeness, judge
 
 Batch = dict[str, np.ndarray[Any, Any]]
 Run = Callable[[Batch], Sequence[np.ndarray[Any, Any]]]
@@ -229,7 +229,7 @@ def difference(run: Run, model: str, shared: Path) -> float:
     got = _joined(run, checked)
     if not all(np.isfinite(output).all() for output in got):
         raise ValueError("its outputs are not finite")
-    return judge.centred_l2(got, truth(model, checked, shared))
+    return closeness.centred_l2(got, truth(model, checked, shared))
 
 
 def truth(model: str, checked: list[Batch], shared: Path) -> tuple[np.ndarray[Any, Any], ...]:

@@ -7,7 +7,7 @@ published, or else every network below 7.07 at 0.8 to 1.05 of what the machine's
 the geometric mean is above 3. They are reached by all eleven networks, each speed-up with its interval, on a machine
 that nothing disturbed, or not at all; a part of the networks is published under another name.
 
-    python benchmarks/nano_table.py --store DIR [--device cpu|cuda] [--rounds 5] [--models A,B] [--ceilings FILE]
+    python benchmarks/nano_table.py --store DIR [--device cpu|cuda] [--budget 90] [--models A,B] [--ceilings FILE]
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--rounds", default="5")
+    parser.add_argument("--budget", default="90")
     parser.add_argument("--models", default="")
     parser.add_argument("--ceilings", type=Path, default=None)
     parser.add_argument("--no-run", action="store_true", help="publish what the store holds")
     args = parser.parse_args()
-    measure = [] if args.no_run else ["--run", "--rounds", args.rounds]
+    measure = [] if args.no_run else ["--run", "--budget", args.budget]
     done = subprocess.run(command(args, *measure, "--json"), stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout:
         raise SystemExit(done.returncode)

@@ -33,7 +33,7 @@ from polygraphy.logger import G_LOGGER
 from edgescope import cache, registry
 from edgescope.backends.base import Spec
 from edgescope.models import zoo
-from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
+from edgescope.models.base import Model
 from edgescope.records import Measured
 from edgescope.verify import judge
 
@@ -44,20 +44,14 @@ FINER = ".5g"
 Arrays = tuple[np.ndarray[Any, Any], ...]
 
 
-def answers(model: Model, backend: str, precision: str) -> tuple[Arrays, Arrays | None]:
-    """Outputs on the gate's inputs, and on the labelled photographs of a trained network."""
+def answers(model: Model, backend: str, precision: str) -> tuple[Arrays, Any]:
+    """Outputs on the gate's inputs, and what top-1 keeps of the labelled photographs of a trained network."""
     engine = registry.load(registry.BACKENDS, backend, "backend")()
     session = engine.load(engine.prepare(model, Spec(precision), cache.folder("artifacts")))
     try:
-        labelled = photographs(model)
-        named = judge.outputs(session, labelled, 1) if labelled is not None else None
-        return judge.outputs(session, judge.gate_samples(model), 1), named
+        return judge.answers(session, judge.basis(model), 1)
     finally:
         session.close()
-
-
-def photographs(model: Model) -> Samples | None:
-    return model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
 
 
 def theirs(a: Sequence[Arrays], b: Sequence[Arrays], how: Any) -> list[Any]:
@@ -75,10 +69,9 @@ def one(name: str, backend: str, precision: str) -> dict[str, Any]:
     """Both tools' measures of one variant, as printed, and whether they agree."""
     model = zoo.get(name)
     (got, named), (wanted, truly) = answers(model, backend, precision), answers(model, "torch_eager", "fp32")
-    labelled = photographs(model)
-    labels = labelled.labels if labelled else None
     reference = judge.Reference(wanted, truly, "torch_eager fp32")
-    fields = judge.judge(got, reference, precision=precision, labelled=named, labels=labels).fields
+    told = judge.told(judge.basis(model), named, reference)
+    fields = judge.judge(got, reference, precision=precision, told=told).fields
     mean = np.broadcast_to(wanted[0].mean(axis=0), wanted[0].shape)
     l2 = theirs([(got[0],)], [(wanted[0],)], L2CompareFunc())[0].l2_norm
     spread = theirs([(wanted[0],)], [(mean,)], L2CompareFunc())[0].l2_norm

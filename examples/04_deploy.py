@@ -13,7 +13,7 @@ best = edgescope.optimize(
     constraints=["memory<=2GB"],
     backend=["onnxruntime"],
     exclude=[{"precision": "int8"}],
-    rounds=1,
+    budget=10,
     device="cpu",
     min_s=0.3,
     max_s=0.3,

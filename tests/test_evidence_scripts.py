@@ -2,16 +2,12 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edgescope.analysis.cells import variants
 from edgescope.analysis.predict import roofline
 from edgescope.papers.jetson_nano.printed import study
-from edgescope.records import Trial
-from edgescope.search import halving as optimize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import ceilings
@@ -116,15 +112,6 @@ def test_each_model_is_held_to_the_share_of_time():
     assert not halving.met(halving.figures(halved()[1:]))
     assert halving.named("cpu", halving.MODELS) == "halving_cpu"
     assert halving.named("cpu", ["resnet50"]) == "halving_cpu_subset"
-
-
-def test_what_every_screening_needs_is_each_first_run_and_the_final_ones_of_baseline_and_pick():
-    base, other = Trial(model="m", backend="a", max_s=2.5), Trial(model="m", backend="b", max_s=2.5)
-    kept = {variants.variant(base)}
-    assert halving.needed(optimize.short(other, 0), kept, 2.5)
-    assert not halving.needed(optimize.short(base, 1), kept, 2.5)
-    assert halving.needed(replace(base, replicate=4), kept, 2.5)
-    assert not halving.needed(replace(other, replicate=0), kept, 2.5)
 
 
 def test_the_ceilings_of_a_gpu_need_half_precision():

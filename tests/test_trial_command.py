@@ -9,10 +9,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from data_sets import picture
 from edgescope import registry
 from edgescope.cli import bench
 from edgescope.cli.main import parser
 from edgescope.command import WRITTEN, bench_command, flag, option_text, option_value
+from edgescope.data import opening
 from edgescope.models import zoo
 from edgescope.records import Trial
 
@@ -77,6 +79,8 @@ def trials(draw):
         max_s=most,
         rel_width=draw(st.floats(1e-9, 0.999)),
         max_queries=draw(st.none() | st.integers(1, 10**9)),
+        metric=draw(st.sampled_from(["", "top5", "agreement"])),
+        min_accuracy=draw(st.none() | st.floats(0.5, 1.0)),
         min_agreement=draw(st.none() | st.floats(0.999, 1.0)),
         seed=draw(st.integers(-(10**12), 10**12)),
         replicate=draw(st.integers(0, 3)),
@@ -105,6 +109,8 @@ OTHER = {
     "batch": 4,
     "workload_options": {"optimizer": "adam", "learning_rate": 0.5},
     "shapes": {"input": (1, 3, 8, 8)},
+    "data": "data_sets_here",
+    "preprocess": "half,resize=stretch",
     "workload": "null",
     "scenario": "offline",
     "rate": 12.5,
@@ -122,6 +128,8 @@ OTHER = {
     "max_s": 2.5,
     "rel_width": 0.02,
     "max_queries": 7,
+    "metric": "top5",
+    "min_accuracy": 0.98,
     "min_agreement": 0.9999,
     "tracer": "nsys",
     "seed": 3,
@@ -136,8 +144,11 @@ WITH = {
 
 
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Trial)])
-def test_every_field_of_a_trial_is_in_the_command(name):
+def test_every_field_of_a_trial_is_in_the_command(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    picture(tmp_path / "data_sets_here" / "a.png", 9)
     trial = Trial(**{"model": "squeezenet1_1", name: OTHER[name], **WITH.get(name, {})})
+    trial = dataclasses.replace(trial, data=opening.pin(trial.data))
     assert trial.id != Trial(**{"model": "squeezenet1_1", **WITH.get(name, {})}).id or name == "model"
     assert read(bench_command(trial))[-1].id == trial.id
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgescope.bench.in_mode import in_mode
     from edgescope.errors import EdgescopeError
     from edgescope.isolate.fresh import Limits
+    from edgescope.models.user.live import live
     from edgescope.records import Absent, Measured, Result, Results, Status, Trial, Trust, Verdict
     from edgescope.runner.setup import Setup
     from edgescope.store.results import Store
@@ -46,6 +47,7 @@ _HOMES = {
     "Store": "edgescope.store.results",
     "Study": "edgescope.study.grid",
     "in_mode": "edgescope.bench.in_mode",
+    "live": "edgescope.models.user.live",
 }
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "compare",
     "energy",
     "in_mode",
+    "live",
     "offload",
     "optimize",
     "recommend",

@@ -50,6 +50,8 @@ class Metric:
     """Whether it means nothing without the scope of its meter."""
     artifact: bool = False
     """Whether the gate tells it: it belongs to the artifact, and does not vary from run to run."""
+    measure: bool = False
+    """Whether it is a measure of right answers: judged on its value, and bounded relative to fp32's (0.99ref), too."""
     shown: tuple[str, ...] = ()
     """list: a column of results; table: of variants; compare: paired, judged; pareto: an axis without constraints."""
     workloads: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class Metric:
 KNOWN = {f.name: f.default is MISSING for f in fields(Metric)}
 """Key of a table -> whether it must be given."""
 KINDS = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple) | {"quantile": float}
-KINDS |= dict.fromkeys(("scope", "artifact"), bool)
+KINDS |= dict.fromkeys(("scope", "artifact", "measure"), bool)
 
 
 def read(text: str) -> dict[str, Metric]:

@@ -61,13 +61,14 @@ def _settled(value: Scalar, option: Option | None) -> Scalar:
     if option is None:
         return value
     if option.file and value:
-        return _pin(str(value))
+        return pinned(str(value))
     if type(value) in (int, float) and type(option.default) is str:
         return f"{value:g}"
     return float(value) if type(option.default) is float and type(value) is int else value
 
 
-def _pin(name: str) -> str:
+def pinned(name: str) -> str:
+    """Return a file's name with the digest of its content; UsageError if it cannot be read."""
     bare = PIN.sub("", name)
     try:
         if not Path(bare).is_file():  # reading a device would never end
@@ -80,11 +81,11 @@ def _pin(name: str) -> str:
 def unpinned(name: str) -> Path:
     """Return the file that an option names; UsageError if its content differs from the pinned content."""
     bare, found = PIN.sub("", name), PIN.search(name)
-    if found and _pin(bare) != name:
+    if found and pinned(bare) != name:
         raise UsageError(
             "E-OPTION-4",
             f"{bare} is not the file this trial was planned with",
-            evidence=f"content {_pin(bare)[-12:]}, planned {name[-12:]}",
+            evidence=f"content {pinned(bare)[-12:]}, planned {name[-12:]}",
             effect="Its numbers would be filed under another input",
             fix=f"plan again with {bare}",
         )

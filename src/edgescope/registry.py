@@ -323,7 +323,7 @@ MODELS = Family(
     {
         "zoo": Entry(
             "edgescope.models.image.network:ImageNetwork",
-            summary="a named image network, or name@weights.pth",
+            summary="a named image network, timm:NAME or torchvision:NAME; each with @weights, too",
         ),
         "clips": Entry(
             "edgescope.models.clip.network:ClipClassifier",
@@ -331,15 +331,42 @@ MODELS = Family(
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
         "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),
+        "torch": Entry(
+            "edgescope.models.user.networks:TorchFile",
+            summary="any file of torch.export.save or torch.jit.save",
+        ),
         "callable": Entry(
-            "edgescope.models.user.files:Custom",
-            summary="module:callable returning (nn.Module, example inputs)",
+            "edgescope.models.user.networks:Custom",
+            summary="module:callable returning (nn.Module, example inputs), or module:callable@weights",
+        ),
+        "live": Entry(
+            "edgescope.models.user.networks:Live",
+            summary="a network given in Python: edgescope.live(network, example_inputs)",
         ),
         "null": Entry("edgescope.models.null:NullModel", summary="nothing, for measuring the harness"),
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, TRACERS)
+DATA = Family(
+    "edgescope.data",
+    {
+        "folder": Entry(
+            "edgescope.data.folder:read", summary="a folder of images, whose sub-folders are classes"
+        ),
+        "csv": Entry("edgescope.data.csv:read", summary="a .csv of file,label"),
+        "coco": Entry("edgescope.data.coco:read", summary="COCO annotations (.json) beside their images"),
+        "npz": Entry("edgescope.data.npz:read", summary="a .npz of arrays by input name, and labels"),
+        "npy": Entry("edgescope.data.npy:read", summary="a folder of .npy files"),
+        "datasets": Entry(
+            "edgescope.data.hugging_face:read",
+            "pip install 'edgescope[datasets]'",
+            "a folder that Hugging Face's datasets saved",
+        ),
+        "loader": Entry("edgescope.data.loader:read", summary="module:callable returning an iterable"),
+    },
+)
+
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:

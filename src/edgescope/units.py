@@ -30,7 +30,7 @@ STEPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "W": ((1.0, "W"), (1e3, "mW")),
 }
 #: Units that say nothing beside a number.
-BARE = {"1": "", "queries": "", "ratio": ""}
+BARE = {"1": "", "queries": "", "ratio": "", "score": ""}
 
 
 def scale(value: float, unit: str) -> tuple[float, str]:
@@ -79,7 +79,7 @@ def cell(field: Field | None, unit: str, *, interval: bool = False) -> str:
     """Return a figure in a column of `unit`: a ratio as `8.17x`, a rate without the unit of its heading."""
     if unit == "ratio" and field is not None:
         return ratio(field, interval=interval)
-    if unit == "share" and isinstance(field, Measured):
+    if unit == "share" and isinstance(field, Measured) and field.unit != "score":
         field = replace(field, unit=unit)  # a gate's shares are plain numbers
     return show(field, interval=interval).replace(" samples/s", "", 1)
 
@@ -217,7 +217,12 @@ _COLUMNS: Mapping[str, tuple[float, str, str]] = {"bytes": (1e-6, "MB", "GB"), "
 
 def column(unit: str, fields: Iterable[Field]) -> Format:
     """Return how a column of these figures prints: one scale, decimals for three digits of the smallest."""
-    found = [f.value for f in fields if isinstance(f, Measured)]
+    measured = [f for f in fields if isinstance(f, Measured)]
+    found = [f.value for f in measured]
+    if unit == "share" and any(
+        f.unit == "score" for f in measured
+    ):  # a measure of the user's that is no share
+        unit = "1"
     if unit == "share":
         return Format(Scale(100.0, "%"), 1)
     look = time_scale(found) if unit == "s" else _scaled(unit, found)

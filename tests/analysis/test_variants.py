@@ -98,7 +98,7 @@ def test_an_indistinguishable_runner_up_is_named(make):
     b = make.cell(2.01 * MS, seed=3, sd=0.03, backend="openvino")
     best = pick(table(base + a + b))
     assert len(best.ties) == 1 and {best.row.label, *best.ties} == {"onnxruntime fp32 b1", "openvino fp32 b1"}
-    assert best.reason.endswith(("either will do.", "use more --rounds."))
+    assert best.reason.endswith(("either will do.", "use a longer --budget."))
     assert "Not significantly better than" in best.reason or "Tied with" in best.reason
 
 
@@ -107,7 +107,7 @@ def test_one_sentence_sums_up_what_is_undecided(make):
     best = pick(table([r for cell in many for r in cell]))
     assert len(best.ties) > 4
     assert best.reason.count("Not significantly better than") + best.reason.count("Tied with") <= 2
-    assert "more: use more --rounds" in best.reason and "ratio" not in best.reason
+    assert "more: use a longer --budget" in best.reason and "ratio" not in best.reason
 
 
 def test_energy_needs_energy(make):
@@ -196,7 +196,7 @@ def test_screening_runs_stand_apart_and_are_not_in_the_figures(make):
     assert found.row(found.baseline).trial.max_s == 10.0
     (out,) = found.screened
     assert out.label == "openvino fp32 b1"
-    assert out["speedup"] == Absent("1 pair cannot bound a ratio: use --rounds 5")
+    assert out["speedup"] == Absent("1 pair cannot bound a ratio: use a longer --budget")
     assert pick(found).row.label == "onnxruntime fp32 b1"
 
 
@@ -293,7 +293,7 @@ def test_a_pair_is_left_out_for_a_crash_and_not_in_silence(make):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "said"), [(2, "2 pairs cannot bound a ratio: use --rounds 5"), (3, "not resolved")]
+    ("rounds", "said"), [(2, "2 pairs cannot bound a ratio: use a longer --budget"), (3, "not resolved")]
 )
 def test_a_disturbed_baseline_makes_no_headline(make, rounds, said):
     """One replicate of the baseline stood still: 63 ms where the others took 0.19 ms."""

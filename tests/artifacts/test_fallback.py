@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import data_sets
 from edgescope import cache
 from edgescope.artifacts import int8, mixed_precision, mixed_precision_onnx
 from edgescope.artifacts.for_precision import onnx_file
 from edgescope.backends.base import REDUCED_SHARE
-from edgescope.errors import UnsupportedError
+from edgescope.errors import UnsupportedError, WrongOutputError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.verify import judge
+from edgescope.verify import closeness, judge
 
 
 def network(path, *, bad=(), fault="weights", layers=12):
@@ -53,7 +54,7 @@ def network(path, *, bad=(), fault="weights", layers=12):
     onnx.save(
         onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), path
     )
-    return zoo.get(str(path))
+    return data_sets.untrained(zoo.get(str(path)))
 
 
 def judged(path, model, open_onnx):
@@ -93,11 +94,11 @@ def test_where_int8_is_well_nothing_is_kept_but_the_first_layer(tmp_path):
 def test_too_many_bad_layers_are_refused_with_their_number_and_that_is_remembered(tmp_path, monkeypatch):
     model = network(tmp_path / "net.onnx", bad=(2, 4, 6, 8, 10))
     with pytest.raises(
-        UnsupportedError, match=r"E-INT8-10.*([4-9]|1[0-2]) of its 12.*at most 3 may be.*Try: "
+        WrongOutputError, match=r"E-INT8-10.*([4-9]|1[0-2]) of its 12.*at most 3 may be.*Try: "
     ) as first:
         mixed_precision.mixture(model, tmp_path / "made")
     monkeypatch.setattr(mixed_precision_onnx, "choose", None)
-    with pytest.raises(UnsupportedError) as second:
+    with pytest.raises(WrongOutputError) as second:
         mixed_precision.mixture(model, tmp_path / "made")
     assert str(first.value) == str(second.value)
     assert not list((tmp_path / "made").glob("*.onnx"))
@@ -159,12 +160,12 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
     spread = mixed_precision_onnx.Spread()
     for a, b in zip(got, wanted, strict=True):
         spread.add(a, b)
-    assert spread.value == pytest.approx(judge.centred_l2((got,), (wanted,)), rel=1e-6)
+    assert spread.value == pytest.approx(closeness.centred_l2((got,), (wanted,)), rel=1e-6)
 
 
 def test_a_real_network_says_what_it_would_need(untrained, artifacts):
     """squeezenet1_1 with random weights: rounding errors everywhere, no few layers to blame."""
-    with pytest.raises(UnsupportedError, match=r"E-INT8-10.*of its 26.*at most 6 may be"):
+    with pytest.raises(WrongOutputError, match=r"E-INT8-10.*of its 26.*at most 6 may be"):
         mixed_precision.mixture(untrained, artifacts)
     found = (json.loads(p.read_text()) for p in artifacts.glob("squeezenet1_1-mixed-*.json"))
     kept = next(f for f in found if f["qdq"] == "u8s8")  # other tests have made the other kind there

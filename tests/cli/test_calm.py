@@ -129,7 +129,7 @@ def test_optimize_prints_the_pick_the_ratio_and_a_row_a_variant(tmp_path, monkey
     monkeypatch.setattr(candidates, "installed", dict)
     runner = Scripted()
     monkeypatch.setattr(Setup, "cells", lambda self, store: Cells(store, Limits(), runner, MACHINE))
-    command = ["optimize", "squeezenet1_1", "--device", "cpu", "--rounds", "3", "--output", "r.html"]
+    command = ["optimize", "squeezenet1_1", "--device", "cpu", "--budget", "9s", "--output", "r.html"]
     assert main(command) in (0, 1)
     lines = calm(capsys.readouterr().out)
     assert lines[0].split("  ")[0] in ("Use", "Keep the baseline", "No recommendation")

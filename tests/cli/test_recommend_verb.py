@@ -139,7 +139,7 @@ def test_a_study_asks_its_own_question_of_its_own_cells(store, tmp_path, capsys)
 
 def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
     flags = ("null", "--backend", "null", "--batch", "1,8", "--processes", "1", "--duration", "0.2s")
-    flags += ("--warmup", "0s", "--budget", "2", "--confirm-runs", "1", "--option", "delay_us=2000")
+    flags += ("--warmup", "0s", "--cells", "2", "--confirm-runs", "1", "--option", "delay_us=2000")
     assert asked(Store(tmp_path), *flags) in (0, 1)  # 1: a busy machine made a trial unstable
     said = capsys.readouterr()
     assert "searching 2 cells: measuring 2 of them, besides those" in said.err and "[search 2/2]" in said.err
@@ -154,7 +154,7 @@ def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
     ("flags", "code"),
     [
         ((), "E-PICK-2"),
-        (("null", "--backend", "null", "--budget", "many"), "E-PICK-4"),
+        (("null", "--backend", "null", "--cells", "many"), "E-PICK-4"),
         (("--constraint", "p99=3"), "E-CONS-1"),
     ],
 )

@@ -70,7 +70,7 @@ def test_run_measures_each_model_through_optimize_and_survives_one_that_fails(st
             store.save(result)
 
     monkeypatch.setattr(optimize, "optimize", measured)
-    assert run(store, "--run", "--models", "vgg19,resnet50", "--rounds", "3", "--json") == 0
+    assert run(store, "--run", "--models", "vgg19,resnet50", "--budget", "3s", "--json") == 0
     said = capsys.readouterr()
     page = json.loads(said.out)
     assert asked == [(m, 3, "cpu", str(store.root)) for m in ("vgg19", "resnet50")]

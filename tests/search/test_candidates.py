@@ -179,13 +179,18 @@ def test_a_tflite_file_is_tried_by_litert_alone():
     assert (found[0].precision, dict(found[0].options)) == ("fp32", {})
 
 
-def test_the_mixture_of_an_int8_trial():
-    int8 = Trial(model="resnet50", backend="openvino", precision="int8", options={"qdq": "s8s8"})
-    mixed = candidates.mixture(int8, {"openvino": Installed(True, {"qdq", "fallback"})})
-    assert mixed is not None and dict(mixed.options) == {"qdq": "s8s8", "fallback": True}
-    assert candidates.mixture(mixed) is None
-    assert candidates.mixture(int8, {"openvino": Installed(True, {"qdq"})}) is None
-    assert candidates.mixture(CPU) is None
+def test_what_is_tried_in_the_stead_of_an_int8_trial():
+    int8 = Trial(
+        model="resnet50", backend="openvino", precision="int8", options={"qdq": "s8s8", "threads": 2}
+    )
+    mixed = candidates.instead(int8, {"openvino": Installed(True, {"qdq", "fallback", "threads"})})
+    assert mixed is not None and dict(mixed.options) == {"qdq": "s8s8", "threads": 2, "fallback": True}
+    assert candidates.instead(mixed, {"openvino": Installed(True, {"qdq", "fallback", "threads"})}) is None
+    assert candidates.instead(int8, {"openvino": Installed(True, {"qdq", "threads"})}) is None
+    assert candidates.instead(CPU) is None
+    last = candidates.instead(mixed, {"openvino": Installed(True, {"fallback", "dynamic", "threads"})})
+    assert last is not None and dict(last.options) == {"threads": 2, "dynamic": True}
+    assert candidates.instead(last) is None
 
 
 def test_an_option_that_makes_two_candidates_one_is_tried_once():

@@ -1,8 +1,8 @@
-"""Short rounds, final rounds: order, who goes on, what is run again, what the store already knows; and the verb."""
+"""Screening, selecting and confirming: order, who goes on, what is run again, what the store knows; and the verb."""
 
 import json
-from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 
@@ -10,16 +10,27 @@ from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import wanted
 from edgescope.cli import optimize as verb
 from edgescope.cli.main import main
-from edgescope.errors import EdgescopeError
+from edgescope.errors import EdgescopeError, Message
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification, Window
+from edgescope.records import (
+    Absent,
+    Alternation,
+    Measured,
+    Status,
+    Trial,
+    Trust,
+    Turn,
+    Verdict,
+    Verification,
+    Window,
+)
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.variants import document
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates, halving
-from edgescope.search.halving import SHORT_S, Rounds
+from edgescope.search.halving import ENOUGH, LEAST, SHORT_S, Budget
 from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from making import MACHINE, queries, result
@@ -31,6 +42,7 @@ TRIALS = [
     for backend in ("torch_eager", "torch_compile", "onnxruntime", "openvino", "null")
     for precision in ("fp32", "int8")
 ]
+TRIALS = [replace(t, turn_s=0.1) for t in TRIALS]
 SPEEDS = dict(zip([(t.backend, t.precision) for t in TRIALS], range(1000, 100, -90), strict=True))
 
 
@@ -41,6 +53,7 @@ class Scripted:
         self.statuses = {key: list(answers) for key, answers in dict(statuses).items()}
         self.speeds, self.fields = SPEEDS | dict(speeds), fields
         self.ran: list[Trial] = []
+        self.paired: list[tuple[str, str, str, int]] = []
         self.stop_after = stop_after
 
     def prepare(self, trial, limits):
@@ -63,19 +76,31 @@ class Scripted:
         extra = {name: field(trial) for name, field in self.fields.items()}
         return result(trial, id_=f"{trial.id}-{len(self.ran)}-{id(self)}", **(given | extra))
 
-    def keys(self, stage, number=None):
-        """(backend, precision) of what ran in a stage, in order."""
-        return [
-            (t.backend, t.precision)
-            for t in self.ran
-            if (t.max_s <= SHORT_S) == (stage == "short") and number in (None, t.replicate)
-        ]
+    def pair(self, trials, purpose, limits):
+        ends = [self.run(trial, limits) for trial in trials]
+        if ends[1].status not in (Status.OK, Status.UNSTABLE):
+            return replace(ends[0], status=Status.CANCELLED), ends[1]
+        self.paired.append((*self.key(trials[1]), purpose, trials[1].replicate))
+        took = [self.speeds.get(self.key(t), 500) * 1e-6 for t in trials]
+        turns = [tuple(Turn(b, b, b + 1, 1, t * (1 + b / 1000)) for b in range(3)) for t in took]
+        sides = zip(ends, reversed(ends), turns, strict=True)
+        a, b = (replace(r, alternation=Alternation(o.id, "", purpose, t, 0.0)) for r, o, t in sides)
+        return a, b
+
+    @staticmethod
+    def key(trial):
+        return trial.backend, trial.precision
+
+    def keys(self, stage):
+        """(backend, precision) of what ran short, or of candidates that ran in pairs, in order."""
+        if stage != "short":
+            return [(b, p) for b, p, purpose, _ in self.paired if stage in (purpose, "pair")]
+        return [self.key(t) for t in self.ran if t.max_s <= SHORT_S]
 
 
-def optimised(tmp_path, runner, trials=TRIALS, asked=None, **rounds):
+def optimised(tmp_path, runner, trials=TRIALS, asked=None, **budget):
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
-    rounds = Rounds(**({"count": 3} | rounds))
-    return raced(trials, cells, wanted=asked or wanted("latency"), rounds=rounds)
+    return raced(trials, cells, wanted=asked or wanted("latency"), budget=Budget(**budget))
 
 
 def raced(trials, cells, tell=lambda step: None, **how):
@@ -83,91 +108,135 @@ def raced(trials, cells, tell=lambda step: None, **how):
 
 
 class Timed(Scripted):
-    """Runs that take fake time: the first artifact also exports, a final run lasts its window."""
+    """Runs that take fake time: building, starting, and the window."""
 
-    def __init__(self, export=40.0, build=4.0, start=3.0) -> None:
-        super().__init__()
-        self.now, self.export, self.build, self.start = 0.0, export, build, start
+    def __init__(self, build=1.0, start=3.0, **keys) -> None:
+        super().__init__(**keys)
+        self.now, self.build, self.start = 0.0, build, start
 
     def monotonic(self):
         return self.now
 
     def prepare(self, trial, limits):
-        self.now += self.build if self.ran else self.export
+        self.now += self.build
         return None
+
+    def pair(self, trials, purpose, limits):
+        self.now -= self.start  # they start together
+        stamp = datetime.fromtimestamp(self.now, timezone.utc).isoformat()
+        a, b = super().pair(trials, purpose, limits)
+        return replace(a, started_at=stamp), replace(b, started_at=stamp)
 
     def run(self, trial, limits):
         self.now += self.start + trial.max_s
         return super().run(trial, limits)
 
 
-def test_the_time_that_is_left_is_right_within_a_factor_of_two(tmp_path):
-    runner, told = Timed(), []
-    trials = [replace(t, min_s=1.0, max_s=2.5) for t in TRIALS]
+def budgeted(tmp_path, runner, seconds, tell=lambda step: None):
+    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
-
-    def tell(step):
-        told.append((runner.now, step.eta_s))
-
-    raced(trials, cells, rounds=Rounds(count=5), tell=tell)
-    said = [(runner.now - at, eta) for at, eta in told if eta is not None]
-    assert len(said) >= len(told) - 2
-    assert all(left / 2 <= eta <= 2 * left for left, eta in said), said
+    race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic))
+    return race, list(Loop(cells, tell).run(race.run(trials)))
 
 
-def test_all_are_screened_once_and_only_the_best_and_the_baseline_run_on(tmp_path):
+def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
+    runner, told = Timed(build=0.2), []
+    race, _ = budgeted(tmp_path, runner, 90.0, lambda step: told.append((runner.now, step.eta_s)))
+    assert runner.now <= 90.0 + 10.0
+    assert len(runner.keys("confirming")) >= LEAST and race.unreached == []
+    assert all(abs((runner.now - at) - eta) <= 90 - runner.now + 10.0 for at, eta in told), told
+    hurried = Timed(start=6.0)
+    race, _ = budgeted(tmp_path / "hurried", hurried, 60.0)
+    assert race.unreached and len(race.screened) + len(race.unreached) == len(TRIALS)
+    assert len(hurried.keys("confirming")) >= LEAST
+    assert {r.trial.backend for r in race.screened} >= {"torch_eager"}
+
+
+def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(tmp_path):
+    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
+
+    def go(runner, spent):
+        cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+        loop = Loop(cells)
+        known = lambda step: loop.known(step) is not None  # noqa: E731
+        budget = Budget(90.0, begun=-spent, clock=runner.monotonic, known=known)
+        return list(loop.run(halving.Race(wanted("latency"), budget).run(trials)))
+
+    first, again = Timed(), Timed()
+    ran = go(first, 0.0)
+    assert [r.id for r in go(again, 90.0)] == [r.id for r in ran] and again.ran == []
+    longer = Timed()
+    assert len(go(longer, 40.0)) > len(ran) and set(longer.keys("pair")) == {("null", "int8")}
+
+
+def test_all_are_screened_and_the_best_are_paired_with_the_baseline(tmp_path):
     runner = Scripted()
     results = optimised(tmp_path, runner)
-    assert sorted(runner.keys("short", 0)) == sorted(SPEEDS)
+    assert sorted(runner.keys("short")) == sorted(SPEEDS)
     best = sorted(SPEEDS, key=SPEEDS.get)
-    assert set(runner.keys("short", 1)) == set(best[:4])  # a third of ten, rounded up
-    finalists = {("torch_eager", "fp32"), *best[:2]}  # a third of four, and the baseline
-    left = {("torch_eager", "fp32"), best[0]}  # half as fast again as the other in two rounds: no third
-    assert [set(runner.keys("final", n)) for n in range(3)] == [finalists, finalists, left]
-    assert len(runner.ran) == 10 + 4 + 8 == len(results)
+    assert set(runner.keys("selecting")) == set(best[:4])  # a third of ten, rounded up
+    assert set(runner.keys("confirming")) == {best[0]} and len(runner.keys("confirming")) == ENOUGH
     found = variants.table(results)
-    assert variants.pick(found).row.label == "null int8 b1"
-    assert {r.label for r in found.rows} == {f"{b} {p} b1" for b, p in finalists}
-    assert len(found.screened) == 7
-    assert found.row(found.baseline).replicates.keys() == {0, 1, 2}
+    row = variants.pick(found).row
+    assert row.label == "null int8 b1" and row.pairs == f"{ENOUGH} pairs in turns"
+    assert row["speedup"].value == pytest.approx(1000 / SPEEDS[best[0]])
+    assert len(found.screened) == 5
 
 
-@pytest.mark.parametrize(
-    ("behind", "trust", "rounds"),
-    [(1.02, Trust.CLEAN, 5), (1.07, Trust.CLEAN, 3), (1.20, Trust.CLEAN, 2), (1.20, Trust.DISTURBED, 3)],
-)
-def test_a_finalist_that_is_clearly_behind_runs_no_more(tmp_path, behind, trust, rounds):
+def test_the_picks_figure_is_of_pairs_that_did_not_choose_it(tmp_path):
+    """The selecting pairs favour one by luck; its speed-up does not contain that."""
+    lucky, steady = ("null", "int8"), ("null", "fp32")
+
+    class Lucky(Scripted):
+        def pair(self, trials, purpose, limits):
+            self.speeds[lucky] = 190 if purpose == "selecting" else 250
+            return super().pair(trials, purpose, limits)
+
+    found = variants.table(optimised(tmp_path, Lucky(speeds={lucky: 200, steady: 205})))
+    row = variants.pick(found).row
+    assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 250)
+
+
+@pytest.mark.parametrize(("behind", "rounds"), [(1.02, 5), (1.07, 3), (1.15, 2), (1.25, 1)])
+def test_a_rival_that_is_clearly_behind_runs_no_more(tmp_path, behind, rounds):
     best, other = ("null", "int8"), ("null", "fp32")
-    runner = Scripted(
-        speeds={best: 200, other: round(200 * behind)}, verdict=lambda trial: Verdict(trust, ("x",))
-    )
-    optimised(tmp_path, runner, count=5)
-    assert runner.keys("final").count(other) == rounds
-    assert runner.keys("final").count(best) == runner.keys("final").count(("torch_eager", "fp32")) == 5
+    runner = Scripted(speeds={best: 200, other: round(200 * behind)})
+    optimised(tmp_path, runner, exhaustive=True)
+    assert runner.keys("selecting").count(other) == rounds
+    assert set(runner.keys("confirming")) == {best}
 
 
-def test_dear_candidates_run_once_in_the_short_rounds_and_last(tmp_path):
+def test_pairs_go_on_until_the_interval_is_narrow(tmp_path):
+    class Noisy(Timed):
+        def pair(self, trials, purpose, limits):
+            self.speeds[("null", "int8")] = 190 * (1 + 0.2 * (trials[1].replicate % 2))
+            return super().pair(trials, purpose, limits)
+
+    noisy, sure = Noisy(start=1.0), Timed(start=1.0)
+    for runner in (noisy, sure):
+        budgeted(tmp_path / str(id(runner)), runner, 200.0)
+    assert ENOUGH <= len(sure.keys("confirming")) < len(noisy.keys("confirming"))
+
+
+def test_where_no_turns_can_be_taken_they_run_one_after_the_other(tmp_path):
+    class Alone(Scripted):
+        pair = None
+
+    said = []
+    runner = Scripted()
+    trials = [replace(t, turn_s=None) for t in TRIALS[:3]]
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, say=said.append)
+    found = variants.table(raced(trials, cells))
+    row = variants.pick(found).row
+    assert runner.paired == [] and row.pairs == f"{ENOUGH} of {ENOUGH} pairs"
+    assert any("I-PAIR-2" in text and "no meter tells" in text for text in said)
+
+
+def test_dear_candidates_are_screened_last(tmp_path):
     runner = Scripted(speeds={("torch_compile", "int8"): 150})
     optimised(tmp_path, runner)
-    assert {k[0] for k in runner.keys("short", 0)[-2:]} == {"torch_compile"}
-    assert ("torch_compile", "int8") not in runner.keys("short", 1)
-    assert runner.keys("final").count(("torch_compile", "int8")) == 3
-
-
-def test_dear_candidates_are_in_random_order_in_the_final_rounds(tmp_path):
-    runner = Scripted()
-    optimised(tmp_path, runner, short=0, count=5)
-    dear = [n for n in range(5) if {k[0] for k in runner.keys("final", n)[-2:]} == {"torch_compile"}]
-    assert len(dear) < 3  # last in every round where they are put there; by chance in one of 45
-
-
-def test_one_short_run_has_the_wider_margin_in_every_round(tmp_path):
-    best, dear, twice = ("null", "int8"), ("torch_compile", "int8"), ("openvino", "int8")
-    speeds = {k: 1000 for k in SPEEDS} | {best: 200, dear: 216, twice: 216, ("null", "fp32"): 205}
-    runner = Scripted(speeds=speeds)
-    optimised(tmp_path, runner, keep=0.2)
-    assert twice in runner.keys("short", 1) and dear not in runner.keys("short", 1)
-    assert dear in runner.keys("final") and twice not in runner.keys("final")
+    assert {k[0] for k in runner.keys("short")[-2:]} == {"torch_compile"}
+    assert ("torch_compile", "int8") in runner.keys("confirming")
 
 
 def mixed(trial):
@@ -178,18 +247,23 @@ def mixed(trial):
     return replace(trial, options={"fallback": True})
 
 
-@pytest.mark.parametrize("short", [2, 0])
-def test_the_mixture_is_tried_once_where_int8_is_wrong(tmp_path, short):
+WRONG = {"status": Status.WRONG_OUTPUT}
+UNQUANTISED = {"status": Status.UNSUPPORTED, "reason": Message("E-INT8-3", "the quantiser failed")}
+
+
+@pytest.mark.parametrize("failed", [WRONG, UNQUANTISED], ids=["wrong", "quantiser failed"])
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_the_mixture_is_tried_once_where_int8_fails(tmp_path, exhaustive, failed):
     class Mixture(Scripted):
         def run(self, trial, limits):
             if trial.precision == "int8" and trial.backend in ("null", "openvino") and not trial.options:
                 self.ran.append(trial)
-                return result(trial, status=Status.WRONG_OUTPUT)
+                return result(trial, **failed)
             return super().run(trial, limits)
 
     def go(runner):
         cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
-        return raced(TRIALS, cells, rounds=Rounds(3, short=short), instead=mixed)
+        return raced(TRIALS, cells, budget=Budget(exhaustive=exhaustive), instead=mixed)
 
     runner = Mixture()
     found = variants.table(go(runner))
@@ -197,29 +271,27 @@ def test_the_mixture_is_tried_once_where_int8_is_wrong(tmp_path, short):
     assert {name for name, *_ in tried} == {"null", "openvino"}
     assert len(set(tried)) == len(tried)
     assert variants.pick(found).row.label == "null int8 b1 fallback=true"
-    assert variants.pick(found).row.replicates.keys() == {0, 1, 2}
     again = Mixture()
     go(again)
     assert again.ran == []
 
 
-@pytest.mark.parametrize("stage", ["short", "final"])
+@pytest.mark.parametrize("stage", ["short", "pair"])
 def test_without_a_baseline_nothing_goes_on(tmp_path, stage):
     base = ("torch_eager", "fp32")
-    runner = Scripted({base: [Status.OK] * (2 if stage == "final" else 0) + [Status.CRASHED]})
+    runner = Scripted({base: [Status.OK] * (stage == "pair") + [Status.CRASHED]})
     said = r"E-OPTIM-1: the baseline failed: torch_eager fp32 b1, crashed.*--retry crashed"
     with pytest.raises(EdgescopeError, match=said) as raised:
-        optimised(tmp_path, runner, keep=1.0)
+        optimised(tmp_path, runner)
     assert raised.value.exit_code == 1
-    assert (runner.ran[-1].backend, runner.ran[-1].precision) == base
-    assert bool(runner.keys("final")) == (stage == "final")
+    assert (runner.ran[-2 if stage == "pair" else -1].backend) == base[0]
 
 
 def test_rejected_rows_say_how_to_measure_them_again(tmp_path, capsys):
     ends = {("null", "int8"): [Status.TIMEOUT], ("null", "fp32"): [Status.OOM], ("openvino", "int8"): []}
     ends[("onnxruntime", "int8")] = [Status.WRONG_OUTPUT]
     ends[("openvino", "int8")] = [Status.OK, Status.OK, Status.CRASHED]
-    found = chapter(optimised(tmp_path, Scripted(ends), keep=1.0))
+    found = chapter(optimised(tmp_path, Scripted(ends)))
     assert verb.again(found.table) == ["timeout", "crashed", "oom"]
     terminal.show(document([found], again=verb.again(found.table)), verbose=True)
     assert capsys.readouterr().out.count("measure again: --retry timeout,crashed,oom\n") == 1
@@ -231,12 +303,13 @@ def test_what_cannot_be_told_from_the_best_goes_on(tmp_path):
     tied = {k: 200 for k in list(SPEEDS)[3:]}
     runner = Scripted(speeds=tied)
     optimised(tmp_path, runner)
-    assert set(runner.keys("final", 0)) == {("torch_eager", "fp32"), *tied}
+    assert set(runner.keys("selecting")) == {*tied}
 
 
 def test_one_that_the_machine_disturbed_is_given_the_benefit_of_the_doubt(tmp_path):
     slow = ("openvino", "int8")
     speeds = {k: 1000 for k in SPEEDS} | {("null", "int8"): 100, slow: 120}
+    speeds |= {k: 101 for k in list(SPEEDS)[2:5]}
 
     def verdict(trial):
         hit = (trial.backend, trial.precision) == slow
@@ -244,9 +317,8 @@ def test_one_that_the_machine_disturbed_is_given_the_benefit_of_the_doubt(tmp_pa
 
     plain, patient = Scripted(speeds=speeds), Scripted(speeds=speeds, verdict=verdict)
     for runner in (plain, patient):
-        optimised(tmp_path / str(id(runner)), runner, keep=0.1)
-    assert slow not in plain.keys("short", 1) + plain.keys("final")
-    assert slow in patient.keys("final")[:3] or slow in patient.keys("short", 1)
+        optimised(tmp_path / str(id(runner)), runner)
+    assert slow not in plain.keys("pair") and slow in patient.keys("pair")
 
 
 def test_what_fails_leaves_at_once(tmp_path):
@@ -256,10 +328,10 @@ def test_what_fails_leaves_at_once(tmp_path):
     assert all([(t.backend, t.precision) for t in runner.ran].count(key) == 1 for key in gone)
 
 
-def test_a_finalist_that_fails_leaves_the_final_rounds(tmp_path):
-    runner = Scripted({("null", "int8"): [Status.OK, Status.OK, Status.CRASHED]})
+def test_a_rival_that_fails_leaves_the_pairs(tmp_path):
+    runner = Scripted({("null", "int8"): [Status.OK, Status.CRASHED]})
     found = variants.table(optimised(tmp_path, runner))
-    assert runner.keys("final").count(("null", "int8")) == 1
+    assert [t for t in runner.ran if runner.key(t) == ("null", "int8")][2:] == []
     assert variants.pick(found).row.label == "null fp32 b1"
 
 
@@ -267,11 +339,10 @@ def test_an_unstable_run_is_neither_drawn_again_nor_left_out(tmp_path):
     best = ("null", "int8")
     runner = Scripted({best: [Status.UNSTABLE, Status.OK, Status.UNSTABLE, Status.UNSTABLE]})
     found = optimised(tmp_path, runner)
-    assert runner.keys("short", 0).count(best) == 1
-    assert runner.keys("final").count(best) == 3
+    assert runner.keys("short").count(best) == 1
     pick = variants.pick(variants.table(found)).row
-    assert pick.label == "null int8 b1" and pick.pairs == "3 of 3 pairs"
-    assert pick.notes == ("null int8 b1: 2 of 3 replicates unstable; they count",)
+    assert pick.label == "null int8 b1" and pick.pairs == f"{ENOUGH} pairs in turns"
+    assert pick.notes == (f"null int8 b1: 2 of {ENOUGH + 1} replicates unstable; they count",)
     again = Scripted()
     optimised(tmp_path, again)
     assert again.ran == []
@@ -280,16 +351,20 @@ def test_an_unstable_run_is_neither_drawn_again_nor_left_out(tmp_path):
 def test_few_candidates_are_not_screened(tmp_path):
     runner = Scripted()
     optimised(tmp_path, runner, TRIALS[:2])
-    assert runner.keys("short") == [] and len(runner.keys("final")) == 6
+    assert runner.keys("short") == [] and len(runner.keys("confirming")) == ENOUGH
 
 
-def test_exhaustive_means_every_candidate_in_every_round(tmp_path):
+def test_a_baseline_alone_is_measured_alone(tmp_path):
     runner = Scripted()
-    optimised(tmp_path, runner, short=0)
+    found = optimised(tmp_path, runner, TRIALS[:1])
+    assert runner.paired == [] and len(found) == LEAST
+
+
+def test_exhaustive_means_every_candidate_in_pairs(tmp_path):
+    runner = Scripted()
+    optimised(tmp_path, runner, exhaustive=True)
     assert runner.keys("short") == []
-    assert Counter(runner.keys("final")) == dict.fromkeys(SPEEDS, 3)
-    orders = [runner.keys("final", n) for n in range(3)]
-    assert orders[0] != orders[1] or orders[1] != orders[2]
+    assert {k for k in SPEEDS if k != ("torch_eager", "fp32")} == set(runner.keys("selecting"))
 
 
 def test_a_second_call_runs_nothing(tmp_path):
@@ -300,14 +375,14 @@ def test_a_second_call_runs_nothing(tmp_path):
     assert [r.id for r in second] == [r.id for r in first]
 
 
-@pytest.mark.parametrize("stop", [0, 7, 10, 12, 16])
+@pytest.mark.parametrize("stop", [0, 7, 10, 12, 18, 19, 24])
 def test_a_killed_run_goes_on_where_it_was(tmp_path, stop):
     whole, cut, rest = Scripted(), Scripted(stop_after=stop), Scripted()
-    optimised(tmp_path / "whole", whole, count=1)
+    optimised(tmp_path / "whole", whole)
     with pytest.raises(KeyboardInterrupt):
-        optimised(tmp_path / "cut", cut, count=1)
-    optimised(tmp_path / "cut", rest, count=1)
-    assert [t.id for t in cut.ran + rest.ran] == [t.id for t in whole.ran]
+        optimised(tmp_path / "cut", cut)
+    optimised(tmp_path / "cut", rest)
+    assert rest.ran and cut.paired + rest.paired == whole.paired  # a pair that was cut runs anew
 
 
 def test_one_that_breaks_a_constraint_does_not_take_a_finalists_place(tmp_path):
@@ -320,19 +395,19 @@ def test_one_that_breaks_a_constraint_does_not_take_a_finalists_place(tmp_path):
     asked = wanted("latency", ["memory<=2GB"])
     runner = Scripted(metrics=metrics)
     found = variants.table(optimised(tmp_path, runner, asked=asked), wanted=asked)
-    assert ("null", "int8") not in runner.keys("final")
+    assert ("null", "int8") not in runner.keys("pair")
     assert variants.pick(found).row.label == "null fp32 b1"
     none = Scripted(metrics=metrics)
     asked = wanted("latency", ["memory<=50MB"])
     found = variants.table(optimised(tmp_path / "none", none, asked=asked), wanted=asked)
     best = variants.pick(found)
-    assert none.keys("final") and best.row is None and best.nearest is not None
+    assert none.keys("pair") and best.row is None and best.nearest is not None
     assert str(best.reason).startswith("infeasible: no variant") and "memory<=50MB broken: 100 MB" in str(
         best.reason
     )
 
 
-def test_without_the_objectives_figure_no_final_round_is_run(tmp_path):
+def test_without_the_objectives_figure_no_pair_is_run(tmp_path):
     runner = Scripted(metrics=lambda trial: {"energy_per_sample_j": Absent("no sensor")})
     found = variants.table(optimised(tmp_path, runner, asked=wanted("energy")))
     assert len(runner.ran) == len(TRIALS)
@@ -340,14 +415,14 @@ def test_without_the_objectives_figure_no_final_round_is_run(tmp_path):
     assert best.row is None and "no sensor" in str(best.reason)
 
 
-def test_progress_counts_rounds_and_knows_when_it_ends(tmp_path):
+def test_progress_counts_rounds(tmp_path):
     steps = []
     cells = Cells(Store(tmp_path), Limits(), Scripted(), MACHINE)
-    raced(TRIALS, cells, rounds=Rounds(3), tell=steps.append)
-    counts = {("short", 1): 10, ("short", 2): 4, ("final", 1): 3, ("final", 2): 3, ("final", 3): 2}
+    raced(TRIALS, cells, tell=steps.append)
+    counts = {("short", 0): 10, ("selecting", 1): 4, ("confirming", 0): ENOUGH}
     assert [(s.stage, s.round) for s in steps] == [key for key, n in counts.items() for _ in range(n)]
     assert steps[0].eta_s is None and all(s.eta_s >= 0 for s in steps[2:])
-    assert steps[0].total == 10 and steps[-1].total == steps[-1].position == 2
+    assert steps[0].total == 10 and steps[-1].position == ENOUGH
 
 
 def quick(monkeypatch, runner):
@@ -363,7 +438,7 @@ def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):
             return result(trial, status=Status.WRONG_OUTPUT, verification=wrong)
 
     quick(monkeypatch, Wrong())
-    assert main(["optimize", "squeezenet1_1", "--rounds", "1", "--store", str(tmp_path)]) == 1
+    assert main(["optimize", "squeezenet1_1", "--budget", "9s", "--store", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "E-OPTIM-1" in said
     assert "outputs differ by 3.0" in said and "--retry wrong_output" in said
@@ -371,7 +446,7 @@ def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):
 
 def test_a_constraint_that_nothing_keeps_exits_1_and_names_the_nearest(tmp_path, monkeypatch, capsys):
     quick(monkeypatch, Scripted())
-    flags = ["--rounds", "1", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu", "--json"]
+    flags = ["--budget", "9s", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu", "--json"]
     assert main(["optimize", "squeezenet1_1", *flags, "--constraint", "p50<=1us"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["pick"]["nearest"] in {row["cell"] for row in found["rows"]}
@@ -423,7 +498,7 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     fewer = (
         "backend=torch_compile precision=bf16 backend=litert qdq=s8s8 layout=channels_last"  # tested apart
     )
-    flags = ["--device", "cpu", "--rounds", "1", "--duration", "300ms"]
+    flags = ["--device", "cpu", "--budget", "9s", "--duration", "300ms"]
     flags += [word for values in fewer.split() for word in ("--exclude", values)]
     code = main(
         ["optimize", "small_for_optimize:net", *flags, "--json", "--output", "r.html", "--save", "kept"]
@@ -438,3 +513,24 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
     card = json.loads((tmp_path / "kept/card.json").read_text())
     assert card["trial"]["backend"] == rows[card["label"]]["trial"]["backend"]
+
+
+def test_the_answer_shows_itself_in_a_notebook(tmp_path, monkeypatch):
+    from edgescope.errors import UnavailableError
+    from edgescope.verbs.optimize import answered
+
+    found = answered(optimised(tmp_path, Scripted()), wanted("latency"))
+    page = found._repr_html_()
+    assert found.pick.row.label in page and "<table" in page and "<script" not in page and len(page) < 50_000
+    assert found.report(tmp_path / "report.html").stat().st_size > len(page)
+    monkeypatch.setattr("edgescope.records.answers.FRAMES", ())
+    with pytest.raises(UnavailableError, match="pip install pandas"):
+        _ = found.table
+
+
+@pytest.mark.parametrize(("model", "inputs"), [("null", 1), (lambda x: x, None)])
+def test_a_name_comes_without_inputs_and_a_network_with_them(model, inputs):
+    from edgescope.verbs.optimize import named
+
+    with pytest.raises(EdgescopeError, match="E-LIVE-4"):
+        named(model, inputs)

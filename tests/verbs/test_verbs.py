@@ -238,3 +238,32 @@ def test_a_name_of_a_verb_stays_a_function_after_its_packages_are_imported():
 
 def test_errors_are_of_one_family():
     assert issubclass(UsageError, EdgescopeError) and edgescope.EdgescopeError is EdgescopeError
+
+
+def test_what_is_known_so_far_says_how_sure_it_is():
+    from dataclasses import replace
+
+    from edgescope.records import Alternation, Measured, Trial, Turn
+    from edgescope.verbs.optimize import so_far
+    from making import result
+
+    def alone(backend, seconds):
+        timed = {"latency_p50_s": Measured(seconds, "s", n=9)}
+        return result(Trial(model="null", backend=backend), metrics=timed)
+
+    def side(backend, number, partner, name, seconds):
+        turns = tuple(Turn(b, b, b + 1, 1, seconds) for b in range(2))
+        trial = Trial(model="null", backend=backend, replicate=number, turn_s=0.1)
+        taken = Alternation(partner, name, "confirming", turns, 0.0)
+        return replace(result(trial, id_=f"{name}{number}"), alternation=taken)
+
+    found = [alone("torch_eager", 0.008)]
+    assert so_far(found) == "  torch_eager fp32 b1: 8 ms"
+    found.append(alone("openvino", 0.002))
+    assert so_far(found).endswith(": 2 ms, roughly 4x [3.6, 4.4] by one short run")
+    for n in range(3):
+        found.append(side("torch_eager", n, f"candidate{n}", "baseline", 0.008))
+        assert so_far(found) == ""
+        found.append(side("openvino", n, f"baseline{n}", "candidate", 0.002 * (1 + n / 100)))
+        sure = "no interval yet" if n < 2 else "["
+        assert sure in so_far(found) and "x so far" in so_far(found)

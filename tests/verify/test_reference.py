@@ -38,7 +38,7 @@ def test_fp32_is_computed_once(own_cache):
     assert reference.known(model)
     assert len(opened) == 1
     assert np.array_equal(truth.gate[0], again.gate[0])
-    assert truth.labelled is None
+    assert truth.tally is None
 
 
 def test_a_damaged_reference_is_computed_again(own_cache):

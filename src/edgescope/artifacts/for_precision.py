@@ -23,6 +23,11 @@ INT8_OPTIONS = {
     "fallback": "true: leave the layers that break int8 in fp32 (false)",
 }
 """Options of every engine that reads an int8 file, with their meanings (defaults)."""
+DYNAMIC_OPTIONS = {
+    **INT8_OPTIONS,
+    "dynamic": "true: int8 weights of matrix products, ranges of activations at run time; for transformers (false)",
+}
+"""Options of an engine that also finds ranges at run time."""
 TENSORRT_INT8_OPTIONS = {name: text for name, text in INT8_OPTIONS.items() if name != "qdq"}
 """Options of the engines that read only s8s8."""
 
@@ -32,15 +37,19 @@ def int8_options(options: Mapping[str, Scalar], precision: str) -> dict[str, Any
 
     UsageError if they are given for another precision, or if a calibration folder is not pinned by content.
     """
-    chosen = {name: value for name, value in options.items() if name in INT8_OPTIONS}
+    chosen = {name: value for name, value in options.items() if name in DYNAMIC_OPTIONS}
     if chosen and precision != "int8":
         raise UsageError(
             "E-OPT-3",
             f"{', '.join(chosen)} is an option for making int8 files, but the precision is {precision}",
             fix="--precision int8",
         )
-    if "fallback" in chosen and not isinstance(chosen["fallback"], bool):
-        raise UsageError("E-OPT-4", f"fallback is true or false, not {chosen['fallback']!r}")
+    for name in ("fallback", "dynamic"):
+        if name in chosen and not isinstance(chosen[name], bool):
+            raise UsageError("E-OPT-4", f"{name} is true or false, not {chosen[name]!r}")
+    if chosen.get("dynamic") and len(chosen) > 1:
+        others = ", ".join(name for name in chosen if name != "dynamic")
+        raise UsageError("E-OPT-3", f"{others}: options of static int8, which dynamic=true is not")
     if images := chosen.get("calibration"):
         from edgescope.artifacts.int8 import require_pin
 
@@ -55,13 +64,19 @@ def onnx_file(
     *,
     opset: int | None = None,
     fallback: bool = False,
+    dynamic: bool = False,
     **recipe: str,
 ) -> Path:
     """Return the ONNX file of `model` for `precision`, made once; fp32 also serves engines that lower it themselves.
 
     `opset` requests an older version of the fp32 file and of files made from it. For int8, `recipe` holds qdq,
-    calibration, quantizer (see INT8_OPTIONS), and `fallback` leaves the layers that break the answers in fp32.
+    calibration, quantizer (see INT8_OPTIONS), `fallback` leaves the layers that break the answers in fp32, `dynamic`
+    makes the form whose ranges are found at run time.
     """
+    if precision == "int8" and dynamic:
+        from edgescope.artifacts import int8 as made
+
+        return made.dynamic(model, folder, opset=opset)
     if precision == "int8" and fallback:
         from edgescope.artifacts.mixed_precision import mixture
 

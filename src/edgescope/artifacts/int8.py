@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from edgescope import cache
+from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.models.image import folder as images
@@ -113,6 +114,32 @@ def int8(
     return cache.made_once(cache.named(folder, model.info.name, "int8", key, ".onnx"), make)
 
 
+def dynamic(model: Model, folder: Path, *, opset: int | None = None) -> Path:
+    """Return the ONNX file with int8 weights in its matrix products and ranges found at run time, made once.
+
+    It needs no calibration inputs: what static ranges break in a transformer, a few large activations, it keeps.
+    UnsupportedError if other operators do most of the work, or the quantiser fails.
+    """
+    source, (target, packages, fix) = model.onnx(folder, opset), QUANTIZERS["onnxruntime"]
+    made_with, method = (
+        cache.versions(packages),
+        "dynamic, weights int8 per channel, activations uint8 at run time",
+    )
+    key = digest([VERSION, method, REDUCED_SHARE, cache.content(source), model.info.digest, made_with])
+
+    def make(path: Path) -> dict[str, Json]:
+        quantize = need(target.replace(":quantize", ":dynamic"), "the int8 quantiser onnxruntime", fix)
+        found: dict[str, Json] = quantize(source, path, share=REDUCED_SHARE)
+        about = {
+            "model": model.info.name,
+            "model_digest": model.info.digest,
+            "source_made": cache.notes(source),
+        }
+        return found | about | {"made_with": made_with, "method": method, "dynamic": True}
+
+    return cache.made_once(cache.named(folder, model.info.name, "dynamic", key, ".onnx"), make)
+
+
 def _as_asked(found: dict[str, Json], opset: int | None, quantizer: str) -> None:
     """Raise UnsupportedError if the quantiser wrote a later opset than the engine reads."""
     if opset is not None and found.get("opset", opset) > opset:
@@ -150,8 +177,22 @@ def inputs(model: Model, recipe: Recipe, n: int) -> Samples:
             " Purpose.CALIBRATION",
         )
     _fitting(model, found)
-    disjoint(found, judge.gate_samples(model))
+    disjoint(found, judged(model, found))
     return found
+
+
+def judged(model: Model, given: Samples) -> Samples:
+    """Return the gate's inputs; UnsupportedError if they or `given` are noise, and the network may be trained."""
+    gate = judge.gate_samples(model)
+    if (given.noise or gate.noise) and not model.info.trained and model.info.task == "unknown":
+        raise UnsupportedError(
+            "E-INT8-13",
+            f"int8 of {model.info.name} needs inputs of yours",
+            evidence="what it was trained for is not known, and there are only random numbers here",
+            effect="Ranges found on noise, and agreement on noise, say nothing of real inputs",
+            fix=f"edgescope optimize {model.info.name} --data FOLDER",
+        )
+    return gate
 
 
 def _fitting(model: Model, given: Samples) -> None:

@@ -31,7 +31,7 @@ def quantize(
     `keep_float` is left to the tool, which knows which layers TensorRT runs in int8; `qdq` is always s8s8.
     """
     begin = time.perf_counter()
-    with int8_onnxruntime.refusing():
+    with int8_onnxruntime.refusing("nvidia-modelopt"):
         quantization.quantize(
             onnx_path=str(source),
             quantize_mode="int8",

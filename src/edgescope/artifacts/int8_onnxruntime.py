@@ -32,6 +32,7 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from edgescope import cache
 from edgescope.artifacts import bias_correction, onnx_write
 from edgescope.artifacts.onnx_export import size_of
 from edgescope.cache import external_data
@@ -43,6 +44,9 @@ from edgescope.records import Json
 OPSET = 13  # the first opset whose QuantizeLinear has one scale per channel
 TYPES = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "AveragePool")
 """Operators that TensorRT runs in int8; s8s8 quantises only the inputs of these."""
+PRODUCTS = ("MatMul", "Gemm")
+"""Operators whose weights dynamic quantisation makes int8."""
+HEAVY = (*PRODUCTS, "Conv", "ConvTranspose")
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,50 @@ def quantize(
     }
 
 
+def dynamic(source: Path, path: Path, *, share: float) -> dict[str, Json]:
+    """Write the file whose weights of matrix products are int8, the ranges of activations being found at run time.
+
+    UnsupportedError if these are fewer than `share` of all heavy operators with weights: it would not be int8.
+    """
+    begin = time.perf_counter()
+    with scratch.folder("int8") as folder, refusing():
+        ready = Path(folder) / "ready.onnx"
+        model = _folded(source, Path(folder))
+        weights = {tensor.name for tensor in model.graph.initializer}
+        heavy = [n for n in model.graph.node if n.op_type in HEAVY and weights & set(n.input[1:2])]
+        products = [node for node in heavy if node.op_type in PRODUCTS]
+        if not heavy or len(products) < share * len(heavy):
+            raise UnsupportedError(
+                "E-INT8-15",
+                "dynamic quantisation reduces matrix products, and most of this network's work is elsewhere",
+                evidence=f"{len(products)} of {len(heavy)} operators with weights are matrix products",
+                effect="It would run in fp32 under the label int8",
+                fix="leave --option dynamic out",
+            )
+        del model.graph.value_info[:]  # the quantiser takes noted shapes for those of its own graph
+        onnx_write.save(model, ready)
+        quantization.quantize_dynamic(
+            ready,
+            path,
+            op_types_to_quantize=list(PRODUCTS),
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+            use_external_data_format=external_data(ready).exists(),
+            extra_options={"MatMulConstBOnly": True},
+        )
+        onnx.checker.check_model(str(path))
+    opset = opset_of(onnx.load(str(path), load_external_data=False))
+    return {
+        "build_s": round(time.perf_counter() - begin, 3),
+        "products": len(products),
+        "opset": opset,
+        **size_of(path),
+    }
+
+
 @contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    """Turn the quantiser's errors, which share no base class, into an UnsupportedError."""
+def refusing(tool: str = "onnxruntime") -> Iterator[None]:
+    """Turn a quantiser's errors, which share no base class, into an UnsupportedError that is told as the tool's."""
     try:
         with quiet():
             yield
@@ -84,19 +129,30 @@ def refusing() -> Iterator[None]:
     except Exception as error:
         raise UnsupportedError(
             "E-INT8-3",
-            "this network cannot be quantised to int8",
+            f"the quantiser of {tool} {cache.versions((tool,))[tool]} failed on this network",
             evidence=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            fix="another precision, or give an .onnx file that holds QDQ pairs already",
+            effect="That is the tool's failure; it does not say that the network cannot be int8",
+            fix="--backend onnxruntime --option dynamic=true, or another precision",
         ) from error
 
 
 def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
     """Return the folded file, in `folder`, with the range and mean of its tensors on the calibration inputs."""
+    model, path = _folded(source, folder), folder / "prepared.onnx"
+    ir_version = onnx.load(str(source), load_external_data=False).ir_version
+    _give_biases(model)
+    onnx_write.save(model, path)
+    return Prepared(
+        path, _ranges(path, calibration), bias_correction.input_means(path, calibration), ir_version
+    )
+
+
+def _folded(source: Path, folder: Path) -> Any:
+    """Return the network as onnxruntime folds it, its nodes with names, in an opset that has int8."""
     model = onnx.load(str(source))
-    ir_version = model.ir_version
     if opset_of(model) < OPSET:
         model = version_converter.convert_version(model, OPSET)
-    whole, folded, path = (folder / name for name in ("whole.onnx", "folded.onnx", "prepared.onnx"))
+    whole, folded = (folder / name for name in ("whole.onnx", "folded.onnx"))
     onnx_write.save(model, whole)  # with its weights, because it is folded in another folder than theirs
     large = external_data(whole).exists()
     quant_pre_process(
@@ -109,11 +165,7 @@ def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
     )
     model = onnx.load(str(folded))
     _name(model)
-    _give_biases(model)
-    onnx_write.save(model, path)
-    return Prepared(
-        path, _ranges(path, calibration), bias_correction.input_means(path, calibration), ir_version
-    )
+    return model
 
 
 def _ranges(path: Path, calibration: Samples) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 from edgescope import cache
 from edgescope.artifacts import REDUCED_SHARE, int8
 from edgescope.artifacts.int8 import IMAGES, KEEP_FLOAT, METHODS, QUANTIZERS, Recipe, inputs, origin
-from edgescope.errors import UnsupportedError, UsageError
+from edgescope.errors import UnsupportedError, UsageError, WrongOutputError
 from edgescope.models.base import Model, Samples
 from edgescope.records import Json, digest
 from edgescope.registry import need
@@ -57,8 +57,8 @@ def mixture(
 ) -> Path:
     """Return an int8 ONNX file of `model` with the breaking layers in fp32; its sidecar lists them with their errors.
 
-    UnsupportedError if no mixture that may be called int8 passes (cached, so the next call fails at once), or if
-    there are too few calibration inputs to hold any back.
+    WrongOutputError if no mixture that may be called int8 passes (cached, so the next call fails at once),
+    UnsupportedError if there are too few calibration inputs to hold any back.
     """
     recipe = Recipe(qdq, opset, calibration, quantizer)
     source = model.onnx(folder, opset)
@@ -73,7 +73,7 @@ def mixture(
             effect="The file would be another than its label says",
             fix="leave --option quantizer out, or --option fallback",
         )
-    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR["int8"]]
+    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.REDUCED_FLOOR]
     settings = [
         VERSION,
         int8.VERSION,
@@ -123,10 +123,10 @@ def _made(job: Job, path: Path, made: dict[str, Json]) -> dict[str, Json]:
     return found
 
 
-def _refused(model: Model, found: dict[str, Json]) -> UnsupportedError:
+def _refused(model: Model, found: dict[str, Json]) -> WrongOutputError:
     worst = ", ".join(f"{layer['layer']} ({layer['added']:.2g})" for layer in found["layers"][:3])
     needs = "no number" if found["would_need"] is None else found["would_need"]
-    return UnsupportedError(
+    return WrongOutputError(
         "E-INT8-10",
         f"no mixture of int8 and fp32 of {model.info.name} gives the answers of fp32",
         evidence=f"{needs} of its {found['heavy']} convolutions and matrix products in fp32 would do, at most"

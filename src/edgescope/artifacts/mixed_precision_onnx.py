@@ -23,7 +23,7 @@ from edgescope.artifacts.onnx_export import size_of
 from edgescope.models.base import Samples
 from edgescope.process import scratch
 from edgescope.records import Json
-from edgescope.verify import judge
+from edgescope.verify import closeness, judge
 
 FED = "fp32:"
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh")
@@ -76,7 +76,7 @@ def choose(job: Job, path: Path) -> dict[str, Json]:
     "passed" is whether one passes, "kept_float" the nodes in fp32, "would_need" and "allowed" count heavy nodes.
     """
     begin = time.perf_counter()
-    with scratch.folder("int8") as folder, int8_onnxruntime.refusing():
+    with scratch.folder("int8") as folder:
         search = Search(job, Path(folder))
         layers = sorted(compared(search.prepared.path, search.file([]), job.held), key=lambda x: -x.added)
         count = bisected(search, layers)
@@ -112,7 +112,8 @@ class Search:
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job, self.folder, self.with_makers = job, folder, False
-        self.prepared = int8_onnxruntime.prepare(job.source, job.ranges, folder)
+        with int8_onnxruntime.refusing():
+            self.prepared = int8_onnxruntime.prepare(job.source, job.ranges, folder)
         nodes = onnx.load(str(self.prepared.path), load_external_data=False).graph.node
         self.nodes = {node.name: node for node in nodes}
         self.makers = {name: node for node in nodes for name in node.output}
@@ -123,7 +124,7 @@ class Search:
         self.truth = self._outputs(self.prepared.path)
         self.tried: list[dict[str, Json]] = []
         limit = judge.L2_CEILING * job.margin
-        agreement = 1 - (1 - judge.TOP1_FLOOR["int8"]) * job.margin
+        agreement = 1 - (1 - judge.REDUCED_FLOOR) * job.margin
         ranks = 1 - (1 - judge.RANK_FLOOR) * job.margin
         self.floors = (
             {"top1_agreement": agreement} if job.trained else {"centred_l2": limit, "rank_agreement": ranks}
@@ -155,7 +156,8 @@ class Search:
 
     def write(self, kept: Sequence[Layer], path: Path) -> None:
         """Write the mixture that leaves `kept`, and the first convolutions, in fp32."""
-        int8_onnxruntime.rounded(self.prepared, path, self.names(kept), qdq=self.job.qdq)
+        with int8_onnxruntime.refusing():
+            int8_onnxruntime.rounded(self.prepared, path, self.names(kept), qdq=self.job.qdq)
 
     def file(self, kept: Sequence[Layer]) -> Path:
         """Return the path of that mixture in this search's folder."""
@@ -167,8 +169,8 @@ class Search:
         """Return whether that mixture meets the criterion on the held-back inputs."""
         got = self._outputs(self.file(kept))
         found = {
-            "centred_l2": judge.centred_l2(got, self.truth),
-            "rank_agreement": judge.rank_agreement(got, self.truth),
+            "centred_l2": closeness.centred_l2(got, self.truth),
+            "rank_agreement": closeness.rank_agreement(got, self.truth),
         }
         if self.job.trained:
             found["top1_agreement"] = float((got[0].argmax(axis=1) == self.truth[0].argmax(axis=1)).mean())
@@ -180,7 +182,7 @@ class Search:
             for name, bound in self.floors.items()
         )
 
-    def _outputs(self, path: Path) -> judge.Outputs:
+    def _outputs(self, path: Path) -> closeness.Outputs:
         session = onnx_write.session(path)
         return judge.outputs(lambda batch: session.run(None, dict(batch)), self.job.held, 1)
 
@@ -241,13 +243,20 @@ def cut(exact: Path, rounded: Path) -> tuple[list[Layer], list[str], Path]:
                     feeds[feed] = None
                     reader.input[index] = FED + feed
         layers.append(Layer(node.name, (twin.output[0], node.output[0])))
-    fed = [onnx.helper.make_tensor_value_info(FED + name, onnx.TensorProto.FLOAT, None) for name in feeds]
+    types = {v.name: v.type.tensor_type.elem_type for v in _inferred(exact).graph.value_info}
+    usual = onnx.TensorProto.FLOAT
+    fed = [onnx.helper.make_tensor_value_info(FED + name, types.get(name, usual), None) for name in feeds]
     model.graph.input.extend(fed)
     del model.graph.output[:]
     model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(layer.output[1]) for layer in layers)
     path = rounded.with_name(f"cut-{rounded.name}")
     onnx.save(model, str(path))
     return layers, list(feeds), path
+
+
+def _inferred(path: Path) -> Any:
+    """Return a model with the types of its tensors; those of shapes, which are integers, matter."""
+    return onnx.shape_inference.infer_shapes(onnx.load(str(path), load_external_data=False))
 
 
 def _rounding(makers: Mapping[str, Any], name: str, weights: set[str]) -> Any:

@@ -45,9 +45,11 @@ def onnx_file(
     packages: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
     opset: int | None = None,
+    batch: int | None = None,
 ) -> Path:
     """Return the fp32 ONNX file of `module()` under `folder`; `packages` are those that define the network,
-    `ranges` the values that integer inputs may take, `opset` the version wanted (None: OPSET).
+    `ranges` the values that integer inputs may take, `opset` the version wanted (None: OPSET), `batch` the only size
+    of the batch axis (None: it is open).
 
     ModelError if it cannot be exported, has another opset or does not agree with PyTorch;
     UsageError for an opset that no exporter writes; UnavailableError if a package is missing.
@@ -55,11 +57,11 @@ def onnx_file(
     opset = _known(OPSET if opset is None else opset)
     exporter = ("onnxscript",) if opset >= OPSET else ("onnxslim",)
     made_with = cache.versions(("torch", "onnx", *exporter, *packages))
-    key = digest([VERSION, opset, info.digest, made_with])
+    key = digest([VERSION, opset, info.digest, made_with, *([batch] if batch else [])])
     origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
     return cache.made_once(
         cache.named(folder, info.name, "fp32", key, ".onnx"),
-        lambda path: _made(module, inputs, path, ranges, opset) | origin,
+        lambda path: _made(module, inputs, path, ranges, opset=opset, batch=batch) | origin,
     )
 
 
@@ -96,13 +98,15 @@ def _made(
     inputs: Sequence[TensorSpec],
     path: Path,
     ranges: Mapping[str, Range] | None,
+    *,
     opset: int,
+    batch: int | None,
 ) -> dict[str, Json]:
-    """Export to `path`, its batch axis called "N"; return how it went."""
+    """Export to `path`, an open batch axis called "N"; return how it went."""
     fix = "pip install 'edgescope[torch,onnx]'"
     export = need("edgescope.artifacts.onnx_export_torch:export", "the ONNX exporter", fix)
     rename = need("edgescope.artifacts.onnx_write:rename", "the ONNX exporter", fix)
-    found: dict[str, Json] = export(module(), inputs, path, ranges, opset=opset)
+    found: dict[str, Json] = export(module(), inputs, path, ranges, opset=opset, batch=batch)
     if old := rename(path):
         found |= {"batch_axis_was": old}
     return found | size_of(path)

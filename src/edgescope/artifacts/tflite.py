@@ -16,7 +16,6 @@ from edgescope.errors import UnsupportedError
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.records import Json, digest
 from edgescope.registry import need
-from edgescope.verify import judge
 
 VERSION = 2  # raise this when the conversion changes
 MADE_WITH = ("torch", "litert-torch", "ai-edge-quantizer")
@@ -79,5 +78,5 @@ def _calibration(model: Model) -> Samples:
             effect="Its int8 ranges would be guesses",
             fix="another precision, or let the model's samples() return inputs for Purpose.CALIBRATION",
         )
-    quantize.disjoint(found, judge.gate_samples(model))
+    quantize.disjoint(found, quantize.judged(model, found))
     return found

@@ -1,6 +1,6 @@
 """The process a trial runs in: it reads trial.json from a folder, writes the result there, ends with its parent.
 
-python -m edgescope.bench.child run|prepare FOLDER PARENT_PID
+python -m edgescope.bench.child run|prepare|pair FOLDER PARENT_PID
 python -m edgescope.bench.child serve FOLDER PARENT_PID
 
 `serve` runs one trial after another, each named by a line of JSON on stdin, and keeps the workers alive between
@@ -35,6 +35,8 @@ def main(argv: list[str]) -> int:
 
         trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
         registry.need(registry.ON_BOARD, "a board over ssh", "")(verb, trial, on, folder)
+    elif verb == "pair":
+        _answer_pair(folder)
     else:
         _answer(verb, folder)
     return 0
@@ -73,6 +75,30 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     run = verb == "run"
     result = bench.answer(started, devices=devices, pools=pools) if run else bench.prepare(started)
     results.write(result, folder / "result")
+
+
+def _answer_pair(folder: Path) -> None:
+    """Run the two trials whose folders lie in `folder` in turns; write the result of each into its own."""
+    from edgescope import bench
+    from edgescope.bench import alternation
+    from edgescope.bench.run import SAMPLER_HZ
+    from edgescope.devices import manifest
+    from edgescope.isolate.fresh import PAIR
+    from edgescope.records import Trial
+    from edgescope.store import results
+
+    devices, places = bench.present(), [folder / side for side in PAIR]
+    machine = manifest.machine(devices)
+    trials = [Trial.from_json(json.loads((place / "trial.json").read_text())) for place in places]
+    begun = bench.begin(trials[0], machine), bench.begin(trials[1], machine)
+    for place, one in zip(places, begun, strict=True):
+        for name in ("begun", "result"):
+            (place / name).mkdir()
+        results.write(one, place / "begun")
+    purpose = (folder / "purpose").read_text()
+    found = alternation.measure(begun, devices, SAMPLER_HZ, purpose=purpose)
+    for place, result in zip(places, found, strict=True):
+        results.write(result, place / "result")
 
 
 def leave(code: int = 0) -> None:

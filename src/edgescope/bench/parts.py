@@ -7,15 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from edgescope import cache, registry
-from edgescope.backends.base import Backend
+from edgescope.backends.base import Backend, Spec
+from edgescope.data.with_data import with_data
 from edgescope.errors import UsageError
 from edgescope.isolate import placement, traced
 from edgescope.models import zoo
-from edgescope.models.base import Model
+from edgescope.models.base import Model, usual_batch
 from edgescope.records import Trial
 from edgescope.scenarios import Scenario
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.tracing.base import FOLDER
+from edgescope.verify.judge import Run
 from edgescope.workloads.base import Opened, Parts, Program, RunsPrograms, Workload
 
 
@@ -28,8 +30,14 @@ class Here:
         return cache.folder("artifacts")
 
     def model(self, trial: Trial) -> Model:
-        """Return the model that a trial names, with its shapes and batch."""
-        return zoo.get(trial.model, trial.shapes, trial.batch)
+        """Return the model that a trial names, with its shapes, its batch and its data."""
+        return with_data(zoo.get(trial.model, trial.shapes, trial.batch), trial, self._fp32)
+
+    def _fp32(self, model: Model) -> Run:
+        """Return the fp32 network as its reference engine runs it."""
+        backend, batch = self.backend(model.reference), usual_batch(model)
+        session: Run = backend.load(backend.prepare(model, Spec(batch=batch), self.folder))
+        return session
 
     def backend(self, name: str) -> Backend:
         """Return the engine called `name`."""

@@ -24,6 +24,7 @@ from edgescope.bench.child import leave
 from edgescope.bench.drivers import drive
 from edgescope.bench.outcome import status_of
 from edgescope.bench.parts import open_work, program_of, recorded, scenario_of
+from edgescope.bench.turns import Side
 from edgescope.bench.watch import peak_rss
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
@@ -58,13 +59,23 @@ class WorkerRun:
         scenario = scenario_of(self.trial, self.plan)
         with open_work(self.trial) as opened:
             self._send_opened(opened)
+            if self.trial.turn_s is not None:
+                self._take_turns(opened)
+                return
             self._receive("drive")
             with Counter(self.folder / "counter", self.workers) as counter:
                 work = counter.counted(opened.work, self.number)
                 with recorded(self.trial):
                     queries = drive(scenario, work, MonotonicClock())
-                self._send_driven(queries, opened)
+                self._send_driven(queries, opened, self.plan.window.first, self.plan.window.stop)
                 self._after(opened)
+
+    def _take_turns(self, opened: Opened) -> None:
+        side = Side(self.trial, opened.work, self.pipe)
+        side.serve()
+        rows = len(side.queries)
+        self._send_driven(side.queries, opened, rows - side.counted, rows)
+        self._after(opened)
 
     def _receive(self, what: str) -> Line:
         order = self.pipe.receive()
@@ -86,14 +97,14 @@ class WorkerRun:
             model=asdict(opened.model),
         )
 
-    def _send_driven(self, queries: Queries, opened: Opened) -> None:
-        path, window = self.folder / f"rows-{self.number}.npz", self.plan.window
+    def _send_driven(self, queries: Queries, opened: Opened, first: int, stop: int) -> None:
+        path = self.folder / f"rows-{self.number}.npz"
         np.savez(path, **dict[str, Any](queries.columns))
         self.pipe.send(
             event="driven",
             rows=str(path),
-            first=window.first,
-            stop=window.stop,
+            first=first,
+            stop=stop,
             stopped_by=self.plan.stopped_by,
             failure=opened.failure(),
         )

@@ -2,7 +2,7 @@
 are right.
 
   edgescope bench efficientnet_lite0 --backend onnxruntime --precision int8
-  edgescope bench model.onnx --backend openvino --shapes input=1x3x224x224 --duration 5s --json
+  edgescope bench model.onnx --shapes input=Nx3x224x224 --batch 4 --duration 5s --json
   edgescope bench model.onnx --backend trtexec --precision fp16 --on ssh://user@nano
 """
 
@@ -24,7 +24,7 @@ INTERRUPTED = "Finished replicates are stored; the same command measures all of 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    sub.add_argument("model", help=trial_flags.MODEL)
     trial_flags.add_what(sub)
     sub.add_argument(
         "--replicates", type=int, default=1, help="fresh processes; --json prints one line for each (1)"
@@ -75,5 +75,6 @@ def trials_of(args: argparse.Namespace) -> tuple[Trial, ...]:
     from edgescope.models import zoo
     from edgescope.study import grid
 
-    keys = trial_flags.keys(args, single=True) | {"model": zoo.pin(args.model)}
-    return grid.grid(keys | {"replicates": args.replicates})
+    keys = trial_flags.keys(args, single=True) | {"model": args.model, "replicates": args.replicates}
+    keys = trial_flags.with_backend(keys, args.model)
+    return tuple(grid.pinned(trial, zoo.pin) for trial in grid.grid(keys))

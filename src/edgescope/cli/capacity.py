@@ -27,7 +27,7 @@ INTERRUPTED = "Finished trials are stored; the same command goes on with the oth
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    sub.add_argument("model", help=trial_flags.MODEL)
     trial_flags.add_what(sub)
     _add_promise(sub)
     _add_serving(sub)

@@ -31,7 +31,7 @@ INTERRUPTED = "Finished trials are stored; the same command goes on with the oth
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    sub.add_argument("model", help=trial_flags.MODEL)
     add(sub)
 
 
@@ -41,14 +41,13 @@ def add(sub: argparse.ArgumentParser) -> None:
     text = "what to optimise: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ")
-    group = sub.add_argument_group("candidates and rounds")
+    group = sub.add_argument_group("candidates and time")
     trial_flags.add_what(group, lists=True, usual=("", "", "1"), about="; the PyTorch baseline always runs")
     text = "leave out candidates that have all of these: backend=, precision=, or an option; may be repeated"
     group.add_argument("--exclude", type=exclusion, action="append", default=[], metavar="K=V,..", help=text)
-    group.add_argument(
-        "--rounds", type=int, default=5, help="final rounds: fresh processes of each finalist (5)"
-    )
-    text = "try everything: every candidate in every final round, without short rounds first"
+    text = "time until the answer (90s); what it leaves no time for is named"
+    group.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
+    text = "try everything: every candidate in several rounds of pairs, however long it takes"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
     group = sub.add_argument_group("output")
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         objective=args.objective,
         constraints=args.constraint,
         **choice(args),
-        rounds=args.rounds,
+        budget=args.budget,
         exhaustive=args.exhaustive,
         cached=not args.no_cache,
         store=opened.store(args),
@@ -107,26 +106,25 @@ def exclusion(text: str) -> dict[str, Scalar]:
 
 def _shown(args: argparse.Namespace, found: Optimized) -> int:
     """Print the answer and write the files of --save and --output; return the exit code."""
-    from edgescope.analysis.cells.compare import by_cell
     from edgescope.records.codec import to_json
-    from edgescope.report import variants, write
-    from edgescope.report.chapter import Chapter
+    from edgescope.report import variants
     from edgescope.report.render import json as as_json
     from edgescope.report.render import terminal
 
-    results = list(found.results)
     saved = found.save(args.save) if args.save else None
     if args.output:
         with waiting(f"writing {args.output}"):
-            write(results, args.output, wanted=found.table.wanted)
+            found.report(args.output)
     written = {
         name: str(path) if path else None for name, path in (("saved", saved), ("report", args.output))
     }
-    chapter = Chapter(results[0].trial.model, results, found.table, found.pick, by_cell(results))
     shown = {} if args.json else written
-    page = variants.document([chapter], missing=found.not_here, again=again(found.table), written=shown)
+    left = again(found.variants)
+    page = variants.document([found.chapter], missing=found.not_here, again=left, written=shown)
     if args.json:
-        more = {"results": [to_json(r) for r in results]} | ({"saved": written["saved"]} if args.save else {})
+        more = {"results": [to_json(r) for r in found.results]} | (
+            {"saved": written["saved"]} if args.save else {}
+        )
         print(as_json.text(dataclasses.replace(page, data={**page.data, **more})))
     else:
         terminal.show(page, verbose=args.verbose)

@@ -58,7 +58,7 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         "--search", action="store_true", help="search even if the store holds results of the model"
     )
     text = "cells to measure: a number, or a share of the grid and at least 6 (10%%)"
-    group.add_argument("--budget", default="10%", metavar="N|10%", help=text)
+    group.add_argument("--cells", default="10%", metavar="N|10%", help=text)
     text = "further fresh processes of the pick (3 after a search, 0 for stored results)"
     group.add_argument("--confirm-runs", type=int, default=None, metavar="N", help=text)
     usual = ("installed ones", "those of the backends; fp32 with --backend", "1,4,16")
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         constraints=args.constraint,
         study=args.study,
         search=args.search,
-        budget=args.budget,
+        cells=args.cells,
         confirm=args.confirm_runs,
         machine=args.machine,
         store=args.store,

@@ -41,8 +41,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
             trial_flags.add_json(one)
             continue
         one.add_argument("--run", action="store_true", help="measure what the store lacks")
-        text = "final rounds: fresh processes of each variant, with --run (5)"
-        one.add_argument("--rounds", type=int, default=5, help=text)
+        text = "time for each model, with --run (90s)"
+        one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
         trial_flags.add_timing(one)
         trial_flags.add_safety(one)
 
@@ -110,6 +110,6 @@ def _measure(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, opened.setup(args)
     for model in args.models or paper.report.models():
         try:
-            optimize(model, rounds=args.rounds, store=store, setup=setup, **keys)
+            optimize(model, budget=args.budget, store=store, setup=setup, **keys)
         except EdgescopeError as error:
             opened.say(f"{model}: {error}")

@@ -163,4 +163,5 @@ def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
     models = [zoo.pin(name) for name in args.model.split(",")]
-    return trial_flags.keys(args) | {"model": models, "replicates": args.replicates}
+    keys = trial_flags.with_backend(trial_flags.keys(args), *models)
+    return keys | {"model": models, "replicates": args.replicates}

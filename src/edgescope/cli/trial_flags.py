@@ -34,11 +34,11 @@ def seconds_or_auto(text: str) -> float | None:
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse `name=1x3x224x224`; return (name, dimensions)."""
-    name, _, dims = text.partition("=")
-    if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write name=1x3x224x224")
-    return name, tuple(int(n) for n in dims.split("x"))
+    """Parse `name=Nx3x224x224`; return (name, dimensions). N or 1 stands for the batch, which --batch sets."""
+    name, _, dims = text.rpartition("=")
+    if not name or not re.fullmatch(r"(N|\d+)(x\d+)*", dims):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write name=Nx3x224x224")
+    return name, tuple(int(n) for n in dims.replace("N", "1", 1).split("x"))
 
 
 def option(text: str) -> tuple[str, Scalar]:
@@ -98,6 +98,8 @@ WHAT: Mapping[str, str] = {
     "precision": "precision, fp32, bf16, int8 ...",
     "batch": "samples in one query",
 }
+MODEL = "zoo name, timm:NAME, torchvision:NAME, a file (.onnx .tflite .pt2 .pt) or module:callable; NAME@weights.pth"
+OWN_BACKEND = "onnxruntime for .onnx, litert for .tflite, else torch_eager"
 LONGEST = "longest measured window, without --duration (%s)"
 AXES: Mapping[str, Callable[[str], Any]] = {
     "backend": str,
@@ -131,7 +133,7 @@ def add_what(
     sub: argparse._ActionsContainer,
     *,
     lists: bool = False,
-    usual: tuple[str | None, str | None, str | None] = ("torch_eager", "fp32", "1"),
+    usual: tuple[str | None, str | None, str | None] = ("", "fp32", "1"),
     about: str = "",
     shown: Sequence[str] = (),
 ) -> None:
@@ -140,11 +142,30 @@ def add_what(
     `lists` adds to the help that they are comma-separated, `about` a remark; `shown` replaces the defaults in the help.
     """
     several = ", comma-separated" if lists else ""
-    defaults = shown or [value or "all" for value in usual]
+    own = (OWN_BACKEND, *usual[1:]) if usual[0] == "" and not about else usual
+    defaults = shown or [value or "all" for value in own]
     for (name, text), value, default in zip(WHAT.items(), usual, defaults, strict=True):
         sub.add_argument(
             flag(name), default=value, metavar=name.upper(), help=f"{text}{several}{about} ({default})"
         )
+
+
+def with_backend(keys: dict[str, Any], *models: str) -> dict[str, Any]:
+    """Return the keys with the models' own engine where none was named; UsageError where theirs differ."""
+    from edgescope.errors import UsageError
+    from edgescope.models import zoo
+
+    own = {zoo.usual_backend(model) for model in models}
+    if keys["backend"] or not own:
+        return keys
+    if len(own) > 1:
+        raise UsageError(
+            "E-SWEEP-7",
+            "these models have different engines of their own",
+            evidence=", ".join(f"{model}: {zoo.usual_backend(model)}" for model in models),
+            fix=f"--backend {','.join(sorted(own))}",
+        )
+    return keys | {"backend": own.pop()}
 
 
 def add_machine(sub: argparse._ActionsContainer, about: str) -> None:
@@ -297,15 +318,32 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--threads", type=whole, default=None, help="threads of the engine")
     text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
     group.add_argument(flag("options"), type=option, action="append", default=[], metavar="K=V", help=text)
-    text = "shape of an input whose axes are not fixed"
+    text = "shape of an input whose axes are not fixed, N the batch; may be repeated"
     group.add_argument(
-        flag("shapes"), type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
+        flag("shapes"), type=shape, action="append", default=[], metavar="name=Nx3x224x224", help=text
     )
-    text = "lower bound that the accuracy gate requires"
+    text = "inputs of yours, with labels if you have them: a folder, .csv, .npz, COCO .json, module:callable"
+    group.add_argument(flag("data"), default="", metavar="PATH", help=text)
+    text = "how pictures become inputs: imagenet, half, unit ..., size=224,mean=0.5,std=0.5, or a file"
+    group.add_argument(flag("preprocess"), default="", metavar="HOW", help=text)
+    text = "measure of right answers: top1, top5, map, miou, agreement, module:callable (what the labels call for)"
+    group.add_argument(flag("metric"), default="", metavar="NAME", help=text)
+    text = "share of fp32's value of the measure that a variant must reach (0.99)"
+    group.add_argument(flag("min_accuracy"), type=float, default=None, metavar="0..1", help=text)
+    text = "lower bound that the agreement with fp32 must reach; it then judges even where there are labels"
     group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
     text = "profiler to attach to the process; the traced run is slower and not a measurement (none)"
     group.add_argument(flag("tracer"), default="none", metavar="NAME", help=text)
     add_seed(group)
+
+
+def _metric(name: str) -> str:
+    """Return what a Trial carries for --metric: code is pinned, as models are."""
+    if not name:
+        return ""
+    from edgescope.verify.metric_names import named
+
+    return named(name)
 
 
 def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
@@ -325,6 +363,10 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
+        "metric": _metric(args.metric),
+        "min_accuracy": args.min_accuracy,
+        "data": args.data,
+        "preprocess": args.preprocess,
         "min_agreement": args.min_agreement,
         "tracer": args.tracer,
         "seed": args.seed,

@@ -102,7 +102,18 @@ def markdown(card: dict[str, Json]) -> str:
     lines += [
         f"* {words[k]}: {c['detail']} (against {c['reference']})" for k, c in card["checked"].items() if c
     ]
-    lines += ["", "## Where", "", f"* machine `{card['machine']['id']}`: {_facts(card['machine'])}"]
+    if "absent" not in card["check"]:
+        lines += [
+            f"* `python run.py --check DATA` does it again on the {card['check']['n']} inputs of your data."
+        ]
+    lines += ["", "## Holds for", "", f"* {_facts(card['valid_for'])}"]
+    lines += [
+        "* on another machine run.py says so: run edgescope optimize again there",
+        "",
+        "## Where",
+        "",
+        f"* machine `{card['machine']['id']}`: {_facts(card['machine'])}",
+    ]
     lines += [f"* {_facts(card['versions'])}", f"* command: `{_command(card['command'])}`", ""]
     return "\n".join(lines)
 

@@ -15,8 +15,9 @@ HEAD = '''"""{model}, {label}: runs with numpy and {engine} alone. How it was ma
 
 python run.py                          answers sample.npz and compares with fp32
 python run.py INPUTS.npz OUTPUTS.npz   arrays by input name; rows a multiple of the batch {batch}
+python run.py --check DATA             judges it again on the data it was judged on (needs Pillow for pictures)
 
-Both end with the median time of up to 30 more calls on the first batch.
+The first two end with the median time of up to 30 more calls on the first batch.
 """
 
 {system}import sys
@@ -41,6 +42,12 @@ def seconds(batch, calls=30, most=3.0):
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(HERE))
+    import check
+
+    check.warn(HERE)
+    if sys.argv[1:2] == ["--check"]:
+        sys.exit(check.main(run, BATCH, HERE, Path((sys.argv + ["."])[2])))
     given = dict(np.load(sys.argv[1] if len(sys.argv) > 2 else HERE / "sample.npz"))
     batches = [{n: given[n][i : i + BATCH] for n in INPUTS} for i in range(0, len(given[INPUTS[0]]), BATCH)]
     parts = [[np.array(a) for a in run(batch)] for batch in batches]

@@ -2,8 +2,9 @@
 
     DIR/model.onnx | model.pt2 | ...   the file that the engine reads (for PyTorch: the module as torch.export sees it)
         run.py                         loads and runs it with that engine alone
-        sample.npz                     one batch of inputs and their fp32 answers
-        card.md, card.json             how it was built, measured and checked
+        sample.npz                     one batch of inputs, and the fp32 answers to them
+        card.md, card.json             how it was built, measured and checked, and for which machine that holds
+        check.py, check_*, check.npz   `python run.py --check DATA`: the gate again, on the data it was judged on
 
 Before the card is written, run.py has answered the accuracy gate's inputs in a fresh process and its outputs have
 passed the same gate: the folder holds the very file that was judged, not a rebuilt one. Everything is written in a
@@ -29,12 +30,12 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.bench.parts import HERE
 from edgescope.deploy import card as deploy_card
-from edgescope.deploy import run_script
+from edgescope.deploy import check, checkable, run_script
 from edgescope.errors import StoreError, UsageError, WrongOutputError
 from edgescope.isolate import fresh
-from edgescope.models import zoo
-from edgescope.models.base import TRAINED_FRAMES, Model, Purpose
+from edgescope.models.base import Model
 from edgescope.records import Result, Trial, Verification
 from edgescope.registry import need
 from edgescope.verify import judge, reference
@@ -42,9 +43,9 @@ from edgescope.verify.judge import Reference, Run
 
 TIMEOUT_S = 1800.0
 CARD = "card.json"
-#: The files that every such folder holds besides those that its card names.
-OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"})
-#: The line in which run.py prints its own speed.
+#: What such folders hold beside the files that their cards name.
+OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"}) | checkable.FILES
+#: What run.py prints of its own speed.
 TIMED = re.compile(r"^median of (\d+) calls: (\S+) s$", re.MULTILINE)
 
 
@@ -113,11 +114,12 @@ def save(
 
 def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted) -> None:
     """Write all files into the new `folder`; the card comes last, once run.py has passed the gate."""
-    model = zoo.get(first.trial.model, first.trial.shapes, first.trial.batch)
+    model = HERE.model(first.trial)
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)
     names = tuple(i.name for i in model.inputs)
     (folder / "run.py").write_text(run_script.script(first.trial, file, names))
+    shutil.copyfile(Path(check.__file__), folder / "check.py")
     _sample(model, truth, first.trial, folder)
     proof = prove(folder, model, truth, first.trial)
     table = variants.table(results, wanted=wanted)
@@ -136,6 +138,8 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
         "of": "calls of run.py's own run(), one process after the comparison",
     }
     page["checked"]["run_py"] = deploy_card.checked(proof.checked)
+    page["check"] = checkable.fill(folder, model, first.trial, truth, proof.checked)
+    page["valid_for"] = checkable.valid_for(first)
     (folder / CARD).write_text(json.dumps(page, indent=1) + "\n")
     (folder / "card.md").write_text(deploy_card.markdown(page))
 
@@ -164,8 +168,8 @@ def _swap(new: Path, target: Path, old: Path) -> None:
 
 
 def _truth(model: Model, trial: Trial) -> Reference:
-    """Return the fp32 answers that the gate compares with, computed again in a fresh process if the cache lost them."""
-    if not reference.known(model):
+    """Return the fp32 answers the gate judges by; made again, in its own process, where the cache lost them."""
+    if not reference.known(model, trial.metric):
         fresh.prepare(trial)
 
     def missing() -> Run:
@@ -175,7 +179,7 @@ def _truth(model: Model, trial: Trial) -> Reference:
             fix="edgescope optimize MODEL --no-cache",
         )
 
-    return reference.reference(model, missing)
+    return reference.reference(model, missing, metric=trial.metric)
 
 
 def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str]]:
@@ -223,23 +227,29 @@ def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
 
 
 def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
-    """Run `folder`'s run.py in a fresh process; return the judgement and the speed; WrongOutputError if it fails."""
-    gate = judge.gate_samples(model).first(len(truth.gate[0]))
-    labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
+    """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
+    of = judge.basis(model, trial.metric)
+    gate = of.gate.first(len(truth.gate[0]))
+    labelled = of.labelled if of.measure is not None else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]
     total = sum(len(next(iter(p.values()))) for p in parts)
     rows = np.minimum(np.arange(-(-total // trial.batch) * trial.batch), total - 1)
     given = {name: np.concatenate([p[name] for p in parts])[rows] for name in gate.arrays}
     outputs, said = _ran(folder, given)
-    named = tuple(a[len(gate) : total] for a in outputs) if labelled is not None else None
+    kept = (
+        of.measure.tally([a[len(gate) : total] for a in outputs], slice(None))
+        if of.measure and labelled
+        else None
+    )
     answer = judge.judge(
         tuple(a[: len(gate)] for a in outputs),
         truth,
         precision=trial.precision,
         min_agreement=trial.min_agreement,
-        labelled=named,
-        labels=labelled.labels if labelled else None,
+        min_accuracy=trial.min_accuracy,
+        told=judge.told(of, kept, truth),
         groups=gate.groups,
+        classifier=of.classifier,
     )
     if not answer.passed:
         raise WrongOutputError(
@@ -270,7 +280,7 @@ def _ran(folder: Path, given: dict[str, Any]) -> tuple[list[NDArray[Any]], str]:
     with tempfile.TemporaryDirectory(prefix="edgescope-deploy-") as name:
         asked, answered = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
         np.savez(asked, **given)
-        command = [sys.executable, str(folder.resolve() / "run.py"), str(asked), str(answered)]
+        command = [sys.executable, "-B", str(folder.resolve() / "run.py"), str(asked), str(answered)]
         try:
             done = subprocess.run(
                 command, cwd=name, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

@@ -30,6 +30,8 @@ from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.store import plain_files, results
 
 POLL_MS = 100
+#: The folders of a pair's two sides.
+PAIR = ("baseline", "candidate")
 #: Passes the command the user typed to the trial's process, whose own command line says nothing of it.
 COMMAND = "EDGESCOPE_COMMAND"
 #: Tells the child when it will be stopped, so that it can first report which of its workers was late.
@@ -97,6 +99,24 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
             effect="This trial was not measured; results finished earlier are untouched",
             fix="TMPDIR=/another/folder edgescope ..., or free some space",
         ) from error
+
+
+def pair(
+    trials: tuple[Trial, Trial], purpose: str, limits: Limits = Limits(), launch: Launch = Launch()
+) -> tuple[Result, Result]:
+    """Run two trials in turns, each in a fresh process below one that leads them; return their Results."""
+    started = datetime.now(timezone.utc)
+    with scratch.folder("pair") as name:
+        folder = Path(name)
+        (folder / "purpose").write_text(purpose)
+        places = [folder / side for side in PAIR]
+        for place, trial in zip(places, trials, strict=True):
+            place.mkdir()
+            (place / "trial.json").write_text(json.dumps(trial.to_json()))
+        program = [sys.executable, "-m", registry.TRIAL_PROGRAM, "pair", name, str(os.getpid())]
+        stopped, lines = _watch(program, folder, limits, environment(limits, name) + launch)
+        ends = [outcome(t, stopped, started, p, lines) for t, p in zip(trials, places, strict=True)]
+    return ends[0], ends[1]
 
 
 def environment(limits: Limits, folder: str) -> Launch:

@@ -98,9 +98,9 @@ def _colocated(trial: Trial, parts: list[str], seed: int) -> Trial:
         fields = {"device": registry.home(fields["backend"]), "options": {}, **fields}
     own = {k: option_value(v) for k, v in pairs.items() if k not in DIFFERS}
     kept = {**other.workload_options, **own}
-    return replace(
-        other, model=model, seed=seed, shapes={}, min_agreement=None, workload_options=kept, **fields
-    )
+    plain: dict[str, Any] = {"shapes": {}, "data": "", "preprocess": "", "metric": ""}
+    plain |= {"min_accuracy": None, "min_agreement": None}
+    return replace(other, model=model, seed=seed, workload_options=kept, **plain | fields)
 
 
 def _alone(trial: Trial) -> Trial:

@@ -6,7 +6,7 @@ measured in a process that holds nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 Batch = Mapping[str, NDArray[Any]]
 """Input name -> array whose first axis is the batch."""
 
-MIN_FRAMES, TRAINED_FRAMES = 300, 400
-"""The least real inputs of a trained network that the gate needs, and the number that it requests."""
+MIN_FRAMES, TRAINED_FRAMES = 100, 400
+"""The least real inputs by which the gate judges a trained network, labelled or not (one of them is one point then),
+and the number that it requests."""
 DENSE = ("segment", "detect")
 """Tasks whose answer is not a class, so labelled photographs and 400 frames show nothing that a few inputs do not."""
 
@@ -40,7 +41,7 @@ class Purpose(str, Enum):
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs of one purpose: arrays of shape (n, ...) by input name, labels (n,) or None, a hash of each sample."""
+    """Inputs of one purpose: arrays of shape (n, ...) by input name, what is right for them, a hash of each sample."""
 
     arrays: Mapping[str, NDArray[Any]]
     digests: tuple[str, ...]
@@ -48,8 +49,13 @@ class Samples:
     origin: str
     """Where they come from, for the reader of a result."""
     labels: NDArray[np.int64] | None = None
+    """(n,) class numbers, or (n, height, width) class maps for segmentation."""
+    boxes: tuple[NDArray[np.float32], ...] | None = None
+    """For detection, for each sample (k, 5): x1, y1, x2, y2 in pixels of the network's input, class number."""
     groups: NDArray[np.int64] | None = None
     """One number per sample, (n,): equal numbers mean one scene, so not independent. None: all are independent."""
+    noise: bool = False
+    """Whether they are random numbers: good for timing and for telling engines apart, not for judging int8."""
 
     def __len__(self) -> int:
         return len(self.digests)
@@ -58,7 +64,8 @@ class Samples:
         """Return the first n samples."""
         arrays = {name: array[:n] for name, array in self.arrays.items()}
         labels, groups = (None if x is None else x[:n] for x in (self.labels, self.groups))
-        return Samples(arrays, self.digests[:n], self.origin, labels, groups)
+        boxes = None if self.boxes is None else self.boxes[:n]
+        return Samples(arrays, self.digests[:n], self.origin, labels, boxes, groups, self.noise)
 
 
 @dataclass(frozen=True)
@@ -111,9 +118,33 @@ class FixedBatch(Protocol):
 
 
 @runtime_checkable
+class Configured(Protocol):
+    """Optional interface of a model that carries a config of its pictures, as networks of timm do."""
+
+    @property
+    def config(self) -> Mapping[str, Any] | None:
+        """Return the config, or None if it has none."""
+
+
+def usual_batch(model: Model) -> int:
+    """Return the batch in which its fp32 answers are computed: its only one, or 8."""
+    return (model.closed_batch if isinstance(model, FixedBatch) else None) or 8
+
+
+@runtime_checkable
 class SeesImages(Protocol):
     """Optional interface of a model that knows how an image becomes its input."""
 
     @property
     def preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
         """Return the function that turns an opened image (PIL) into one sample, without the batch axis."""
+
+
+@runtime_checkable
+class Decodes(Protocol):
+    """Optional interface of a detector that knows how its outputs are read as boxes."""
+
+    def detections(
+        self, outputs: Sequence[NDArray[Any]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+        """Return boxes (n, most, 4) in pixels of the input, scores (n, most), below 0 for no box, classes (n, most)."""

@@ -32,6 +32,7 @@ def samples(
         arrays={spec.name: np.stack([row[spec.name] for row in rows]) for spec in specs},
         digests=tuple(fingerprint(row) for row in rows),
         origin="synthetic: seeded random numbers, not real input",
+        noise=True,
     )
 
 

@@ -1,7 +1,7 @@
 """Read and write weights files, and load one into a network, in PyTorch.
 
 Weights files are read with weights_only=True: a pickle can run code when it is read, and a weights file
-from a stranger must not.
+from a stranger must not. A .safetensors file holds no pickle.
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from edgescope import cache
 from edgescope.errors import ModelError
+
+HOLDERS = ("state_dict", "model_state_dict", "model")
+"""Names under which a checkpoint of a training holds its weights."""
+PARALLEL = "module."
+"""What torch.nn.DataParallel puts before every name."""
 
 
 def read_state(path: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of a weights file by name; ModelError if it is missing, damaged or holds code."""
     try:
-        loaded: Any = torch.load(str(path), map_location="cpu", weights_only=True)
+        loaded = _loaded(path)
     except FileNotFoundError as error:
         raise ModelError(
             "E-WEIGHTS-1", f"the weights file {path} is not there", fix="check the path after the @"
@@ -32,14 +39,15 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
             evidence=_first_sentence(error),
             fix="save the weights alone: torch.save(model.state_dict(), path)",
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             "E-WEIGHTS-3",
             f"{path} cannot be read as PyTorch weights",
             evidence=_first_sentence(error),
             fix="copy the file again; it may be truncated or of another format",
         ) from error
-    state = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else {}
+    held = loaded if isinstance(loaded, Mapping) else {}
+    state = next((held[key] for key in HOLDERS if isinstance(held.get(key), Mapping)), held)
     if not state or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise ModelError(
             "E-WEIGHTS-4",
@@ -47,7 +55,14 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
             evidence=f"found {type(loaded).__name__}",
             fix="torch.save(model.state_dict(), path)",
         )
-    return dict(state)
+    prefix = PARALLEL if all(name.startswith(PARALLEL) for name in state) else ""
+    return {name.removeprefix(prefix): value for name, value in state.items()}
+
+
+def _loaded(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        return load_file(str(path))
+    return torch.load(str(path), map_location="cpu", weights_only=True)
 
 
 def save(module: torch.nn.Module, path: Path) -> None:

@@ -1,11 +1,14 @@
 """From a name to a Model: the zoo, a weights file for it, an ONNX file, a Python callable, or nothing.
 
     efficientnet_lite0            the zoo (zoo.toml holds its figures, so that listing it needs no torch)
-    resnet50@weights.pth          the zoo's definition with the user's weights
+    resnet50@weights.pth          the zoo's definition with the user's weights; also .safetensors
     har_cnn3d@weights.pth         a network for clips with the weights that `edgescope train` wrote
+    timm:name, torchvision:name   a network of that package, untrained; with @weights the user's
     model.onnx                    any ONNX file
     model.tflite                  any LiteRT file
-    package.module:callable       a factory that returns (nn.Module, example inputs)
+    model.pt2, model.pt           an ExportedProgram or TorchScript, told apart by content
+    package.module:callable       a factory that returns (nn.Module, example inputs); also with @weights
+    live:name#0123456789ab        a network that was given in Python (edgescope.live)
     kind, kind:name               a kind of model that an installed plug-in adds
     null                          nothing
 
@@ -18,7 +21,6 @@ with every result, and is the key of cached reference outputs and gate verdicts.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib.util
 import re
@@ -28,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import ModelError, UsageError
+from edgescope.errors import Message, ModelError, UsageError, closest_name
 from edgescope.models.base import FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
@@ -41,7 +43,20 @@ else:
 ONNX_FIX = "pip install 'edgescope[onnx]'"
 EXTERNAL_VERSION = 1  # raise this when the stored facts of an ONNX file change
 PIN = re.compile(r"#([0-9a-f]{12})$")
+OWN = ("onnx", "tflite", "torch", "callable", "live")
+"""Kinds of models of which only the user knows what they were trained for."""
 Shapes = Mapping[str, tuple[int, ...]]
+FILES = {
+    ".onnx": "onnx",
+    ".tflite": "tflite",
+    ".pt2": "torch",
+    ".pt": "torch",
+    ".pth": "torch",
+    ".ts": "torch",
+    ".torchscript": "torch",
+}
+"""Ending of a file -> the kind of model in it."""
+LIBRARIES = ("timm", "torchvision")
 
 
 @functools.cache
@@ -61,20 +76,47 @@ def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Mo
     UsageError for an unknown name or a shape that does not fit, ModelError for a file that cannot be used or does not
     match its pin, UnavailableError for a missing package.
     """
-    bare = PIN.sub("", name)
-    pinned = PIN.search(name)
-    if pinned and _content(bare) != pinned[1]:
+    plain, pinned = bare(name), PIN.search(name)
+    family = _family(plain)
+    if family == "live":
+        plain = name  # its pin says which of this name
+    elif pinned and _content(plain) != pinned[1]:
         raise ModelError(
             "E-MODEL-2",
-            f"{bare} is not the file this trial was planned with",
-            evidence=f"content {_content(bare)}, planned {pinned[1]}",
+            f"{plain} is not the file this trial was planned with",
+            evidence=f"content {_content(plain)}, planned {pinned[1]}",
             effect="Its numbers would be filed under another model",
-            fix=f"plan again with {bare}",
+            fix=f"plan again with {plain}",
         )
-    model: Model = load(MODELS, _family(bare), "model")(bare, shapes=shapes or {})
-    if batch is not None and isinstance(model, FixedBatch):
-        model.check_batch(batch)
+    model: Model = load(MODELS, family, "model")(plain, shapes=shapes or {})
+    if batch is not None:
+        _one_batch(shapes or {}, batch)
+        if isinstance(model, FixedBatch):
+            model.check_batch(batch)
     return model
+
+
+def _one_batch(shapes: Shapes, batch: int) -> None:
+    """Raise UsageError if a shape says another batch than the trial; 1 stands for any."""
+    for name, shape in shapes.items():
+        if shape and shape[0] not in (1, batch):
+            raise UsageError(
+                "E-SHAPE-4",
+                f"--shapes {name}={'x'.join(map(str, shape))} says batch {shape[0]}, --batch says {batch}",
+                effect="Nothing was measured",
+                fix=f"--shapes {name}={'x'.join(('N', *map(str, shape[1:])))} --batch {shape[0]}",
+            )
+
+
+def bare(name: str) -> str:
+    """Return a model's name without its pin."""
+    return PIN.sub("", name)
+
+
+def usual_backend(name: str) -> str:
+    """Return the engine that a model is measured in unless one is named: its reference, that of its fp32 answers."""
+    kind = _of_file(bare(name))
+    return {"onnx": "onnxruntime", "tflite": "litert"}.get(kind, "torch_eager")
 
 
 def pin(name: str) -> str:
@@ -82,9 +124,32 @@ def pin(name: str) -> str:
 
     It runs no code of the user: for a callable it covers only the source file (see above).
     """
-    bare = PIN.sub("", name)
-    content = _content(bare)
-    return f"{bare}#{content}" if content else bare
+    plain = bare(name)
+    if _family(plain) == "live":
+        return name
+    content = _content(plain)
+    return f"{plain}#{content}" if content else plain
+
+
+def _of_file(name: str) -> str:
+    """Return the kind of model that a file's name says, '' if it names none; after an @ stand weights."""
+    if "@" in name and not Path(name).exists():
+        return ""
+    return FILES.get(Path(name).suffix.lower(), "")
+
+
+def asks_for_data(name: str, data: str) -> Message | None:
+    """Return what cannot be judged of a network of the user's own that comes without data; None otherwise."""
+    plain = bare(name)
+    if data or _family(plain) not in OWN:
+        return None
+    return Message(
+        "W-DATASET-1",
+        f"there are no inputs to judge {plain} with",
+        evidence="random numbers stand for them",
+        effect="Its accuracy is not known, and int8 cannot be judged: it is left out",
+        fix=f"edgescope optimize {plain} --data FOLDER (edgescope docs your-data)",
+    )
 
 
 def _family(name: str) -> str:
@@ -92,39 +157,50 @@ def _family(name: str) -> str:
     base = name.partition("@")[0]
     if name == "null":
         return "null"
-    if name.lower().endswith(".onnx"):
-        return "onnx"
-    if name.lower().endswith(".tflite"):
-        return "tflite"
+    if kind := _of_file(name):
+        return kind
     if base in table():
         return "clips" if table()[base]["definition"].startswith("clips:") else "zoo"
     kind = base.partition(":")[0]
-    if kind in MODELS.plugins:
+    if kind in LIBRARIES and ":" in base:
+        return "zoo"
+    if kind == "live" or kind in MODELS.plugins:
         return kind
     if ":" in name:
         return "callable"
-    close = difflib.get_close_matches(base, names(), n=1)
+    close = closest_name(base, names()) or _file_like(name)
     raise UsageError(
         "E-MODEL-3",
         f"no model is called {name!r}",
-        evidence=f"known: {', '.join(names())}; or a file.onnx, file.tflite, or module:callable",
-        fix=f"edgescope bench {close[0]}" if close else "edgescope models",
+        evidence=f"known: {', '.join(names())}; or timm:NAME, torchvision:NAME, a file ({', '.join(FILES)}), or"
+        " module:callable",
+        fix=f"edgescope bench {close}" if close else "edgescope models",
     )
 
 
+def _file_like(name: str) -> str:
+    """Return the model file whose name is closest to `name` in its folder, or ''."""
+    path = Path(name)
+    try:
+        there = [p.name for p in path.parent.iterdir() if p.suffix.lower() in FILES]
+    except OSError:
+        return ""
+    close = closest_name(path.name, there)
+    return str(path.with_name(close)) if close else ""
+
+
 def _content(name: str) -> str:
-    """Return 12 hex digits of the file behind `name`, or '' if there is none."""
-    family = _family(name)
+    """Return 12 hex digits for the content of the files that `name` refers to, or '' if there are none."""
+    family, (base, _, weights) = _family(name), name.partition("@")
     if family == "onnx":
         return onnx_digest(Path(name))
-    if family in ("zoo", "clips") and "@" in name:
-        return file_digest(Path(name.partition("@")[2]))
-    if family == "tflite":
+    if family in ("tflite", "torch"):
         return file_digest(Path(name))
-    if family == "callable":
-        source = source_file(name.partition(":")[0])
-        return file_digest(source) if source else ""
-    return ""
+    if family not in ("zoo", "clips", "callable"):
+        return ""
+    source = source_file(base.partition(":")[0]) if family == "callable" else None
+    parts = [file_digest(path) for path in (source, Path(weights) if weights else None) if path]
+    return parts[0] if len(parts) == 1 else digest(parts)[:12] if parts else ""
 
 
 def file_digest(path: Path) -> str:
@@ -136,7 +212,7 @@ def file_digest(path: Path) -> str:
             "E-MODEL-4",
             f"the file {path} cannot be read",
             evidence=error.strerror or "",
-            fix="check the path",
+            fix=_file_like(str(path)) or "check the path",
         ) from error
 
 
@@ -187,9 +263,10 @@ def check_shapes(name: str, specs: Sequence[TensorSpec], shapes: Shapes) -> None
     known = {spec.name: spec.shape for spec in specs}
     for given, shape in shapes.items():
         if given not in known or tuple(shape[1:]) != known[given]:
+            near = closest_name(given, known)
             raise UsageError(
                 "E-SHAPE-1",
                 f"--shapes {given}={'x'.join(map(str, shape))} does not fit {name}",
                 evidence="it takes " + ", ".join(f"{k}=Nx{'x'.join(map(str, v))}" for k, v in known.items()),
-                fix="leave --shapes out, or give that shape",
+                fix=f"--shapes {near}=Nx{'x'.join(map(str, known[near]))}" if near else "leave --shapes out",
             )

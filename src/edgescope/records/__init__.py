@@ -12,6 +12,7 @@ A value that was not measured is `Absent(reason)`: never 0, never a guess.
 from edgescope.records.answers import Answer, frame
 from edgescope.records.field import Absent, Field, Json, Measured, Scalar, digest
 from edgescope.records.result import (
+    Alternation,
     Effective,
     Machine,
     Meter,
@@ -20,6 +21,7 @@ from edgescope.records.result import (
     Results,
     Status,
     Trust,
+    Turn,
     Verdict,
     Verification,
     Worker,
@@ -71,6 +73,7 @@ __all__ = [
     "TABLES",
     "UNIT",
     "Absent",
+    "Alternation",
     "Answer",
     "Channel",
     "Effective",
@@ -91,6 +94,7 @@ __all__ = [
     "Status",
     "Trial",
     "Trust",
+    "Turn",
     "Verdict",
     "Verification",
     "Window",

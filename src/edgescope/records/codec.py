@@ -85,6 +85,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "verification": verification_to_json(check) if check else None,
         "window": dataclasses.asdict(result.window) if result.window else None,
         "workers": [_worker_to_json(w) for w in result.workers],
+        "alternation": dataclasses.asdict(result.alternation) if result.alternation else None,
         "idle": [dataclasses.asdict(i) for i in result.idle],
         "meter": dataclasses.asdict(result.meter) if result.meter else None,
         "metrics": _fields(result.metrics),
@@ -117,7 +118,7 @@ def from_json(data: Mapping[str, Json]) -> Result:
 def _read(data: Mapping[str, Json]) -> Result:
     """Return the result; the keys that results of schema 1 may lack have defaults."""
     names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings", "spans")]
-    older = {"process", "workers", "idle", "meter"}
+    older = {"process", "workers", "alternation", "idle", "meter"}
     given = {name: data[name] for name in names if name in data or name not in older}
     return plain_json.record(Result, given)
 

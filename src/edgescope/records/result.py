@@ -142,6 +142,34 @@ class Worker:
     """GPU memory of this process, as the driver reports it."""
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What counts of one turn of an alternation: its first milliseconds do not."""
+
+    block: int
+    """Number of the ABBA block that it belongs to, from 0."""
+    start_ns: int
+    stop_ns: int
+    queries: int
+    time_s: float
+    """Median latency of its queries; seconds a sample where only throughput counts."""
+
+
+@dataclass(frozen=True)
+class Alternation:
+    """How a Result was measured in turns with another, both processes alive all the time and one of them idle."""
+
+    partner: str
+    """Id of the Result that had the other turns."""
+    side: str
+    """baseline or candidate."""
+    purpose: str
+    """selecting or confirming: whether the pair helped to choose the candidate, or ran after it was chosen."""
+    turns: tuple[Turn, ...]
+    idle_share: float
+    """Share of one core that this process took while the other had its turns."""
+
+
 SAID = ("latency_p50_s", "latency_p99_s", "throughput_sps", "power_w", "peak_rss_bytes")
 """The metrics that printing a Result shows."""
 
@@ -170,6 +198,8 @@ class Result(Answer):
     window: Window | None = None
     workers: tuple[Worker, ...] = ()
     """The processes of a multi-process trial; empty if one process did the work."""
+    alternation: Alternation | None = None
+    """The turns that it took with another variant; None if it was measured alone."""
     idle: tuple[Idle, ...] = ()
     """The idle stretches that were watched; empty if the trial's idle_s is 0."""
     meter: Meter | None = None

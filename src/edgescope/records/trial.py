@@ -78,6 +78,10 @@ class Trial:
     """Samples in one query."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Input name -> full shape, for models with open axes."""
+    data: str = ""
+    """The user's own inputs and labels (registry.DATA), `folder#digest` once pinned; '' for the model's own."""
+    preprocess: str = ""
+    """How pictures become inputs: keys, a name, or a file that carries `#digest` once pinned; '' as it is known."""
     workload: str = "inference"
     """What one unit of work is (registry.WORKLOADS): a forward pass, a training step, a frame of a video ..."""
     workload_options: Mapping[str, Scalar] = field(default_factory=dict)
@@ -115,10 +119,17 @@ class Trial:
     rel_width: float = 0.01
     """Stop once the 95 % half-width of the mean latency is this share of the mean."""
     max_queries: int | None = None
+    turn_s: float | None = None
+    """Seconds of a turn where two variants are measured in alternation; None where a trial is measured alone."""
     tracer: str = "none"
     """The profiler that watches the trial's processes (registry.TRACERS); its cost is included in the numbers."""
+    metric: str = ""
+    """The measure of right answers that the gate judges by: top1, top5, map, miou, agreement, or `module:callable`; ''
+    takes what the labels of the inputs call for. Code carries `#digest` once pinned."""
+    min_accuracy: float | None = None
+    """Required share of fp32's value of the measure; None takes the gate's default, 0.99."""
     min_agreement: float | None = None
-    """Required lower bound of the accuracy gate; None takes the precision's default."""
+    """Required lower bound of the agreement with fp32, which then judges; None takes the gate's default."""
     seed: int = 0
     replicate: int = 0
     """Number of the fresh process that repeats this cell."""
@@ -212,6 +223,8 @@ ROLES: Mapping[str, Role] = {
     "precision": Role.ARTIFACT,
     "batch": Role.BATCH,
     "shapes": Role.ARTIFACT,
+    "data": Role.ARTIFACT,
+    "preprocess": Role.ARTIFACT,
     "workload": Role.ARTIFACT,
     "workload_options": Role.ARTIFACT,
     "scenario": Role.LOAD,
@@ -230,7 +243,10 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
+    "turn_s": Role.EFFORT,
     "tracer": Role.TRACING,
+    "metric": Role.JUDGING,
+    "min_accuracy": Role.JUDGING,
     "min_agreement": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,
@@ -316,11 +332,16 @@ def _problem(t: Trial) -> str:
         (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
         (0 < t.rel_width < 1, f"rel_width must lie between 0 and 1, not {t.rel_width}"),
         (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
+        (t.turn_s is None or t.turn_s > 0, f"turn_s must be positive, not {t.turn_s}"),
         (t.idle_s >= 0, f"idle_s must not be negative, not {t.idle_s}"),
         (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
         (
             t.min_agreement is None or 0 <= t.min_agreement <= 1,
             f"min_agreement must lie between 0 and 1, not {t.min_agreement}",
+        ),
+        (
+            t.min_accuracy is None or 0 <= t.min_accuracy <= 1,
+            f"min_accuracy must lie between 0 and 1, not {t.min_accuracy}",
         ),
         (
             all(n >= 1 for s in t.shapes.values() for n in s),

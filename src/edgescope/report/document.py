@@ -5,6 +5,7 @@
     Section(title, parts)             parts under a heading; an `article` on a page, or folded away
     Text, Items, Pairs, Code          a sentence, bullets, key and value, lines to paste
     Table(columns, rows)              a terminal leaves out the columns of the highest rank, or folds them under -v
+    Pictures(items)                   small pictures with captions, on a page alone
     Figure                            a page draws it with plotly; a terminal prints its sketch, if it has one
 
 A builder (one file an answer in this package) makes parts. It formats no number that stands alone: a cell holds a
@@ -234,6 +235,14 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Pictures:
+    """Small pictures side by side on a page: data URIs and what stands below each."""
+
+    items: tuple[tuple[str, str], ...]
+    level: Level = PAGE
+
+
+@dataclass(frozen=True)
 class Section:
     """Parts under a heading; without a title they only stand together. kind: article, folded, nav."""
 
@@ -244,7 +253,7 @@ class Section:
     level: Level = MAIN
 
 
-Part = Answer | Section | Text | Items | Pairs | Table | Code | Figure
+Part = Answer | Section | Text | Items | Pairs | Table | Code | Figure | Pictures
 
 
 @dataclass(frozen=True)

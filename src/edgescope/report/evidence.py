@@ -64,9 +64,11 @@ def _gate_row(chapter: Chapter, row: Row) -> list[doc.Value]:
 
 def _method(check: Verification) -> doc.Value:
     name = {"top1_agreement": "agreement"}.get(check.method, check.method)
-    what: doc.Value = doc.defined(METRICS[name]) if name in METRICS else check.method
-    sense = "at most" if check.method == "centred_l2" else "lower bound at least"
+    what: doc.Value = doc.defined(METRICS[name]) if name in METRICS else check.method.partition("#")[0]
     against = f", against {check.reference}" if check.reference else ""
+    if "accuracy" in check.fields and check.method not in GATE_FIELDS:
+        return (what, f", at least {check.threshold:g} of fp32's value{against}")
+    sense = "at most" if check.method == "centred_l2" else "lower bound at least"
     return (what, f", {sense} {check.threshold:g}{against}")
 
 
@@ -81,7 +83,8 @@ def _gate_result(check: Verification) -> doc.Value:
 
 def _accuracy(check: Verification) -> doc.Value:
     said: list[str] = []
-    for key, prefix in (("accuracy", ""), ("reference_accuracy", "reference: ")):
+    named = (("accuracy", ""), ("reference_accuracy", "reference: "), ("accuracy_difference", "difference: "))
+    for key, prefix in named:
         field = check.fields.get(key)
         if isinstance(field, Measured):
             said.append(f"{prefix}{units.column('share', [field]).text(field)}, n\u00a0=\u00a0{field.n:,}")

@@ -13,6 +13,7 @@ from edgescope.command import bench_command
 from edgescope.metrics import METRICS
 from edgescope.records import Json, Measured, Result, Status
 from edgescope.report import document as doc
+from edgescope.report import inputs
 from edgescope.report.chapter import Chapter
 from edgescope.units import fact
 
@@ -24,7 +25,7 @@ def shared(found: Sequence[Chapter], command: str) -> doc.Section:
     said = doc.Items(tuple(whole.remarks), kind="warnings") if whole.remarks else None
     page = (machine(whole), warnings(whole), sampler(whole), identities(found, whole, command))
     concurrent = doc.Section("Concurrent runs", (said,), level=doc.DETAIL)
-    return doc.Section("", (concurrent, doc.Section("", page, level=doc.PAGE)))
+    return doc.Section("", (concurrent, inputs.section(whole), doc.Section("", page, level=doc.PAGE)))
 
 
 def machine(chapter: Chapter) -> doc.Section:

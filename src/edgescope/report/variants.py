@@ -150,13 +150,12 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
 
 
 def agreement(row: Row) -> str:
-    """Return `top-1 agreement 93.8 % (min 75 %)`, the gate's own sentence where there is none."""
+    """Return `top-1 agreement 93.8 % (min 80 %)`, the gate's own sentence where something else judged."""
     checks = [r.verification for r in row.replicates.values() if r.verification]
     floor = next((c.threshold for c in checks if c.method == "top1_agreement"), None)
-    if isinstance(row["agreement"], Absent):
-        return row.gate.rstrip(".")
-    least = "" if floor is None else f" (min {100 * floor:g} %)"
-    return f"top-1 agreement {units.cell(row['agreement'], 'share')}{least}"
+    if floor is None or isinstance(row["agreement"], Absent):
+        return row.gate.partition("; accuracy check")[0].rstrip(".")
+    return f"top-1 agreement {units.cell(row['agreement'], 'share')} (min {100 * floor:g} %)"
 
 
 def _ties(chapter: Chapter) -> Iterator[doc.Part]:
@@ -271,13 +270,18 @@ def _row(chapter: Chapter, row: Row, columns: Sequence[Metric], series: int) -> 
     )
 
 
+COUNTED = 100
+"""From so many labelled inputs on, a share of right answers is told in per cent and not as 17/20."""
+
+
 def _figure(metric: Metric, row: Row, base: bool) -> doc.Value | doc.Cell:
     """Return a cell; the baseline over itself is 1 by definition, without an interval."""
     field = row[metric.name]
     if base and metric.name == "speedup" and isinstance(field, Measured):
         return Measured(field.value, field.unit, n=field.n)
     if metric.name == "accuracy" and isinstance(field, Measured):
-        return doc.Cell(field, brief=f"{round(field.value * field.n)}/{field.n}")
+        few = field.n < COUNTED and row["top1"] == field
+        return doc.Cell(field, brief=f"{round(field.value * field.n)}/{field.n}") if few else field
     return field
 
 

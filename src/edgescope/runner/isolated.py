@@ -31,6 +31,19 @@ class Isolated:
 
         return in_mode(trial, measured)
 
+    def pair(self, trials: tuple[Trial, Trial], purpose: str, limits: Limits) -> tuple[Result, Result]:
+        """Run two trials of one mode in turns; a mode that cannot be had is a Result that says why."""
+        ends: list[Result] = []
+
+        def measured(mode: Mode) -> Result:
+            ends[:] = fresh.pair(trials, purpose, limits, mode.launch())
+            return ends[0]
+
+        first = in_mode(trials[0], measured)
+        if not ends:
+            return first, replace(first, id=fresh.inherited(first, trials[1]).id, trial=trials[1])
+        return first, ends[1]
+
 
 def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = True) -> Result:
     """Return `measured` in the trial's mode (and sharing, if `shared`); a failure to set it is a Result."""

@@ -1,4 +1,4 @@
-"""Measures the noise of this machine: one small trial against itself, in pairs of fresh processes.
+"""Measures the noise of this machine: one small trial against itself, in pairs of fresh processes that take turns.
 
 analysis/run/noise.py explains the figures; this module makes the runs, on the same path as every measurement.
 """
@@ -6,35 +6,31 @@ analysis/run/noise.py explains the figures; this module makes the runs, on the s
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Any
 
 from edgescope import registry
+from edgescope.analysis.cells import alternation
 from edgescope.analysis.run.noise import CHANGES, PAIRS, Noise, detectable, floor, needed, spread
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.modes.combined import Together
 from edgescope.modes.enter import entered
-from edgescope.records import Measured, Result, Trial
+from edgescope.records import Result, Trial
 
 MIN_PAIRS = 5
 _SECONDS = 1.0
 
+_WINDOW: Mapping[str, Any] = {"turn_s": 0.1, "min_s": _SECONDS, "max_s": _SECONDS}
+
 WORKLOADS: tuple[Trial, ...] = (
-    Trial(model="squeezenet1_1", backend="onnxruntime", min_s=_SECONDS, max_s=_SECONDS),
-    Trial(model="squeezenet1_1", backend="torch_eager", min_s=_SECONDS, max_s=_SECONDS),
-    Trial(
-        model="null",
-        backend="null",
-        workload="inference",
-        options={"delay_us": 2000},
-        min_s=_SECONDS,
-        max_s=_SECONDS,
-    ),
+    Trial(model="squeezenet1_1", backend="onnxruntime", **_WINDOW),
+    Trial(model="squeezenet1_1", backend="torch_eager", **_WINDOW),
+    Trial(model="null", backend="null", workload="inference", options={"delay_us": 2000}, **_WINDOW),
 )
 """The first that can be prepared here is used: a small network that needs no download, or else sleeping."""
 
@@ -58,10 +54,10 @@ def measure(
     trial = _prepared(workloads)
     end, results = time.monotonic() + seconds, []
     with entered(Together()):  # restores settings that a killed run left changed
-        for pair in _pairs(trial, random.Random(0)):
+        for pair in _pairs(trial):
             results.append(pair)
             each = (time.monotonic() - (end - seconds)) / len(results)
-            tell(f"pair {len(results)}: {_p50(pair[0]) / _p50(pair[1]) - 1:+.2%}")
+            tell(f"pair {len(results)}: {_typical_s(pair[0]) / _typical_s(pair[1]) - 1:+.2%}")
             if len(results) >= min_pairs and time.monotonic() + each > end:
                 break
     return _summary(trial, results)
@@ -84,28 +80,26 @@ def _prepared(workloads: Sequence[Trial]) -> Trial:
     )
 
 
-def _pairs(trial: Trial, rng: random.Random) -> Iterator[tuple[Result, Result]]:
-    """Yield pairs of runs of one trial; a and b are only names, and their order is random."""
+def _pairs(trial: Trial) -> Iterator[tuple[Result, Result]]:
+    """Yield runs of one trial two by two, in turns: baseline and candidate are names only."""
     number = 0
     while True:
-        arms: dict[str, Result] = {}
-        for arm in rng.sample(("a", "b"), 2):
-            arms[arm] = fresh.run(replace(trial, replicate=number))
-        yield arms["a"], arms["b"]
+        again = replace(trial, replicate=number)
+        yield fresh.pair((again, again), alternation.CONFIRMING)
         number += 1
 
 
-def _p50(result: Result) -> float:
-    value = result.metrics.get("latency_p50_s")
-    if not isinstance(value, Measured) or value.value <= 0:
+def _typical_s(result: Result) -> float:
+    found = alternation.typical_s(result)
+    if found <= 0:
         raise UnsupportedError(
             "E-NOISE-3", "a run of the noise workload has no latency", evidence=str(result.reason)
         )
-    return value.value
+    return found
 
 
 def _summary(trial: Trial, results: Sequence[tuple[Result, Result]]) -> Noise:
-    pairs = [(_p50(a), _p50(b)) for a, b in results]
+    pairs = [(_typical_s(a), _typical_s(b)) for a, b in results]
     s = spread(pairs)
     verdicts = Counter(r.verdict.trust.value if r.verdict else "UNKNOWN" for pair in results for r in pair)
     return Noise(

@@ -20,8 +20,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from edgescope import units
+from edgescope import bench, units
 from edgescope.analysis.cells import machines
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
@@ -53,6 +54,14 @@ class Expects(Protocol):
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """Remember the coming trials."""
+
+
+@runtime_checkable
+class Alternates(Protocol):
+    """Optional, of a Runner: it measures two trials in turns, both alive at once."""
+
+    def pair(self, trials: tuple[Trial, Trial], purpose: str, limits: Limits) -> tuple[Result, Result]:
+        """Run baseline and candidate in turns."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,13 @@ Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
 """Makes a context that shows a text while its block runs."""
 
 
+def apart_after(result: Result) -> bool:
+    """Return whether a side of a pair failed because the other was alive: memory, an exclusive device, its own loop."""
+    code = result.reason.code if result.reason else ""
+    busy = "busy or unavailable" in str(result.reason)  # CUDA's words for a GPU in exclusive mode
+    return result.status is Status.OOM or code == "E-WORKER-1" or busy
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -148,7 +164,8 @@ class Cells:
         """Stored results that began before `since` (UTC, ISO 8601) are ignored; '' ignores none."""
         self.prepared: dict[str, Result | None] = {}
         self._finished: dict[str, Result] | None = None
-        self._say, self._reported = say, set[tuple[int, str, str]]()
+        self._say, self._reported, self._apart = say, set[tuple[int, str, str]](), set[str]()
+        self._alone: dict[str, Result] = {}
         self._known = store.names(where)
         """Names of the results stored before this began, and of its own; new ones come from other processes."""
         for holder in cell_lock.holders(store.root):
@@ -207,6 +224,72 @@ class Cells:
             result = self.runner.run(trial, self.limits)
             self.pace.add(trial, self.clock() - start)
             return self.put(result)
+
+    def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
+        """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""
+        mine = self.stored(candidate)
+        if mine is None or (mine.alternation is not None and mine.alternation.purpose != purpose):
+            return None
+        if mine.status not in MEASURED:
+            return self._cancelled(baseline, mine), mine
+        theirs = self.stored(baseline) if mine.alternation is None else self._partner(mine)
+        if (
+            theirs is None
+            or theirs.trial.id != baseline.id
+            or (theirs.alternation is None) != (mine.alternation is None)
+        ):
+            return None
+        return theirs, mine
+
+    def _partner(self, result: Result) -> Result | None:
+        assert result.alternation is not None
+        name = result.alternation.partner
+        if name not in self.store.names(result.machine):
+            return None
+        with contextlib.suppress(StoreError):
+            return read(self.store.root / result.machine.id / name)
+        return None
+
+    def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
+        """Run two trials in turns and store both; where they cannot be alive together, one after the other."""
+        trials = baseline, candidate
+        why = bench.apart(*trials) if isinstance(self.runner, Alternates) else "the runner takes no turns"
+        for trial in trials:
+            if (failed := self.unprepared(trial)) is not None:
+                lone = self.put(fresh.inherited(failed, trial))
+                return (lone, lone) if trial is baseline else (self._cancelled(baseline, lone), lone)
+        if not why and isinstance(self.runner, Alternates):
+            begun = self.clock()
+            ends = self.runner.pair(trials, purpose, self.limits)
+            self.pace.add(candidate, self.clock() - begun)
+            why = next((str(r.reason) for r in ends if apart_after(r)), "")
+            if not why:
+                return self._put_pair(ends)
+        if isinstance(self.runner, Alternates):
+            self._one_by_one(candidate, why)
+        first, second = (self._once(t) for t in random.Random(candidate.id).sample(trials, 2))
+        return (first, second) if first.trial.id == baseline.id else (second, first)
+
+    def _once(self, trial: Trial) -> Result:
+        """Return a run of a side alone; the baseline's serves every candidate of its round."""
+        if trial.id not in self._alone:
+            known = self.stored(trial)
+            self._alone[trial.id] = known if known and known.alternation is None else self.run(trial)
+        return self._alone[trial.id]
+
+    def _put_pair(self, ends: tuple[Result, Result]) -> tuple[Result, Result]:
+        """Store both sides; one that was cancelled because the other failed is nothing to keep."""
+        first, second = (r if r.status is Status.CANCELLED else self.put(r) for r in ends)
+        return first, second
+
+    def _cancelled(self, trial: Trial, because: Result) -> Result:
+        return replace(fresh.inherited(because, trial), status=Status.CANCELLED)
+
+    def _one_by_one(self, candidate: Trial, why: str) -> None:
+        text = f"{candidate.label} is not measured in turns with the baseline: {why}"
+        if text not in self._apart:
+            self._apart.add(text)
+            self._say(str(Message("I-PAIR-2", text, effect="Each runs alone, one after the other")))
 
     def free_first(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """Yield the trials; those whose cell another process measures come last."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgescope.errors import DeviceError
 from edgescope.records import Json
-from edgescope.verify.judge import centred_l2
+from edgescope.verify.closeness import centred_l2
 
 SUMMARY, DETAIL, ACCURACY = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
 MARK = ":::MLLOG "

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgescope import registry
-from edgescope.artifacts.for_precision import INT8_OPTIONS
+from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS
 from edgescope.errors import UnavailableError, UsageError, closest_name
 from edgescope.records import Scalar, Trial
 
@@ -171,18 +171,26 @@ def propose(
     return Proposal(tuple(trials), (*_merged(missing), *unmatched))
 
 
-def mixture(trial: Trial, installed: Mapping[str, Installed] | None = None) -> Trial | None:
-    """Return an int8 trial with its most harmful layers in fp32, or None if its engine has no such option."""
-    if trial.precision != "int8" or "fallback" in trial.options:
+def instead(trial: Trial, installed: Mapping[str, Installed] | None = None) -> Trial | None:
+    """Return what to try for an int8 trial that gave no right outputs; None where its engine has nothing more.
+
+    First the layers that break it stay in fp32; then, for what matrix products dominate, ranges are found at run time.
+    """
+    if trial.precision != "int8" or "dynamic" in trial.options:
         return None
-    mixed = replace(trial, options={**trial.options, "fallback": True})
-    return None if _lacking(mixed, "", installed) else mixed
+    static = {name: value for name, value in trial.options.items() if name not in DYNAMIC_OPTIONS}
+    steps = [{**trial.options, "fallback": True}, {**static, "dynamic": True}]
+    for options in steps[1:] if "fallback" in trial.options else steps:
+        other = replace(trial, options=options)
+        if not _lacking(other, "", installed):
+            return other
+    return None
 
 
 def _trial(candidate: Candidate, base: Trial) -> Trial:
     """Return `base` with the engine, precision and options of this candidate."""
     int8 = candidate.precision == "int8"
-    given = {name: value for name, value in base.options.items() if int8 or name not in INT8_OPTIONS}
+    given = {name: value for name, value in base.options.items() if int8 or name not in DYNAMIC_OPTIONS}
     return replace(
         base,
         backend=candidate.backend,

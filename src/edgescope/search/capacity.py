@@ -46,7 +46,7 @@ HOPELESS = (Status.UNSUPPORTED, Status.WRONG_OUTPUT)
 
 
 Found = Callable[[Point], None]
-Look = Generator[Step, Result, Point]
+Look = Generator[Step, tuple[Result, ...], Point]
 """A strategy of one run; it returns the judged run."""
 
 
@@ -121,7 +121,7 @@ class Search:
         )
         what = f"one query after the other, {CLOSED_S:g} s"
         ahead = self._ahead(1, self.question.max_clients, SHORTEST_S)
-        self.closed = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
+        (self.closed,) = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
         if self.closed.status in MEASURED:
             for promise in self.question.promised:
                 if promise.quantile is None:
@@ -259,9 +259,9 @@ class Search:
         question, guide = self.question, 1.0 if stage == "confirm" else self._guide(clients)
         what = f"{clients} client{'s' * (clients != 1)}, {seconds:g} s{', ' * bool(note)}{note}"
         trial = question.trial(clients, seconds, attempt, self.folder)
-        result = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
+        results = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
         point = judge(
-            result, clients, question.promised, offered=clients * question.rate, stage=stage, guide=guide
+            results[0], clients, question.promised, offered=clients * question.rate, stage=stage, guide=guide
         )
         self.points.append(replace(point, weaker=weaker))
         self.found(self.points[-1])

@@ -116,7 +116,7 @@ class _Exploration:
     def _ran(self, stage: str, trial: Trial, position: int, total: int, ahead: Sequence[Trial]) -> Strategy:
         """Run one trial and learn from its result."""
         what = f"{trial.model.partition('#')[0]} {trial.label}"
-        result = yield Step(
+        (result,) = yield Step(
             stage=stage,
             trial=trial,
             what=what,

@@ -1,175 +1,334 @@
-"""Compare candidates in rounds: short rounds screen them, final rounds measure the rest.
+"""What runs in an optimisation, and when it ends: candidates are screened, then compared in turns, then confirmed.
 
-Successive halving: in the first short round every candidate runs once, in a fresh process. The better third goes on,
-together with every candidate that the intervals, and a margin for the spread between processes, cannot distinguish from
-the best. The final rounds then run the rest over the full window, interleaved in random order with the baseline; a
-finalist that is clearly behind (racing.py) leaves them early. The speed-up is computed within final rounds only, so a
-machine that gets slower half-way slows both sides of each ratio, and a lucky screening is not in the figures.
+Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and
+with it everything that the intervals and a margin for what differs between processes cannot tell from the best.
 
-A lucky final round is: the pick is the finalist with the best figure in the final rounds, and its speed-up comes from
-the same runs. Among close finalists it is the one that the rounds favoured, so its figures err to the good side.
-That is not corrected, nor are the intervals widened for the number of finalists. The pick therefore names every
-finalist that it is not decided against; its figures in a later run (--no-cache) are free of this bias.
+Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline, two fresh processes at once
+(bench/alternation.py). After each round those that are clearly behind the best leave, until one is left or its share
+of the budget is spent. The best of them by these pairs is the pick, and stays it.
 
-A candidate with wrong outputs, or that cannot run here, leaves at once. An int8 candidate with wrong outputs is
-replaced by the mixture, with its worst layers in fp32, if its engine supports that. If the baseline fails, the run
-stops. The store is the only memory: a run that was killed reads it, takes the same decisions again, and goes on.
+Confirming: the pick alone runs in further pairs, spread over the time that is left, until its interval is narrow
+enough. Its speed-up is taken from these pairs alone: they had no part in choosing it, so the luck that helped a
+candidate through the screening and the selection is not in its figure, and nothing has to be corrected for the number
+of candidates. Pairs only stop early by how narrow the interval is, and not before ENOUGH of them.
+
+The budget is wall time from the first step. What it leaves no time to screen is named, not dropped silently; screening
+takes a share of it at most, and a confirmation has its least number of pairs whatever they take.
+
+A candidate whose outputs are wrong, or that cannot run here, leaves at once; of an int8 one with wrong outputs the
+mixture, its worst layers in fp32, runs in its stead where its engine has one. Nothing is compared with a baseline that
+failed: the run stops. A run that was killed reads its pairs from the store and goes on.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
-from edgescope.analysis.cells import variants
+from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError
 from edgescope.records import Measured, Result, Status, Trial, Trust
-from edgescope.search import racing
 from edgescope.search.candidates import starts_slowly
 from edgescope.search.loop import Step, Strategy
 
-#: Seconds of warm-up and of measuring in a short round: enough to tell 10 %, little beside starting a process.
+#: Seconds of warm-up and of measuring in a short run: enough to tell 10 %, little beside starting a process.
 SHORT_WARMUP_S, SHORT_S = 0.3, 0.4
-#: By how much fresh processes of one program may differ: with one short run of a candidate, with two.
+#: By how much fresh processes of one program may differ: of a candidate with one short run, with two.
 MARGINS = (0.10, 0.05)
-#: The margin of a disturbed run is this many times larger.
+#: A run that the machine disturbed may be this many times further away.
 DISTURBED = 3.0
-#: Up to this number of candidates all go to the final rounds without screening.
+#: So few candidates are not worth screening.
 FEW = 2
+#: Shares of the budget by which screening ends, and by which selecting does.
+SCREENED_BY, SELECTED_BY = 0.40, 0.55
+#: By how much a candidate must be behind the best of its rounds to leave them, after one, two and more rounds.
+BEHIND = (0.20, 0.10, 0.05)
+#: Most rounds of selecting; least and usual number of confirming pairs, and most.
+ROUNDS, LEAST, ENOUGH, MOST = 5, 3, 5, 30
+#: Seconds over which the confirming pairs are spread at least, within the budget: a machine may keep a speed so long.
+SPREAD_S = 40.0
+#: Seconds that a pair needs at least beside its window; of a stored one nobody sees how long it took.
+STARTS_S = 2.0
+#: The share of the screened candidates that goes on.
+KEEP = 1 / 3
+#: A speed-up is decided once its interval reaches no further than this share to either side.
+DECIDED = 0.04
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """How many final and short rounds, the share that goes on, and the seed of the random orders."""
+class Budget:
+    """Seconds that an optimisation may take (None: as long as ROUNDS of selecting and ENOUGH pairs), and its seed."""
 
-    count: int = 5
+    seconds: float | None = None
     seed: int = 0
-    short: int = 2
-    """0: every candidate runs in every final round."""
-    keep: float = 1 / 3
+    exhaustive: bool = False
+    """No screening: every candidate runs in every round of selecting."""
+    begun: float | None = None
+    """When it began, on its clock, earlier sessions included; None: with the first step."""
+    known: Callable[[Step], bool] = lambda step: False
+    """Whether the store answers a step: that takes no time, so it is done whatever is left."""
+    clock: Callable[[], float] = time.monotonic
 
 
 Instead = Callable[[Trial], Trial | None]
-"""Returns the trial that replaces one with wrong outputs; None if there is no replacement."""
+"""What to try in the place of a trial whose outputs are wrong; None: nothing."""
 
 
 def halving(
     trials: Sequence[Trial],
     *,
     wanted: Wanted = FASTEST,
-    rounds: Rounds = Rounds(),
+    budget: Budget = Budget(),
     instead: Instead = lambda trial: None,
 ) -> Strategy:
-    """Return the strategy that runs the candidates round by round; the first trial is the baseline.
+    """Return the strategy that screens, selects and confirms, the first of the trials being the baseline.
 
-    The strategy raises EdgescopeError if the baseline fails.
+    EdgescopeError once the baseline fails.
     """
-    return _Race(wanted, rounds, instead).run(list(trials))
+    return Race(wanted, budget, instead).run(list(trials))
 
 
 def short(trial: Trial, replicate: int) -> Trial:
-    """Return the short run of a candidate: a window at most a third of its full one, without idling."""
+    """Return the short run of a candidate: a window at most a third of its full one, alone and without idling."""
     warmup = SHORT_WARMUP_S if trial.warmup is None else min(SHORT_WARMUP_S, trial.warmup)
     seconds = min(SHORT_S, trial.max_s / 3)
     window = {"warmup": warmup, "idle_s": 0.0, "min_s": seconds, "max_s": seconds, "max_queries": None}
-    return replace(trial, **window, replicate=replicate)  # type: ignore[arg-type]
+    return replace(trial, **window, turn_s=None, replicate=replicate)  # type: ignore[arg-type]
 
 
-def _in_round(stage: str, trial: Trial, number: int) -> Trial:
-    """Return the run of a candidate in round `number` of a stage."""
-    return short(trial, number) if stage == "short" else replace(trial, replicate=number)
+class Race:
+    """One optimisation: what ran, what failed, who is left."""
 
-
-class _Race:
-    """One optimisation: the results so far, the failed variants and the choice of the next round."""
-
-    def __init__(self, wanted: Wanted, rounds: Rounds, instead: Instead) -> None:
-        self.wanted, self.rounds, self.instead = wanted, rounds, instead
+    def __init__(self, wanted: Wanted, budget: Budget, instead: Instead = lambda trial: None) -> None:
+        self.wanted, self.budget, self.instead = wanted, budget, instead
+        self.begun = budget.clock() if budget.begun is None else budget.begun
         self.failed: set[str] = set()
-        """Variants that failed and run no more."""
+        """Variants that may not be used."""
         self.screened: list[Result] = []
         self.finals: list[Result] = []
+        self.pairs: dict[str, list[tuple[Result, Result]]] = defaultdict(list)
+        """Variant -> (baseline's, its own) Result of each of its pairs."""
+        self.added: list[Trial] = []
+        self.rounds = 0
+        self.unreached: list[Trial] = []
+        """Candidates that the budget left no time for."""
+        self.took: list[float] = []
+        """Seconds of each pair."""
+
+    @property
+    def spent(self) -> float:
+        """Return the share of the budget that is gone; 0 without one."""
+        return (self.budget.clock() - self.begun) / self.budget.seconds if self.budget.seconds else 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds of the budget that are left."""
+        return math.inf if self.budget.seconds is None else self.budget.seconds * (1 - self.spent)
 
     def run(self, trials: list[Trial]) -> Strategy:
-        self.trials, alive = trials, trials
-        number = 0
-        while number < self.rounds.short and len(alive) > FEW:
-            running = [t for t in alive if number == 0 or not starts_slowly(t)]
-            yield from self._round("short", running, number)
-            alive = self._survivors(self._standing(self.trials if number == 0 else alive))
-            number += 1
-        if number and not alive:
-            return  # no candidate has a figure for the objective
-        finalists = {t.id for t in (self.trials[0], *alive)} if number else set()
-        for final in range(self.rounds.count):
-            running = [t for t in self.trials if not finalists or t.id in finalists]
-            if finalists:
-                slow = racing.trailing(self.finals, self.wanted) if self.finals else set()
-                running = [t for t in running if t is self.trials[0] or variants.variant(t) not in slow]
-            yield from self._round("final", self._standing(running), final)
+        """Screen, select, confirm."""
+        self.trials = trials
+        alive = trials
+        if not self.budget.exhaustive and len(trials) > FEW:
+            yield from self._screen(trials)
+            alive = self._survivors(self._standing(self.trials))
+        rivals = [t for t in alive if t is not self.trials[0]]
+        pick = yield from self._select(rivals)
+        if pick is not None:
+            yield from self._confirm(pick)
+        for number in range(
+            LEAST if pick is None and trials[0] in alive else 0
+        ):  # nothing is left to compare it with
+            (result,) = yield Step(
+                stage="confirming",
+                trial=replace(trials[0], replicate=number),
+                what=trials[0].label,
+                position=number + 1,
+                total=LEAST,
+            )
+            self._noted(trials[0], result)
 
     def _standing(self, trials: Sequence[Trial]) -> list[Trial]:
         return [t for t in trials if variants.variant(t) not in self.failed]
 
-    def _round(self, stage: str, trials: list[Trial], number: int) -> Strategy:
-        """Run every trial once and note the failed ones; their replacements run last."""
-        order = sorted(trials, key=lambda t: t.id)
-        random.Random(f"{self.rounds.seed} {stage} {number}").shuffle(order)
-        if stage == "short":
-            order.sort(key=starts_slowly)
-        rounds = self.rounds.short if stage == "short" else self.rounds.count
-        done = self.screened if stage == "short" else self.finals
+    def _screen(self, trials: Sequence[Trial]) -> Strategy:
+        """Run every candidate once, the baseline first and what takes a compiler's time last, while there is time."""
+        first, *rest = trials
+        rest.sort(key=lambda t: t.id)
+        random.Random(f"{self.budget.seed} short").shuffle(rest)
+        rest.sort(key=starts_slowly)
+        order = [first, *rest]
         for position, trial in enumerate(order, start=1):  # grows while it runs
-            result = yield Step(
-                stage=stage,
-                trial=_in_round(stage, trial, number),
+            ahead = [short(t, 0) for t in order[position:]]
+            step = Step(
+                stage="short",
+                trial=short(trial, 0),
                 what=trial.label,
-                round=number + 1,
-                rounds=rounds,
                 position=position,
                 total=len(order),
-                ahead=self._ahead(stage, number, order, position),
+                ahead=ahead + self._pairs_ahead(order),
+                eta_s=self._eta(),
             )
-            done.append(result)
-            if result.status not in MEASURED:
-                self.failed.add(variants.variant(trial))
-                if variants.variant(trial) == variants.variant(self.trials[0]):
-                    raise _baseless(result)
-            first = number == 0 and (stage == "short" or not self.screened)
-            if first and result.status is Status.WRONG_OUTPUT:
-                order += self._replaced(trial)
+            if self.spent > SCREENED_BY and position > FEW and not self.budget.known(step):
+                self.unreached.append(trial)
+                continue
+            (result,) = yield step
+            self.screened.append(result)
+            self._noted(trial, result)
+            order += self._replaced(trial, result)
 
-    def _replaced(self, trial: Trial) -> list[Trial]:
-        """Add the replacement of `trial` to the trials; return it in a list, [] if there is none or it is known."""
-        other = self.instead(trial)
+    def _eta(self) -> float | None:
+        return None if self.budget.seconds is None else max(0.0, self.left_s)
+
+    def _pairs_ahead(self, order: Sequence[Trial]) -> list[Trial]:
+        """Return the pairs that usually follow: of a third of the candidates once, of the best ENOUGH times."""
+        likely = order[1 : 1 + math.ceil(len(order) / 3)]
+        found = [replace(t, replicate=0) for t in likely if len(likely) > 1]
+        return found + [replace(t, replicate=n + 1) for t in likely[:1] for n in range(ENOUGH)]
+
+    def _noted(self, trial: Trial, result: Result) -> None:
+        if result.status in MEASURED:
+            return
+        if result.status is Status.CANCELLED:
+            return
+        self.failed.add(variants.variant(trial))
+        if variants.variant(trial) == variants.variant(self.trials[0]):
+            raise _baseless(result)
+
+    def _replaced(self, trial: Trial, result: Result) -> list[Trial]:
+        """Return what is tried in the place of a trial with wrong outputs or a failed quantiser, added to the trials."""
+        quantiser = result.reason is not None and result.reason.code == "E-INT8-3"
+        other = self.instead(trial) if quantiser or result.status is Status.WRONG_OUTPUT else None
         added = [other] if other is not None and other not in self.trials else []
         self.trials = [*self.trials, *added]
         return added
 
-    def _ahead(self, stage: str, number: int, order: Sequence[Trial], position: int) -> list[Trial]:
-        """Return the rest of this round and, if the usual share goes on, the runs of later rounds."""
-        ahead = [_in_round(stage, t, number) for t in order[position:]]
-        if stage == "final":
-            rest = range(number + 1, self.rounds.count)
-            return ahead + [_in_round("final", t, later) for later in rest for t in self._standing(order)]
-        alive = self._standing(order)
-        for later in range(number + 1, self.rounds.short):
-            alive = alive[: math.ceil(len(alive) * self.rounds.keep)]
-            ahead += [_in_round("short", t, later) for t in alive if len(alive) > FEW]
-        finalists = [self.trials[0], *alive[: math.ceil(len(alive) * self.rounds.keep)]]
-        return ahead + [_in_round("final", t, n) for n in range(self.rounds.count) for t in finalists]
+    # -- pairs ----------------------------------------------------------------------------------------------
+
+    def _step(self, trial: Trial, number: int, purpose: str, place: tuple[int, int, int]) -> Step:
+        """Return the step of one candidate in turns with the baseline; `place`: round, position, total."""
+        return Step(
+            stage=purpose,
+            trial=replace(trial, replicate=number),
+            beside=replace(self.trials[0], replicate=number),
+            purpose=purpose,
+            what=f"{trial.label} in turns with {self.trials[0].label}",
+            round=place[0],
+            position=place[1],
+            total=place[2],
+            eta_s=self._eta(),
+        )
+
+    def _pair(self, step: Step, ahead: Sequence[Trial]) -> Strategy:
+        """Run one pair and take note of it."""
+        begun, trial = self.budget.clock(), step.trial
+        results = yield replace(step, ahead=ahead)
+        self.took.append(max(self.budget.clock() - begun, STARTS_S + _window_s(results[1])))
+        self.finals += [r for r in results if r.status is not Status.CANCELLED]
+        self.pairs[variants.variant(trial)].append((results[0], results[1]))
+        self._noted(self.trials[0], results[0])
+        self._noted(trial, results[1])
+        if not self.screened and trial.replicate == 0:
+            self.added += self._replaced(replace(trial, replicate=self.trials[0].replicate), results[1])
+
+    def _select(self, rivals: list[Trial]) -> Generator[Step, tuple[Result, ...], Trial | None]:
+        """Run rounds of pairs until one candidate is left, or its share of the budget is spent; return the best."""
+        rounds = 0
+        while (len(rivals) > 1 or (rounds == 0 and self.budget.exhaustive)) and rounds < ROUNDS:
+            order = sorted(rivals, key=lambda t: t.id)
+            random.Random(f"{self.budget.seed} selecting {rounds}").shuffle(order)
+            if rounds == 0 and self.screened:  # the most promising first, in case there is no time for all
+                order = rivals
+            ran = 0
+            for position, trial in enumerate(order, start=1):
+                place = rounds + 1, position, len(order)
+                step = self._step(trial, rounds, alternation.SELECTING, place)
+                late = self.spent > SELECTED_BY and (rounds or position > 1)
+                if late and not self.budget.known(step):
+                    break
+                rest = [replace(t, replicate=rounds) for t in order[position:]]
+                rest += [replace(order[0], replicate=rounds + 1 + n) for n in range(ENOUGH)]
+                yield from self._pair(step, rest)
+                ran += 1
+            if not ran:
+                break
+            rivals = self._ahead_of(self._standing([*rivals, *self.added]))
+            self.added, rounds = [], rounds + 1
+        self.rounds = rounds
+        standing = self._standing(rivals)
+        return standing[0] if standing else None
+
+    def _ahead_of(self, rivals: Sequence[Trial]) -> list[Trial]:
+        """Return the rivals that are not clearly behind the best that keeps the constraints, best first."""
+        speed = {t.id: self._speed(t) for t in rivals}
+        broken = {variants.variant(r.trial) for r in self._rows() if r.rejected}
+        ranked = sorted(rivals, key=lambda t: (variants.variant(t) in broken, -speed[t.id][0]))
+        if not ranked:
+            return []
+        best = speed[ranked[0].id][0]
+
+        def near(trial: Trial) -> bool:
+            mean, rounds = speed[trial.id]
+            return not rounds or best - mean < math.log1p(BEHIND[min(max(rounds, 1), len(BEHIND)) - 1])
+
+        able = [t for t in ranked if variants.variant(t) not in broken]
+        return [t for t in able or ranked if t is ranked[0] or near(t)]
+
+    def _rows(self) -> Sequence[Row]:
+        return variants.table([*self.screened, *self.finals], wanted=self.wanted).rows
+
+    def _speed(self, trial: Trial) -> tuple[float, int]:
+        """Return the mean log of how much better a candidate was than the baseline in its pairs, and their number."""
+        goal = self.wanted.goal
+        logs = [
+            alternation.better(mine, theirs, goal) for theirs, mine in self.pairs[variants.variant(trial)]
+        ]
+        known = [log for log in logs if log is not None]
+        return (math.fsum(known) / len(known), len(known)) if known else (-math.inf, 0)
+
+    def _confirm(self, pick: Trial) -> Strategy:
+        """Run the pick in further pairs until its speed-up is decided or the budget is spent."""
+        for number in range(MOST if self.budget.seconds else ENOUGH):
+            step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
+            if not self.budget.known(step):
+                each = max(self.took[-3:], default=0.0)
+                if number >= LEAST and self.left_s <= each:
+                    return
+                if number >= ENOUGH and self._decided(pick):
+                    return
+            ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
+            yield from self._pair(step, ahead)
+            if variants.variant(pick) in self.failed:
+                return
+
+    def _decided(self, pick: Trial) -> bool:
+        """Return whether the pick's interval is narrow enough, by pairs that are spread over SPREAD_S."""
+        row = next((r for r in self._rows() if variants.variant(r.trial) == variants.variant(pick)), None)
+        found = row["speedup"] if row is not None else None
+        if row is None or not isinstance(found, Measured) or not found.lo or not found.hi:
+            return False
+        narrow = math.log(found.hi / found.lo) / 2 <= math.log1p(DECIDED)
+        begun = [datetime.fromisoformat(mine.started_at) for mine, _ in row.turns]
+        return narrow and bool(begun) and (max(begun) - min(begun)).total_seconds() >= SPREAD_S
 
     def _survivors(self, alive: list[Trial]) -> list[Trial]:
-        """Return the candidates that go on after a short round, best first."""
+        """Return the candidates that go on after the short runs, best first."""
         rows = {variants.variant(r.trial): r for r in variants.table(self.screened).rows}
-        found = [(rows[variants.variant(t)], t) for t in alive]
-        cells = survivors([row for row, _ in found], self.wanted, self.rounds.keep)
+        found = [(rows[variants.variant(t)], t) for t in alive if variants.variant(t) in rows]
+        cells = survivors([row for row, _ in found], self.wanted, KEEP)
         return [t for cell in cells for row, t in found if row.cell == cell]
+
+
+def _window_s(result: Result) -> float:
+    return (result.window.stop_ns - result.window.start_ns) * 1e-9 if result.window else 0.0
 
 
 def _baseless(result: Result) -> EdgescopeError:
@@ -211,6 +370,12 @@ def _margin(row: Row) -> float:
     runs = max(1, min(len(row.replicates), len(MARGINS)))
     patience = DISTURBED if row.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) else 1.0
     return MARGINS[runs - 1] * patience
+
+
+def margin(runs: Sequence[Result]) -> float:
+    """Return the factor by which the ratio of single short runs may be off, either way."""
+    disturbed = any(r.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) for r in runs)
+    return 1 + MARGINS[0] * (DISTURBED if disturbed else 1.0)
 
 
 def _ends(row: Row, wanted: Wanted) -> tuple[float, float, float]:

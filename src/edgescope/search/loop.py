@@ -19,8 +19,12 @@ class Step:
     """The next run, reported before it starts."""
 
     stage: str
-    """`short`, `final`, `search`, `confirm` or `closed loop`."""
+    """`short`, `selecting`, `confirming`, `search`, `confirm` or `closed loop`."""
     trial: Trial
+    beside: Trial | None = None
+    """The baseline with which it takes turns; None where it runs alone."""
+    purpose: str = ""
+    """Of a pair: selecting or confirming (records.Alternation)."""
     what: str
     """The run in a few words: a variant's label, `12 clients, 5 s`."""
     round: int = 0
@@ -45,7 +49,8 @@ class Step:
 
 
 Tell = Callable[[Step], None]
-Strategy = Generator[Step, Result, None]
+Strategy = Generator[Step, tuple[Result, ...], None]
+"""Yields Steps; is sent what each came to: one Result, or of a pair the baseline's and the candidate's."""
 
 
 class Runs(Protocol):
@@ -56,6 +61,12 @@ class Runs(Protocol):
 
     def run(self, trial: Trial) -> Result:
         """Run and store one trial."""
+
+    def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
+        """Return the stored Results of a pair."""
+
+    def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
+        """Run and store two trials in turns."""
 
     def left(self, trials: Iterable[Trial]) -> float | None:
         """Return the estimated seconds that these trials take, or None while too few were timed."""
@@ -73,18 +84,32 @@ class Loop:
         try:
             step = next(strategy)
             while True:
-                result = self._answer(step)
-                yield result
-                step = strategy.send(result)
+                results = self._answer(step)
+                yield from results
+                step = strategy.send(results)
         except StopIteration:
             return
 
-    def _answer(self, step: Step) -> Result:
-        self.tell(replace(step, eta_s=self.cells.left([step.trial, *step.ahead])))
+    def _answer(self, step: Step) -> tuple[Result, ...]:
+        known = step.eta_s is not None
+        self.tell(step if known else replace(step, eta_s=self.cells.left([step.trial, *step.ahead])))
         self.runs += 1
-        found = None if step.anew else self.cells.stored(step.trial)
+        found = self.known(step)
         self.stored += found is not None
-        return self.cells.run(step.trial) if found is None else found
+        if found is not None:
+            return found
+        if step.beside is not None:
+            return self.cells.run_pair(step.beside, step.trial, step.purpose)
+        return (self.cells.run(step.trial),)
+
+    def known(self, step: Step) -> tuple[Result, ...] | None:
+        """Return the stored Results of a step; None if it has to run."""
+        if step.anew:
+            return None
+        if step.beside is not None:
+            return self.cells.stored_pair(step.beside, step.trial, step.purpose)
+        found = self.cells.stored(step.trial)
+        return None if found is None else (found,)
 
     @property
     def note(self) -> str:

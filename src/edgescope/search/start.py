@@ -1,7 +1,8 @@
 """What a search knew when it began, kept in the store: an interrupted search goes on with the rest of its budget.
 
-    ROOT/<machine id>/search-<question>.json       {"known": [variants in the store]} ROOT/<machine
-    id>/again-<question>.json        {"since": start of the run without the cache, "whole": whether it ended}
+    ROOT/<machine id>/search-<question>.json       {"known": [variants in the store]}
+    ROOT/<machine id>/budget-<question>.json       {"seconds": how long the sessions of an optimisation took}
+    ROOT/<machine id>/again-<question>.json        {"since": start of the run without cache, "whole": did it end}
 
 Without these files a resumed search could not distinguish its own results from older ones.
 """
@@ -40,6 +41,20 @@ def known(cells: Cells, grid: Sequence[str], wanted: Wanted, seed: int, held: Co
         found = sorted(held)
         cache.write_json(path, {"known": found})
     return set(found)
+
+
+class Spent:
+    """Seconds that earlier sessions of one optimisation took, kept beside the results: its budget is that of all."""
+
+    def __init__(self, cells: Cells, question: Json, *, anew: bool) -> None:
+        self.path = cells.store.root / cells.where.id / f"budget-{digest(question)}.json"
+        page = None if anew else cache.read_json(self.path)
+        found = page.get("seconds") if isinstance(page, dict) else None
+        self.seconds = float(found) if isinstance(found, int | float) else 0.0
+
+    def keep(self, seconds: float) -> None:
+        """Note how long this session has taken so far."""
+        cache.write_json(self.path, {"seconds": self.seconds + seconds})
 
 
 @contextmanager

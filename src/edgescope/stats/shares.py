@@ -38,21 +38,24 @@ def clustered_share(hits: ArrayLike, groups: ArrayLike | None = None, level: flo
     n, k = len(hit), int(hit.sum())
     if groups is None or n == 0:
         return wilson(k, n, level)
-    worth = min(float(n), _worth(hit, np.unique(np.asarray(groups), return_inverse=True)[1], level))
-    found = wilson(worth * (k / n), worth, level)
-    return replace(found, n=n, n_eff=worth, value=k / n)
+    of = np.unique(np.asarray(groups), return_inverse=True)[1]
+    found = worth(hit, of, min(len(set(of[hit])), len(set(of[~hit]))), level)
+    return replace(wilson(found * (k / n), found, level), n=n, n_eff=found, value=k / n)
 
 
-def _worth(hit: NDArray[np.bool_], of: NDArray[np.intp], level: float) -> float:
-    """Return how many independent samples these are worth; `of` is each one's group, from 0 on."""
-    size, right = np.bincount(of).astype(float), np.bincount(of, weights=hit)
-    n, share = len(hit), float(hit.mean())
+def worth(values: ArrayLike, of: NDArray[np.intp], telling: int, level: float = 0.95) -> float:
+    """Return how many independent samples these are worth, for their mean; `of` is each one's group, from 0 on.
+
+    `telling` is the number of groups in which the rarer answer occurs.
+    """
+    x = np.asarray(values, dtype=float)
+    size, total = np.bincount(of).astype(float), np.bincount(of, weights=x)
+    n, mean = len(x), float(x.mean())
     if len(size) < 2:
         return 1.0
-    rest = (right - share * size) / (1.0 - size / n)
+    rest = (total - mean * size) / (1.0 - size / n)
     spread = float(rest @ rest) * len(size) / (len(size) - 1) / n**2
-    alone = share * (1.0 - share) / n
-    rarer = min(np.count_nonzero(right), np.count_nonzero(right < size))
-    dof = min(len(size) - 1, max(_LEAST, int(rarer) + 2))
+    alone = float(x.var()) / n
+    dof = min(len(size) - 1, max(_LEAST, telling + 2))
     z, t = (quantile(0.5 + level / 2) for quantile in (normal_quantile, lambda p: t_quantile(p, dof)))
-    return n / max(1.0, spread / alone if alone else 1.0) * (z / t) ** 2
+    return min(float(n), n / max(1.0, spread / alone if alone else 1.0) * (z / t) ** 2)

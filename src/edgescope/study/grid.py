@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import options, registry
+from edgescope.data import opening, preprocessing
 from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.isolate import placement
 from edgescope.records import Json, Trial, colocated_with
@@ -37,7 +38,7 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import ranges, schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import OPTIONS, Problem
-from edgescope.verify import judge
+from edgescope.verify import judge, metric_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -340,8 +341,16 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
-    """Return the trial with the digest of its content after each model file's name."""
-    return replace(trial, model=pin(trial.model), colocated=colocated_with(trial.colocated, pin))
+    """Return the trial with the digest of its content after each name of a model file, of data and of a measure."""
+    data = opening.pin(trial.data)
+    return replace(
+        trial,
+        model=pin(trial.model),
+        colocated=colocated_with(trial.colocated, pin),
+        data=data,
+        preprocess=preprocessing.pinned(trial.preprocess, trial.model, data),
+        metric=metric_names.named(trial.metric),
+    )
 
 
 def possible(trials: Sequence[Trial], place: Place) -> None:

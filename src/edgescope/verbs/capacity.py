@@ -9,6 +9,7 @@ from typing import Any
 from edgescope import registry
 from edgescope.analysis.capacity.answer import Capacity
 from edgescope.analysis.capacity.promises import Point, promises
+from edgescope.data import opening
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result, Trial
@@ -19,7 +20,7 @@ from edgescope.search import start
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import PER_CLIENT, Question
 from edgescope.search.loop import Loop
-from edgescope.study import ranges
+from edgescope.study import grid, ranges
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,9 +109,10 @@ def capacity(
 
 def _base(model: str, trial: dict[str, Any]) -> Trial:
     """Return a Trial of the model and the engine; the search sets scenario, rate and processes."""
-    backend = trial.get("backend", Trial.backend)
+    backend = trial.get("backend") or zoo.usual_backend(model)
     device = trial.get("device") or registry.home(backend)
-    return ranges.checked(Trial(model=zoo.pin(model), **trial | {"device": device}))
+    keys = trial | {"device": device, "backend": backend, "data": opening.name_of(trial.get("data") or "")}
+    return grid.pinned(ranges.checked(Trial(model=model, **keys)), zoo.pin)
 
 
 def _check(question: Question) -> None:

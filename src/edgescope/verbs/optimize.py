@@ -2,47 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgescope.analysis.cells import variants
-from edgescope.analysis.cells.objective import Wanted, wanted
+from edgescope import units
+from edgescope.analysis.cells import alternation, variants
+from edgescope.analysis.cells.compare import by_cell
+from edgescope.analysis.cells.objective import FASTEST, Wanted, least_share, wanted
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
+from edgescope.data import opening
+from edgescope.errors import UsageError
+from edgescope.metrics import scoped
 from edgescope.models import zoo
-from edgescope.records import Answer, Json, Result, Scalar, Trial
+from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
+from edgescope.registry import need
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
 from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
-from edgescope.study import ranges
+from edgescope.study import grid, ranges
+from edgescope.verify import metric_names
+
+if TYPE_CHECKING:
+    from edgescope.report.chapter import Chapter
 
 WINDOW = {"min_s": 1.0, "max_s": 2.5}
-"""Shortest and longest window of a search in seconds, unless the trial sets them."""
+"""Seconds measured in a search for a variant, at least and at most, unless the trial says them."""
+TURNS = {"turn_s": 0.1, "min_s": 1.0, "max_s": 1.0}
+"""Seconds of a turn, and of all turns of one process of a pair."""
+BUDGET_S = 90.0
 
 
 @dataclass(frozen=True, repr=False)
 class Optimized(Answer):
-    """The variants that were compared, and the one to use."""
+    """The variants that were compared, and the one to use; a notebook shows it as a table."""
 
-    table: VariantTable
+    variants: VariantTable
     pick: Pick
     results: tuple[Result, ...]
     not_here: tuple[NotHere, ...]
-    """Candidates that cannot run here, each with the reason and the fix."""
+    """Candidates that cannot run here or were not reached, with the reason and what would change that."""
 
     def lines(self) -> Iterator[str]:
         """Yield the pick, then one line for each variant."""
         yield f"pick: {self.pick.row.label if self.pick.row else 'none'}. {self.pick.reason}"
-        yield from (f"  {row_line(row)}" for row in self.table.rows)
+        yield from (f"  {row_line(row)}" for row in self.variants.rows)
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row for each variant."""
-        return [row_of(row) for row in self.table.rows]
+        return [row_of(row) for row in self.variants.rows]
+
+    @property
+    def table(self) -> Any:
+        """Return one row for each variant, as a pandas or Polars data frame."""
+        return self.frame()
+
+    @property
+    def chapter(self) -> Chapter:
+        """Return what a report of it is about."""
+        from edgescope.report.chapter import Chapter
+
+        return Chapter(
+            self.results[0].trial.model, self.results, self.variants, self.pick, by_cell(self.results)
+        )
+
+    def _repr_html_(self) -> str:
+        from edgescope.report import variants as page
+        from edgescope.report.render import html
+
+        table = (page.comparison(self.chapter),) if self.chapter.measured else ()
+        return html.fragment((page.answer(self.chapter), *table))
+
+    def report(self, path: Path | str = "report.html") -> Path:
+        """Write the report (.html, .md or .csv) and return its path."""
+        from edgescope.report import write
+
+        return write(self.results, Path(path), wanted=self.variants.wanted)
 
     def save(self, folder: Path | str) -> Path | None:
         """Write the pick's model file, run.py and card into a folder; return its path, or None if there is no pick."""
@@ -50,7 +92,7 @@ class Optimized(Answer):
 
         cell = self.pick.row.cell if self.pick.row else ""
         chosen = [r for r in self.results if r.trial.cell == cell]
-        return save(chosen, list(self.results), Path(folder), wanted=self.table.wanted) if chosen else None
+        return save(chosen, list(self.results), Path(folder), wanted=self.variants.wanted) if chosen else None
 
 
 def row_line(row: Row) -> str:
@@ -68,14 +110,15 @@ def row_of(row: Row) -> dict[str, Json]:
 
 
 def optimize(
-    model: str,
+    model: str | Path | Callable[..., Any],
+    example_inputs: Any = None,
     *,
     objective: str = "latency",
     constraints: Sequence[str] = (),
     backend: Sequence[str] = (),
     precision: Sequence[str] = (),
     exclude: Sequence[Mapping[str, Scalar]] = (),
-    rounds: int = 5,
+    budget: float | str | None = BUDGET_S,
     exhaustive: bool = False,
     cached: bool = True,
     store: Stored = None,
@@ -84,22 +127,90 @@ def optimize(
 ) -> Optimized:
     """Compare engines and precisions on a model, each verified against fp32; return the table and the pick.
 
-    `backend`, `precision` and `exclude` select candidates; every other key is a key of Trial and applies to all of
-    them. `exhaustive` leaves out the short rounds, `cached=False` measures again what the store holds.
+    `model` is a name, a file, or a network (nn.Module, function) with `example_inputs` as edgescope.live takes them.
+    `budget` is the time that it may take, in seconds or as "90s" (None: as long as it needs). `backend`, `precision` and `exclude` select
+    candidates; every other key is a key of Trial and applies to all of them. `exhaustive` leaves out the screening,
+    `cached=False` measures again what the store holds.
     """
+    begin = time.monotonic()
+    budget = units.seconds(budget) if isinstance(budget, str) else budget
     goals, there = wanted(objective, constraints), candidates.installed()
-    proposal = proposed(base(model, trial), backend, precision, exclude)
-    plan = halving.Rounds(rounds, proposal.trials[0].seed, short=0 if exhaustive else 2)
-    question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), rounds, exhaustive]
+    trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
+    model = named(model, example_inputs)
+    proposal = proposed(base(model, trial, goals), backend, precision, exclude)
+    if said := zoo.asks_for_data(model, proposal.trials[0].data):
+        setup.tell(said)
+    question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
-        strategy = halving.halving(
-            proposal.trials, wanted=goals, rounds=plan, instead=lambda t: candidates.mixture(t, there)
+        before = start.Spent(cells, question, anew=not cached)
+        plan = halving.Budget(
+            None if exhaustive else budget,
+            proposal.trials[0].seed,
+            exhaustive,
+            begin - before.seconds,
+            known=lambda step: loop.known(step) is not None,
         )
-        results = tuple(loop.run(strategy))
+        race = halving.Race(goals, plan, instead=lambda t: candidates.instead(t, there))
+        results: list[Result] = []
+        for result in loop.run(race.run(list(proposal.trials))):
+            results.append(result)
+            before.keep(time.monotonic() - begin)
+            if words := so_far(results):
+                setup.tell(words)
     if loop.note:
         setup.tell(loop.note)
-    return answered(results, goals, proposal.not_here)
+    return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
+
+
+def so_far(results: Sequence[Result]) -> str:
+    """Return what the newest result says of its variant, with how sure that is; '' if it says nothing new."""
+    newest = results[-1]
+    if newest.alternation is None:
+        return _alone(newest, results[0])
+    mine = [r for r in results if variants.variant(r.trial) == variants.variant(newest.trial)]
+    turns = alternation.decisive(alternation.pairs(mine, results))
+    if newest.alternation.side == "baseline" or not turns:
+        return ""
+    ratio = alternation.speedup(turns)
+    between = f" [{ratio.lo:.3g}, {ratio.hi:.3g}]" if ratio.reliable else ", no interval yet"
+    return f"  {newest.trial.label}: {ratio.value:.3g}x so far{between} ({alternation.words(turns)})"
+
+
+def _alone(newest: Result, first: Result) -> str:
+    """Return the latency of a run alone, and roughly how it compares with that of the baseline."""
+    timed, base = (r.metrics.get("latency_p50_s") for r in (newest, first))
+    if not isinstance(timed, Measured) or newest.status not in MEASURED:
+        return f"  {newest.trial.label}: {newest.status.value}"
+    words = f"  {newest.trial.label}: {units.show(timed, interval=False)}"
+    if newest is first or not isinstance(base, Measured) or timed.value <= 0:
+        return words
+    ratio, margin = base.value / timed.value, halving.margin([first, newest])
+    return f"{words}, roughly {ratio:.2g}x [{ratio / margin:.2g}, {ratio * margin:.2g}] by one short run"
+
+
+def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, ...]:
+    """Return the candidates that the budget left no time for, with a budget that would."""
+    more = f"--budget {units.lasting(2 * (budget or 0.0)).replace(' ', '')}"
+    return tuple(NotHere(t.label, "the budget left no time to try it", more) for t in trials)
+
+
+def named(model: str | Path | Callable[..., Any], example_inputs: Any = None) -> str:
+    """Return the name of a model; a network is kept in the cache. UsageError for inputs too many or too few."""
+    is_name = isinstance(model, str | Path)
+    if is_name != (example_inputs is None):
+        said = "names its inputs itself" if is_name else "has no example inputs"
+        raise UsageError(
+            "E-LIVE-4",
+            f"the model {model if is_name else type(model).__name__} {said}",
+            effect="Nothing was measured",
+            fix="optimize('model.onnx'), or optimize(network, torch.randn(1, 3, 224, 224))",
+        )
+    if isinstance(model, str | Path):
+        return str(model)
+    live = need("edgescope.models.user.live:live", "PyTorch", "pip install 'edgescope[torch]'")
+    kept: str = live(model, example_inputs)
+    return kept
 
 
 def answered(results: Sequence[Result], goals: Wanted, not_here: tuple[NotHere, ...] = ()) -> Optimized:
@@ -108,11 +219,18 @@ def answered(results: Sequence[Result], goals: Wanted, not_here: tuple[NotHere, 
     return Optimized(table, variants.pick(table, goals.objective), tuple(results), not_here)
 
 
-def base(model: str, trial: Mapping[str, Any]) -> Trial:
-    """Return the Trial that all candidates share: these keys, on the usual device unless they name one."""
-    keys = {**WINDOW, **trial}
-    keys["device"] = keys.get("device") or candidates.usual_device(model)
-    return ranges.checked(settings.checked(Trial(model=zoo.pin(model), **keys)))
+def base(model: str, trial: Mapping[str, Any], goals: Wanted = FASTEST) -> Trial:
+    """Return what all candidates share: these keys of a Trial, on the usual device unless it is said.
+
+    They are measured in turns, unless a meter is asked that could not tell two processes apart.
+    """
+    device = trial.get("device") or candidates.usual_device(model)
+    figures = [goals.goal, *(c.metric for c in goals.constraints)]
+    alone = any(scoped(m.of[0]) or (m.unit == "bytes" and device == "cuda") for m in figures if m.of)
+    keys = {**(WINDOW if alone else TURNS), **trial, "device": device}
+    keys["data"] = opening.name_of(trial.get("data") or "")
+    keys["metric"] = metric_names.named(trial.get("metric") or "")
+    return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)
 
 
 def proposed(

@@ -88,7 +88,7 @@ def recommend(
     constraints: Sequence[str] = (),
     study: Study | Path | str | None = None,
     search: bool = False,
-    budget: str | int = "10%",
+    cells: str | int = "10%",
     confirm: int | None = None,
     machine: str = "",
     store: Stored = None,
@@ -97,7 +97,7 @@ def recommend(
 ) -> Recommendations:
     """Return, for each question, the best stored cell that keeps every constraint.
 
-    If no cell is stored, or with `search`, a model-based search measures some cells (`budget`: a number or a share)
+    If no cell is stored, or with `search`, a model-based search measures some cells (`cells`: a number or a share)
     of the grid that `study` or the keys of a Trial describe, and confirms its pick in `confirm` further processes.
     """
     if isinstance(study, Path | str):
@@ -117,7 +117,7 @@ def recommend(
         again = CONFIRMED if confirm is None else confirm
         measure = search or not stored
         trials = scope.grid(question) if measure else tuple(r.trial for r in stored)
-        count = _budget(str(budget), len(trials)) if measure else 0
+        count = _to_measure(str(cells), len(trials)) if measure else 0
         spend = Budget(count, again, int(keys.get("seed", 0)))
         answers.append(best(_explored(trials, goals, spend, scope, setup), goals, least=again + 1))
     return Recommendations(answers)
@@ -233,7 +233,7 @@ def _whole(stored: list[Result], goals: Wanted, store: Store, setup: Setup) -> l
     return found
 
 
-def _budget(text: str, cells: int) -> int:
+def _to_measure(text: str, cells: int) -> int:
     """Return how many cells may be measured: the number, or the share of `cells` but at least 6."""
     number = text.removesuffix("%")
     try:
@@ -242,7 +242,7 @@ def _budget(text: str, cells: int) -> int:
         count = 0
     if count < 1:
         raise UsageError(
-            "E-PICK-4", f"--budget takes a number of cells or a share, not {text!r}", fix="--budget 10%"
+            "E-PICK-4", f"--cells takes a number of cells or a share, not {text!r}", fix="--cells 10%"
         )
     return min(count, cells)
 

@@ -1,32 +1,31 @@
 """Judge whether outputs are the answers of the fp32 network: a fast wrong answer is a failed trial.
 
-There are two methods, because agreement means something different for a trained and an untrained network:
+There are three methods; the first that there are inputs for decides:
 
-    top1_agreement  trained classifiers: on how many of >= 300 real inputs does the variant name the
+    a measure       labelled inputs, 100 or more: the variant's top-1, mIoU, mAP or whatever measures right answers
+                    (verify.measures) must reach 99 % of fp32's on the same inputs, or the share that
+                    `min_accuracy` asks for. Few labels can hide a loss: where the 95 % interval of the difference
+                    reaches five times as far as the floor, the outputs must be close to fp32's as well.
+    top1_agreement  trained classifiers: on how many of >= 100 real inputs does the variant name the
                     same class as fp32? The lower end of the 95 % interval must reach the threshold: Wilson's, for as
-                    many independent inputs as the frames of a film count for (stats.shares). The task accuracy of both
-                    on labelled inputs is reported too, but not judged.
+                    many independent inputs as the frames of a film count for (stats.shares). What a few labelled
+                    inputs say is reported, but not judged.
     centred_l2      everything else: the outputs of a random network hardly depend on its input (two inputs
                     have a cosine of 0.999), so plain closeness proves nothing. The fp32 mean over the inputs
                     is subtracted from both; the rest must differ by at most 10 %, and the order in which two inputs
                     excite an output must be the same for 90 % of the pairs. No task accuracy is claimed.
 
-A network that answers for every pixel or every box outputs a million numbers for one input. It is judged on fewer
-inputs, as many as hold 2^23 values and at least 8: every input then brings far more numbers than a class label does,
-and a gate on a board needs a hundred megabytes, not gigabytes.
+A network that answers for every pixel or every box outputs a million numbers for one input. Its outputs are compared on
+fewer inputs, as many as hold 2^23 values and at least 8: every input then brings far more numbers than a class label
+does, and a gate on a board needs a hundred megabytes, not gigabytes. A measure keeps little of an input and sees all.
 
 Everything here is arithmetic on arrays; the engine is a function that is passed in.
-
-Two figures measure how far a variant's outputs lie from the fp32 network's if there are no classes to compare.
-
-Outputs of a random network hardly depend on its input, so plain closeness proves nothing: both figures measure
-only what an input changes. `verify` judges them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,30 +34,79 @@ from numpy.typing import NDArray
 
 from edgescope.errors import UsageError, WrongOutputError
 from edgescope.models.base import DENSE, MIN_FRAMES, TRAINED_FRAMES, Batch, Model, Purpose, Samples
-from edgescope.records import Absent, Field, Measured, Verification
-from edgescope.stats.pairs import wilson
+from edgescope.records import Absent, Field, Measured, Verification, digest
 from edgescope.stats.shares import clustered_share
+from edgescope.verify.closeness import Outputs, centred_l2, rank_agreement
+from edgescope.verify.measure import Compared, Measure, Tally, absent, compared, lacking, measure_of
+from edgescope.verify.metric_names import named
 
 Run = Callable[[Batch], Sequence[NDArray[Any]]]
 
-TOP1_FLOOR = {"fp32": 0.95, "tf32": 0.95, "fp16": 0.95, "bf16": 0.95, "int8": 0.75}
+FP32_FLOOR, REDUCED_FLOOR = 0.95, 0.80
+"""Least agreement with fp32 (lower end): of another engine in fp32, of every reduced precision (docs/metrics.md)."""
+ACCURACY_FLOOR, REACH = 0.99, 5.0
+"""Least share of fp32's value of a measure, and how many times this loss its interval may reach."""
 L2_CEILING = 0.1
 RANK_FLOOR = 0.9
 UNTRAINED_INPUTS = 32
 FEWEST, VALUES = 8, 2**23
 """For large inputs or outputs: the least number of inputs to judge on, and the most values of all of them together."""
-CHANCE = 0.01
-"""A network's accuracy on labelled inputs (lower bound) must lie above this, and above the share of the commonest
-label, for its top class to mean anything. Any other network is judged by centred_l2."""
+VARIED = 0.75
+"""Most inputs that fp32 may give one class, where no label shows that its classes mean anything: below the floor, so
+that a variant that always gives one answer fails."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The fp32 outputs on the gate's inputs and on the labelled inputs, and what computed them."""
+    """The fp32 outputs on the gate's inputs, what the measure keeps of the labelled ones, and what computed them."""
 
     gate: Outputs
-    labelled: Outputs | None
+    tally: Tally | None
     origin: str
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What variants of a model are judged on: the gate's inputs, and labelled ones with the measure that reads them."""
+
+    gate: Samples
+    labelled: Samples | None
+    measure: Measure | None
+    metric: str
+    """The measure as the trial names it; '' if the labels chose it."""
+    classifier: bool
+    """Whether its top class means something, labels or not."""
+
+    @property
+    def key(self) -> str:
+        """The hash of everything but the outputs that an answer depends on."""
+        told = self.labelled
+        right = None if told is None else [_plain(told.labels), [b.tolist() for b in told.boxes or ()]]
+        scenes = [_plain(x.groups) for x in (self.gate, told) if x is not None]
+        return digest([self.metric, self.gate.digests, told.digests if told else (), right, scenes])
+
+
+def _plain(array: NDArray[Any] | None) -> object:
+    return None if array is None else [list(array.shape), array.tobytes().hex()]
+
+
+def basis(model: Model, metric: str = "") -> Basis:
+    """Return what variants of `model` are judged on; UsageError if the measure `metric` lacks what it needs.
+
+    The labelled inputs are the model's own, or the gate's if these have labels.
+    """
+    gate = gate_samples(model)
+    labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES)
+    if labelled is None and (gate.labels is not None or gate.boxes is not None):
+        labelled = gate
+    unlabelled = labelled is None and model.info.trained and model.info.task not in DENSE
+    known = metric == "agreement" or unlabelled
+    return Basis(gate, labelled, measure_of(model, labelled, metric), named(metric), known)
+
+
+def agreement_floor(precision: str) -> float:
+    """Return the least lower bound of top1_agreement: one for fp32 in another engine, one for all else."""
+    return FP32_FLOOR if precision == "fp32" else REDUCED_FLOOR
 
 
 def required_agreement(precision: str, min_agreement: float | None) -> float:
@@ -66,7 +114,7 @@ def required_agreement(precision: str, min_agreement: float | None) -> float:
 
     UsageError if it lies below that floor: the gate can be made stricter, never laxer.
     """
-    floor = TOP1_FLOOR[precision]
+    floor = agreement_floor(precision)
     if min_agreement is not None and not min_agreement >= floor:
         raise UsageError(
             "E-GATE-7",
@@ -106,18 +154,67 @@ def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
     All samples are used, or the first few if an output has one value per pixel or box (`fitting`).
     WrongOutputError at the first output that has no row per sample or is not finite.
     """
-    parts: list[list[NDArray[Any]]] = []
-    start, end = 0, len(samples)
-    while start < end:
+    kept = _Outputs(len(samples))
+    for _, got in _chunks(run, samples, batch):
+        if not kept.add(got):
+            break
+    return kept.whole
+
+
+def answers(run: Run, of: Basis, batch: int) -> tuple[Outputs, Tally | str | None]:
+    """Return run's outputs over the gate's inputs, and what the measure keeps of the labelled ones.
+
+    In place of the latter, why the measure does not apply; None if nothing is labelled. Inputs that are both run once.
+    UsageError if the trial names a measure that does not apply.
+    """
+    if of.measure is None or of.labelled is None:
+        return outputs(run, of.gate, batch), None
+    alike = of.labelled.digests == of.gate.digests
+    kept, parts, why = _Outputs(len(of.gate)), list[Tally](), ""
+    for start, got in _chunks(run, of.labelled, batch):
+        if alike:
+            kept.add(got)
+        try:
+            parts.append(of.measure.tally(got, slice(start, start + len(got[0]))))
+        except ValueError as error:
+            if of.metric:
+                raise lacking(of.measure.name, str(error)) from error
+            why = str(error)
+            break
+    tally = why or tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    return kept.whole if alike and not why else outputs(run, of.gate, batch), tally
+
+
+class _Outputs:
+    """Outputs of one chunk after another, as many samples as `fitting` says."""
+
+    def __init__(self, most: int) -> None:
+        self._parts: list[list[NDArray[Any]]] = []
+        self._most, self._n = most, 0
+
+    def add(self, got: Sequence[NDArray[Any]]) -> bool:
+        """Keep what is needed of a chunk; return whether more is."""
+        self._most = min(self._most, fitting(self._most, _values(got)))
+        if self._n < self._most:
+            self._parts.append([array[: self._most - self._n].copy() for array in got])
+            self._n += len(self._parts[-1][0])
+        return self._n < self._most
+
+    @property
+    def whole(self) -> Outputs:
+        """All of it; WrongOutputError if shapes differ."""
+        _same_shapes(self._parts)
+        return tuple(np.concatenate(column) for column in zip(*self._parts, strict=True))
+
+
+def _chunks(run: Run, samples: Samples, batch: int) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    """Yield (number of the first sample, outputs) of one batch after another, good until the next is asked for."""
+    for start in range(0, len(samples), batch):
         rows = np.minimum(np.arange(start, start + batch), len(samples) - 1)
         given = {name: np.ascontiguousarray(array[rows]) for name, array in samples.arrays.items()}
         got = [np.asarray(array) for array in run(given)]
         _check(got, batch, start)
-        end = min(end, fitting(end, _values(got)))
-        parts.append([array[: end - start].copy() for array in got])
-        start += batch
-    _same_shapes(parts)
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        yield start, [array[: len(samples) - start] for array in got]
 
 
 def _values(got: Sequence[NDArray[Any]]) -> int:
@@ -168,18 +265,19 @@ def verify(
     precision: str,
     batch: int = 1,
     min_agreement: float | None = None,
+    min_accuracy: float | None = None,
+    metric: str = "",
 ) -> tuple[Verification, Outputs | None]:
     """Return the gate's answer for one variant, and its outputs on the gate's inputs (None where unusable).
 
     `min_agreement` raises the required lower bound of top1_agreement (or of rank_agreement if that method applies and
-    it lies above RANK_FLOOR); UsageError if it lies below the floor of the precision.
+    it lies above RANK_FLOOR), and lets these judge whatever labels there are; UsageError if it lies below the floor of
+    the precision. `min_accuracy` is the share of fp32's value that a measure must reach, ACCURACY_FLOOR if None.
     """
     required_agreement(precision, min_agreement)
-    labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
+    of = basis(model, metric)
     try:
-        samples = gate_samples(model)
-        got = outputs(run, samples, batch)
-        named = outputs(run, labelled, batch) if labelled is not None else None
+        got, kept = answers(run, of, batch)
     except WrongOutputError as error:
         return refused(str(error), precision, reference.origin), None
     answer = judge(
@@ -187,20 +285,27 @@ def verify(
         reference,
         precision=precision,
         min_agreement=min_agreement,
-        labelled=named,
-        labels=_labels(labelled),
-        groups=samples.groups,
+        min_accuracy=min_accuracy,
+        told=told(of, kept, reference),
+        groups=of.gate.groups,
+        classifier=of.classifier,
     )
     return answer, got
 
 
-def _labels(samples: Samples | None) -> NDArray[np.int64] | None:
-    return samples.labels if samples else None
+def told(of: Basis, kept: Tally | str | None, reference: Reference) -> Sequence[Compared] | str:
+    """Return what the measure (and those beside it) says of a variant's tally, or why it says nothing."""
+    if of.measure is None or isinstance(kept, str) or kept is None or reference.tally is None:
+        return kept if isinstance(kept, str) else "nothing tells the right answers"
+    groups = of.labelled.groups if of.labelled else None
+    first = compared(of.measure, kept, reference.tally, groups)
+    beside = (compared(each, kept, reference.tally, groups, drawn=False) for each in of.measure.others)
+    return [first, *beside]
 
 
 def refused(why: str, precision: str, origin: str) -> Verification:
     """Return the Verification for outputs that cannot be compared."""
-    return Verification(False, "none", {}, TOP1_FLOOR[precision], why, origin)
+    return Verification(False, "none", {}, agreement_floor(precision), why, origin)
 
 
 def judge(
@@ -209,13 +314,15 @@ def judge(
     *,
     precision: str,
     min_agreement: float | None = None,
-    labelled: Outputs | None = None,
-    labels: NDArray[np.int64] | None = None,
+    min_accuracy: float | None = None,
+    told: Sequence[Compared] | str = "nothing tells the right answers",
     groups: NDArray[np.int64] | None = None,
+    classifier: bool = False,
 ) -> Verification:
-    """Return the gate's answer for outputs already computed; `labelled` and `labels` if trained.
+    """Return the gate's answer for outputs already computed; `told` is what a measure says, the one that judges first.
 
-    `groups` are those of the gate's samples. UsageError if `min_agreement` lies below the floor of the precision.
+    `groups` are those of the gate's samples; `classifier`: its top class means something though no label shows it.
+    UsageError if `min_agreement` lies below the floor of the precision.
     """
     floor = required_agreement(precision, min_agreement)
     shapes = [array.shape for array in got], [array.shape for array in reference.gate]
@@ -227,16 +334,57 @@ def judge(
         "centred_l2": Measured(centred_l2(got, reference.gate), "1", n=len(got[0])),
         "rank_agreement": Measured(rank_agreement(got, reference.gate), "1", n=len(got[0])),
     }
-    tasks = _accuracies(reference.labelled, labelled, labels)
-    known = tasks.get("reference_accuracy")
-    if isinstance(known, Measured) and known.lo is not None and known.lo > _chance(labels):
-        return _judge_top1((got[0], reference), fields | tasks, (precision, floor), groups)
-    return _judge_l2(reference, fields, max(RANK_FLOOR, min_agreement or 0.0))
+    fields |= absent(told) if isinstance(told, str) else _told(told)
+    first = None if isinstance(told, str) else told[0]
+    if first is not None and first.telling and first.ours.n >= MIN_FRAMES and min_agreement is None:
+        return _judge_measure(
+            reference, fields, first, ACCURACY_FLOOR if min_accuracy is None else min_accuracy
+        )
+    knows = first is not None and first.telling and first.measure.name.startswith("top")
+    classes = knows or (classifier and _varied(reference.gate[0]))
+    if classes and len(got[0]) >= MIN_FRAMES:
+        return _judge_top1((got[0], reference), fields, (precision, floor), groups)
+    few = f"{len(got[0])} inputs are too few to judge by top class" if classes else ""
+    return _judge_l2(reference, fields, max(RANK_FLOOR, min_agreement or 0.0), first, few)
 
 
-def _chance(labels: NDArray[np.int64] | None) -> float:
-    """Return the accuracy of a network that always gives one answer."""
-    return CHANCE if labels is None else max(CHANCE, float(np.bincount(labels).max() / len(labels)))
+def _told(told: Sequence[Compared]) -> dict[str, Field]:
+    """Return the figures of the measures; `accuracy` is the one that judges."""
+    first = told[0]
+    fields: dict[str, Field] = {"accuracy": first.ours, "reference_accuracy": first.theirs}
+    fields["accuracy_difference"] = first.difference
+    for each in told:
+        fields |= each.fields()
+    return fields
+
+
+def _varied(scores: NDArray[Any]) -> bool:
+    """Return whether fp32 tells the inputs apart by their top class, so that agreement with it can fail."""
+    if scores.ndim != 2 or scores.shape[1] < 2:
+        return False
+    return float(np.bincount(scores.argmax(axis=1)).max()) <= VARIED * len(scores)
+
+
+def _judge_measure(
+    reference: Reference, fields: dict[str, Field], found: Compared, share: float
+) -> Verification:
+    """Return the Verification by a measure, which may lose what `share` of fp32's value leaves."""
+    lost = (1 - share) * abs(found.theirs.value)
+    apart, n = found.difference, found.ours.n
+    worst = apart.lo if apart.lo is not None else -math.inf
+    sure = worst >= -REACH * lost
+    enough = apart.value >= -lost - 1e-12
+    detail = f"{found.sentence(-lost)}, on {n} labelled inputs"
+    if enough and not sure:
+        close = _close(fields)
+        detail += f"; they leave open a loss of {REACH:g} times the floor, and the outputs are"
+        detail += " close to fp32's" if close else " not close to fp32's: more labelled inputs would tell"
+        enough = close
+    return Verification(enough, found.measure.name, fields, share, detail, reference.origin)
+
+
+def _close(fields: dict[str, Field]) -> bool:
+    return _value(fields["centred_l2"]) <= L2_CEILING and _value(fields["rank_agreement"]) >= RANK_FLOOR
 
 
 def _judge_top1(
@@ -250,55 +398,47 @@ def _judge_top1(
     same, n = got.argmax(axis=1) == reference.gate[0].argmax(axis=1), len(got)
     interval = clustered_share(same, None if groups is None else groups[:n])
     found = Measured(interval.value, "1", interval.lo, interval.hi, n)
-    enough = n >= MIN_FRAMES
     worth = "" if groups is None else f", worth {interval.n_eff:.0f} independent ones"
     lo, hi = (100 * (end or 0.0) for end in (found.lo, found.hi))
     fields = {"top1_agreement": found, **fields}
     accuracy, of_reference = (fields[name] for name in ("accuracy", "reference_accuracy"))
+    labelled = isinstance(accuracy, Measured)
     detail = (
         f"top-1 agreement {100 * found.value:.1f} % ({int(same.sum())}/{n}{worth}, 95 % CI {lo:.1f}-{hi:.1f};"
         f" min {100 * floor:.0f} % for {precision})"
-        + ("" if enough else f"; fewer than {MIN_FRAMES} inputs are too few to pass")
-        + f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
+        + (
+            f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
+            if labelled
+            else ""
+        )
     )
-    passed = enough and found.lo is not None and found.lo >= floor
+    passed = found.lo is not None and found.lo >= floor
     return Verification(passed, "top1_agreement", fields, floor, detail, reference.origin)
 
 
-def _judge_l2(reference: Reference, fields: dict[str, Field], floor: float) -> Verification:
+def _judge_l2(
+    reference: Reference, fields: dict[str, Field], floor: float, first: Compared | None, few: str
+) -> Verification:
     l2, rank = (_value(fields[name]) for name in ("centred_l2", "rank_agreement"))
     reason = "no task accuracy: the network is untrained, or its task is not known"
-    absent = Absent(reason)
-    fields = fields | dict.fromkeys(("top1_agreement", "accuracy", "reference_accuracy"), absent)
+    if first is not None:
+        few = f"{first.ours.n} labelled inputs are too few to judge by, {MIN_FRAMES} would do"
+        if first.ours.n >= MIN_FRAMES:
+            few = "judged by agreement, as --min-agreement asks"
+        chance = "fp32 is no better than chance on the labelled inputs: are these the network's own labels?"
+        reason = f"{first.sentence(0.0).partition('; floor')[0]}); {few if first.telling else chance}"
+    elif isinstance(told := fields["accuracy"], Absent) and (few or not told.reason.startswith("nothing")):
+        reason = f"no task accuracy: {told.reason}" + (f"; {few}, {MIN_FRAMES} would do" if few else "")
+    if first is None or not first.telling:
+        why = Absent(reason)
+        fields = fields | dict.fromkeys(("accuracy", "reference_accuracy", "accuracy_difference"), why)
+    fields = fields | {"top1_agreement": Absent(few or "the top class is not known to mean anything")}
     detail = (
         f"centred outputs differ from fp32 by {l2:.2g} (at most {L2_CEILING:g}), {rank:.1%} of input pairs in"
         f" the same order (at least {floor:.0%}), on {len(reference.gate[0])} inputs; {reason}"
     )
-    return Verification(
-        l2 <= L2_CEILING and rank >= floor, "centred_l2", fields, L2_CEILING, detail, reference.origin
-    )
-
-
-def _accuracies(
-    wanted: Outputs | None, got: Outputs | None, labels: NDArray[np.int64] | None
-) -> dict[str, Field]:
-    if (
-        wanted is None
-        or got is None
-        or labels is None
-        or wanted[0].ndim != 2
-        or wanted[0].shape[1] <= labels.max()
-    ):
-        return {}
-    right = {"accuracy": got, "reference_accuracy": wanted}
-    return {
-        name: _share(int((a[0].argmax(axis=1) == labels).sum()), len(labels)) for name, a in right.items()
-    }
-
-
-def _share(k: int, n: int) -> Measured:
-    interval = wilson(k, n)
-    return Measured(k / n, "1", interval.lo, interval.hi, n)
+    passed = l2 <= L2_CEILING and rank >= floor
+    return Verification(passed, "centred_l2", fields, L2_CEILING, detail, reference.origin)
 
 
 def _value(field: Field) -> float:
@@ -307,49 +447,3 @@ def _value(field: Field) -> float:
 
 def _printed(field: Field) -> str:
     return f"{round(field.value * field.n)}/{field.n}" if isinstance(field, Measured) else "n/a"
-
-
-Outputs = tuple[NDArray[Any], ...]
-
-
-def centred_l2(got: Outputs, wanted: Outputs) -> float:
-    """Return |got - wanted| / |wanted - its mean over inputs| (Euclidean), the worst of all outputs.
-
-    0 if both are equal; infinity if fp32 does not depend on the input at all and the variant differs.
-    """
-    return max(_centred_l2(a, b) for a, b in zip(got, wanted, strict=True))
-
-
-def _centred_l2(got: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """Return the centred L2 of one output, row by row: dense outputs in float64 would not fit a board's memory."""
-    mean = wanted.mean(axis=0, dtype=np.float64)
-    rows = [_apart(a, b, mean) for a, b in zip(got, wanted, strict=True)]
-    difference, spread = (math.sqrt(sum(column)) for column in zip(*rows, strict=True))
-    if difference == 0.0:
-        return 0.0
-    return difference / spread if spread > 0.0 else float("inf")
-
-
-def _apart(got: NDArray[Any], wanted: NDArray[Any], mean: NDArray[np.float64]) -> tuple[float, float]:
-    """Return two squared distances of one row: of the outputs from the wanted ones, and of these from their mean."""
-    exact = wanted.astype(np.float64)
-    return float(np.square(got - exact).sum()), float(np.square(exact - mean).sum())
-
-
-def rank_agreement(got: Outputs, wanted: Outputs) -> float:
-    """Return the share of (output element, pair of inputs) ordered as in fp32, the worst of all outputs.
-
-    Looks at up to 64 inputs and about 2,000 elements; pairs that are equal in fp32 are left out. 0.5 is
-    chance.
-    """
-    return min(_rank(a, b) for a, b in zip(got, wanted, strict=True))
-
-
-def _rank(got: NDArray[Any], wanted: NDArray[Any]) -> float:
-    n = min(64, len(wanted))
-    step = max(1, wanted[0].size // 2000)
-    a, b = (array[:n].reshape(n, -1)[:, ::step].astype(np.float64) for array in (got, wanted))
-    first, second = np.triu_indices(n, k=1)
-    order, truth = (np.sign(x[first] - x[second]) for x in (a, b))
-    nonzero = truth != 0
-    return float((order == truth)[nonzero].mean()) if nonzero.any() else 1.0

@@ -19,41 +19,49 @@ from numpy.typing import NDArray
 
 from edgescope import cache, registry
 from edgescope.errors import WrongOutputError
-from edgescope.models.base import MIN_FRAMES, TRAINED_FRAMES, Model, Purpose, Samples
+from edgescope.models.base import MIN_FRAMES, Model, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
-from edgescope.verify import judge
-from edgescope.verify.judge import Outputs, Reference, Run
+from edgescope.verify import closeness, judge, labels
+from edgescope.verify.closeness import Outputs, centred_l2
+from edgescope.verify.judge import Basis, Reference, Run
+from edgescope.verify.measure import called
 
-VERSION = 3  # raise this when the comparison changes
-JUDGING = "by scenes"  # change this when the same outputs may be judged otherwise; the fp32 outputs are kept
+VERSION = 4  # raise this when the comparison changes
+JUDGING = (
+    "by measures"  # change this when the same outputs may be judged otherwise; the fp32 outputs are kept
+)
+SHOWING = 64
+"""Labelled inputs that show whether the labels are the network's own."""
 QUICK = 16
+AGAIN = 4
+"""Inputs on which fp32 is asked twice."""
 QUICK_VALUES = 2**21
 """Most output values kept for these inputs, 8 MB; if that is too little for 16 inputs, fewer are kept, at least two."""
 QUICK_CEILING = 0.02
 """Centred L2 allowed between two runs of one variant; another order of summation in bf16 changes it by less."""
 
 
-def known(model: Model) -> bool:
-    """Return whether the fp32 outputs of this model are cached."""
-    return _read(_path(model)) is not None
+def known(model: Model, metric: str = "") -> bool:
+    """Return whether the fp32 outputs of this model are cached, and what the measure keeps of them."""
+    return _read(_path(model, judge.basis(model, metric))) is not None
 
 
-def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1) -> Reference:
+def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metric: str = "") -> Reference:
     """Return the fp32 outputs of `model`, computed with `open_run()` the first time, then read from the cache.
 
     `open_run` is called only if they are not cached, and returns the model's reference backend as a function of one
-    batch of `batch`. WrongOutputError if fp32 itself gives unusable outputs, NaN for example.
+    batch of `batch`. WrongOutputError if fp32 itself gives unusable outputs, NaN for example; ModelError if the measure
+    gives no number for them: no minutes are spent on variants that nothing can judge.
     """
-    path, origin = _path(model), f"{model.reference} fp32"
+    of = judge.basis(model, metric)
+    path, origin = _path(model, of), f"{model.reference} fp32"
     found = _read(path)
     if found is None:
         run = open_run()
         try:
-            found = {"gate": judge.outputs(run, judge.gate_samples(model), batch)}
-            labelled = _labelled(model)
-            if labelled is not None:
-                found["labelled"] = judge.outputs(run, labelled, batch)
+            _labels_fit(run, of, batch, model.info.name)
+            gate, kept = judge.answers(run, of, batch)
         except WrongOutputError as error:
             raise WrongOutputError(
                 "E-GATE-6",
@@ -62,8 +70,38 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1) -> R
                 effect="No variant of it can be judged",
                 fix="repair the model first",
             ) from error
+        _steady(run, of.gate.first(AGAIN), gate, batch, model.info.name)
+        found = {"gate": gate}
+        if isinstance(kept, tuple) and of.measure is not None:
+            called(of.measure, kept, np.arange(len(kept[0])))
+            found["tally"] = kept
         _write(path, found, {})
-    return Reference(found["gate"], found.get("labelled"), origin)
+    return Reference(found["gate"], found.get("tally"), origin)
+
+
+def _labels_fit(run: Run, of: Basis, batch: int, name: str) -> None:
+    """Raise UsageError where class numbers cannot be those of the network."""
+    if of.labelled is None or of.labelled.labels is None or of.labelled.labels.ndim != 1:
+        return
+    if of.metric and ":" in of.metric:
+        return  # a function of the user's may read labels as it likes
+    some = of.labelled.first(SHOWING)
+    labels.checked(judge.outputs(run, some, batch)[0], some.labels, name)
+
+
+def _steady(run: Run, inputs: Samples, first: Outputs, batch: int, name: str) -> None:
+    """Raise WrongOutputError if a second call on the same inputs gives other outputs."""
+    again = judge.outputs(run, inputs, batch)
+    apart = centred_l2(again, tuple(array[: len(again[0])] for array in first))
+    if apart > QUICK_CEILING:
+        raise WrongOutputError(
+            "E-GATE-8",
+            f"the fp32 network {name} is not deterministic",
+            evidence=f"a second call on the same {len(again[0])} inputs changed its outputs by {apart:.2g} of what"
+            f" another input changes, at most {QUICK_CEILING:g} is allowed",
+            effect="Right outputs of another engine cannot be told from wrong ones",
+            fix="call eval() before exporting it, and leave out or seed what draws random numbers",
+        )
 
 
 def verified(
@@ -74,24 +112,32 @@ def verified(
     precision: str,
     batch: int = 1,
     min_agreement: float | None = None,
+    min_accuracy: float | None = None,
+    metric: str = "",
     facts: Mapping[str, Json],
 ) -> Verification:
     """Return the gate's answer: from the full gate the first time, then cached while 16 inputs give the same outputs.
 
     `facts` holds everything else that may change the outputs: artifact digest, backend, options, engine versions.
     """
-    samples = judge.gate_samples(model)
-    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR[precision], MIN_FRAMES, JUDGING]
-    key = digest(
-        [VERSION, bounds, dict(facts), model.info.digest, precision, batch, min_agreement, samples.digests]
-    )
+    of = judge.basis(model, metric)
+    samples, floors = of.gate, [judge.agreement_floor(precision), judge.ACCURACY_FLOOR, judge.REACH]
+    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, floors, MIN_FRAMES, JUDGING, min_agreement, min_accuracy]
+    key = digest([VERSION, bounds, dict(facts), model.info.digest, precision, batch, of.key])
     path = cache.folder("judged") / f"{key}.npz"
     earlier = _earlier(path)
     if earlier and unchanged(run, samples, earlier[1], batch):
         note = f"; accuracy check reused: {len(earlier[1][0])} outputs checked again, unchanged"
         return replace(earlier[0], detail=earlier[0].detail + note)
     answer, got = judge.verify(
-        run, model, truth, precision=precision, batch=batch, min_agreement=min_agreement
+        run,
+        model,
+        truth,
+        precision=precision,
+        batch=batch,
+        min_agreement=min_agreement,
+        min_accuracy=min_accuracy,
+        metric=metric,
     )
     if got is not None:
         few = min(QUICK, max(2, QUICK_VALUES // max(1, sum(array[0].size for array in got))))
@@ -107,19 +153,13 @@ def unchanged(run: Run, samples: Samples, first: Outputs, batch: int) -> bool:
     except WrongOutputError:
         return False
     same_shapes = [array.shape for array in got] == [array.shape for array in first]
-    return same_shapes and judge.centred_l2(got, first) <= QUICK_CEILING
+    return same_shapes and closeness.centred_l2(got, first) <= QUICK_CEILING
 
 
-def _labelled(model: Model) -> Samples | None:
-    return model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
-
-
-def _path(model: Model) -> Path:
-    labelled = _labelled(model)
-    inputs = judge.gate_samples(model).digests, labelled.digests if labelled else ()
+def _path(model: Model, of: Basis) -> Path:
     known = model.reference in registry.BACKENDS
     made_with = cache.versions(registry.about(model.reference).PACKAGES if known else ())
-    key = digest([VERSION, model.info.digest, model.reference, made_with, inputs])
+    key = digest([VERSION, model.info.digest, model.reference, made_with, of.key])
     return cache.folder("references") / f"{key}.npz"
 
 

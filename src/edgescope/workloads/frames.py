@@ -61,7 +61,7 @@ class Frames:
             model = parts.model(one)
             _preprocess(model)
             parts.backend(one.backend).prepare(model, spec_of(one), parts.folder)
-            gate.prepare(model, parts)
+            gate.prepare(model, parts, one.metric)
         _film(options).next()
 
     @contextmanager

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgescope.backends.base import Spec
-from edgescope.models.base import FixedBatch, Model
+from edgescope.models.base import Model, usual_batch
 from edgescope.records import Json, Machine, Trial, Verification
 from edgescope.verify import reference
 from edgescope.verify.judge import Reference, Run
 from edgescope.workloads.base import Answer, Parts
 
-BATCH = 8
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 
 
-def prepare(model: Model, parts: Parts) -> Reference | None:
+def prepare(model: Model, parts: Parts, metric: str = "") -> Reference | None:
     """Return the fp32 outputs of `model`, computed once by its reference backend, or None if it has none.
 
     The null model computes nothing (`null`); a file that is already quantised has no fp32 network (`none`).
@@ -27,14 +26,14 @@ def prepare(model: Model, parts: Parts) -> Reference | None:
     if model.reference in ("null", "none"):
         return None
 
-    batch = (model.closed_batch if isinstance(model, FixedBatch) else None) or BATCH
+    batch = usual_batch(model)
 
     def open_run() -> Run:
         backend = parts.backend(model.reference)
         session: Run = backend.load(backend.prepare(model, Spec(batch=batch), parts.folder))
         return session
 
-    return reference.reference(model, open_run, batch=batch)
+    return reference.reference(model, open_run, batch=batch, metric=metric)
 
 
 def check(
@@ -49,7 +48,7 @@ def check(
     """Return the gate's verdict on `answer`, made from `artifact`; None if there is nothing to compare with."""
     if model.reference == "none":
         return None
-    truth = prepare(model, parts) if answer is not None else None
+    truth = prepare(model, parts, trial.metric) if answer is not None else None
     if answer is None or truth is None:
         return NOTHING
     facts: dict[str, Json] = {
@@ -69,5 +68,7 @@ def check(
         precision=trial.precision,
         batch=trial.batch,
         min_agreement=trial.min_agreement,
+        min_accuracy=trial.min_accuracy,
+        metric=trial.metric,
         facts=facts,
     )

@@ -74,7 +74,7 @@ class Inference:
         read("inference", trial.workload_options, self.OPTIONS)
         model = parts.model(trial)
         parts.backend(trial.backend).prepare(model, spec_of(trial), parts.folder)
-        gate.prepare(model, parts)
+        gate.prepare(model, parts, trial.metric)
 
     def program(self, trial: Trial, parts: Parts) -> Program | None:
         """Return the program, with its engine file built, if the engine owns its loop; otherwise None."""

@@ -2,17 +2,20 @@
 
 A ratio means nothing until the settings are known to differ only in the subject of the comparison, so differences
 lead. Replicates of one number that started within an hour of each other are a pair; the ratio of a pair cancels
-the machine's influence on both. Runs that are not pairs give the ratio of two independent figures. Latencies with
+the machine's influence on both. If the two took turns in pairs of processes, the ratio of their median latencies is
+that of the turns. Runs that are not pairs give the ratio of two independent figures. Latencies with
 other io, watts of another scope and numbers of another machine are NOT-COMPARABLE.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
     MIN_REPLICATES,
@@ -114,15 +117,19 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
     paired = neighbours(old, new)
     blockers = _blockers(baseline, candidate)
     rows: list[Compared] = []
+    turns: alternation.Paired = ()
     if force or not blockers:
         ratio_of = partial(_paired, paired) if paired[0] else partial(_apart, (old, new))
+        turns = alternation.pairs(candidate, baseline)
         for metric in shown("compare", baseline[0].trial.workload):
             name, higher = metric.of[0], metric.higher
             sides = _side(list(old.values()), name), _side(list(new.values()), name)
-            ratio, judgement = ratio_of(sides, name, higher)
+            ratio, judgement = _turned(turns) if turns and name in IN_TURNS else ratio_of(sides, name, higher)
             rows.append(Compared(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
         rows.append(_p99(old, new))
     pairs = len(paired[0])
+    if rows and turns:
+        pairs = len(turns)
     return Comparison(
         baseline[0].trial.label,
         candidate[0].trial.label,
@@ -167,6 +174,8 @@ def _one_cell(group: Sequence[Result], side: str) -> None:
 
 
 Runs = Mapping[int, Result]
+IN_TURNS = ("latency_p50_s",)
+"""Metrics whose ratio is that of the turns, where two groups took turns with each other."""
 
 
 def _paired(
@@ -177,6 +186,17 @@ def _paired(
     if found is None:
         return Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
     return of_pairs(found[0], "--replicates"), found[1]
+
+
+def _turned(turns: alternation.Paired) -> tuple[Field, Judgement]:
+    """Return the ratio candidate / baseline of the times of pairs that took turns, and its judgement."""
+    sure, likely = (_inverse(alternation.speedup(turns, level)) for level in (0.95, 0.90))
+    return of_pairs(sure, "--replicates"), judge(sure, likely)
+
+
+def _inverse(ratio: Interval) -> Interval:
+    lo, hi = (1 / end if end > 0 else math.inf for end in (ratio.hi, ratio.lo))
+    return replace(ratio, lo=lo, hi=hi, value=1 / ratio.value)
 
 
 def _apart(

@@ -3,9 +3,9 @@
     --objective latency --constraint "p99<=33ms" --constraint "top1>=0.98ref" --constraint "memory<=2GB"
 
 A constraint is judged on the worse end of the interval: `p99<=33ms` on the upper bound of the p99, if there is one.
-Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing would pass.
-`0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, without labels, the top-1
-agreement with it. A metric that was not measured does not keep its constraint.
+Only measures of right answers (`accuracy`, `top1`, `map` ...) are judged on their value: twenty labelled photographs
+leave an interval that nothing would pass. `0.98ref` is relative to the fp32 reference: the measure of both, or, where
+there are no labels, the top-1 agreement with it. A metric that was not measured does not keep its constraint.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def goal(name: str) -> Metric:
 def units(metric: Metric) -> Mapping[str, float]:
     """Return the units that a limit on a metric is written in, each with its factor to SI."""
     plain = UNITS.get(metric.unit, {"": 1.0})
-    return {**plain, "ref": 1.0} if metric.name == "accuracy" else plain
+    return {**plain, "ref": 1.0} if metric.measure else plain
 
 
 class Kept(str, Enum):
@@ -119,35 +119,43 @@ class Constraint:
         """Return '' if the variant keeps this constraint, otherwise the figures that break it."""
         if self.excess(of) <= 1:
             return ""
-        known, found, limit = self._figure(of)
+        known, found, _ = self._figure(of)
         if isinstance(found, Absent):
             return f"{self.text} cannot be judged: {found.reason}"
         unit, factor = next(iter(units(known).items()))
         end, value = (f"{x / factor:.4g}" for x in (_hurting(found, known), found.value))
         bound = "" if end == value else f", the bound of {value}"
-        against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
+        against = self._against(of)
         return f"{self.text} broken: {end}{_spaced(unit)}{bound}{_counted(found, known)}{against}"
 
     def kept(self, of: Mapping[str, Field]) -> str:
         """Return the figures by which a variant keeps this constraint: `p99<=33ms: at most 31.2 ms, 29.8 measured`."""
-        known, found, limit = self._figure(of)
+        known, found, _ = self._figure(of)
         if isinstance(found, Absent):
             return f"{self.text}: {found.reason}"
         unit, factor = next(iter(units(known).items()))
         end, value = (f"{x / factor:.4g}" for x in (_hurting(found, known), found.value))
-        against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
+        against = self._against(of)
         if end == value:
             return f"{self.text}: {value}{_spaced(unit)}{_counted(found, known)}{against}"
         word = "at most" if self.at_most else "at least"
         return f"{self.text}: {word} {end}{_spaced(unit)}, {value} measured{against}"
 
+    def _against(self, of: Mapping[str, Field]) -> str:
+        """Return what fp32 reaches, where the limit is a share of it."""
+        reference = of.get(f"reference_{self.metric.name}") if self.relative else None
+        judged = isinstance(of.get(self.metric.name), Measured)
+        return f", fp32 reaches {reference.value:.4g}" if isinstance(reference, Measured) and judged else ""
+
     def _figure(self, of: Mapping[str, Field]) -> tuple[Metric, Field, float]:
         """Return the metric, its field, and the limit in the field's unit."""
         known, limit = self.metric, self.limit
         if self.relative:
-            own, reference = of.get("accuracy"), of.get("reference_accuracy")
+            own, reference = of.get(known.name), of.get(f"reference_{known.name}")
             if isinstance(own, Measured) and isinstance(reference, Measured):
-                return known, own, limit * reference.value
+                return known, own, reference.value - (1 - limit) * abs(reference.value)
+            if known.name not in ("accuracy", "top1"):
+                return known, of.get(known.name, Absent("not measured")), limit
             known = METRICS["agreement"]
         return known, of.get(known.name, Absent("not measured")), limit
 
@@ -167,8 +175,8 @@ def _counted(found: Measured, known: Metric) -> str:
 
 
 def _hurting(found: Measured, known: Metric) -> float:
-    """Return the worse end of the interval, or the value if there is no interval (and for accuracy)."""
-    if known.name == "accuracy":
+    """Return the worse end of the interval, or the value if there is no interval (and for a measure)."""
+    if known.measure:
         return found.value
     return judged_end(found, not known.higher)
 
@@ -205,6 +213,12 @@ def parse(text: str, known: Callable[[str], Metric | str] = _of_a_cell) -> Const
     if not math.isfinite(limit):
         raise unreadable(text, "the limit is not finite")
     return Constraint(found, limit, unit == "ref", f"{name}{sense}{number}{unit}", len(sense) == 1)
+
+
+def least_share(constraints: Sequence[Constraint], given: float | None) -> float | None:
+    """Return the share of fp32's value that the gate must ask for: `given`, else what constraints on measures say."""
+    shares = [c.limit for c in constraints if c.relative and c.limit <= 1]
+    return given if given is not None else min(shares, default=None)
 
 
 def unreadable(text: str, why: str) -> UsageError:

@@ -22,7 +22,8 @@ def question_id(trial: Trial) -> str:
     load = (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io)
     size = (trial.batch, trial.processes, trial.in_flight) if registry.scenario(trial.scenario).timed else ()
     shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
-    return digest([load, size, shapes])
+    data = [trial.data, trial.preprocess] if trial.data or trial.preprocess else []
+    return digest([load, size, shapes, *data])
 
 
 def in_words(trial: Trial) -> str:
@@ -35,6 +36,7 @@ def in_words(trial: Trial) -> str:
         parts += [f"{trial.in_flight} in flight"] if trial.in_flight > 1 else []
     parts += [f"beside {trial.colocated}"] if trial.colocated else []
     parts += [f"io {trial.io}"] if trial.io != "host" else []
+    parts += [f"data {trial.data.partition('#')[0]}"] if trial.data else []
     parts += [f"{name} {'x'.join(map(str, shape[1:]))}" for name, shape in trial.shapes.items()]
     return ", ".join(parts)
 

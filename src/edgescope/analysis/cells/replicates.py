@@ -289,6 +289,7 @@ def _half(errors: Sequence[Error | None], weights: Sequence[float]) -> float | N
 
 NOTICED = 0.05
 """Share by which two cells must differ before a difference is reported."""
+LONGER = "a longer --budget"
 ENOUGH, MOST = 5, 20
 """Pairs that bound a ratio on a quiet machine, and the most that are worth requesting on a noisy one."""
 
@@ -305,6 +306,8 @@ def of_pairs(ratio: Interval, flag: str) -> Field:
     """Return a paired ratio if its pairs resolve it, else Absent with the reason; `flag` is the flag for more pairs."""
     if ratio.reliable:
         return ratio.measured("1")
+    if flag == LONGER:
+        return Absent(f"{ratio.note}: use {flag}")
     wish = ENOUGH
     if ratio.n >= MIN_PAIRS:  # the interval narrows with the square root of the pairs
         wish = max(ENOUGH, math.ceil(ratio.n * (math.log(ratio.hi / ratio.value) / math.log(RESOLVED)) ** 2))

@@ -39,7 +39,9 @@ class Row:
     broken: tuple[str, ...] = ()
     """The constraints it breaks, with the figures: it is rejected for these alone."""
     pairs: str = ""
-    """How many pairs the speed-up comes from: `5 of 5 pairs`."""
+    """How many pairs the speed-up comes from: `6 pairs in turns`, or of runs one after another `5 of 5 pairs`."""
+    turns: tuple[tuple[Result, Result], ...] = field(default=(), repr=False)
+    """The pairs (its own Result, the baseline's) that took turns and that the speed-up comes from."""
     notes: tuple[str, ...] = ()
     """Warnings about the figures: pairs left out, unstable replicates, medians that the pairs contradict."""
     replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
@@ -104,7 +106,7 @@ def figures(results: Sequence[Result], workload: str, scope: str) -> dict[str, F
     timed = percentiles(results)
     checked = results[0].verification if results else None
     told = checked.fields if checked else {}
-    out: dict[str, Field] = {}
+    out: dict[str, Field] = {name: field for name, field in told.items() if name.startswith("reference_")}
     for metric in known.METRICS.values():
         if not ((metric.unit and metric.of) or metric.quantile) or not metric.belongs(workload):
             continue

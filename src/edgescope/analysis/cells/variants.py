@@ -15,10 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgescope import registry, units
+from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
+    LONGER,
     MEASURED,
     NEIGHBOURS_S,
     NOT_RUN,
@@ -35,7 +37,7 @@ from edgescope.analysis.energy import scopes
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial, Trust, Verdict
-from edgescope.stats import Interval, Judgement, paired_log_ratio
+from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
 from edgescope.stats.pairs import MIN_EFFECT
 
 WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
@@ -123,8 +125,11 @@ def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
     for t in trials.values():
         longest[variant(t)] = max(t.max_s, longest.get(variant(t), 0.0))
     effort = {cell: t.key(Role.EFFORT) for cell, t in trials.items()}
+    in_turns = any(t.turn_s is not None for t in trials.values())
     screens = {
-        effort[cell] for cell, t in trials.items() if t.max_s <= SCREEN_S and t.max_s < longest[variant(t)]
+        effort[cell]
+        for cell, t in trials.items()
+        if t.max_s <= SCREEN_S and (t.max_s < longest[variant(t)] or (in_turns and t.turn_s is None))
     }
     return {cell for cell in trials if effort[cell] in screens}
 
@@ -226,14 +231,20 @@ def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> 
     name = "throughput_sps" if piled else "latency_p50_s"
     wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
     found = pairs(wrong or group, baseline, name, NEIGHBOURS_S)
-    speedup = _speedup(found, name, higher_is_better=piled)
-    notes = [f"{row.label}: left out of its pairs: {text}" for text in found.left_out]
     unstable = sum(r.status is Status.UNSTABLE for r in row.replicates.values())
-    notes += (
+    notes = (
         [f"{row.label}: {unstable} of {len(row.replicates)} replicates unstable; they count"]
         if unstable
         else []
     )
+    turns = alternation.decisive(alternation.pairs(wrong or group, baseline))
+    if turns:
+        ratio = of_pairs(alternation.speedup(turns), LONGER)
+        return replace(
+            row.having(speedup=ratio), pairs=alternation.words(turns), turns=tuple(turns), notes=tuple(notes)
+        )
+    speedup = _speedup(found, name, higher_is_better=piled)
+    notes = [*(f"{row.label}: left out of its pairs: {text}" for text in found.left_out), *notes]
     if isinstance(speedup, Measured) and not piled and row.cell != baseline[0].trial.cell:
         notes += _borne_out(row, speedup, found.under)
     return replace(row.having(speedup=speedup), pairs=found.words, notes=tuple(notes))
@@ -245,7 +256,7 @@ def _speedup(found: Pairs, name: str, *, higher_is_better: bool) -> Field:
     ours, theirs = paired_values(found.over, found.under, name)
     if found.over == found.under:
         return Measured(1.0, "1", 1.0, 1.0, len(ours))
-    return of_pairs(paired_log_ratio(*((ours, theirs) if higher_is_better else (theirs, ours))), "--rounds")
+    return of_pairs(paired_log_ratio(*((ours, theirs) if higher_is_better else (theirs, ours))), LONGER)
 
 
 def _pairless(found: Pairs) -> str:
@@ -266,7 +277,7 @@ def _borne_out(row: Row, speedup: Measured, under: Mapping[int, Result]) -> list
         "W-PAIR-1",
         f"the medians shown are {shown:.3g}x apart, the pairs {show(speedup)}x ({row.label})",
         effect="Replicates differ by more than the two variants, so neither figure speaks for the machine",
-        fix="more --rounds on a quiet machine",
+        fix=f"{LONGER} on a quiet machine",
     )
     return [str(text)]
 
@@ -283,11 +294,26 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
     )
     if not ranked:
         return _infeasible(found) or Pick(None, _none(found, wished))
-    best = ranked[0]
+    best = _chosen(ranked, found, wished)
+    ranked.remove(best)
+    ranked.insert(0, best)
     ties = [(other, *_against(best, other, wished)) for other in ranked[1:]]
     ties = [t for t in ties if t[2] is not Judgement.FASTER]
     sentences = [_figures(best, found, wished), *_undecided(ties)]
     return Pick(best, " ".join(sentences), tuple(t[0].label for t in ties))
+
+
+def _chosen(ranked: Sequence[Row], found: VariantTable, wished: Metric) -> Row:
+    """Return the row to pick: the one that was chosen and then confirmed in turns, unless the baseline is faster."""
+    if wished.name not in alternation.OF_SPEED:
+        return ranked[0]
+    sure = [r for r in ranked if any(alternation.confirms(mine) for mine, _ in r.turns)]
+    rivals = [r for r in sure if isinstance(r["speedup"], Measured)]
+    if not rivals:
+        return ranked[0]
+    best = max(rivals, key=lambda r: r.measured("speedup").value)
+    base = next((r for r in ranked if r.cell == found.baseline), best)
+    return best if best.measured("speedup").value >= 1 else base
 
 
 def described(row: Row, wanted: Wanted = FASTEST) -> str:
@@ -315,6 +341,10 @@ def _infeasible(found: VariantTable) -> Pick | None:
 
 
 def _against(best: Row, other: Row, goal: Metric) -> tuple[Interval | None, Judgement]:
+    if best.turns and other.turns and goal.name in alternation.OF_SPEED:
+        sure, likely = (alternation.against(best.turns, other.turns, level) for level in (0.95, 0.90))
+        if sure is not None and likely is not None:
+            return sure, judge(sure, likely, higher_is_better=True)
     near = neighbours(best.replicates, other.replicates)
     return judged(*near, goal.of[0], goal.higher) or (None, Judgement.AMBIGUOUS)
 
@@ -341,7 +371,7 @@ def _undecided(ties: Sequence[Tie]) -> list[str]:
     paired = [t for t in ties if t[2] is not Judgement.SAME and t[1] is not None]
     apart = [t for t in ties if t[1] is None]
     out = [f"Tied with {_listed(same)}: either will do."] if same else []
-    out += [f"Not significantly better than {_listed(paired)}: use more --rounds."] if paired else []
+    out += [f"Not significantly better than {_listed(paired)}: use {LONGER}."] if paired else []
     return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
 
 
@@ -351,7 +381,7 @@ def _listed(ties: Sequence[Tie]) -> str:
     ratio = ties[0][1]
     if len(ties) == 1 and ratio is not None:
         count = f"{ratio.n} pair{'s' * (ratio.n != 1)}"
-        return f"{names[0]} (ratio {show(of_pairs(ratio, '--rounds'))}, {count})"
+        return f"{names[0]} (ratio {show(of_pairs(ratio, LONGER))}, {count})"
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 

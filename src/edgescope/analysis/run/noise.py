@@ -1,12 +1,12 @@
 """The noise of a machine from an A/A run: the same trial against itself, in pairs of fresh processes.
 
-An A/A run has a true ratio of exactly 1, and the order within a pair is random, so the spread of the log ratios d is
-noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
+An A/A run has a true ratio of exactly 1, and the two processes of a pair take turns, so the spread of the log ratios d
+is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
 
     floor       95 % of single pairs of identical cells differ by no more than exp(t(0.975, n) s) - 1
     detectable  the change whose 95 % interval excludes 1 in 80 % of comparisons of k pairs:
-                exp((c(k) + t(0.8, h-1)) s / sqrt(k)) - 1, the usual sample-size formula with the half width c(k)
-                that stats.pairs takes of k pairs, h of which it does not trim
+                exp((c(k) + t(0.8, k-1)) s / sqrt(k)) - 1, the usual sample-size formula with the half width c(k)
+                that stats.alternation usually takes of k pairs
     needed      the least k for which a given change is that
 
 FASTER and SLOWER also need a difference of 1 % (stats.pairs), so a change of just 1 % is found to be significant, but
@@ -24,17 +24,17 @@ from typing import Any
 
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
-from edgescope.stats.pairs import MIN_PAIRS, standard_errors, trimmed
+from edgescope.stats.alternation import MIN_PAIRS, standard_errors
 from edgescope.stats.special import t_quantile
 from edgescope.store import plain_files
 
 PAIRS = 5
-"""Replicates that `detectable` is given for: the default number of final rounds of `optimize`."""
+"""Pairs that `detectable` is given for: as many as confirm the pick of `optimize`, if the budget allows no more."""
 CHANGES = (0.01, 0.02, 0.05)
 LEVEL, POWER = 0.95, 0.80
 MOST_BYTES = 1_000_000
 FILE = "noise.json"
-_FEW, _MOST = 60, 10_000
+_MOST = 10_000
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,12 @@ def floor(s: float, n: int) -> float:
 
 def detectable(s: float, k: int) -> float:
     """Return the least change that k pairs find in 80 % of comparisons."""
-    power = t_quantile(POWER, k - 2 * trimmed(k) - 1)
-    return math.expm1((standard_errors(k, LEVEL) + power) * s / math.sqrt(k))
+    return math.expm1((standard_errors(k, LEVEL) + t_quantile(POWER, k - 1)) * s / math.sqrt(k))
 
 
 def needed(s: float, change: float) -> int | None:
     """Return the least number of pairs that find `change`; None above 10,000."""
-    lo, hi = _FEW, _MOST
-    for k in range(MIN_PAIRS, _FEW):  # one more pair may detect less if it is the first that is trimmed
-        if detectable(s, k) <= change:
-            return k
+    lo, hi = MIN_PAIRS, _MOST
     if detectable(s, hi) > change:
         return None
     while lo < hi:
@@ -115,6 +111,6 @@ def words(noise: Noise) -> str:
     of = sum(noise.verdicts.values())
     return (
         f"identical runs differ by up to {noise.floor:.2%} (95 % of pairs; {noise.pairs} pairs of {noise.workload}, "
-        f"{noise.measured_at[:10]}). {PAIRS} replicates detect {noise.detectable:.2%}; {found} replicates"
+        f"{noise.measured_at[:10]}). {PAIRS} pairs detect {noise.detectable:.2%}; {found} replicates"
         + (f". {disturbed} of {of} runs were not CLEAN: repeat it on a quiet machine" if disturbed else "")
     )

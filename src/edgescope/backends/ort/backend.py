@@ -20,7 +20,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
+from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.backends.base import (
     Artifact,
     Session,
@@ -41,6 +41,10 @@ from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Json
 from edgescope.records import digest as record_digest
 
+BETWEEN = "product of activations"
+"""Counted apart: attention multiplies activations by each other, and int8 is said of what has weights."""
+COUNTED = 2  # raise this when operators are counted otherwise
+
 
 class OrtSession:
     """One InferenceSession; inputs and outputs are numpy arrays on the host."""
@@ -57,13 +61,15 @@ class OrtSession:
         """Return the provider in use and the precision of the heavy operators in the optimised graph."""
         providers = self.session.get_providers()
         ops: Counter[str] = Counter(self.artifact.notes.get("executed_ops", {}))
+        between = ops.pop(BETWEEN, 0)
         kinds = {"int8": sum(ops[o] for o in INTEGER), "fp32": sum(ops[o] for o in FLOATING)}
         kinds = {kind: n for kind, n in kinds.items() if n} or {"fp32": 0}
         threads = (
             self.session.get_session_options().intra_op_num_threads or None
         )  # 0: the runtime's own choice, which it does not report
         device = "cpu" if providers[0] == "CPUExecutionProvider" else str(providers[0])
-        evidence = f"{providers[0]}; optimised graph: {counted(kinds)} heavy operators"
+        others = f", {between} fp32 products of two activations" if between else ""
+        evidence = f"{providers[0]}; optimised graph: {counted(kinds)} heavy operators{others}"
         return Effective(device, precision_of(kinds), threads, evidence)
 
     def close(self) -> None:
@@ -76,7 +82,7 @@ class OnnxRuntime(AboutOrt):
 
     OPTIONS: ClassVar[dict[str, str]] = {
         "threads": "intra-op threads (its own choice; under an affinity mask as many as that allows)",
-        **INT8_OPTIONS,
+        **DYNAMIC_OPTIONS,
         "layout": "on cuda: contiguous or channels_last (contiguous)",
         "graph": "on cuda: capture the kernels in a CUDA graph (false)",
     }
@@ -173,7 +179,7 @@ def _open(path: Path | None, options: Any) -> Any:
 
 def _remembered(path: Path, digest: str) -> Json:
     """Return `_executed(path)`, computed once per file and version of the runtime."""
-    note = cache.folder("ort") / f"{digest}-{ort.__version__}.json"
+    note = cache.folder("ort") / f"{digest}-{ort.__version__}-{COUNTED}.json"
     if not note.is_file():
         cache.write_json(note, _executed(path))
     return json.loads(note.read_text())
@@ -192,7 +198,7 @@ def _remembered_cuda(path: Path, digest: str, model: Model, spec: Spec, axes: Ma
 
 
 def _executed(path: Path) -> Json:
-    """Return {operator: count} of the graph after the runtime's own optimisation."""
+    """Return {operator: count} of the graph after the runtime's own optimisation; BETWEEN is an operator of its own."""
     import onnx
 
     target = cache.folder("ort") / f"optimised-{os.getpid()}.onnx"
@@ -202,7 +208,27 @@ def _executed(path: Path) -> Json:
     try:
         _open(path, options)
         graph = onnx.load(str(target), load_external_data=False).graph
-        return dict(Counter(node.op_type for node in graph.node))
+        stored = {tensor.name for tensor in graph.initializer}
+        makers = {name: node for node in graph.node for name in node.output}
+        return dict(Counter(_kind(node, stored, makers) for node in graph.node))
     finally:
         for leftover in (target, Path(f"{target}.data")):
             leftover.unlink(missing_ok=True)
+
+
+def _kind(node: Any, stored: set[str], makers: Mapping[str, Any]) -> str:
+    """Return a node's operator, or BETWEEN for a product of two activations, which has no weights to be rounded."""
+    if node.op_type not in ("MatMul", "FusedMatMul", "TransposeMatMul"):
+        return str(node.op_type)
+    for name in node.input:
+        while name in makers and makers[name].op_type in (
+            "DequantizeLinear",
+            "Transpose",
+            "Cast",
+            "Identity",
+            "Reshape",
+        ):
+            name = makers[name].input[0]  # noqa: PLW2901
+        if name in stored or (name in makers and makers[name].op_type == "Constant"):
+            return str(node.op_type)
+    return BETWEEN

@@ -188,14 +188,14 @@ def effective(spec: Spec, where: str, dtype: str, evidence: str) -> Effective:
 
 
 def tensors_of(outputs: Any) -> tuple[torch.Tensor, ...]:
-    """Return a module's outputs (tensor, tuple, list or dict of them) as a tuple; ModelError for anything else."""
+    """Return the tensors of a module's outputs in order, however they are nested; ModelError for anything else."""
     if isinstance(outputs, torch.Tensor):
         return (outputs,)
     if isinstance(outputs, dict):
         outputs = tuple(outputs.values())
-    if not isinstance(outputs, tuple | list) or not all(isinstance(o, torch.Tensor) for o in outputs):
+    if not isinstance(outputs, tuple | list):
         raise ModelError("E-OUT-1", f"the model returned {type(outputs).__name__}, not tensors")
-    return tuple(outputs)
+    return tuple(tensor for part in outputs if part is not None for tensor in tensors_of(part))
 
 
 def widened(outputs: Any) -> tuple[torch.Tensor, ...]:

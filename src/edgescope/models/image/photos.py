@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.errors import UnavailableError
 from edgescope.models.base import Purpose, Samples
+from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import digest
 
 PACKAGES = {
@@ -48,31 +49,6 @@ ORIGINS = {
 SCENE = 20
 """Consecutive frames of a film that count as one scene: 0.7 s, after which answers no longer resemble each other."""
 VERSION = 3  # raise this when the decoding, or its order, changes
-
-
-@dataclass(frozen=True)
-class Preprocess:
-    """Turns an RGB image into a network's input: resize the short side, crop the middle, normalise."""
-
-    size: int = 224
-    crop: float = 0.875
-    """Share of the resized short side that the crop keeps."""
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    """One value per channel: three for colour, one for grey."""
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)
-
-    def __call__(self, image: Any) -> NDArray[np.float32]:
-        """Return float32 (channels, size, size) of a PIL image: bicubic, centre crop, (x/255 - mean) / std."""
-        short = int(np.floor(self.size / self.crop))
-        scale = short / min(image.size)
-        resized = image.convert("RGB" if len(self.mean) == 3 else "L").resize(
-            [round(side * scale) for side in image.size], resample=3
-        )
-        left, top = ((side - self.size) // 2 for side in resized.size)
-        cut = np.asarray(resized.crop((left, top, left + self.size, top + self.size)), dtype=np.float32)
-        mean, std = np.array(self.mean, dtype=np.float32), np.array(self.std, dtype=np.float32)
-        scaled = (cut.reshape(self.size, self.size, -1) / 255 - mean) / std
-        return np.ascontiguousarray(scaled.transpose(2, 0, 1), dtype=np.float32)
 
 
 def samples(purpose: Purpose, n: int, preprocess: Preprocess, name: str = "input") -> Samples:

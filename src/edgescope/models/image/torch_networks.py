@@ -52,7 +52,8 @@ class Segmenter(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (N, classes, height, width) of images (N, 3, height, width)."""
-        logits = self.classifier(self.backbone(images)["out"])
+        features = self.backbone(images)
+        logits = self.classifier(features.get("out", features))
         return nn.functional.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -61,10 +62,19 @@ def network(entry: dict[str, Any], weights: Path | None, *, seed: int, in_order:
     module = build(entry, seed)
     if weights:
         state = {k: v for k, v in read_state(weights).items() if not k.startswith(AUXILIARY)}
+        if entry.get("head") == "any" and (classes := _classes(module, state)):
+            module = build(entry | {"classes": classes}, seed)
         fill(module, state, name=entry["definition"], in_order=in_order)
     elif "start" in entry:
         settle(module, entry, seed)
     return module
+
+
+def _classes(module: nn.Module, state: Mapping[str, torch.Tensor]) -> int:
+    """Return the number of classes of the weights if their last layer has another number than the network's, else 0."""
+    name, last = list(module.state_dict().items())[-1]
+    found = state.get(name)
+    return len(found) if found is not None and found.ndim and len(found) != len(last) else 0
 
 
 def build(entry: dict[str, Any], seed: int = 0) -> nn.Module:

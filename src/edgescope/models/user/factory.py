@@ -1,4 +1,6 @@
-"""The half of files.py that needs torch: call a factory, and record its result and the files it read.
+"""The half of networks.py that needs torch: call a factory, and record its result and the files it read.
+
+`module:callable@weights.pth` fills the network that the factory returns with the weights of the file.
 
 A factory is called in several processes: one exports the network, others run it. All must get the same
 weights, or right answers would look wrong. So the usual random generators are seeded before each call, and
@@ -9,13 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import inspect
 import random
 import shlex
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ import numpy as np
 import torch
 
 from edgescope import cache
-from edgescope.errors import ModelError
+from edgescope.errors import ModelError, closest_name
 from edgescope.models.image import torchvision_compat
+from edgescope.models.user.calling import Called, called
+from edgescope.models.weights import fill, read_state
 from edgescope.records import Json, digest
 
 SEED = 0
@@ -33,16 +36,24 @@ torchvision_compat.ensure()  # a user's module may import torchvision, or timm, 
 _watching: list[set[str]] = []
 
 
-def make(name: str, state: str | None = None) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """Return the module in eval mode and its example inputs by name; ModelError for anything else.
+def make(name: str, state: str | None = None) -> Called:
+    """Return the network in eval mode and its example inputs; ModelError for anything else.
 
     `state` is the value of "state" from describe(): ModelError if the weights differ now.
     """
-    made = _call(name)
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
-        raise _unfit(name, f"it returned {_kind(made)}")
-    module, examples = made
-    if state is not None and _state(module) != state:
+    factory, _, weights = name.partition("@")
+    made = _call(factory)
+    if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
+        raise _unfit(factory, f"it returned {_kind(made)}")
+    try:
+        found = called(*made)
+    except ValueError as error:
+        raise _unfit(factory, f"its example inputs are {error}") from error
+    if weights:
+        if not isinstance(made[0], torch.nn.Module):
+            raise _unfit(factory, f"it returned {_kind(made[0])} where weights are given for a network")
+        fill(made[0], read_state(Path(weights)), name=factory, in_order=False)
+    if state is not None and state_of(found.module) != state:
         raise ModelError(
             "E-FACTORY-4",
             f"the factory {name} is not deterministic: its weights differ from those of an earlier call",
@@ -50,25 +61,34 @@ def make(name: str, state: str | None = None) -> tuple[torch.nn.Module, dict[str
             effect="Each process would measure another network, and right outputs would look wrong",
             fix="build the network inside the factory; seed it there, or load its weights from a file",
         )
-    return module.eval(), _named(name, module, examples)
+    return found
 
 
 def describe(name: str) -> dict[str, Json]:
     """Return inputs, params, the digests of the weights and of everything, and every file read to make the network."""
     with _reads() as opened:
-        module, examples = make(name)
-    files = {path: cache.content(Path(path)) for path in sorted(opened | _sources())}
-    state = _state(module)
+        found = make(name)
+    files = {path: cache.content(Path(path)) for path in sorted(opened | sources())}
+    state = state_of(found.module)
     return {
-        "inputs": [_input(key, tensor) for key, tensor in examples.items()],
-        "params": sum(parameter.numel() for parameter in module.parameters()),
+        "inputs": found.inputs(),
+        "params": sum(parameter.numel() for parameter in found.module.parameters()),
         "files": files,
         "state": state,
+        "config": config_of(found.module),
         "digest": digest([name, state, sorted(files.values())]),
     }
 
 
-def _state(module: torch.nn.Module) -> str:
+def config_of(module: torch.nn.Module) -> dict[str, Json] | None:
+    """Return what a network of timm's says of its pictures (default_cfg), or None."""
+    given = getattr(module, "default_cfg", None)
+    kept = ("mean", "std", "crop_pct", "crop_mode", "interpolation")
+    found = {key: given[key] for key in kept if key in given} if isinstance(given, dict) else {}
+    return found if {"mean", "std"} <= set(found) else None
+
+
+def state_of(module: torch.nn.Module) -> str:
     """Return the SHA-256 of a module's parameters and buffers."""
     state = hashlib.sha256()
     for key, tensor in module.state_dict().items():
@@ -91,13 +111,16 @@ def _call(name: str) -> Any:
         sys.path.insert(0, here)
     _seed()  # a module may make its network while it is imported
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
+        factory = getattr(module, attribute)
     except Exception as error:  # a user's module may raise anything while it is imported
+        close = _closest(module_name, attribute)
         raise ModelError(
             "E-FACTORY-1",
             f"{name} cannot be imported",
             evidence=_last(error),
-            fix="run edgescope in the folder that holds the module, and check the name after the colon",
+            fix=close
+            or "run edgescope in the folder that holds the module, and check the name after the colon",
         ) from error
     _seed()
     try:
@@ -111,30 +134,21 @@ def _call(name: str) -> Any:
         ) from error
 
 
+def _closest(module: str, attribute: str) -> str:
+    """Return `module:attribute` with the half that was mistyped corrected, or '' where nothing is close."""
+    loaded = sys.modules.get(module)
+    if loaded is None:
+        near = closest_name(module, (path.stem for path in Path().glob("*.py")))
+        return f"{near}:{attribute}" if near else ""
+    near = closest_name(attribute, (name for name, value in vars(loaded).items() if callable(value)))
+    return f"{module}:{near}" if near else ""
+
+
 def _last(error: BaseException) -> str:
     """Return the last line of a traceback and its place in the source."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return traceback.format_exception_only(error)[-1].strip()[:300] + where
-
-
-def _named(name: str, module: torch.nn.Module, examples: Any) -> dict[str, torch.Tensor]:
-    """Return the example inputs by the names of forward()'s arguments."""
-    if isinstance(examples, torch.Tensor):
-        examples = (examples,)
-    if isinstance(examples, Mapping):
-        order = [p for p in inspect.signature(module.forward).parameters if p in examples]
-        named = {key: examples[key] for key in order} if len(order) == len(examples) else dict(examples)
-    elif isinstance(examples, list | tuple):
-        taken = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in (0, 1)]
-        names = taken if len(taken) >= len(examples) else [f"input_{i}" for i in range(len(examples))]
-        named = dict(zip(names, examples, strict=False))
-    else:
-        raise _unfit(name, f"its example inputs are {_kind(examples)}")
-    wrong = [key for key, value in named.items() if not isinstance(value, torch.Tensor) or value.ndim == 0]
-    if wrong or not named:
-        raise _unfit(name, f"not tensors with a batch axis: {', '.join(wrong) or 'there are no inputs'}")
-    return named
 
 
 def _unfit(name: str, found: str) -> ModelError:
@@ -150,13 +164,6 @@ def _kind(value: Any) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {', '.join(type(item).__name__ for item in value) or 'nothing'}"
     return f"a {type(value).__name__}"
-
-
-def _input(name: str, tensor: torch.Tensor) -> dict[str, Json]:
-    real = tensor.is_floating_point()
-    bounds = None if real else [int(tensor.min()), int(tensor.max())]
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return {"name": name, "shape": list(tensor.shape[1:]), "dtype": dtype, "range": bounds}
 
 
 @contextmanager
@@ -176,7 +183,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         _watching[0].add(args[0])
 
 
-def _sources() -> set[str]:
+def sources() -> set[str]:
     """Return the source files of the user's own modules that are loaded."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return {file for file in files if file and _own(file)}

@@ -28,9 +28,10 @@ FIX = "pip install 'edgescope[litert]'"
 class TfliteFile(UserFile):
     """A .tflite file."""
 
+    READER = "edgescope.artifacts.tflite_reader:describe", FIX
+
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
-        describe = "edgescope.artifacts.tflite_reader:describe", FIX
-        super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{VERSION}", describe, shapes or {})
+        super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{VERSION}", shapes or {})
         self._ranges = {i["name"]: _range(i["dtype"], i["quantised"]) for i in self.about["inputs"]}
         self.kinds: dict[str, int] = self.about["kinds"]
         self.reduced: bool = self.about["reduced"]

@@ -29,6 +29,7 @@ from edgescope.report.document import (
     Mark,
     Pairs,
     Part,
+    Pictures,
     Row,
     Section,
     Table,
@@ -55,12 +56,26 @@ ELEMENTS = {
 }
 
 
+CELL = """
+.edgescope .ci, .edgescope .unit, .edgescope .why { display: block; font-size: smaller; opacity: .7 }
+.edgescope .chip { font-size: smaller; border: 1px solid; border-radius: .6em; padding: 0 .4em; margin-left: .4em }
+.edgescope .swatch { display: inline-block; width: .7em; height: .7em; margin-right: .4em }
+"""
+"""The style of a notebook's cell; its own holds for tables and text."""
+
+
 def render(document: Document) -> str:
     """Return the whole page."""
     body = _Page(document).parts(document.parts, 3)
     head = tag("header", tag("h1", document.title))
     plots = bool(doc.every(document.parts, Figure, LEVELS))
     return shell(document.title, join(head, body, _made_by(document)), plots=plots)
+
+
+def fragment(parts: Sequence[Part]) -> str:
+    """Return parts of a document for a notebook's cell: no page, no script, and a style that stays within them."""
+    body = _Page(Document("", tuple(parts), {})).parts(parts, 4)
+    return tag("div", tag("style", raw(CELL)), body, class_="edgescope")
 
 
 def _made_by(document: Document) -> Markup | None:
@@ -91,6 +106,10 @@ def shell(title: str, body: Markup, *, plots: bool) -> str:
     return "<!doctype html>\n" + tag("html", head, tag("body", main, scripts), lang="en") + "\n"
 
 
+def _picture(png: str, caption: str) -> Markup:
+    return tag("figure", tag("img", src=png, alt=caption), tag("figcaption", caption))
+
+
 def _asset(name: str) -> str:
     return (files("edgescope.report") / name).read_text(encoding="utf-8")
 
@@ -119,6 +138,8 @@ class _Page:
             return self.answer(part, depth)
         if isinstance(part, Table):
             return self.table(part)
+        if isinstance(part, Pictures):
+            return tag("div", [_picture(png, caption) for png, caption in part.items], class_="pictures")
         return self.pairs(part) if isinstance(part, Pairs) else self.lines(part)
 
     def lines(self, part: Text | Items | Code) -> Markup:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-VOID = frozenset({"br", "col", "meta", "hr"})
+VOID = frozenset({"br", "col", "img", "meta", "hr"})
 
 
 class Markup(str):

@@ -1,0 +1,166 @@
+"""How often the interval of an alternation holds the long-run ratio, and how narrow it is for its time.
+
+Hosts of two speeds, simulated and recorded. On the simulated ones the two variants are slowed down differently (1.6
+and 1.35 times) in the slow state, so the ratio itself depends on it; processes of one program differ by 2 %, turns by
+3 %. Each host stays in a state for 1 to 10 s, or for 5 to 40 s. Held against each other, on the same seconds of the
+same host:
+
+    in turns       pairs of processes that live together and take turns of 0.1 s (stats/alternation.py)
+    bootstrap      the same pairs, the interval from resampling them
+    one by one     five processes of each variant, one after another (stats/pairs.py)
+    stopped        pairs until the interval is within 4 %, 5 to 30 of them, as `edgescope optimize` confirms its pick
+
+A recorded trace (--record) is pairs of real processes on this host, one after another; it is cut into runs of so many
+pairs, next to each other and spread over the trace, and the long-run ratio is that of the whole trace.
+
+    python benchmarks/alternation.py --record 60     # ten minutes; writes published/alternation_trace.json
+    python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from facts import PUBLISHED, publish
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from edgescope.analysis.cells import alternation
+from edgescope.isolate import fresh
+from edgescope.records import Trial
+from edgescope.stats import paired_log_ratio
+from edgescope.stats.alternation import Blocks, alternation_ratio
+from two_speeds import Host
+
+GOAL = 0.93
+TRACE = PUBLISHED / "alternation_trace.json"
+DWELLS = {"1 to 10 s": (1.0, 10.0), "5 to 40 s": (5.0, 40.0)}
+PAIRS = (3, 5, 8, 12)
+JUDGED = ("spread over", "next to each other")
+"""Held to the goal, from five pairs on: simulated pairs that are spread, and the recorded trace in pieces."""
+SPREAD_S, STOPS_S = 90.0, 40.0
+DECIDED, ENOUGH, MOST = 0.04, 5, 30
+
+
+def bootstrap(pairs: list[Blocks], rng: np.random.Generator) -> tuple[float, float]:
+    """Return the 95 % interval of the mean ratio from resampled pairs."""
+    means = np.array([p.mean for p in pairs])
+    drawn = means[rng.integers(len(means), size=(500, len(means)))].mean(axis=1)
+    lo, hi = np.quantile(drawn, [0.025, 0.975])
+    return float(math.exp(lo)), float(math.exp(hi))
+
+
+def told(found: list[tuple[float, float]], truth: float, seconds: float) -> dict[str, Any]:
+    """Return how many of the intervals hold the truth, and their median width hi / lo."""
+    held = float(np.mean([lo <= truth <= hi for lo, hi in found]))
+    width = float(np.median([hi / lo for lo, hi in found if lo > 0] or [math.inf]))
+    return {"runs": len(found), "held": held, "median_hi_over_lo": width, "seconds": seconds}
+
+
+def simulated(dwell: tuple[float, float], runs: int) -> dict[str, Any]:
+    """Return coverage and width on a simulated host, by way of measuring and number of pairs."""
+    rng = np.random.default_rng(3)
+    host = Host(dwell, seed=1)
+    truth = host.ratio()
+    out: dict[str, Any] = {}
+    for n in PAIRS:
+        turns = [host.pairs(rng, n) for _ in range(runs)]
+        ends = [alternation_ratio(p) for p in turns]
+        seconds = n * host.pair_s
+        out[f"in turns, {n} pairs"] = told([(e.lo, e.hi) for e in ends], truth, seconds)
+        wide = [alternation_ratio(host.pairs(rng, n, over_s=SPREAD_S)) for _ in range(runs)]
+        out[f"spread over {SPREAD_S:g} s, {n} pairs"] = told([(e.lo, e.hi) for e in wide], truth, SPREAD_S)
+        out[f"bootstrap, {n} pairs"] = told([bootstrap(p, rng) for p in turns], truth, seconds)
+    alone = [paired_log_ratio(*host.one_by_one(rng, 5)) for _ in range(runs)]
+    out["one by one, 5 of each"] = told([(e.lo, e.hi) for e in alone], truth, 10 * host.process_s)
+    stopped = [host.until(rng, DECIDED, ENOUGH, MOST, STOPS_S) for _ in range(runs)]
+    seconds = float(np.median([e.n for e in stopped])) * host.pair_s
+    out["stopped"] = told([(e.lo, e.hi) for e in stopped], truth, seconds)
+    return out
+
+
+def recorded(pairs: list[list[float]], seconds: list[float]) -> dict[str, Any]:
+    """Return coverage and width of runs of pairs cut from a recorded trace."""
+    whole = [Blocks(p) for p in pairs]
+    truth = math.exp(float(np.mean([p.mean for p in whole])))
+    each = float(np.median(np.diff(seconds)))
+    out: dict[str, Any] = {"ratio": truth, "pairs": len(whole), "seconds": seconds[-1] - seconds[0]}
+    for n in (3, 5, 8):
+        step = len(whole) // n
+        near = [alternation_ratio(whole[i : i + n]) for i in range(len(whole) - n + 1)]
+        spread = [alternation_ratio(whole[i::step][:n]) for i in range(step)]
+        out[f"next to each other, {n} pairs"] = told([(e.lo, e.hi) for e in near], truth, n * each)
+        out[f"spread, {n} pairs"] = told([(e.lo, e.hi) for e in spread], truth, n * each)
+    return out
+
+
+def record(count: int, model: str) -> None:
+    """Run pairs of two real variants on this host and add their blocks to the trace, one by one."""
+    shared = {
+        "model": model,
+        "turn_s": 0.1,
+        "min_s": 1.0,
+        "max_s": 1.0,
+        "warmup": 0.2,
+        "options": {"threads": 1},
+    }
+    sides = Trial(**shared, backend="onnxruntime"), Trial(**shared, backend="openvino")
+    for side in sides:
+        if failed := fresh.prepare(side):
+            raise SystemExit(f"{side.label}: {failed.reason}")
+    found: dict[str, Any] = {
+        "model": model,
+        "sides": [t.label for t in sides],
+        "began_s": [],
+        "logs": [],
+        "load": [],
+    }
+    for number in range(count):
+        a, b = fresh.pair(
+            (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), "confirming"
+        )
+        blocks = alternation.blocks(b, a)
+        if not blocks.logs or a.window is None or a.alternation is None or b.alternation is None:
+            print(number, a.reason or b.reason, file=sys.stderr)
+            continue
+        found["began_s"].append(a.window.start_ns * 1e-9)
+        found["logs"].append(list(blocks.logs))
+        found["load"].append([a.verdict.trust.value, a.alternation.idle_share, b.alternation.idle_share])
+        TRACE.write_text(json.dumps(found) + "\n")
+        print(number, f"{math.exp(blocks.mean):.3f}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", type=int, default=0, metavar="PAIRS")
+    parser.add_argument("--model", default="squeezenet1_1")
+    parser.add_argument("--runs", type=int, default=1000)
+    args = parser.parse_args()
+    if args.record:
+        record(args.record, args.model)
+        return
+    figures: dict[str, Any] = {
+        "goal": GOAL,
+        "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},
+    }
+    if TRACE.is_file():
+        trace = json.loads(TRACE.read_text())
+        figures["recorded"] = recorded(trace["logs"], trace["began_s"])
+    found = [*figures["simulated"].values(), figures.get("recorded", {})]
+    judged = [
+        way
+        for host in found
+        for name, way in host.items()
+        if name.startswith(JUDGED) and "3 pairs" not in name
+    ]
+    publish("alternation", figures, met=min(way["held"] for way in judged) >= GOAL)
+
+
+if __name__ == "__main__":
+    main()

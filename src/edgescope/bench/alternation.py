@@ -1,0 +1,277 @@
+"""Two trials measured together: two fresh processes that are alive at once and take turns, baseline first, ABBA.
+
+A machine that changes its speed then does so for both, and the ratio of their times is free of it. This process leads:
+it computes nothing, asks one side at a time, and watches the machine meanwhile. What cannot live together says why
+(`apart`); such variants run one after the other, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgescope.analysis.run import summary
+from edgescope.bench import mode, outcome
+from edgescope.bench.drivers import Run, require
+from edgescope.bench.watch import Devices, Watch, peak_rss
+from edgescope.errors import Message
+from edgescope.isolate.counter import Counter
+from edgescope.isolate.fresh import PAIR
+from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
+from edgescope.isolate.worker_run import WorkerRun
+from edgescope.metrics import scoped
+from edgescope.process import Line, scratch
+from edgescope.records import (
+    QUERY_OK,
+    Absent,
+    Alternation,
+    Effective,
+    Field,
+    Json,
+    Measured,
+    ModelInfo,
+    Queries,
+    Result,
+    Status,
+    Trial,
+    Turn,
+    Window,
+    codec,
+)
+
+ORDER = (0, 1, 1, 0)
+"""Who has the turns of a block: a drift that is even within it favours nobody."""
+LEAST_BLOCKS = 2
+FEWEST = 2
+"""A turn lasts as long as so many queries, where that is longer than `turn_s`."""
+PATIENCE = 3.0
+"""A pair ends after so many times the seconds it should take, with the blocks that it has."""
+LIMIT_S = 600.0
+"""Seconds that a side may need for one thing, loading included."""
+AWAKE = 0.05
+"""Share of a core that a side may take while the other has its turns."""
+SHARED_METER = Absent("measured in turns with another variant: no meter tells the two apart")
+SHARED_MEMORY = Absent("another variant was loaded at the same time")
+
+Hush = Callable[[], AbstractContextManager[object]]
+"""Keeps everything else that edgescope does from running while the context is held."""
+
+Pair = tuple[Result, Result]
+
+
+def apart(a: Trial, b: Trial) -> str:
+    """Return why two trials cannot be alive together and take turns; '' if nothing is known against it."""
+    for trial in (a, b):
+        if trial.multi_process:
+            return f"{trial.label} runs in several processes"
+        if trial.scenario not in ("single_stream", "offline"):
+            return f"a load of scenario {trial.scenario} cannot pause"
+        if trial.turn_s is None:
+            return "power or energy is asked for, and no meter tells two processes apart"
+        if trial.tracer != Trial.tracer or trial.idle_s:
+            return "a profiler, or idling for energy, needs the machine alone"
+    return "" if (a.mode, a.device) == (b.mode, b.device) else "they need the machine in different modes"
+
+
+class SideError(Exception):
+    """Raised for what went wrong on one side of the pair."""
+
+    def __init__(self, side: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.side, self.error = side, error
+
+
+class Side:
+    """One process of the pair, as its leader sees it."""
+
+    def __init__(self, number: int, begun: Result, run: WorkerRun) -> None:
+        self.number, self.begun, self.run = number, begun, run
+        self.opened: Line = {}
+        self.peak: Field = Absent("not measured")
+        self.turn_s, self.warmed = 0.0, True
+        self.turns: list[Turn] = []
+        self.idle_ns = self.idle_cpu_ns = 0
+
+    @property
+    def process(self) -> WorkerProcess:
+        """Return its process."""
+        return self.run.workers[0]
+
+    def ask(self, do: str, event: str, **what: Json) -> Line:
+        """Have it do one thing, and wait for the answer."""
+        self.process.order(do, **what)
+        return self.wait(event)
+
+    def wait(self, event: str) -> Line:
+        """Return its next event of that name; SideError if it fails, dies or hangs."""
+        try:
+            return self.run.gather(event, event)[0]
+        except WorkerError as error:
+            raise SideError(self.number, error) from error
+
+    def open(self) -> None:
+        """Have it load its trial; `opened` is there once `loaded` returns."""
+        trial = self.begun.trial.to_json()
+        folder = str(self.run.folder)
+        self.process.order("open", trial=trial, number=self.number, workers=1, folder=folder, again=False)
+
+    def loaded(self) -> None:
+        """Wait until it has loaded its trial and check that it runs what was asked."""
+        self.opened = self.wait("opened")
+        try:
+            require(self.begun.trial, Effective(**self.opened["effective"]))
+        except Exception as error:
+            raise SideError(self.number, error) from error
+
+    def warm(self) -> None:
+        """Let it warm up alone, and see how long its turns must be."""
+        found = self.ask("warm", "warmed")
+        self.warmed = bool(found["settled"])
+        self.turn_s = max(self.begun.trial.turn_s or 0.0, FEWEST * float(found["typical_s"]))
+
+    def turn(self, block: int) -> None:
+        """Let it have one turn."""
+        found = self.ask("turn", "turned", seconds=self.turn_s, block=block)
+        self.turns.append(Turn(**{name: found[name] for name in Turn.__dataclass_fields__}))
+        if len(self.turns) > 1:
+            self.idle_ns += int(found["idle_ns"])
+            self.idle_cpu_ns += int(found["idle_cpu_ns"])
+
+    @property
+    def measured_s(self) -> float:
+        """Return the seconds of its turns so far."""
+        return sum(t.stop_ns - t.start_ns for t in self.turns) * 1e-9
+
+    @property
+    def idle_share(self) -> float:
+        """Return the share of a core that it took between its turns."""
+        return self.idle_cpu_ns / self.idle_ns if self.idle_ns else 0.0
+
+
+def measure(
+    begun: Pair, devices: Devices, hz: float, *, purpose: str = "confirming", hush: Hush = nullcontext
+) -> Pair:
+    """Return the finished Results of a pair that has begun; `hush` is held while turns are taken.
+
+    Where one side fails it says so, and the other is cancelled: it took turns with nothing.
+    """
+    try:
+        return _measured(begun, devices, hz, purpose, hush)
+    except Exception as error:  # models and engines raise anything
+        side, cause = (error.side, error.error) if isinstance(error, SideError) else (0, error)
+        status, reason = outcome.status_of(cause)
+        why = Message("I-PAIR-1", f"the other side of its pair, {begun[side].trial.label}, did not finish")
+        ends = [replace(one, status=Status.CANCELLED, reason=why) for one in begun]
+        ends[side] = replace(begun[side], status=status, reason=reason)
+        return ends[0], ends[1]
+
+
+def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, hush: Hush) -> Pair:
+    in_effect = mode.require(begun[0].trial, devices)
+    watch = Watch(devices, hz)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(scratch.folder("pair")))
+        counter = stack.enter_context(Counter(folder / "counter", 1))
+        sides = []
+        for number, one in enumerate(begun):
+            worker = WorkerProcess(number, Placement())
+            stack.callback(worker.end)
+            sides.append(Side(number, one, WorkerRun([worker], folder, counter, LIMIT_S)))
+        for side in sides:
+            side.open()
+        for side in sides:
+            side.loaded()
+        with hush():
+            for side in sides:
+                side.warm()
+            with watch.watching():
+                _take_turns(sides)
+        for side in sides:
+            side.peak = peak_rss(str(side.process.pid))
+        driven = [side.ask("rows", "driven") for side in sides]
+        for side in sides:
+            machine = {"stable": dict(side.begun.machine.stable), "state": dict(side.begun.machine.state)}
+            side.process.order("verify", machine=machine)
+        found = [side.wait("verified") for side in sides]
+        runs = [_run(s, d, f, watch) for s, d, f in zip(sides, driven, found, strict=True)]
+    ends = [outcome.concluded(s.begun, watch, run, in_effect) for s, run in zip(sides, runs, strict=True)]
+    return _paired(ends[0], ends[1], sides, purpose)
+
+
+def _take_turns(sides: Sequence[Side]) -> None:
+    """Let the sides take turns, block by block, until each has measured for its trial's `max_s`."""
+    wanted = min(side.begun.trial.max_s for side in sides)
+    block, until = 0, time.monotonic() + PATIENCE * len(sides) * wanted
+    while block < LEAST_BLOCKS or min(side.measured_s for side in sides) < wanted:
+        if block and time.monotonic() > until:
+            break
+        for number in ORDER:
+            sides[number].turn(block)
+        block += 1
+
+
+def _run(side: Side, driven: Line, found: Line, watch: Watch) -> Run:
+    """Return what one side measured: the rows of its turns, the figures derived from them, and its check."""
+    trial = side.begun.trial
+    with np.load(driven["rows"]) as columns:
+        queries = Queries(dict(columns))
+    window = Window(driven["first"], driven["stop"], side.turns[0].start_ns, side.turns[-1].stop_ns)
+    check = codec.verification_from_json(found["verification"]) if found["verification"] else None
+    its_own = {name: codec.field_from_json(value) for name, value in found["metrics"].items()}
+    facts = {name: codec.field_from_json(value) for name, value in side.opened["facts"].items()}
+    return Run(
+        model=ModelInfo(**side.opened["model"]),
+        artifact=side.opened["artifact"],
+        effective=Effective(**side.opened["effective"]),
+        verification=check,
+        queries=queries,
+        window=window,
+        metrics={
+            **facts,
+            **its_own,
+            **summary.metrics(queries, window, trial.scenario),
+            "throughput_sps": _throughput(side, queries, window),
+            "peak_rss_bytes": side.peak,
+            **(dict.fromkeys(watch.board_memory(trial.device, window, None), SHARED_MEMORY)),
+        },
+        warnings=_warnings(side),
+        warmed=side.warmed,
+        failure=driven["failure"],
+    )
+
+
+def _throughput(side: Side, queries: Queries, window: Window) -> Field:
+    """Return the samples a second of its turns, without the time in which the other side had its own."""
+    rows = queries.rows(window).columns
+    right = rows["status"] == QUERY_OK
+    if not right.any():
+        return Absent("no query succeeded in its turns")
+    return Measured(float(rows["samples"][right].sum()) / side.measured_s, "samples/s", n=int(right.sum()))
+
+
+def _warnings(side: Side) -> tuple[Message, ...]:
+    if side.idle_share <= AWAKE:
+        return ()
+    return (
+        Message(
+            "W-PAIR-2",
+            f"{side.begun.trial.label} did not rest while the other side had its turns",
+            evidence=f"its threads took {side.idle_share:.0%} of a core",
+            effect="The other side was slowed down by so much of a core",
+        ),
+    )
+
+
+def _paired(first: Result, second: Result, sides: Sequence[Side], purpose: str) -> Pair:
+    """Return both Results with their turns and each other's id; no meter tells the two apart."""
+    ends = []
+    for one, other, side in zip((first, second), (second, first), sides, strict=True):
+        taken = Alternation(other.id, PAIR[side.number], purpose, tuple(side.turns), side.idle_share)
+        power = {name: SHARED_METER for name in one.metrics if scoped(name)}
+        ends.append(replace(one, alternation=taken, meter=None, metrics={**one.metrics, **power}))
+    return ends[0], ends[1]

@@ -1,0 +1,1 @@
+"""The user's own inputs and labels: where they lie, how they are prepared, which of them calibrate and which judge."""

@@ -1,0 +1,106 @@
+"""From a name to data: what kind it is, and its pin, so that a trial never silently means other inputs.
+
+    FOLDER                 images (sub-folders are classes), .npy files, or what Hugging Face's `datasets` saved
+    FILE.csv FILE.json     files and labels; COCO annotations
+    FILE.npz               arrays by input name, and `labels`
+    module:callable        a function of yours that returns an iterable
+    kind:name              a kind that an installed plug-in adds
+
+A name goes into a Trial pinned by its content, `photos#0123456789ab`; the pin covers names, labels and inputs.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgescope import cache
+from edgescope.data.base import Found, digest_of
+from edgescope.data.loader import materialised
+from edgescope.errors import UsageError
+from edgescope.registry import DATA, load
+
+PIN = re.compile(r"#([0-9a-f]{12})$")
+SUFFIXES = {".csv": "csv", ".json": "coco", ".npz": "npz"}
+HELP = "edgescope docs your-data"
+
+
+def bare(name: str) -> str:
+    """Return a name without its pin."""
+    return PIN.sub("", name)
+
+
+def kind(name: str) -> str:
+    """Return the registry's key for the kind of data that a name refers to; UsageError if it refers to nothing."""
+    path, word = Path(name), name.partition(":")[0]
+    if word in DATA.plugins:
+        return word
+    if path.is_dir():
+        if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
+            return "datasets"
+        return "npy" if next(path.rglob("*.npy"), None) and not _pictures(path) else "folder"
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return SUFFIXES[path.suffix.lower()]
+    if ":" in name and not path.exists():
+        return "loader"
+    raise UsageError(
+        "E-DATASET-7",
+        f"--data {name} is no data",
+        evidence="no such file or folder" if not path.exists() else f"kinds: {', '.join(DATA)}",
+        effect="Nothing was measured",
+        fix=f"--data FOLDER, a .csv, .npz or COCO .json, or module:callable ({HELP})",
+    )
+
+
+def _pictures(path: Path) -> bool:
+    from edgescope.data.folder import IMAGES
+
+    return any(p.suffix.lower() in IMAGES for p in path.rglob("*"))
+
+
+def read(name: str) -> Found:
+    """Return what lies under a name, which may be pinned; UsageError if it is not what the pin says."""
+    pinned = PIN.search(name)
+    copy = cache.read_json(_known(pinned[1])) if pinned else None
+    found = _read(copy if copy and Path(copy).is_file() else bare(name))
+    if pinned and digest_of(found) != pinned[1]:
+        raise UsageError(
+            "E-DATASET-8",
+            f"{bare(name)} does not hold what this trial was planned with",
+            evidence=f"content {digest_of(found)}, planned {pinned[1]}",
+            effect="Its numbers would be filed under other inputs",
+            fix=f"plan again with --data {bare(name)}",
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _read(name: str) -> Found:
+    found: Found = load(DATA, kind(name), "data")(name)
+    return replace(found, name=name)
+
+
+def _known(digest: str) -> Path:
+    """Return the note in the cache that says where a copy of the data with this pin lies."""
+    return cache.folder("data") / f"copy-{digest}.json"
+
+
+def pin(name: str) -> str:
+    """Return `name#digest`, or '' for ''; UsageError where there is no data."""
+    if not name:
+        return ""
+    _read.cache_clear()  # it may have changed since
+    found = _read(bare(name))
+    digest = digest_of(found)
+    if found.copy:
+        cache.write_json(_known(digest), found.copy)
+    return f"{bare(name)}#{digest}"
+
+
+def name_of(data: str | Path | Iterable[Any]) -> str:
+    """Return the name of data: itself, or for any iterable of samples that of its copy in the cache."""
+    return str(data) if isinstance(data, str | Path) else str(materialised(data))

@@ -1,0 +1,218 @@
+"""From records to the arrays that a network takes, made once and kept in the cache, so that measuring decodes nothing.
+
+What cannot be read is left out, counted and named; more than half of it is an error. What does not fit the network, or
+holds NaN, is an error at once: a smaller data set of the same kind would be as wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.data.base import Found, Record, some
+from edgescope.data.fitting import fitted
+from edgescope.data.split import Split, split
+from edgescope.errors import UsageError
+from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.image.photos import fingerprint
+from edgescope.models.image.preprocess import Preprocess
+from edgescope.records import Json, digest
+
+VERSION = 1  # raise this when the same records give other arrays
+MOST_BYTES = 768e6
+"""Most bytes of the inputs of one purpose: 1275 pictures of 224 x 224, 156 of 640 x 640."""
+READ_ERRORS = (OSError, ValueError, EOFError, SyntaxError)
+"""What Pillow and numpy raise for a damaged file."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a network takes, and how pictures become that."""
+
+    specs: tuple[TensorSpec, ...]
+    preprocess: Preprocess | None
+    """None where the records are arrays already."""
+
+    @property
+    def key(self) -> Json:
+        """Return what decides the arrays, beside the records."""
+        return [[asdict(spec) for spec in self.specs], self.preprocess and asdict(self.preprocess)]
+
+
+def sides(found: Found) -> Split:
+    """Return the two sides of a data set."""
+    return split(some(found.records), found.name)
+
+
+def chosen(parts: Split, purpose: Purpose) -> tuple[Record, ...]:
+    """Return the records of a purpose, in their order."""
+    if purpose is Purpose.CALIBRATION:
+        return parts.calibration
+    return tuple(r for r in parts.judged if r.truth) if purpose is Purpose.LABELLED else parts.judged
+
+
+def made(found: Found, purpose: Purpose, n: int, wanted: Wanted, but: Collection[str] = ()) -> Samples | None:
+    """Return up to n samples of a purpose, decoded and prepared; None where it has none (no labels).
+
+    `but` are digests to leave out: a picture saved twice is one input, though its files differ.
+    """
+    parts = sides(found)
+    one = sum(int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize for spec in wanted.specs)
+    n = min(n, max(8, int(MOST_BYTES / one)))
+    rows: list[_Row] = []
+    bad: list[str] = []
+    for record in chosen(parts, purpose):
+        if len(rows) == n:
+            break
+        try:
+            row = _row(record, found, wanted)
+        except READ_ERRORS as error:
+            bad.append(f"{record.name} ({type(error).__name__})")
+            continue
+        if row.digest not in but:
+            rows.append(row)
+    if len(bad) > len(rows):
+        raise UsageError(
+            "E-DATASET-3",
+            f"{len(bad)} of {len(bad) + len(rows)} inputs of {found.name} cannot be read",
+            evidence=", ".join(bad[:3]),
+            effect="What is left stands for little of it",
+            fix="mend or remove these files",
+        )
+    return _joined(rows, f"the user's data {Path(found.name).name}{unread(bad)}") if rows else None
+
+
+def unread(bad: Sequence[str]) -> str:
+    """Return what says which inputs could not be read, or ''."""
+    return f", without {len(bad)} that cannot be read: {', '.join(bad[:5])}" if bad else ""
+
+
+@dataclass(frozen=True)
+class _Row:
+    arrays: Mapping[str, NDArray[Any]]
+    digest: str
+    label: int | NDArray[np.int64] | None
+    boxes: NDArray[np.float32] | None
+
+
+def _row(record: Record, found: Found, wanted: Wanted) -> _Row:
+    value = record.load()
+    arrays = fitted(value, record.name, wanted.specs, wanted.preprocess)
+    label: int | NDArray[np.int64] | None = None
+    boxes, prepare = record.boxes, wanted.preprocess
+    size = getattr(value, "size", None) if hasattr(value, "convert") else None
+    if record.classes is not None:
+        label = class_map(record.classes(), prepare if size else None)
+    elif record.label is not None:
+        label = number(record, found) + (prepare.label_offset if prepare else 0)
+    if boxes is not None and prepare is not None and size is not None:
+        boxes = prepare.boxes(boxes, *size)
+    return _Row(arrays, fingerprint(dict(arrays)), label, boxes)
+
+
+def number(record: Record, found: Found) -> int:
+    """Return the number of a record's class; UsageError for a name that is none of the classes."""
+    if isinstance(record.label, int):
+        return record.label
+    if record.label is not None and record.label in found.classes:
+        return list(found.classes).index(record.label)
+    raise UsageError(
+        "E-LABEL-3",
+        f"{record.name} has the label {record.label!r}, which is none of the classes",
+        evidence=f"{len(found.classes)} classes: {', '.join(found.classes[:8])} ...",
+        effect="It is not known which output stands for it",
+        fix="write classes.txt: the names of class 0, 1, 2 ..., one a line",
+    )
+
+
+def class_map(found: NDArray[Any], preprocess: Preprocess | None) -> NDArray[np.int64]:
+    """Return a map of classes as the network's input shows them: resized without mixing classes."""
+    if preprocess is None:
+        return found.astype(np.int64)
+    from PIL import Image
+
+    cut = preprocess.cut(Image.fromarray(found.astype(np.int32)), 0, 255)
+    return np.asarray(cut, dtype=np.int64)
+
+
+def _joined(rows: Sequence[_Row], origin: str) -> Samples:
+    """Return rows as Samples; labels where every row has one of the same shape."""
+    labels = [row.label for row in rows]
+    same = all(x is not None for x in labels) and len({np.shape(x) for x in labels}) == 1  # type: ignore[arg-type]
+    boxes = tuple(row.boxes for row in rows if row.boxes is not None)
+    return Samples(
+        arrays={name: np.stack([row.arrays[name] for row in rows]) for name in rows[0].arrays},
+        digests=tuple(row.digest for row in rows),
+        origin=origin,
+        labels=np.asarray(labels, dtype=np.int64) if same else None,
+        boxes=boxes if len(boxes) == len(rows) else None,
+    )
+
+
+# -- the cache -------------------------------------------------------------------------------------------------
+
+
+def place(pin: str, purpose: Purpose, n: int, wanted: Wanted) -> Path:
+    """Return where the samples of a pinned data set are kept."""
+    key = digest([VERSION, pin, purpose.value, n, wanted.key])
+    return cache.folder("data") / f"{purpose.value}-{key}.json"
+
+
+def whole(path: Path) -> bool:
+    """Return whether all files of a place are there, as long as they were."""
+    about = cache.read_json(path)
+    return about is not None and all(
+        (path.parent / name).exists() and (path.parent / name).stat().st_size == size
+        for name, size in about["files"].items()
+    )
+
+
+def kept(path: Path) -> Samples | None:
+    """Return the samples that lie at a whole place; None where the data set has none of this purpose."""
+    about: Any = cache.read_json(path)
+    if not about["digests"]:
+        return None
+    arrays = {name: np.load(path.parent / file, mmap_mode="r") for name, file in about["arrays"].items()}
+    labels = about["labels"] and np.load(path.parent / about["labels"], mmap_mode="r")
+    boxes = about["boxes"]
+    return Samples(
+        arrays=arrays,
+        digests=tuple(about["digests"]),
+        origin=about["origin"],
+        labels=None if labels is None or isinstance(labels, str) else labels,
+        boxes=None if boxes is None else tuple(np.array(b, dtype=np.float32).reshape(-1, 5) for b in boxes),
+    )
+
+
+def keep(path: Path, samples: Samples | None) -> None:
+    """Put samples at a place, whole or not at all."""
+    about: dict[str, Any] = {
+        "digests": [],
+        "arrays": {},
+        "files": {},
+        "labels": None,
+        "boxes": None,
+        "origin": "",
+    }
+    if samples is not None:
+        about |= {"digests": list(samples.digests), "origin": samples.origin}
+        about["boxes"] = None if samples.boxes is None else [b.tolist() for b in samples.boxes]
+        for i, (name, array) in enumerate(samples.arrays.items()):
+            about["arrays"][name] = _saved(path.with_name(f"{path.stem}-{i}.npy"), array)
+        if samples.labels is not None:
+            about["labels"] = _saved(path.with_name(f"{path.stem}-labels.npy"), samples.labels)
+        files = [*about["arrays"].values(), *filter(None, [about["labels"]])]
+        about["files"] = {name: (path.parent / name).stat().st_size for name in files}
+    cache.write_json(path, about)
+
+
+def _saved(path: Path, array: NDArray[Any]) -> str:
+    with cache.writing(path) as temporary:
+        np.save(temporary, array)
+    return path.name

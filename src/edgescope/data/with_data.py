@@ -1,0 +1,85 @@
+"""A trial's model with the trial's data: its samples come from there, whatever kind of model it is.
+
+Nothing else of the model changes but what the data make known: pictures are prepared as the trial says, and a network
+whose training is unknown counts as trained, because whoever gives inputs says that its answers to them mean something.
+A network that is known to be untrained stays so.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from edgescope.data import opening, samples, shown
+from edgescope.data.fitting import picture_input
+from edgescope.data.preprocessing import Known, known, searched
+from edgescope.data.samples import Wanted
+from edgescope.errors import UsageError
+from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
+from edgescope.models.image.preprocess import Preprocess
+from edgescope.records import ModelInfo, Trial
+from edgescope.verify.judge import Run
+
+Opened = Callable[[Model], Run]
+"""Returns the fp32 network as a function of one batch."""
+
+
+def with_data(model: Model, trial: Trial, opened: Opened | None = None) -> Model:
+    """Return the model with the samples and the preprocessing that a trial names; the model itself for none.
+
+    `opened` runs the fp32 network where only the labels can show how it wants its pictures.
+    """
+    if not trial.data and not trial.preprocess:
+        return model
+    made = copy.copy(model)
+    said = known(model, trial)
+    if said is not None:
+        vars(made)["preprocess"] = said.preprocess
+    if trial.data:
+        data = _Data(model, trial, said, opened)
+        vars(made).update(samples=data.samples, info=data.info)
+    return made
+
+
+class _Data:
+    """The data of one trial for one model."""
+
+    def __init__(self, model: Model, trial: Trial, said: Known | None, opened: Opened | None) -> None:
+        self._model, self._opened = model, opened
+        self._name = trial.data if opening.PIN.search(trial.data) else opening.pin(trial.data)
+        self._said, self._trial = said, trial
+
+    @property
+    def info(self) -> ModelInfo:
+        """Return the model's facts, with what its data make known."""
+        info = self._model.info
+        if info.trained or info.task != "unknown":
+            return info
+        return replace(info, trained=True, source=f"{info.source}; judged on {opening.bare(self._name)}")
+
+    def samples(self, purpose: Purpose, n: int) -> Samples | None:
+        """Return up to n samples of this purpose, always the same ones, from the cache where they are there."""
+        wanted = Wanted(self._model.inputs, self._preprocess())
+        place = samples.place(self._name, purpose, n, wanted)
+        if not samples.whole(place):
+            but = self._judged() if purpose is Purpose.CALIBRATION else ()
+            samples.keep(place, samples.made(opening.read(self._name), purpose, n, wanted, but))
+        given = samples.kept(place)
+        if purpose is Purpose.GATE and given is not None and not shown.there(self._trial):
+            with suppress(UsageError):  # the inputs are in the cache, and where they came from is gone
+                shown.leave(self._trial, opening.read(self._name), self._said, given)
+        return given
+
+    def _judged(self) -> tuple[str, ...]:
+        gate = self.samples(Purpose.GATE, TRAINED_FRAMES)
+        return gate.digests if gate else ()
+
+    def _preprocess(self) -> Preprocess | None:
+        """Return how pictures are prepared; None where the network takes none."""
+        if picture_input(self._model.inputs) is None:
+            return None
+        if self._said is None:
+            self._said = searched(self._model, self._name, self._opened)
+        return self._said.preprocess

@@ -1,0 +1,156 @@
+"""What `python run.py --check DATA` needs beside run.py: the measure, the preprocessing, and what is right.
+
+check.py              finds the judged inputs in DATA and judges run.py by them (deploy/check.py, as it is)
+check_measure.py      the measure (verify/measures), check_metric.py the user's own function
+check_preprocess.py   how pictures become inputs, cut out of edgescope's own code
+check.npz             the judged inputs' digests, what is right for them, what the measure keeps of fp32's answers
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope import registry
+from edgescope.models import zoo
+from edgescope.models.base import Model, Samples
+from edgescope.models.image import preprocess
+from edgescope.models.image.preprocess import Preprocess
+from edgescope.records import Json, Measured, Result, Trial, Verification
+from edgescope.verify import judge, metric_names
+from edgescope.verify.judge import Basis, Reference
+from edgescope.verify.measures import own, top_k
+from edgescope.verify.measures.top_k import TopK
+
+ALONE = ("FILTERS", "Placed", "Preprocess", "upright")
+"""What makes an input of a picture, in models/image/preprocess.py."""
+FILES = frozenset(
+    {"check.py", "check_measure.py", "check_metric.py", "check_preprocess.py", "check.npz", "metric.pkl"}
+)
+
+
+def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Verification) -> Json:
+    """Put what a check needs into `folder`; return what the card says of it, {"absent": reason} where there is none."""
+    of = judge.basis(model, trial.metric)
+    if not trial.data:
+        return {"absent": "it was not judged on data of yours (--data): python run.py answers sample.npz"}
+    if answer.method == "top1_agreement":
+        return _agreement(folder, model, of, truth, answer)
+    if of.measure is None or of.labelled is None or truth.tally is None or answer.method == "centred_l2":
+        return {
+            "absent": "it was judged by how close its outputs are to fp32's: python run.py answers sample.npz"
+        }
+    if answer.method.startswith("map"):
+        return {"absent": "its boxes are read by edgescope's own code"}
+    value, fp32 = (answer.fields[name] for name in ("accuracy", "reference_accuracy"))
+    assert isinstance(value, Measured) and isinstance(fp32, Measured)
+    about = {
+        "measure": type(of.measure).__name__,
+        "title": of.measure.title,
+        "k": getattr(of.measure, "k", 0),
+    }
+    about |= {"value": value.value, "fp32": fp32.value, "floor": -(1 - answer.threshold) * abs(fp32.value)}
+    (folder / "check_measure.py").write_text(inspect.getsource(_module(of.measure)))
+    if about["measure"] == "Own":
+        about["function"] = _own(folder, trial.metric)
+    return about | _kept(folder, model, of.labelled, of.labelled.labels, truth.tally)
+
+
+def _agreement(folder: Path, model: Model, of: Basis, truth: Reference, answer: Verification) -> Json:
+    """Agreement with fp32 is the top-1 accuracy by labels that fp32 gives."""
+    labels = truth.gate[0].argmax(axis=1).astype(np.int64)
+    found = answer.fields["top1_agreement"]
+    assert isinstance(found, Measured)
+    (folder / "check_measure.py").write_text(inspect.getsource(top_k))
+    rank = TopK(labels).tally(truth.gate, slice(None))
+    about = {
+        "measure": "TopK",
+        "title": "top-1 agreement with fp32",
+        "k": 1,
+        "value": found.value,
+        "fp32": 1.0,
+    }
+    about["floor"] = answer.threshold - 1
+    return about | _kept(folder, model, of.gate.first(len(labels)), labels, rank)
+
+
+def _kept(
+    folder: Path, model: Model, samples: Samples, labels: NDArray[Any] | None, tally: tuple[NDArray[Any], ...]
+) -> dict[str, Any]:
+    """Write check.npz and check_preprocess.py; return the inputs as the card says them."""
+    right: dict[str, Any] = {} if labels is None else {"labels": np.array(labels)}
+    fp32: dict[str, Any] = {f"fp32_{i}": part for i, part in enumerate(tally)}
+    np.savez_compressed(folder / "check.npz", digests=np.array(samples.digests), **right, **fp32)
+    prepare = getattr(model, "preprocess", None)
+    if isinstance(prepare, Preprocess):
+        text = alone(preprocess, ALONE)
+        keys = ", ".join(f"{name}={value!r}" for name, value in asdict(prepare).items())
+        (folder / "check_preprocess.py").write_text(f"{text}\n\nPREPROCESS = Preprocess({keys})\n")
+    inputs = {spec.name: {"shape": list(spec.shape), "dtype": spec.dtype} for spec in model.inputs}
+    return {"n": len(samples), "inputs": inputs}
+
+
+def _own(folder: Path, metric: str) -> str:
+    """Copy the user's function; return its name, or that of the file that holds it."""
+    bare = metric_names.PIN.sub("", metric)
+    if bare.startswith(metric_names.LIVE):
+        shutil.copyfile(metric_names.kept(metric), folder / "metric.pkl")
+        return "metric.pkl"
+    module, _, name = bare.partition(":")
+    source = zoo.source_file(module)
+    assert source is not None
+    shutil.copyfile(source, folder / "check_metric.py")
+    return name
+
+
+def _module(measure: object) -> ModuleType:
+    found = inspect.getmodule(type(measure))
+    return own if found is None else found
+
+
+def alone(module: ModuleType, names: tuple[str, ...]) -> str:
+    """Return the source of some of a module's definitions, with the imports that are not edgescope's."""
+    text = inspect.getsource(module)
+    lines = text.splitlines()
+    kept = ["\n".join(lines[_first(n) - 1 : n.end_lineno]) for n in ast.parse(text).body if _needed(n, names)]
+    return '"""How pictures become inputs: cut out of edgescope."""\n\n' + "\n".join(kept) + "\n"
+
+
+def _first(node: ast.stmt) -> int:
+    """Return the line that a definition begins on, with its decorators."""
+    first: int = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+    return first
+
+
+def _needed(node: ast.stmt, names: tuple[str, ...]) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return not str(node.module).startswith("edgescope")
+    if isinstance(node, ast.Import):
+        return True
+    if isinstance(node, ast.Assign):
+        return any(isinstance(t, ast.Name) and t.id in names for t in node.targets)
+    return isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names
+
+
+def valid_for(result: Result) -> dict[str, Json]:
+    """Return what the figures hold for: the engine's versions, the processor, the driver."""
+    cpu, nvidia = (result.machine.stable.get(name, {}) for name in ("cpu", "nvidia"))
+    packages = result.machine.state.get("packages", {})
+    names = ("numpy", *registry.about(result.trial.backend).PACKAGES)
+    told = {name: packages[name] for name in names if isinstance(packages.get(name), str)}
+    isa, model = cpu.get("isa"), cpu.get("cpu")
+    driver = {**nvidia, **result.machine.state.get("nvidia", {})}.get("driver")
+    found: dict[str, Json] = {"packages": told, "cpu": model, "isa": isa}
+    if result.trial.device == "cuda":
+        found["driver"] = driver
+    return {
+        name: value for name, value in found.items() if isinstance(value, str | list) or name == "packages"
+    }

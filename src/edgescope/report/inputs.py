@@ -1,0 +1,34 @@
+"""What the user's data are and what the network sees of them: facts, and the first few inputs as pictures.
+
+They are not in a result, which would carry them as often as there are replicates. The process that prepares leaves them
+in the cache (data/shown.py); where they are gone, the page says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgescope import cache
+from edgescope.records import Trial, digest
+from edgescope.report import document as doc
+from edgescope.report.chapter import Chapter
+
+
+def place(trial: Trial) -> Path:
+    """Return where the facts and pictures of a trial's data lie."""
+    shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
+    return cache.root() / "shown" / f"{digest([trial.model, trial.data, trial.preprocess, shapes])}.json"
+
+
+def section(chapter: Chapter) -> doc.Section | None:
+    """Return the section on a chapter's data; None for a model's own inputs."""
+    trial = chapter.results[0].trial
+    if not trial.data:
+        return None
+    about = cache.read_json(place(trial))
+    if about is None:
+        gone = f"{trial.data}: its pictures are no longer in the cache of this machine."
+        return doc.Section("Your data", (doc.Text(gone, "lead", doc.PAGE),), level=doc.DETAIL)
+    facts = doc.Pairs(tuple((key, value) for key, value in about["facts"]), level=doc.DETAIL)
+    pictures = doc.Pictures(tuple((one["png"], one["caption"]) for one in about["pictures"]))
+    return doc.Section("Your data", (facts, pictures if about["pictures"] else None), level=doc.DETAIL)

@@ -1,0 +1,115 @@
+"""How many times faster one variant is than another when both took turns, in several pairs of fresh processes.
+
+A pair is two processes that are alive together and take short turns, baseline, candidate, candidate, baseline: a
+block. Within a block a speed that drifts evenly, or that changes more slowly than a block lasts, is the same for both
+sides, so the log of their times' ratio is free of it. The ratio is the mean of the blocks' logs in a pair, and the
+mean of the pairs, each with the same weight: what differs between processes (layout, placement) is more than what
+differs between blocks. Nothing is trimmed.
+
+The interval is Student's t over the pairs' means. A mean of tens of blocks is near enough to normal for it, and it is
+honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both).
+Pairs that follow each other closely meet the machine in the same state, in which the ratio may be another than in the
+long run. Then neighbouring pairs resemble each other, and the interval is widened by how much they do (`kinship`).
+Where all pairs met one state nothing can show it: only pairs that are spread over the time there is can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.stats.intervals import Interval
+from edgescope.stats.special import t_quantile
+
+MIN_PAIRS = 3
+"""Two pairs bound a ratio so badly (12.7 standard errors) that their interval says nothing."""
+RESOLVED = 2.0
+"""A ratio whose interval is wider than this factor either way is not resolved."""
+MOST_KIN = 0.7
+"""A larger correlation of so few pairs is not told from this one."""
+LEAST_KIN, _KIN = 5, 0.35
+"""Fewer pairs say nothing of how neighbours resemble each other."""
+_MOST_LOG = 300.0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One pair of processes: the log of the ratio of times, baseline over candidate, of each of its blocks."""
+
+    logs: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        """Return the mean of the blocks' logs."""
+        return math.fsum(self.logs) / len(self.logs)
+
+
+def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
+    """Return how many times faster the candidate is, with the interval over the pairs; n counts the pairs.
+
+    Without MIN_PAIRS there is no interval (0 to inf). Unreliable, with a note that says why, where the pairs are too
+    few or do not resolve the ratio within a factor of RESOLVED.
+    """
+    means = np.array([p.mean for p in pairs if len(p.logs)])
+    n = len(means)
+    if not n:
+        return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
+    centre = float(means.mean())
+    if n < MIN_PAIRS:
+        note = f"{n} pair{'s' if n > 1 else ''} of processes cannot bound a ratio"
+        return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
+    shared = kinship(means)
+    error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
+    half = min(t_quantile(0.5 + level / 2, n - 1) * error, _MOST_LOG)
+    resolved = half <= math.log(RESOLVED)
+    note = "" if resolved else f"not resolved: {n} pairs of processes differ by {math.expm1(half):.0%}"
+    return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
+
+
+def standard_errors(n: int, level: float = 0.95) -> float:
+    """Return half the usual width of the interval of n independent pairs in standard errors, for MIN_PAIRS or more.
+
+    Chance makes neighbours resemble each other in half of the cases: _KIN is what that widens on average (simulated).
+    """
+    widened = 1 + _KIN / math.sqrt(n) if n >= LEAST_KIN else 1.0
+    return t_quantile(0.5 + level / 2, n - 1) * widened
+
+
+def kinship(means: NDArray[np.float64]) -> float:
+    """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN.
+
+    The autocorrelation at lag 1, free of the small sample's bias of -1 / n.
+    """
+    n = len(means)
+    centred = means - means.mean()
+    power = float(centred @ centred)
+    if n < LEAST_KIN or power == 0:
+        return 0.0
+    return min(MOST_KIN, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
+
+
+def difference(a: Sequence[Blocks], b: Sequence[Blocks], level: float = 0.95) -> Interval | None:
+    """Return how many times faster the candidate of `a` is than that of `b`, both held against one baseline.
+
+    Student's t with the spread of both groups pooled; None where together they have fewer than MIN_PAIRS + 1 pairs.
+    """
+    first, second = (np.array([p.mean for p in pairs if len(p.logs)]) for pairs in (a, b))
+    n, m = len(first), len(second)
+    if not n or not m or n + m <= MIN_PAIRS:
+        return None
+    squares = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum())
+    error = math.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
+    centre = float(first.mean() - second.mean())
+    half = min(t_quantile(0.5 + level / 2, n + m - 2) * error, _MOST_LOG)
+    return Interval(
+        math.exp(centre - half),
+        math.exp(centre + half),
+        math.exp(centre),
+        n + m,
+        n + m,
+        half <= math.log(RESOLVED),
+    )

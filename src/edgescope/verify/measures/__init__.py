@@ -1,0 +1,10 @@
+"""Measures of right answers, one a file, in numpy alone: `--save` puts the file beside run.py.
+
+    top_k      share of inputs whose label is among the k best classes
+    mean_iou   overlap of class maps, the mean over classes
+    mean_ap    COCO's mean average precision of boxes
+    own        a function of the user's
+
+A measure first keeps of every input what its value is made of (`tally`), so that outputs of a million numbers need not
+be held, and then says the value over any set of inputs, as often as an interval needs.
+"""

@@ -1,0 +1,172 @@
+"""Two trials in turns: the ratio that is known beforehand, what a side does between its turns, and what goes wrong."""
+
+import threading
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from edgescope import bench
+from edgescope.analysis.cells import alternation, variants
+from edgescope.analysis.cells.compare import compare
+from edgescope.bench.turns import ASLEEP_LIMIT_S, DROPPED_S, Side
+from edgescope.isolate.fresh import Limits
+from edgescope.records import Absent, Status, Trial
+from edgescope.runner.eta import needed
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.run import Cells
+from edgescope.store.results import Store
+from edgescope.workloads.blocking import Failures, Inline
+
+SLOW = Trial(
+    model="null", backend="null", options={"delay_us": 8000}, warmup=0.05, min_s=0.2, max_s=0.2, turn_s=0.05
+)
+FAST = replace(SLOW, options={"delay_us": 2000})
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Pairs of real processes whose ratio is 4 by construction, stored, as a search would run them."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    cells = Cells(store, Limits(), Isolated(), bench.here())
+    ends = [
+        cells.run_pair(replace(SLOW, replicate=n), replace(FAST, replicate=n), alternation.CONFIRMING)
+        for n in range(3)
+    ]
+    return store, ends
+
+
+def test_the_ratio_of_two_sleeping_engines_is_that_of_their_sleeps(found):
+    _, ends = found
+    assert {r.status for pair in ends for r in pair} == {Status.OK}
+    ratio = alternation.speedup(alternation.pairs([b for _, b in ends], [a for a, _ in ends]))
+    assert 2 < ratio.value < 8 and ratio.n == 3  # a sleep on a busy machine ends late
+
+
+def test_the_store_holds_the_pairing_and_the_turns(found):
+    store, ends = found
+    stored = list(store.results())
+    assert len(stored) == 6
+    for a, b in ends:
+        assert (a.alternation.partner, b.alternation.partner) == (b.id, a.id)
+    table = variants.table(stored, SLOW.cell)
+    row = table.row(FAST.cell)
+    assert row.pairs == "3 pairs in turns" and row["speedup"].n == 3
+    said = compare(
+        [r for r in stored if r.trial.cell == SLOW.cell], [r for r in stored if r.trial.cell == FAST.cell]
+    )
+    assert said.rows[0].ratio.value == pytest.approx(1 / row["speedup"].value) and said.pairs == 3
+    again = Cells(store, Limits(), Isolated(), bench.here())
+    pair = again.stored_pair(SLOW, FAST, alternation.CONFIRMING)
+    assert pair is not None and [r.id for r in pair] == [r.id for r in ends[0]]
+    assert again.stored_pair(SLOW, FAST, alternation.SELECTING) is None
+
+
+def test_turns_are_abba_and_never_overlap(found):
+    _, ends = found
+    for a, b in ends:
+        turns = sorted(
+            [(t.start_ns, t.stop_ns, "a") for t in a.alternation.turns]
+            + [(t.start_ns, t.stop_ns, "b") for t in b.alternation.turns]
+        )
+        assert "".join(side for *_, side in turns) == "abba" * (len(turns) // 4)
+        assert all(first[1] < second[0] for first, second in pairwise(turns))
+
+
+def test_the_rows_that_count_are_those_of_the_turns(found):
+    _, ends = found
+    for one in ends[0]:
+        rows = one.queries.rows(one.window).columns
+        turns = one.alternation.turns
+        assert len(rows["query_id"]) == sum(t.queries for t in turns)
+        inside = [any(t.start_ns <= at <= t.stop_ns for t in turns) for at in rows["issued_ns"]]
+        assert all(inside)
+        busy = sum(t.stop_ns - t.start_ns for t in turns) * 1e-9
+        assert one.metrics["throughput_sps"].value == pytest.approx(len(inside) / busy)
+        assert one.alternation.idle_share < 0.2 and isinstance(one.metrics["power_w"], Absent)
+
+
+def test_a_side_that_fails_says_so_and_the_other_is_not_stored(tmp_path):
+    cells = Cells(Store(tmp_path), Limits(), Isolated(), bench.here())
+    broken = replace(SLOW, model="hostile_models:segfaults", backend="torch_eager", options={})
+    cells.prepared[needed(broken)] = None  # as if it had been built
+    first, second = cells.run_pair(SLOW, broken, alternation.CONFIRMING)
+    assert second.status is Status.CRASHED and first.status is Status.CANCELLED
+    assert "SIGSEGV" in str(second.reason)
+    assert [r.trial.id for r in cells.store.results()] == [broken.id]
+    pair = Cells(Store(tmp_path), Limits(), Isolated(), bench.here()).stored_pair(SLOW, broken, "confirming")
+    assert pair is not None and pair[1].status is Status.CRASHED
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"processes": 2}, "several processes"),
+        ({"scenario": "server", "rate": 30.0}, "cannot pause"),
+        ({"turn_s": None}, "no meter"),
+        ({"idle_s": 1.0}, "needs the machine alone"),
+        ({"mode": "cpus=0"}, "different modes"),
+    ],
+)
+def test_what_cannot_live_together_says_why(change, why):
+    assert why in bench.apart(SLOW, replace(FAST, **change))
+    assert bench.apart(SLOW, FAST) == ""
+
+
+class Told:
+    """A leader's pipe: these orders, then what was answered."""
+
+    def __init__(self, *orders):
+        self.orders, self.sent = list(orders), []
+
+    def receive(self):
+        return self.orders.pop(0)
+
+    def send(self, **what):
+        self.sent.append(what)
+
+
+def spinning(seconds):
+    """Return an engine whose thread goes on spinning after each answer, as OpenMP's do."""
+    until = [0.0]
+
+    def spin():
+        while True:
+            if time.monotonic() > until[0]:
+                time.sleep(0.001)
+
+    threading.Thread(target=spin, daemon=True).start()
+
+    def call(query_id):
+        time.sleep(0.002)
+        until[0] = time.monotonic() + seconds
+
+    return Inline(call, Failures())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.06])
+def test_a_turn_is_over_when_the_engines_threads_sleep(seconds):
+    turn = {"do": "turn", "seconds": 0.03, "block": 0}
+    pipe = Told({"do": "warm"}, turn, turn, {"do": "rows"})
+    side = Side(replace(SLOW, warmup=0.01), spinning(seconds), pipe)
+    side.serve()
+    first, second = pipe.sent[1:]
+    assert (first["awake_s"] > 0.7 * seconds) and first["awake_s"] < ASLEEP_LIMIT_S + 0.2
+    assert second["idle_cpu_ns"] < 0.02e9  # what it took after it had said that its turn was over
+    assert side.counted == first["queries"] + second["queries"] < len(side.queries)
+
+
+def test_the_beginning_of_a_turn_does_not_count():
+    calls = []
+
+    def call(query_id):
+        calls.append(time.monotonic_ns())
+        time.sleep(0.001)
+
+    pipe = Told({"do": "turn", "seconds": 0.03, "block": 2}, {"do": "rows"})
+    side = Side(SLOW, Inline(call, Failures()), pipe)
+    side.serve()
+    told = pipe.sent[0]
+    assert told["block"] == 2 and told["start_ns"] - calls[0] >= DROPPED_S * 1e9
+    assert told["time_s"] >= 0.001

@@ -1,0 +1,220 @@
+"""Measures of right answers against values counted by hand, and against the libraries that define them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.verify.measures.mean_ap import MeanAp, overlap
+from edgescope.verify.measures.mean_iou import MeanIou
+from edgescope.verify.measures.own import Own
+from edgescope.verify.measures.top_k import TopK
+
+ALL = slice(None)
+
+
+def value(measure, outputs, rows=None):
+    tally = measure.tally(outputs, ALL)
+    return measure.value(tally, np.arange(len(tally[0])) if rows is None else np.array(rows))
+
+
+def test_top_k_counts_labels_among_the_best_and_equal_scores_as_argmax_does():
+    scores = np.array(
+        [[5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5], [1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]], dtype=np.float32
+    )
+    labels = np.array([0, 0, 0, 1])
+    assert value(TopK(labels), (scores,)) == 0.5  # the second class of two equal ones is not the best
+    assert value(TopK(labels, 2), (scores,)) == 0.75
+    assert value(TopK(labels), (scores,), [0, 0, 0, 1]) == 0.75  # a drawn set holds some twice
+    assert [m.name for m in TopK(np.array([7])).others] == ["top5"] and not TopK(labels).others
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_top_k_is_what_sorting_says(seed, k):
+    rng = np.random.default_rng(seed)
+    scores, labels = rng.standard_normal((30, 12)), rng.integers(0, 12, 30)
+    best = np.argsort(-scores, axis=1)[:, :k]
+    assert value(TopK(labels, k), (scores,)) == pytest.approx((best == labels[:, None]).any(1).mean())
+
+
+@pytest.mark.parametrize(
+    ("labels", "outputs", "said"),
+    [
+        (np.array([0, 3]), np.zeros((2, 3)), "labels from 0 to 3 for 3 classes"),
+        (np.array([0, -1]), np.zeros((2, 3)), "labels from -1 to 0"),
+        (np.array([0, 1]), np.zeros((2, 3, 4)), "not one score a class"),
+        (np.array([0, 1]), np.zeros((2, 1)), "not one score a class"),
+    ],
+)
+def test_top_k_refuses_what_are_no_scores_of_its_labels(labels, outputs, said):
+    with pytest.raises(ValueError, match=said):
+        TopK(labels).tally((outputs,), ALL)
+
+
+def scores_of(maps, classes):
+    return np.eye(classes)[maps].transpose(0, 3, 1, 2)
+
+
+def test_mean_iou_counted_by_hand():
+    label = np.array([[[0, 0, 1], [1, 2, 255]]])
+    found = np.array([[[0, 1, 1], [1, 1, 2]]])
+    # class 0: 1 of 2; class 1: 2 of 4; class 2: 0 of 1 (its pixel under 255 is not judged)
+    wanted = (1 / 2 + 2 / 4 + 0) / 3
+    assert value(MeanIou(label), (scores_of(found, 4),)) == pytest.approx(wanted)
+    assert value(MeanIou(label), (found,)) == pytest.approx(wanted)  # classes instead of scores
+    assert value(MeanIou(label), (scores_of(np.where(label == 255, 3, label), 4),)) == 1.0
+
+
+def test_mean_iou_is_of_all_pixels_together_and_a_smaller_map_is_sampled():
+    label = np.zeros((2, 4, 4), dtype=np.int64)
+    label[1, :, 2:] = 1
+    half = label[:, ::2, ::2]
+    assert value(MeanIou(label), (scores_of(half, 2),)) == 1.0
+    wrong = half.copy()
+    wrong[1] = 0
+    # class 0: 24 of 32 pixels, class 1: none of 8
+    assert value(MeanIou(label), (wrong,)) == pytest.approx(24 / 32 / 2)
+    assert value(MeanIou(label), (wrong,), [0]) == 1.0
+    with pytest.raises(ValueError, match="labels up to 1 for 1 classes"):
+        MeanIou(label).tally((np.zeros((2, 1, 4, 4)),), ALL)
+
+
+def made(detected, most=4):
+    """Detections of images, each a list of (x1, y1, x2, y2, score, class), as a model's `detections` returns them."""
+    boxes, scores = (
+        np.zeros((len(detected), most, 4), np.float32),
+        np.full((len(detected), most), -1.0, np.float32),
+    )
+    classes = np.zeros((len(detected), most), np.int64)
+    for i, found in enumerate(detected):
+        for j, (*box, score, kind) in enumerate(found):
+            boxes[i, j], scores[i, j], classes[i, j] = box, score, kind
+    return lambda outputs: (boxes, scores, classes)
+
+
+def true(*images):
+    return tuple(np.array(boxes, dtype=np.float32).reshape(-1, 5) for boxes in images)
+
+
+def test_overlap_counted_by_hand():
+    a, b = np.array([[0, 0, 2, 2]]), np.array([[1, 1, 3, 3], [0, 0, 2, 2], [5, 5, 6, 6], [0, 0, 2, 1]])
+    assert overlap(a, b)[0] == pytest.approx([1 / 7, 1, 0, 0.5])
+
+
+def test_average_precision_counted_by_hand():
+    truth = true([(0, 0, 10, 10, 0), (20, 0, 30, 10, 0)])
+    right, miss = (0, 0, 10, 10), (50, 50, 60, 60)
+    assert value(MeanAp(truth, made([[(*right, 0.9, 0), (20, 0, 30, 10, 0.8, 0)]])), ()) == 1.0
+    # one of two found and nothing else: precision 1 up to recall 0.5, that is at 51 of 101 recalls
+    assert value(MeanAp(truth, made([[(*right, 0.9, 0)]])), ()) == pytest.approx(51 / 101)
+    # the miss scores better: precision 1/2 up to recall 0.5
+    assert value(MeanAp(truth, made([[(*miss, 0.9, 0), (*right, 0.8, 0)]])), ()) == pytest.approx(
+        51 / 101 / 2
+    )
+    # the same box twice: the second is wrong
+    twice = [[(*right, 0.9, 0), (*right, 0.8, 0), (20, 0, 30, 10, 0.7, 0)]]
+    assert value(MeanAp(truth, made(twice)), ()) == pytest.approx((51 + 50 * 2 / 3) / 101)
+    # overlap 0.8 counts at seven of ten overlaps
+    assert value(
+        MeanAp(truth[:1], made([[(0, 0, 10, 8, 0.9, 0), (20, 0, 30, 8, 0.8, 0)]])), ()
+    ) == pytest.approx(0.7)
+    # a box of another class is none
+    assert value(MeanAp(truth, made([[(*right, 0.9, 1)]])), ()) == 0.0
+    assert np.isnan(value(MeanAp(true([]), made([[(*right, 0.9, 0)]])), ()))
+
+
+def test_average_precision_of_drawn_images_is_that_of_these_images():
+    truth = true([(0, 0, 10, 10, 0)], [(0, 0, 10, 10, 0), (0, 0, 5, 5, 1)])
+    found = made([[(0, 0, 10, 10, 0.9, 0)], [(50, 0, 60, 10, 0.95, 0)]])
+    measure = MeanAp(truth, found)
+    assert value(measure, (), [0]) == 1.0
+    assert value(measure, (), [1]) == 0.0
+    assert value(measure, (), [0, 0]) == 1.0
+    (half,) = measure.others
+    assert half.name == "map50" and value(half, ()) == value(measure, ())
+
+
+def coco(truth, found, images):
+    """What pycocotools says of the same boxes."""
+    COCO = pytest.importorskip("pycocotools.coco").COCO
+    from pycocotools.cocoeval import COCOeval
+
+    def rows(box, **more):
+        x1, y1, x2, y2 = (float(v) for v in box)
+        return {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1), "iscrowd": 0, **more}
+
+    notes, answers = [], []
+    for i in range(images):
+        notes += [
+            rows(b[:4], id=len(notes) + 1 + j, image_id=i + 1, category_id=int(b[4]) + 1)
+            for j, b in enumerate(truth[i])
+        ]
+        boxes, scores, classes = (part[i] for part in found(()))
+        for b, s, c in zip(boxes, scores, classes, strict=True):
+            answers += [rows(b, image_id=i + 1, category_id=int(c) + 1, score=float(s))] if s >= 0 else []
+    known = COCO()
+    kinds = [{"id": c + 1} for c in range(3)]
+    known.dataset = {
+        "info": {},
+        "images": [{"id": i + 1} for i in range(images)],
+        "annotations": notes,
+        "categories": kinds,
+    }
+    known.createIndex()
+    judged = COCOeval(known, known.loadRes(answers), "bbox")
+    judged.evaluate()
+    judged.accumulate()
+    judged.summarize()
+    return judged.stats[:2]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_mean_ap_is_pycocotools(seed):
+    """Boxes near true ones, missed ones, equal scores and wrong classes."""
+    rng, images = np.random.default_rng(seed), 6
+    corners = [rng.integers(0, 60, (rng.integers(1, 6), 2)) for _ in range(images)]
+    truth = true(
+        *(np.hstack([c, c + rng.integers(5, 30, c.shape), rng.integers(0, 3, (len(c), 1))]) for c in corners)
+    )
+    near = [
+        [
+            (
+                *(b[:4] + rng.integers(-3, 4, 4) * [1, 1, 0, 0]),
+                round(rng.random(), 1),
+                rng.choice([b[4], rng.integers(3)]),
+            )
+            for b in image
+            if rng.random() < 0.9
+        ]
+        + [
+            (*c, *(c + rng.integers(5, 30, 2)), round(rng.random(), 1), rng.integers(3))
+            for c in rng.integers(0, 60, (2, 2))
+        ]
+        for image in truth
+    ]
+    found = made(near, most=12)
+    measure = MeanAp(truth, found)
+    assert [value(measure, ()), value(measure.others[0], ())] == pytest.approx(
+        coco(truth, found, images), abs=1e-6
+    )
+
+
+def test_only_the_best_hundred_boxes_of_a_class_count():
+    truth = true([(0, 0, 10, 10, 0)])
+    crowd = [(50 + i, 50, 60 + i, 60, 0.9, 0) for i in range(100)]
+    assert value(MeanAp(truth, made([[*crowd, (0, 0, 10, 10, 0.1, 0)]], most=120)), ()) == 0.0
+    assert value(MeanAp(truth, made([[*crowd[1:], (0, 0, 10, 10, 0.1, 0)]], most=120)), ()) == pytest.approx(
+        0.01
+    )
+
+
+def test_a_function_of_the_users_gets_arrays_and_labels_of_the_same_inputs():
+    outputs, labels = np.arange(12.0).reshape(6, 2), np.arange(6)
+    assert value(Own(lambda y, t: y[:, 0] == 2 * t, labels, "m:f#0"), (outputs,), [1, 1, 5]) == 1.0
+    assert value(Own(lambda y, t: float(len(y[1])), None, "m:f"), (outputs, outputs)) == 6.0
+    boxes = true([(0, 0, 1, 1, 0)], [], [(0, 0, 1, 1, 0)])
+    assert value(Own(lambda y, t: sum(map(len, t)), boxes, "m:f"), (outputs[:3],), [0, 0, 1]) == 2.0
+    for bad in ("text", None, np.zeros(5), {"a": 1}):
+        with pytest.raises(TypeError, match="not a number"):
+            value(Own(lambda y, t, bad=bad: bad, labels, "m:f"), (outputs,))
