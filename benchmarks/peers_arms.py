@@ -216,7 +216,7 @@ def olive(place: Place, provider: str = "CPUExecutionProvider") -> Answer:
         seconds=seconds,
         tried=["the input model", *(olive_point(step) for step in steps)],
         failed={},
-        pick=f"{'openvino' if 'OpenVINO' in provider else 'cpu'} provider, {olive_best(points)}",
+        pick=f"{provider.removesuffix('ExecutionProvider')} provider, {olive_best(points)}",
         run={
             "kind": "onnxruntime",
             "file": kept["model_path"],
@@ -254,9 +254,7 @@ def olive_best(points: Sequence[Mapping[str, float]]) -> str:
     if not made:
         return "no model of its search"
     best = min(made, key=lambda p: (p["agreement"] < FLOOR, p["latency_ms"]))
-    return (
-        f"onnxruntime int8 (agreement {best['agreement']:.2f}, {best['latency_ms']:.2f} ms by its own clock)"
-    )
+    return f"int8 (agreement {best['agreement']:.2f}, {best['latency_ms']:.2f} ms by its own clock)"
 
 
 def optimum(place: Place) -> Answer:
