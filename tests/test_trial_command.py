@@ -143,7 +143,17 @@ WITH = {
 }
 
 
-@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Trial)])
+#: bench measures a trial alone; turns are taken by the verbs that compare.
+IN_TURNS = {"turn_s"}
+FIELDS = {f.name for f in dataclasses.fields(Trial)} - IN_TURNS
+
+
+def test_a_trial_that_took_turns_is_asked_alone():
+    trial = Trial(model="resnet50", turn_s=0.1)
+    assert read(bench_command(trial))[-1] == dataclasses.replace(trial, turn_s=None)
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
 def test_every_field_of_a_trial_is_in_the_command(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     picture(tmp_path / "data_sets_here" / "a.png", 9)
@@ -154,7 +164,7 @@ def test_every_field_of_a_trial_is_in_the_command(name, tmp_path, monkeypatch):
 
 
 def test_every_field_of_a_trial_has_a_flag_that_bench_knows():
-    names = {f.name for f in dataclasses.fields(Trial)}
+    names = FIELDS
     assert set(WRITTEN) == names
     known = {
         s for a in parser()._subparsers._group_actions[0].choices["bench"]._actions for s in a.option_strings
