@@ -31,8 +31,8 @@ RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
 """A larger correlation of so few pairs is not told from this one."""
-LEAST_KIN, _KIN = 5, 0.35
-"""Fewer pairs say nothing of how neighbours resemble each other."""
+LEAST_KIN, _KIN, SUPPOSED_KIN = 5, 0.35, 0.4
+"""Fewer pairs say nothing of how neighbours resemble each other: so much is supposed (benchmarks/alternation.py)."""
 _MOST_LOG = 300.0
 
 
@@ -75,20 +75,23 @@ def standard_errors(n: int, level: float = 0.95) -> float:
 
     Chance makes neighbours resemble each other in half of the cases: _KIN is what that widens on average (simulated).
     """
-    widened = 1 + _KIN / math.sqrt(n) if n >= LEAST_KIN else 1.0
+    few = math.sqrt((1 + SUPPOSED_KIN) / (1 - SUPPOSED_KIN))
+    widened = 1 + _KIN / math.sqrt(n) if n >= LEAST_KIN else few
     return t_quantile(0.5 + level / 2, n - 1) * widened
 
 
 def kinship(means: NDArray[np.float64]) -> float:
     """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN.
 
-    The autocorrelation at lag 1, free of the small sample's bias of -1 / n.
+    The autocorrelation at lag 1, free of the small sample's bias of -1 / n; SUPPOSED_KIN for fewer than LEAST_KIN.
     """
     n = len(means)
     centred = means - means.mean()
     power = float(centred @ centred)
-    if n < LEAST_KIN or power == 0:
+    if power == 0:
         return 0.0
+    if n < LEAST_KIN:
+        return SUPPOSED_KIN
     return min(MOST_KIN, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
 
 

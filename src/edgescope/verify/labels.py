@@ -20,15 +20,18 @@ SHIFTS = (1, -1)
 def checked(answer: NDArray[Any], labels: NDArray[np.int64] | None, name: str) -> None:
     """Raise UsageError for labels that name no class of the network, or that fit surely better one class on.
 
+    Shifted labels must also be right more often than by always naming the most frequent of them.
+
     `answer` holds fp32's first output, (n, classes); anything else is no classifier's and is not checked.
     """
     if labels is None or answer.ndim != 2 or labels.ndim != 1 or len(labels) != len(answer):
         return
     given, classes = right(answer, labels), answer.shape[1]
     n = len(labels)
+    chance = max(1 / classes, float(np.unique(labels, return_counts=True)[1].max() / n))
     for shift in SHIFTS:
         other = right(answer, labels + shift)
-        if wilson(other, n).lo > wilson(given, n).hi:
+        if wilson(other, n).lo > max(wilson(given, n).hi, chance):
             raise UsageError(
                 "E-LABEL-2",
                 f"the labels are shifted by one against the {classes} classes of {name}",
