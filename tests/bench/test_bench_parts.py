@@ -10,7 +10,17 @@ from edgescope.backends.base import Phases
 from edgescope.bench import drivers, mode
 from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
-from edgescope.records import UNIT, Absent, Effective, Measured, Status, Trial, Trust, Verdict
+from edgescope.records import (
+    UNIT,
+    Absent,
+    Alternation,
+    Effective,
+    Status,
+    Trial,
+    Trust,
+    Turn,
+    Verdict,
+)
 from edgescope.runner import noise
 from edgescope.workloads import inference
 from edgescope.workloads.inference import Loaded, phase_spans
@@ -222,31 +232,37 @@ def test_there_is_an_exam_only_where_something_is_computed(monkeypatch, referenc
         assert [array.tolist() for (array,) in found.answers([2, 0])] == [[4.0], [0.0]]
 
 
+def in_turns(*times_s):
+    """The alternation of a side with one turn in each block."""
+    turns = tuple(Turn(block, 0, 1, 1, time_s) for block, time_s in enumerate(times_s))
+    return Alternation("other", "baseline", "confirming", turns, 0.0)
+
+
 def test_pairs_are_measured_until_another_would_not_fit(monkeypatch):
     """Pairs of 10 s in 65 s: six fit, a seventh would not; five are measured however long they take."""
     now = [100.0]
 
-    def run(trial):
-        now[0] += each[0] / 2
-        ran.append(trial.replicate)
-        return result(trial, metrics={"latency_p50_s": Measured(0.01 + 0.001 * len(ran), "s")})
+    def pair(trials, purpose):
+        assert trials[0] == trials[1]
+        now[0] += each[0]
+        ran.append(trials[0].replicate)
+        return tuple(result(t, alternation=in_turns(0.01 + 0.001 * side)) for side, t in enumerate(trials))
 
     monkeypatch.setattr(noise.fresh, "prepare", lambda trial: None)
-    monkeypatch.setattr(noise.fresh, "run", run)
+    monkeypatch.setattr(noise.fresh, "pair", pair)
     monkeypatch.setattr(noise.time, "monotonic", lambda: now[0])
     for took, pairs in ((10.0, 6), (30.0, 5), (64.0, 5)):
         ran, told, each = [], [], [took]
         found = noise.measure(65.0, workloads=[Trial(model="null", backend="null")], tell=told.append)
-        assert found.pairs == pairs == len(told) and ran == [k for k in range(pairs) for _ in "ab"]
+        assert found.pairs == pairs == len(told) and ran == list(range(pairs))
         assert sum(found.verdicts.values()) == 2 * pairs and found.workload.startswith("null ")
-    firsts = {a < b for a, b in found.p50_s}
-    assert firsts == {True, False}  # which of the two runs first is drawn
+        assert found.p50_s[0] == (pytest.approx(0.010), pytest.approx(0.011))
 
 
 def test_a_run_without_a_latency_ends_the_noise(monkeypatch):
-    for metrics in ({}, {"latency_p50_s": Absent("x")}, {"latency_p50_s": Measured(0.0, "s")}):
+    for taken in (None, in_turns(), in_turns(0.0)):
         with pytest.raises(UnsupportedError, match="E-NOISE-3"):
-            noise._p50(result(metrics=metrics, reason="E-R-1: r."))
+            noise._typical_s(result(alternation=taken, reason="E-R-1: r."))
 
 
 def test_the_first_workload_that_can_be_prepared_is_taken(monkeypatch):

