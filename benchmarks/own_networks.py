@@ -7,6 +7,7 @@ them, and `drawn` the inputs and labels of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -39,8 +40,7 @@ class Two(nn.Module):
         super().__init__()
         widths = (1, 16, 32, 32)
         blocks = [
-            nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())
-            for a, b in zip(widths, widths[1:], strict=False)
+            nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU()) for a, b in pairwise(widths)
         ]
         self.picture = nn.Sequential(*blocks, nn.Flatten())
         self.head = nn.Sequential(nn.Linear(32 * 16 + 4, 64), nn.ReLU(), nn.Linear(64, 4))
