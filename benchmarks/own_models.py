@@ -76,17 +76,17 @@ def classifier(work: Path) -> list[str]:
 
 
 def small(name: str) -> Callable[[Path], list[str]]:
-    """Return what trains one of own_networks.py and writes its weights and data."""
+    """Return what trains one of small_networks.py and writes its weights and data."""
 
     def made(work: Path) -> list[str]:
-        import own_networks
+        import small_networks
         import torch
 
-        torch.save(own_networks.trained(name).state_dict(), work / f"{name}.pth")
-        inputs, labels = own_networks.drawn(name, 600, seed=1_000_000)
+        torch.save(small_networks.trained(name).state_dict(), work / f"{name}.pth")
+        inputs, labels = small_networks.drawn(name, 600, seed=1_000_000)
         np.savez(work / f"{name}.npz", **inputs, labels=labels)  # type: ignore[arg-type]
-        shutil.copy(HERE / "own_networks.py", work)
-        return [f"own_networks:{name}@{name}.pth", "--data", f"{name}.npz"]
+        shutil.copy(HERE / "small_networks.py", work)
+        return [f"small_networks:{name}@{name}.pth", "--data", f"{name}.npz"]
 
     return made
 

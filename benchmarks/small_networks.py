@@ -1,7 +1,7 @@
 """Small networks of kinds that the zoo lacks, trained in seconds on tasks that are made here: for own_models.py.
 
-Each function returns (network, example inputs), as `edgescope optimize benchmarks.own_networks:tokens@weights.pth` takes
-them, and `drawn` the inputs and labels of each.
+Each function returns (network, example inputs), as `edgescope optimize small_networks:tokens@weights.pth` takes them,
+and `drawn` the inputs and labels of each.
 """
 
 from __future__ import annotations
