@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
+import data_sets
 import edgescope
 from edgescope import bench, cache, registry
 from edgescope.analysis.cells import variants
@@ -264,7 +265,7 @@ class TestConverted:
         assert artifact.build_s == 1.5
 
     def test_int8_is_made_from_the_float_file_on_calibration_inputs(self, converter, tmp_path):
-        artifact = LiteRt().prepare(self.Net(), Spec("int8"), tmp_path)
+        artifact = LiteRt().prepare(data_sets.untrained(self.Net()), Spec("int8"), tmp_path)
         assert converter == [("convert", 1), ("quantise", 64)]
         assert LiteRt().load(artifact).effective().precision == "int8"
         made = cache.notes(artifact.path)

@@ -192,7 +192,10 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
         facts.update(keys["facts"])
         return "asked"
 
-    monkeypatch.setattr(gate.reference, "reference", lambda model, open_run, batch: f"truth of {batch}")
+    def reference_of(model, open_run, *, batch, metric):
+        return f"truth of {batch} by {metric or 'its labels'}"
+
+    monkeypatch.setattr(gate.reference, "reference", reference_of)
     monkeypatch.setattr(gate.reference, "verified", verified)
     model = SimpleNamespace(reference=reference, closed_batch=None)
     trial = Trial(model="null", backend="null", options={"threads": 2}, shapes={"x": (1, 2)})
@@ -205,8 +208,8 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
             and facts["shapes"] == {"x": [1, 2]}
             and facts["artifact"] == "d"
         )
-        assert gate.prepare(model, parts) == "truth of 8"
+        assert gate.prepare(model, parts) == "truth of 8 by its labels"
         assert (
             gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3, check_batch=len), parts)
-            == "truth of 3"
+            == "truth of 3 by its labels"
         )

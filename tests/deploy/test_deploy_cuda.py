@@ -1,6 +1,7 @@
 """run.py of a pick on a GPU: with its graph and its folded network, on a device made of the CPU and on a real one."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import edgescope
-from edgescope.deploy import run_script, save, torch_program
+from edgescope.deploy import check, run_script, save, torch_program
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
 
@@ -69,6 +70,7 @@ def deployed(trial, folder):
     torch_program.export(network, replace(trial, device="cpu"), folder / "model.pt2")
     names = tuple(i.name for i in network.inputs)
     (folder / "run.py").write_text(run_script.script(trial, "model.pt2", names))
+    shutil.copy(check.__file__, folder)
     return network.module(), names
 
 

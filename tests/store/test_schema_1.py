@@ -81,6 +81,8 @@ def test_what_arrivals_meant_is_said_by_name(found):
     assert migration._OPTIONS["idle_gap"](migration.USUAL_GAPS) == {}
 
 
+ADVICE = {"use --rounds 5": "use a longer --budget"}
+"""What helps an absent figure, in the words of then and of today."""
 FIGURES = ("speedup", "p50", "p99", "throughput", "peak", "power", "energy", "accuracy")
 
 
@@ -95,6 +97,9 @@ def test_the_report_has_the_same_numbers(tmp_path):
     page = tmp_path / "report.csv"
     assert main(["report", "--store", str(HERE / "results"), "-o", str(page)]) == 0
     new, old = list(rows(page)), list(rows(HERE / "report.csv"))
+    for row in old:
+        for then, today in ADVICE.items():
+            row["speedup_absent"] = row["speedup_absent"].replace(then, today)
     assert len(old) == 12 and len(old[0]) > 30
     assert sorted(map(str, new)) == sorted(map(str, old))
 

@@ -75,8 +75,8 @@ class Builds:
         cancelled, start = threading.Event(), self._clock()
         limits = replace(self.limits, cancelled=cancelled.is_set)
         with self._waiting(_words(some)), ThreadPoolExecutor(len(some)) as pool:
-            jobs = [(t, pool.submit(self.runner.prepare, t, limits)) for t in some]
             try:
+                jobs = [(t, pool.submit(self.runner.prepare, t, limits)) for t in some]
                 for trial, job in jobs:
                     self._done[needed(trial)] = job.result()
             except BaseException:  # Ctrl-C too: the pool waits for its threads, and they for their processes

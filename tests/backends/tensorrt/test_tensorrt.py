@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+import data_sets
 from edgescope import cache, registry
 from edgescope.backends.base import Phased, Spec, Staged
 from edgescope.backends.tensorrt import engine_file
@@ -85,7 +86,7 @@ def test_pinned_memory_goes_back_when_the_session_and_its_outputs_are_gone(board
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "int8"])
 def test_the_precision_asked_for_is_read_back_from_the_layers(board, network, version, precision):
-    session = load(board(version), network(), spec(precision))
+    session = load(board(version), data_sets.untrained(network()), spec(precision))
     session(inputs())
     effective = session.effective()
     assert (effective.device, effective.precision) == ("cuda", precision)
