@@ -17,6 +17,8 @@ from edgescope.isolate import persistent
 from edgescope.isolate.fresh import Limits, until_readable
 from edgescope.modes import enter, mps
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.runner.builds import Builds
+from edgescope.runner.eta import Pace
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.reuse import ReusingRunner
 
@@ -169,6 +171,17 @@ def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
         late = runner.run(replace(QUICK, min_s=9, max_s=9), Limits(timeout_s=1))
         assert late.status is Status.TIMEOUT  # those who were stopped had no time to clear up
     assert list(scratch.iterdir()) == [] and workers() == others
+
+
+def test_builds_of_several_threads_take_turns_in_the_one_process(own):
+    """Two orders in one pipe were each other's answers: artifacts that were built came out as a crash."""
+    made = Builds(own, LIMITS, Pace(), at_once=lambda: 4)
+    trials = [replace(QUICK, options={"delay_us": d}) for d in range(1, 10)]
+    before = psutil.Process().children()
+    for i in range(len(trials)):
+        made.build(trials[i:])
+    assert [made.failure(t) for t in trials] == [None] * len(trials)
+    assert len(set(psutil.Process().children()) - set(before)) == 1
 
 
 def test_kept_workers_answer_cell_after_cell_and_say_so(reusing):
