@@ -56,8 +56,8 @@ def test_no_more_at_once_than_there_is_room():
     runner = Slow()
     made = builds(runner, count=2)
     made.build(TRIALS[:1])
-    made.build(TRIALS[1:])
-    assert runner.most == 2 and runner.built[0] == "fp32" and len(runner.built) == 3
+    made.build([*TRIALS[1:], TRIALS[1], TRIALS[0]])  # the same may come again later
+    assert runner.most == 2 and runner.built[0] == "fp32" and set(runner.built[1:]) == {"int8", "fp16"}
 
 
 def test_each_is_tried_once_and_its_failure_is_its_own():

@@ -6,7 +6,8 @@ holds NaN, is an error at once: a smaller data set of the same kind would be as 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from edgescope.records import Json, digest
 VERSION = 1  # raise this when the same records give other arrays
 MOST_BYTES = 768e6
 """Most bytes of the inputs of one purpose: 1275 pictures of 224 x 224, 156 of 640 x 640."""
+AT_ONCE = 32
+"""Records that are decoded together, on all cores."""
 READ_ERRORS = (OSError, ValueError, EOFError, SyntaxError)
 """What Pillow and numpy raise for a damaged file."""
 
@@ -67,16 +70,13 @@ def made(found: Found, purpose: Purpose, n: int, wanted: Wanted, but: Collection
     n = min(n, max(8, int(MOST_BYTES / one)))
     rows: list[_Row] = []
     bad: list[str] = []
-    for record in chosen(parts, purpose):
+    for row in _decoded(chosen(parts, purpose), found, wanted):
+        if isinstance(row, str):
+            bad.append(row)
+        elif row.digest not in but:
+            rows.append(row)
         if len(rows) == n:
             break
-        try:
-            row = _row(record, found, wanted)
-        except READ_ERRORS as error:
-            bad.append(f"{record.name} ({type(error).__name__})")
-            continue
-        if row.digest not in but:
-            rows.append(row)
     if len(bad) > len(rows):
         raise UsageError(
             "E-DATASET-3",
@@ -91,6 +91,20 @@ def made(found: Found, purpose: Purpose, n: int, wanted: Wanted, but: Collection
 def unread(bad: Sequence[str]) -> str:
     """Return what says which inputs could not be read, or ''."""
     return f", without {len(bad)} that cannot be read: {', '.join(bad[:5])}" if bad else ""
+
+
+def _decoded(records: Sequence[Record], found: Found, wanted: Wanted) -> Iterator[_Row | str]:
+    """Yield each record decoded and prepared, on all cores, in order; for one that cannot be read, its name and why."""
+
+    def tried(record: Record) -> _Row | str:
+        try:
+            return _row(record, found, wanted)
+        except READ_ERRORS as error:
+            return f"{record.name} ({type(error).__name__})"
+
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(records), AT_ONCE):
+            yield from pool.map(tried, records[start : start + AT_ONCE])
 
 
 @dataclass(frozen=True)

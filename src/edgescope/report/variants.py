@@ -69,7 +69,8 @@ def document(
     said = (
         _contents(found) if len(found) > 1 else None,
         *(articles or [_nothing(command)]),
-        _not_installed(missing),
+        _out_of_time(missing),
+        _not_here(missing),
         doc.Text(f"measure again: --retry {','.join(again)}", level=doc.DETAIL) if again else None,
         doc.Pairs(tuple((k, v) for k, v in written.items() if v)) if written else None,
         _rows(found),
@@ -317,10 +318,22 @@ def _seconds(row: Row) -> float:
     return row["p50_s"].value if isinstance(row["p50_s"], Measured) else float("inf")
 
 
-def _not_installed(missing: Sequence[Missing]) -> doc.Part | None:
+def _out_of_time(missing: Sequence[Missing]) -> doc.Part | None:
+    """Return how many candidates the budget left no time for, and the budget that would."""
+    late = [m.fix for m in missing if m.fix.startswith("--budget")]
+    if not late:
+        return None
+    return doc.Text(
+        f"{units.counted(len(late), 'candidate')} not tried in this time: {late[0]}", "lead", doc.BRIEF
+    )
+
+
+def _not_here(missing: Sequence[Missing]) -> doc.Part | None:
     items = tuple(f"{m.label}: {'; '.join(filter(None, (m.reason, m.fix)))}" for m in missing)
     return (
-        doc.Section("Not installed", (doc.Items(items, kind="missing"),), level=doc.DETAIL) if items else None
+        doc.Section("Not tried here", (doc.Items(items, kind="missing"),), level=doc.DETAIL)
+        if items
+        else None
     )
 
 

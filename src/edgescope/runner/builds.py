@@ -68,10 +68,13 @@ class Builds:
 
         The first of all is built alone: the figure of the baseline shall not wait for others.
         """
-        todo = {needed(t): t for t in reversed(trials) if needed(t) not in self._done}
+        todo: dict[str, Trial] = {}
+        for trial in trials:
+            if needed(trial) not in self._done:
+                todo.setdefault(needed(trial), trial)
         if not trials or needed(trials[0]) not in todo:
             return
-        some = list(islice(reversed(todo.values()), self._at_once() if self._done else 1))
+        some = list(islice(todo.values(), self._at_once() if self._done else 1))
         cancelled, start = threading.Event(), self._clock()
         limits = replace(self.limits, cancelled=cancelled.is_set)
         with self._waiting(_words(some)), ThreadPoolExecutor(len(some)) as pool:
