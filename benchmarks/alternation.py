@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from facts import PUBLISHED, publish
+from facts import PUBLISHED, publish, write
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from edgescope.analysis.cells import alternation
@@ -132,7 +132,7 @@ def record(count: int, model: str) -> None:
         found["began_s"].append(a.window.start_ns * 1e-9)
         found["logs"].append(list(blocks.logs))
         found["load"].append([a.verdict.trust.value, a.alternation.idle_share, b.alternation.idle_share])
-        TRACE.write_text(json.dumps(found) + "\n")
+        write(TRACE.stem, found, met=len(found["logs"]) >= count)
         print(number, f"{math.exp(blocks.mean):.3f}", file=sys.stderr, flush=True)
 
 
@@ -150,7 +150,7 @@ def main() -> None:
         "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},
     }
     if TRACE.is_file():
-        trace = json.loads(TRACE.read_text())
+        trace = json.loads(TRACE.read_text())["figures"]
         figures["recorded"] = recorded(trace["logs"], trace["began_s"])
     found = [*figures["simulated"].values(), figures.get("recorded", {})]
     judged = [

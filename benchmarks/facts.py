@@ -33,6 +33,13 @@ def commit() -> dict[str, Any]:
 
 
 def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> None:
+    """Write published/NAME.json and print the figures."""
+    path = write(name, figures, met=met, source=source)
+    print(json.dumps({"met": met} | figures, indent=1))
+    print(f"written to {path.relative_to(PUBLISHED.parent)}", file=sys.stderr)
+
+
+def write(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> Path:
     """Write published/NAME.json with the figures, whether the target was met, machine facts and the command.
 
     The machine and the time are this one's and now's, or those of `source`, the newest result the figures come from.
@@ -52,5 +59,4 @@ def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | N
     PUBLISHED.mkdir(exist_ok=True)
     path = PUBLISHED / f"{name}.json"
     path.write_text(json.dumps(page, indent=1) + "\n")
-    print(json.dumps({"met": met} | figures, indent=1))
-    print(f"written to {path.relative_to(PUBLISHED.parent)}", file=sys.stderr)
+    return path

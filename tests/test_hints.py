@@ -24,7 +24,7 @@ ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
     *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
-    "analysis/offload/probe",
+    *("analysis/offload/probe", "deploy/run_script"),
     *(
         "scratch",
         "isolate/persistent",
@@ -68,7 +68,7 @@ MEASURING = ("bench", "optimize", "sweep")
 FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")
 #: The program itself as the subject of a sentence.
 PROSE = re.compile(
-    r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
+    r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made|never)\b"
     r"|edgescope (?:itself|record made|train (?:on|writes))\b"
 )
 
@@ -205,7 +205,8 @@ def test_every_flag_in_a_message_exists_and_takes_the_value(where, named, name, 
 
 
 #: Options that several backends have, by what they are called there -> the module that names them.
-SHARED = dict.fromkeys(("INT8_OPTIONS", "TENSORRT_INT8_OPTIONS"), "artifacts/for_precision")
+INT8 = ("INT8_OPTIONS", "DYNAMIC_OPTIONS", "TENSORRT_INT8_OPTIONS")
+SHARED = dict.fromkeys(INT8, "artifacts/for_precision")
 SHARED |= {"shared.OPTIONS": "backends/pytorch/module"}
 
 

@@ -48,6 +48,8 @@ class Entry:
     """For a scenario: one query is in flight at a time."""
     self_driven: bool = False
     """For a scenario: an engine that owns its loop (trtexec) can offer it."""
+    pauses: bool = False
+    """For a scenario: it can stop after any query and go on later, so two variants can take turns."""
     alone: bool = False
     """For a scenario: it ends by itself, so several processes cannot agree on a start and a stop."""
     driver: str = "edgescope"
@@ -265,6 +267,7 @@ SCENARIOS = Family(
             summary="closed loop: next when one ends",
             keeps_in_flight=True,
             self_driven=True,
+            pauses=True,
         ),
         "multi_stream": Entry(
             "edgescope.scenarios:MultiStream", summary="closed loop, in_flight x batch samples a query"
@@ -274,6 +277,7 @@ SCENARIOS = Family(
             summary="everything is there at once: throughput",
             timed=False,
             self_driven=True,
+            pauses=True,
         ),
         "fixed_rate": _paced("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
         "server": _paced(

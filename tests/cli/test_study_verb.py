@@ -62,8 +62,8 @@ def test_nothing_stored_is_exit_1_and_bad_names_are_usage(tmp_path, store, capsy
 def test_run_measures_each_model_through_optimize_and_survives_one_that_fails(store, monkeypatch, capsys):
     asked = []
 
-    def measured(model, *, rounds, store, device, **how):
-        asked.append((model, rounds, device, str(store.root)))
+    def measured(model, *, budget, store, device, **how):
+        asked.append((model, budget, device, str(store.root)))
         if model == "vgg19":
             raise UsageError("E-X-1", "cannot")
         for result in study(KINDS[:2], 3, model, trained=False):

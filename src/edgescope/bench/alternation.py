@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.analysis.run import summary
 from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Run, require
@@ -69,7 +70,7 @@ def apart(a: Trial, b: Trial) -> str:
     for trial in (a, b):
         if trial.multi_process:
             return f"{trial.label} runs in several processes"
-        if trial.scenario not in ("single_stream", "offline"):
+        if not registry.scenario(trial.scenario).pauses:
             return f"a load of scenario {trial.scenario} cannot pause"
         if trial.turn_s is None:
             return "power or energy is asked for, and no meter tells two processes apart"

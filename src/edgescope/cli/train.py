@@ -29,7 +29,8 @@ INTERRUPTED = "Finished epochs are stored next to --output; the same command goe
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("model", help="har_cnn3d, har_autoencoder or har_densenet")
-    sub.add_argument("--data", required=True, metavar="ROOT", help="folder of videos, ROOT/CLASS/video.avi")
+    text = "inputs of yours: a folder of videos, ROOT/CLASS/video.avi"
+    sub.add_argument("--data", required=True, metavar="ROOT", help=text)
     trial_flags.add_output(sub, "file to write: the weights, e.g. actions.pth", required=True)
     sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to train on (all)")
     sub.add_argument("--epochs", type=int, default=40, help="passes over the training videos (40)")

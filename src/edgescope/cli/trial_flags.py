@@ -100,7 +100,7 @@ WHAT: Mapping[str, str] = {
 }
 MODEL = "zoo name, timm:NAME, torchvision:NAME, a file (.onnx .tflite .pt2 .pt) or module:callable; NAME@weights.pth"
 OWN_BACKEND = "onnxruntime for .onnx, litert for .tflite, else torch_eager"
-LONGEST = "longest measured window, without --duration (%s)"
+LONGEST = "longest measured window where --duration is not given (%s)"
 AXES: Mapping[str, Callable[[str], Any]] = {
     "backend": str,
     "precision": str,
@@ -205,7 +205,7 @@ def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
     group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
     for end, text in (
-        ("min_s", "shortest measured window, without --duration (1s)"),
+        ("min_s", "shortest measured window where --duration is not given (1s)"),
         ("max_s", LONGEST % "10s"),
     ):
         group.add_argument(flag(end), type=seconds, default=None, metavar="1s", help=text)

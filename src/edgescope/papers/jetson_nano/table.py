@@ -21,6 +21,7 @@ import numpy as np
 
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.replicates import (
+    LONGER,
     MEASURED,
     NOT_RUN,
     by_replicate,
@@ -293,7 +294,7 @@ def _claimed(before: Mapping[int, Result], after: Mapping[int, Result]) -> Field
     pairs = [(c, w) for c, w in both if c and w]
     if not pairs:
         return Absent("no round has a cold start before and a warm call after")
-    return of_pairs(paired_log_ratio([c for c, _ in pairs], [w for _, w in pairs]), "--rounds")
+    return of_pairs(paired_log_ratio([c for c, _ in pairs], [w for _, w in pairs]), LONGER)
 
 
 def _passed(results: Sequence[Result]) -> tuple[str, ...]:
