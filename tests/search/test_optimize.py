@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import datetime, timezone
 
+import numpy as np
 import pytest
 
 from edgescope.analysis.cells import variants
@@ -498,7 +499,10 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     fewer = (
         "backend=torch_compile precision=bf16 backend=litert qdq=s8s8 layout=channels_last"  # tested apart
     )
+    seen = np.random.default_rng(0).standard_normal((64, 3, 32, 32), dtype=np.float32)
+    np.savez(tmp_path / "seen.npz", input=seen)  # without inputs there is no int8: E-INT8-13
     flags = ["--device", "cpu", "--budget", "9s", "--duration", "300ms"]
+    flags += ["--data", "seen.npz", "--preprocess", "unit"]
     flags += [word for values in fewer.split() for word in ("--exclude", values)]
     code = main(
         ["optimize", "small_for_optimize:net", *flags, "--json", "--output", "r.html", "--save", "kept"]

@@ -64,6 +64,11 @@ def refused(tmp_path, text: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["turn_s = 0.1", "replicate = 1"])
+def test_a_study_has_no_key_for_what_a_sweep_does_itself(key, tmp_path):
+    assert "E-STUDY-10" in refused(tmp_path, f'[trial]\nmodel = "null"\n{key}\n')
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "text",

@@ -34,9 +34,11 @@ TEXT, WHOLE, NUMBER, TIME, SWITCH, TABLE = (
     "a table",
 )
 _OF = {"str": TEXT, "int": WHOLE, "int | None": WHOLE, "float": NUMBER, "float | None": NUMBER}
-#: Key of a Trial -> kind of its value; the sweep numbers `replicate` itself.
+#: Keys of a Trial that no study has: a sweep numbers `replicate` itself, and measures every cell alone, not in turns.
+_OURS = ("replicate", "turn_s")
+#: Key of a Trial -> kind of its value.
 TRIAL: Mapping[str, str] = {
-    f.name: _OF.get(str(f.type), TABLE) for f in dataclasses.fields(Trial) if f.name != "replicate"
+    f.name: _OF.get(str(f.type), TABLE) for f in dataclasses.fields(Trial) if f.name not in _OURS
 }
 #: Keys of [trial] that are tables of options; their lists are axes, too.
 OPTIONS = TABLES
