@@ -68,9 +68,8 @@ MEASURING = ("bench", "optimize", "sweep")
 FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")
 #: The program itself as the subject of a sentence.
 PROSE = re.compile(
-    r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there)\b"
-    r"|edgescope (?:made|never)\b"
-    r"|edgescope (?:itself|record made|train (?:on|writes))\b"
+    r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
+    r"|edgescope (?:itself|record made|train (?:on|writes)|never asks)\b"
 )
 
 
