@@ -14,6 +14,7 @@ import edgescope
 import own_networks
 from edgescope import registry
 from edgescope.bench.parts import open_work
+from edgescope.data import opening
 from edgescope.errors import EdgescopeError, UnavailableError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
@@ -242,9 +243,14 @@ def test_a_network_that_is_not_deterministic_is_said_with_how_much(engine, said)
     assert re.search(said, str(caught.value))
 
 
-def test_a_transformer_is_int8_in_three_ways():
+def test_a_transformer_is_int8_in_three_ways(tmp_path):
+    """Its inputs are tokens of its own data: on noise int8 is refused."""
+    rng = np.random.default_rng(0)
+    tokens = {"ids": rng.integers(0, 50, (96, 12)), "mask": np.ones((96, 12), dtype=np.int64)}
+    np.savez(tmp_path / "tokens.npz", **tokens)
+    about = {"precision": "int8", "data": opening.pin(str(tmp_path / "tokens.npz"))}
     for options in ({}, {"fallback": True}, {"dynamic": True}):
-        verdict, effective = judged("own_networks:text", "onnxruntime", precision="int8", options=options)
+        verdict, effective = judged("own_networks:text", "onnxruntime", options=options, **about)
         assert verdict is not None and verdict.passed, options
         assert effective.precision == "int8"
     assert "4 fp32 products of two activations" in effective.evidence
