@@ -144,7 +144,7 @@ ORDER = (
         "options",
         "store",
     ),
-    *("analysis", "plots", "report", "papers", "models", "verify", "data", "artifacts", "backends"),
+    *("analysis", "plots", "report", "papers", "models", "verify", "data", "artifacts", "backends", "video"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
     *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "cli"),
 )
