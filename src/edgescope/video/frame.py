@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgescope.models.base import Detections as Detections
 from edgescope.records import Json
 
 
@@ -24,21 +22,6 @@ class Frame:
     """When it was created, on the monotonic clock: a camera's time stamp; -1 for a frame of a file."""
     camera: int = 0
     """The number of its source, from 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Detections:
-    """The boxes found in one frame, the most certain first."""
-
-    boxes: NDArray[np.float32]
-    """(n, 4): x1, y1, x2, y2 in pixels of the frame."""
-    scores: NDArray[np.float32]
-    """(n,) between 0 and 1."""
-    classes: NDArray[np.int64]
-    """(n,) class numbers."""
-
-    def __len__(self) -> int:
-        return len(self.scores)
 
 
 @dataclass(slots=True)
