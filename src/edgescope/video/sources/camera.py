@@ -1,7 +1,7 @@
 """A camera of this machine (V4L2), through FFmpeg (PyAV): its newest frame, with the driver's time stamp.
 
-The time stamps are those of the driver where it keeps the monotonic clock, as almost all do; else a frame counts from when it
-was decoded.
+The time stamps are those of the driver where it keeps the monotonic clock, as almost all do; else a frame
+counts from when it was decoded.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def camera(
 ) -> Live:
     """Return the camera `name`: its number, or /dev/videoN.
 
-    `capture` (640x480), `fps` and `input_format` (mjpeg, yuyv422 ...) are what the camera is set to; '' and 0 leave it as it
-    is. `size` (width, height) is what FFmpeg scales its frames to.
+    `capture` (640x480), `fps` and `input_format` (mjpeg, yuyv422 ...) are what the camera is set to; '' and 0
+    leave it as it is. `size` (width, height) is what FFmpeg scales its frames to.
     """
     if not name.startswith("/dev/") and not name.isdigit():
         raise UsageError("E-VIDEO-3", f"{name!r} is no camera", fix="camera:0, or /dev/video0")

@@ -1,9 +1,10 @@
 """A video file, decoded by FFmpeg (PyAV): every frame exactly once, in presentation order, upright.
 
-FFmpeg plays on after damage as well as it can. A measurement must know instead: whatever FFmpeg reports as an error, as
-a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and counted
-(`damaged="skip"`), and so is what is missing at the end of a file whose header promises more. FFmpeg reports nothing if
-whole packets were overwritten in a raw H.264 stream or in Matroska: those frames are missing without a word.
+FFmpeg plays on after damage as well as it can. A measurement must know instead: whatever FFmpeg reports as an
+error, as a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and
+counted (`damaged="skip"`), and so is what is missing at the end of a file whose header promises more. FFmpeg
+reports nothing if whole packets were overwritten in a raw H.264 stream or in Matroska: those frames are
+missing without a word.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ MISSING_S = 1.0
 class File:
     """A video file that is read frame by frame, again from the start if `loop` is set.
 
-    `size` (width, height) has libswscale scale each frame, so that no array of the full size is made. `threads` is PyAV's
-    thread_type: AUTO or FRAME decodes several frames at once, SLICE parts of one frame, NONE uses one thread. `damaged` is
-    "stop" or "skip".
+    `size` (width, height) has libswscale scale each frame, so that no array of the full size is made.
+    `threads` is PyAV's thread_type: AUTO or FRAME decodes several frames at once, SLICE parts of one frame,
+    NONE uses one thread. `damaged` is "stop" or "skip".
     """
 
     live = False

@@ -1,8 +1,8 @@
-"""A GStreamer pipeline, run by gst-launch-1.0: its frames come through a pipe as YUV4MPEG and are read by FFmpeg (PyAV).
+"""A GStreamer pipeline, run by gst-launch-1.0: its frames come through a pipe as YUV4MPEG, which PyAV reads.
 
-A program of its own needs no binding of GStreamer in this Python, and a plug-in that crashes does not end the measurement.
-`pipeline` writes the text of a pipeline; NVIDIA's decoder and scaler are chosen on a Jetson, the best that is installed
-elsewhere.
+A program of its own needs no binding of GStreamer in this Python, and a plug-in that crashes does not end the
+measurement. `pipeline` writes the text of a pipeline; NVIDIA's decoder and scaler are chosen on a Jetson, the
+best that is installed elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROGRAM = "gst-launch-1.0"
 INSTALL = "sudo apt install gstreamer1.0-tools gstreamer1.0-plugins-good gstreamer1.0-libav"
 JETSON = Path("/etc/nv_tegra_release")
 APPSINK = "appsink max-buffers=1 drop={drop} sync=false"
-"""The end of a pipeline for a program that holds a binding, such as OpenCV's cv2.VideoCapture(text, cv2.CAP_GSTREAMER)."""
+"""The end of a pipeline for a program with a binding, such as cv2.VideoCapture(text, cv2.CAP_GSTREAMER)."""
 ERRORS = (av.error.FFmpegError, OSError, IndexError, ModelError)
 END_S = 2.0
 """How long gst-launch-1.0 may take to end after its pipe was closed."""
@@ -48,8 +48,9 @@ def pipeline(
 ) -> str:
     """Return the text of a pipeline that ends in raw frames of `layout` (RGB, I420 ...) and `sink`.
 
-    `name` is a file, an rtsp:// address, a /dev/video device, or the text of a pipeline that ends in raw video. A live
-    pipeline has a queue of one frame that drops the older one. The sink is an appsink if none is given.
+    `name` is a file, an rtsp:// address, a /dev/video device, or the text of a pipeline that ends in raw
+    video. A live pipeline has a queue of one frame that drops the older one. The sink is an appsink if none
+    is given.
     """
     caps = f"video/x-raw,format={layout}" + (f",width={size[0]},height={size[1]}" if size else "")
     convert = "videoconvert ! videoscale" if size else "videoconvert"

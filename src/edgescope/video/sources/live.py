@@ -1,8 +1,8 @@
 """A live source: a thread reads the newest frame, drops the older one, and connects again when the stream ends.
 
-A camera does not wait. What its reader does not take in time is overwritten and counted, so a pipeline that is too slow
-shows dropped frames and not a growing delay. A lost connection is tried again after 0.5, 1, 2 ... up to 8 s; a reader that
-gets no frame for `stall_s` gets E-VIDEO-2.
+A camera does not wait. What its reader does not take in time is overwritten and counted, so a pipeline that
+is too slow shows dropped frames and not a growing delay. A lost connection is tried again after 0.5, 1, 2 ...
+up to 8 s; a reader that gets no frame for `stall_s` gets E-VIDEO-2.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Connection:
         """Return a frame's array, and its width and height before it was scaled (None if it was not)."""
         raise NotImplementedError
 
-    def stop(self) -> None:  # noqa: B027 (most connections end by themselves)
+    def stop(self) -> None:
         """Have `grabbed` end soon, if it can wait longer than a few seconds."""
 
 

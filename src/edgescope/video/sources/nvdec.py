@@ -1,8 +1,8 @@
 """A video file decoded on an NVIDIA GPU (NVDEC, through PyNvVideoCodec): its frames are CUDA tensors.
 
-No frame passes through host memory. The decoder uses its surfaces again, so each frame is copied once on the device; the
-decoder runs ahead in a thread of its own. A phone's rotation is not applied (`rotation` is None), and PyNvVideoCodec does not
-report damage.
+No frame passes through host memory. The decoder uses its surfaces again, so each frame is copied once on the
+device; the decoder runs ahead in a thread of its own. A phone's rotation is not applied (`rotation` is None),
+and PyNvVideoCodec does not report damage.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from edgescope.video.frame import Source
 def opened(name: str, *, loop: bool = False, **options: Any) -> Source:
     """Return the source called `name`, opened; `loop` has a file begin again after its last frame.
 
-    `options` are those of its kind, such as `size`, `threads` and `damaged` of a file. UsageError E-VIDEO-3 if there is no
-    such source, E-VIDEO-5 if its kind does not have an option.
+    `options` are those of its kind, such as `size`, `threads` and `damaged` of a file. UsageError E-VIDEO-3
+    if there is no such source, E-VIDEO-5 if its kind does not have an option.
     """
     kind, text = kind_of(name)
     make = load(SOURCES, kind, "source")

@@ -16,8 +16,8 @@ from edgescope.video.frame import Frame, Source
 class Paced:
     """Plays `source` from the first `read` on: at `fps`, or by its time stamps if `fps` is 0.
 
-    A reader that comes early waits; one that comes late gets the newest frame that is due, and the older ones are dropped and
-    counted. They are decoded all the same, in the reader's time.
+    A reader that comes early waits; one that comes late gets the newest frame that is due, and the older ones
+    are dropped and counted. They are decoded all the same, in the reader's time.
     """
 
     live = True

@@ -1,4 +1,4 @@
-"""A made-up moving picture that costs next to nothing a frame: for tests, and for measuring a pipeline without decoding."""
+"""A made-up moving picture that costs next to nothing a frame, for tests and for pipelines without decoding."""
 
 from __future__ import annotations
 
