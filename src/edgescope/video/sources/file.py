@@ -4,7 +4,7 @@ FFmpeg plays on after damage as well as it can. A measurement must know instead:
 error, as a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and
 counted (`damaged="skip"`), and so is what is missing at the end of a file whose header promises more. FFmpeg
 reports nothing if whole packets were overwritten in a raw H.264 stream or in Matroska: those frames are
-missing without a word.
+missing without a word. Damage in the last frames may cost a few sound ones that the decoder still holds.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class File:
     def close(self) -> None:
         """Free the decoder and its threads."""
         self._reader = iter(())
+        self._rgb.close()
         self._shut()
 
     # -- one pass ----------------------------------------------------------------------------------------------
@@ -136,13 +137,13 @@ class File:
         """Yield the frames that FFmpeg decodes without a complaint."""
         stream = self._container.streams.video[0]
         packets, last_s = 0, 0.0
-        for packet in self._packets(stream):
+        for packet, broken in self._packets(stream):
             packets += packet is not None and packet.size > 0
-            if packet is not None and packet.is_corrupt:
-                self._met("a packet is incomplete or does not follow the one before it")
+            if broken and self._skips:
+                self._damaged += 1
                 continue
-            try:
-                pictures = packet.decode() if packet is not None else stream.decode(None)
+            try:  # what stands before the break is still in the decoder
+                pictures = packet.decode() if packet is not None and not broken else stream.decode(None)
             except ERRORS as error:
                 self._met(_text(error))
                 continue
@@ -152,16 +153,28 @@ class File:
                 else:
                     last_s = picture.time or last_s
                     yield picture
+            if broken:
+                self._met("a packet is incomplete")
         if not self._damaged and (missing := self._missing(stream, packets, last_s)):
             self._met(missing)
 
-    def _packets(self, stream: Any) -> Iterator[Any]:
-        """Yield the packets of the film; at the end an empty packet, or None, empties the decoder."""
+    def _packets(self, stream: Any) -> Iterator[tuple[Any, bool]]:
+        """Yield the packets of the film, and whether each is broken; the last is empty, or None after an error.
+
+        FFmpeg marks the last packet before two MPEG-TS streams join as broken, too: a key frame follows there.
+        """
+        held = None
         try:
-            yield from self._container.demux(stream)
+            for packet in self._container.demux(stream):
+                if held is not None:
+                    yield held, held.is_corrupt and not packet.is_keyframe
+                held = packet
+            yield held, False
         except ERRORS as error:
+            if held is not None:
+                yield held, held.is_corrupt
             self._met(_text(error))
-            yield None
+            yield None, False
 
     def _missing(self, stream: Any, packets: int, last_s: float) -> str:
         """Return what the header promises and the file does not hold, or ''."""
@@ -198,22 +211,23 @@ class Times:
     """Seconds from the first frame on: they go on where a film begins again or its time stamps jump back."""
 
     def __init__(self) -> None:
-        self._last = self._step = math.nan
+        self._last: float | None = None
         self._offset: float | None = None
+        self._step = math.nan
 
     def begin(self, fps: float | None) -> None:
         """Begin a pass over a film whose header names `fps`."""
         self._step, self._offset = 1 / fps if fps else math.nan, None
 
     def next(self, stamp: float | None) -> float:
-        """Return the time of the next frame, whose own time stamp is `stamp` seconds or missing."""
-        due = 0.0 if math.isnan(self._last) else self._last + self._step
+        """Return the time of the next frame, whose own time stamp is `stamp` seconds or missing; nan if unknown."""
+        due = 0.0 if self._last is None else self._last + self._step
         if stamp is None:
-            self._last = due
-        else:
-            if self._offset is None or stamp + self._offset <= self._last:
-                self._offset = (self._last if math.isnan(due) else due) - stamp
-            self._last = stamp + self._offset
+            self._last = self._last if math.isnan(due) else due
+            return due
+        if self._offset is None or (self._last is not None and stamp + self._offset <= self._last):
+            self._offset = ((self._last or 0.0) if math.isnan(due) else due) - stamp
+        self._last = stamp + self._offset
         return self._last
 
 

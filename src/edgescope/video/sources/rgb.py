@@ -40,6 +40,10 @@ class Rgb:
         wide, high = (height, width) if turned else (width, height)
         return upright(self._scale(frame, wide, high, "rgb24").to_ndarray(), matrix)
 
+    def close(self) -> None:
+        """Free the tables, and libswscale's threads; the next frame makes them again."""
+        self._scale = VideoReformatter().reformat
+
 
 def display_matrix(frame: Any) -> Matrix:
     """Return a, b, c, d of a frame's display matrix: x' = a x + c y, y' = b x + d y, in units of 1/65536."""
