@@ -28,7 +28,12 @@ def units(frames: int, size) -> list[list[bytes]]:
     from fractions import Fraction
 
     encoder.time_base = Fraction(1, 25)
-    encoder.options = {"tune": "zerolatency", "preset": "ultrafast", "crf": "12", "x264-params": "annexb=1:repeat-headers=1"}
+    encoder.options = {
+        "tune": "zerolatency",
+        "preset": "ultrafast",
+        "crf": "12",
+        "x264-params": "annexb=1:repeat-headers=1",
+    }
     found = []
     for k in range(frames):
         frame = av.VideoFrame.from_ndarray(picture(k, *size), format="rgb24")
@@ -114,7 +119,9 @@ class RtspServer:
             payloads = [p for unit in self.units[k % len(self.units)] for p in _payloads(unit)]
             for n, payload in enumerate(payloads):
                 last = 0x80 if n == len(payloads) - 1 else 0
-                head = struct.pack("!BBHII", 0x80, 96 | last, next(sequence) & 0xFFFF, int(k * 90000 / self.fps), 7)
+                head = struct.pack(
+                    "!BBHII", 0x80, 96 | last, next(sequence) & 0xFFFF, int(k * 90000 / self.fps), 7
+                )
                 client.sendall(struct.pack("!cBH", b"$", 0, len(head) + len(payload)) + head + payload)
 
 

@@ -3,8 +3,8 @@
 FFmpeg plays on after damage as well as it can. A measurement must know instead: whatever FFmpeg reports as an
 error, as a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and
 counted (`damaged="skip"`), and so is what is missing at the end of a file whose header promises more. FFmpeg
-reports nothing if whole packets were overwritten in a raw H.264 stream or in Matroska: those frames are
-missing without a word. Damage in the last frames may cost a few sound ones that the decoder still holds.
+reports nothing if whole packets were overwritten in a raw H.264 stream or in Matroska (their frames are missing)
+or a part of a picture in Motion JPEG. Damage in the last frames may cost a few sound ones that the decoder holds.
 """
 
 from __future__ import annotations
