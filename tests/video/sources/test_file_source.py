@@ -5,11 +5,11 @@ import json
 import numpy as np
 import psutil
 import pytest
-from films import all_of, cut, film, number_of, picture, scratched
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import ModelError
+from films import all_of, cut, film, number_of, picture, scratched
 
 pytest.importorskip("av")
 from edgescope.video.frame import Source

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from fake_time import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.errors import DeviceError, UsageError
+from fake_time import FakeClock
 
 pytest.importorskip("av")
 from edgescope.video.frame import Source
@@ -23,9 +23,8 @@ IMAGE = np.zeros((2, 2, 3), np.uint8)
 class Cable(Connection):
     """A connection that sends what a test puts on it: a number is a frame, an exception breaks off, None ends it."""
 
-    about = {"width": 2, "height": 2, "fps": 25.0, "codec": "test"}
-
     def __init__(self) -> None:
+        self.about = {"width": 2, "height": 2, "fps": 25.0, "codec": "test"}
         self.sent: list = []
         self.more = threading.Condition()
         self.stopped = False

@@ -6,7 +6,6 @@ import types
 
 import numpy as np
 import pytest
-from films import all_of, film
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from edgescope.errors import ModelError, UnavailableError
 from edgescope.video.frame import ReadsMany, Source
 from edgescope.video.sources import nvdec
 from edgescope.video.sources.nvdec import Nvdec
+from films import all_of, film
 
 
 class Tensor:

@@ -1,10 +1,10 @@
 """The name of a source chooses its kind."""
 
 import pytest
-from films import film
 
 from edgescope.errors import UnavailableError, UsageError
 from edgescope.registry import SOURCES
+from films import film
 
 pytest.importorskip("av")
 from edgescope.video.frame import Source

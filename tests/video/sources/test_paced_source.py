@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from fake_time import FakeClock
-from films import all_of, film, number_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +9,8 @@ from edgescope.errors import UsageError
 from edgescope.video.frame import Frame, Source
 from edgescope.video.sources.paced import Paced
 from edgescope.video.sources.synthetic import POOL, Synthetic, synthetic
+from fake_time import FakeClock
+from films import all_of, film, number_of
 
 MS = 1_000_000
 

@@ -4,10 +4,10 @@ import threading
 import time
 
 import pytest
-from films import number_of
-from rtsp_server import RtspServer
 
 from edgescope.errors import DeviceError
+from films import number_of
+from rtsp_server import RtspServer
 
 pytest.importorskip("av")
 from edgescope.video.sources import stream
@@ -21,7 +21,8 @@ def test_frames_come_in_order_with_their_time():
         found = [source.read() for _ in range(12)]
         source.close()
         assert source.read() is None
-    assert [number_of(frame.image) for frame in found] == [frame.index % 20 for frame in found]
+    away = {(number_of(frame.image) - frame.index) % 20 for frame in found}
+    assert len(away) == 1, "a frame has another number than its place in the stream"
     assert before - 10**9 < found[0].created_ns < found[-1].created_ns <= time.monotonic_ns()
     assert found[0].image.shape == (120, 160, 3)
     assert found[-1].time_s == pytest.approx(found[-1].index / 25, abs=0.01)

@@ -84,7 +84,7 @@ class File:
     def _open(self) -> None:
         """Open the file and read its header."""
         try:
-            self._container = av.open(str(self.path))
+            self._container = av.open(f"file:{self.path}")
             stream = self._container.streams.video[0]
             stream.thread_type = self.threads
         except ERRORS as error:

@@ -1,13 +1,18 @@
-"""A GStreamer pipeline, run by gst-launch-1.0: its frames come through a pipe as YUV4MPEG, which PyAV reads.
+"""A GStreamer pipeline, run by gst-launch-1.0: its frames come through a pipe as raw RGB.
 
 A program of its own needs no binding of GStreamer in this Python, and a plug-in that crashes does not end the
 measurement. `pipeline` writes the text of a pipeline; NVIDIA's decoder and scaler are chosen on a Jetson, the
-best that is installed elsewhere.
+best that is installed elsewhere. The size of the frames is what the program logs of its sink, once: a pipeline
+whose size changes needs `size`.
 """
 
 from __future__ import annotations
 
 import functools
+import io
+import math
+import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,48 +23,39 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import av
+import numpy as np
 
 from edgescope.clock import Clock
 from edgescope.errors import ModelError, UnavailableError
 from edgescope.records import Json
 from edgescope.video.frame import Frame, Source
 from edgescope.video.sources.live import STALL_S, Connection, Grabbed, Live
-from edgescope.video.sources.rgb import Rgb, Size
 
 PROGRAM = "gst-launch-1.0"
 INSTALL = "sudo apt install gstreamer1.0-tools gstreamer1.0-plugins-good gstreamer1.0-libav"
 JETSON = Path("/etc/nv_tegra_release")
 APPSINK = "appsink max-buffers=1 drop={drop} sync=false"
 """The end of a pipeline for a program with a binding, such as cv2.VideoCapture(text, cv2.CAP_GSTREAMER)."""
-ERRORS = (av.error.FFmpegError, OSError, IndexError, ModelError)
 END_S = 2.0
-"""How long gst-launch-1.0 may take to end after its pipe was closed."""
+"""How long gst-launch-1.0 may take to end, and to log the size of a frame that it has written."""
+CAPS = re.compile(rb"GstFdSink:frames.GstPad:sink: caps = video/x-raw,.*")
 
 
 def pipeline(
-    name: str,
-    *,
-    jetson: bool,
-    live: bool,
-    size: Size | None = None,
-    layout: str = "RGB",
-    sink: str = "",
+    name: str, *, jetson: bool, live: bool, size: tuple[int, int] | None = None, sink: str = ""
 ) -> str:
-    """Return the text of a pipeline that ends in raw frames of `layout` (RGB, I420 ...) and `sink`.
+    """Return the text of a pipeline that ends in raw RGB frames and `sink`, an appsink if none is given.
 
     `name` is a file, an rtsp:// address, a /dev/video device, or the text of a pipeline that ends in raw
-    video. A live pipeline has a queue of one frame that drops the older one. The sink is an appsink if none
-    is given.
+    video. A live pipeline has a queue of one frame that drops the older one.
     """
-    caps = f"video/x-raw,format={layout}" + (f",width={size[0]},height={size[1]}" if size else "")
+    scaled = f",width={size[0]},height={size[1]}" if size else ""
     convert = "videoconvert ! videoscale" if size else "videoconvert"
     if jetson:  # nvvidconv copies out of NVMM and scales in hardware; it has no RGB, which videoconvert makes
-        hardware = "video/x-raw,format=I420" if layout == "I420" else "video/x-raw,format=BGRx"
-        scaled = hardware + (f",width={size[0]},height={size[1]}" if size else "")
-        convert = f"nvvidconv ! {scaled}" + ("" if layout == "I420" else " ! videoconvert")
+        convert = f"nvvidconv ! video/x-raw,format=BGRx{scaled} ! videoconvert"
     leaky = "queue leaky=downstream max-size-buffers=1 max-size-bytes=0 max-size-time=0" if live else ""
     end = sink or APPSINK.format(drop=str(live).lower())
+    caps = f"video/x-raw,format=RGB{scaled}"
     return " ! ".join(part for part in (_begin(name, jetson), leaky, convert, caps, end) if part)
 
 
@@ -87,7 +83,7 @@ class Gstreamer:
 
     live = False
 
-    def __init__(self, name: str, *, loop: bool = False, size: Size | None = None) -> None:
+    def __init__(self, name: str, *, loop: bool = False, size: tuple[int, int] | None = None) -> None:
         self.name, self.loop, self._size = name, loop, size
         self._frames = self._passes = 0
         self._about: Mapping[str, Json] = {}
@@ -122,75 +118,103 @@ class Gstreamer:
 
 
 class Pipe(Connection):
-    """The frames that a running gst-launch-1.0 writes."""
+    """The frames that a running gst-launch-1.0 writes to the pipe `frames`; `log` is what it prints."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], frames: int, log: IO[bytes]) -> None:
-        """Read from the file descriptor `frames`; `log` is what the program writes to stderr."""
-        self.name, self._process, self._log, self._rgb = name, process, log, Rgb()
-        try:
-            self._container = av.open(f"pipe:{frames}", format="yuv4mpegpipe")
-            video = self._container.streams.video[0]
-        except (av.error.FFmpegError, IndexError) as error:
-            raise self._failed() from error
-        self.about = {
-            "codec": "gstreamer",
-            "width": video.codec_context.width,
-            "height": video.codec_context.height,
-            "fps": float(video.average_rate) if video.average_rate else None,
-        }
+    def __init__(self, name: str, process: subprocess.Popen[bytes], frames: io.FileIO, log: IO[bytes]) -> None:
+        self.name, self._process, self._frames, self._log = name, process, frames, log
+        self._ahead = self._frames.read(1)  # waits for the first frame, or the end
+        caps = self._caps() if self._ahead else ""
+        if not caps:
+            raise self._failed()
+        self._width, self._height = (_number(key, caps) for key in ("width", "height"))
+        rate = re.search(r"framerate=\(fraction\)(\d+)/(\d+)", caps)
+        fps = int(rate[1]) / int(rate[2]) if rate and int(rate[1]) else None
+        self._step_s = 1 / fps if fps else math.nan
+        self.about = {"codec": "gstreamer", "width": self._width, "height": self._height, "fps": fps}
 
     def grabbed(self) -> Iterator[Grabbed]:
         """Yield the frames until the pipeline ends; ModelError E-VIDEO-1 if it ends with an error."""
-        for picture in self._container.decode(video=0):
-            yield Grabbed(picture, time.monotonic_ns(), picture.time)
+        count = 0
+        while (frame := self._read()) is not None:
+            yield Grabbed(frame, time.monotonic_ns(), count * self._step_s)
+            count += 1
         if self._process.wait(END_S):
             raise self._failed()
 
-    def image(self, picture: Any) -> tuple[Any, Size | None]:
+    def image(self, picture: Any) -> tuple[Any, None]:
         """Return the frame in RGB, in the size that the pipeline gave it."""
-        return self._rgb(picture), None
+        rows = picture.reshape(self._height, -1)[:, : 3 * self._width]
+        return np.ascontiguousarray(rows).reshape(self._height, self._width, 3), None
 
     def stop(self) -> None:
         """End the program, so that a reader that waits for its pipe goes on."""
         self._process.terminate()
 
+    def _read(self) -> Any:
+        """Return the bytes of the next frame, its rows padded to four bytes; None at the end."""
+        frame = np.empty(self._height * (-(-3 * self._width // 4) * 4), np.uint8)
+        view, got = memoryview(frame), len(self._ahead)
+        view[:got], self._ahead = self._ahead, b""
+        while got < len(view):
+            if not (more := self._frames.readinto(view[got:])):
+                return None
+            got += more
+        return frame
+
+    def _caps(self) -> str:
+        """Return what the program logged of its sink, which may come a moment after the first frame."""
+        until = time.monotonic() + END_S
+        while time.monotonic() < until:
+            if found := CAPS.search(self._printed()):
+                return found[0].decode()
+            time.sleep(0.002)
+        return ""
+
+    def _printed(self) -> bytes:
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0)
+
     def _failed(self) -> ModelError:
         self._process.kill()
         self._process.wait()
-        self._log.seek(0)
-        text = self._log.read().decode(errors="replace")
-        lines = [
-            line for line in text.splitlines() if "ERROR" in line or "WARNING" in line
-        ] or text.splitlines()
+        lines = self._printed().decode(errors="replace").splitlines()
+        blamed = [line for line in lines if "ERROR" in line or "WARNING" in line] or lines[-1:]
         return ModelError(
             "E-VIDEO-1",
             "the GStreamer pipeline gives no frames, or no more",
-            evidence=lines[0].strip() if lines else f"it ended with {self._process.returncode}",
+            evidence=blamed[0].strip() if blamed else f"it ended with {self._process.returncode}",
             effect="The pipeline has no more frames",
             fix=f"{PROGRAM} {self.name} ! fakesink",
         )
 
 
+def _number(key: str, caps: str) -> int:
+    found = re.search(rf"{key}=\(int\)(\d+)", caps)
+    return int(found[1]) if found else 0
+
+
 @contextmanager
-def running(name: str, size: Size | None, *, live: bool) -> Iterator[Pipe]:
+def running(name: str, size: tuple[int, int] | None, *, live: bool) -> Iterator[Pipe]:
     """Run a pipeline and hold its pipe open; UnavailableError E-VIDEO-6 if GStreamer is not installed."""
     program = shutil.which(PROGRAM)
     if program is None:
         raise UnavailableError(
             "E-VIDEO-6", "GStreamer cannot run here", evidence=f"no {PROGRAM}", fix=INSTALL
         )
-    sink = "y4menc ! fdsink fd=1 sync=false"
-    text = pipeline(name, jetson=JETSON.exists(), live=live, size=size, layout="I420", sink=sink)
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            [program, "-q", *shlex.split(text)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
-        )
-        assert process.stdout is not None
-        with process.stdout as frames:
-            try:
-                yield Pipe(name, process, frames.fileno(), log)
-            finally:
-                _ended(process)
+    read, write = os.pipe()
+    sink = f"fdsink name=frames fd={write} sync=false"
+    text = pipeline(name, jetson=JETSON.exists(), live=live, size=size, sink=sink)
+    command = [program, "-v", *shlex.split(text)]
+    with tempfile.TemporaryFile() as log, open(read, "rb", buffering=0) as frames:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write,)
+            )
+        finally:
+            os.close(write)
+        try:
+            yield Pipe(name, process, frames, log)
+        finally:
+            _ended(process)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
@@ -207,7 +231,7 @@ def gstreamer(
     name: str,
     *,
     loop: bool = False,
-    size: Size | None = None,
+    size: tuple[int, int] | None = None,
     stall_s: float = STALL_S,
     clock: Clock | None = None,
 ) -> Source:
@@ -216,5 +240,10 @@ def gstreamer(
         return Gstreamer(name, loop=loop, size=size)
     connect = functools.partial(running, name, size, live=True)
     return Live(
-        name, connect, errors=ERRORS, stall_s=stall_s, clock=clock, fix=f"{PROGRAM} {name} ! fakesink"
+        name,
+        connect,
+        errors=(OSError, ModelError),
+        stall_s=stall_s,
+        clock=clock,
+        fix=f"{PROGRAM} {name} ! fakesink",
     )

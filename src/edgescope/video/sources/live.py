@@ -7,6 +7,7 @@ up to 8 s; a reader that gets no frame for `stall_s` gets E-VIDEO-2.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -54,6 +55,11 @@ class Connection:
 Connect = Callable[[], AbstractContextManager[Connection]]
 
 
+def shown(text: str) -> str:
+    """Return the text without the user and the password of an address: they stay out of results and messages."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
+
+
 def pause_s(failures: int) -> float:
     """Return the seconds to wait before the next try after so many failures in a row."""
     return float(min(FIRST_S * 2.0 ** min(failures - 1, 30), LONGEST_S))
@@ -74,7 +80,8 @@ class Live:
         clock: Clock | None = None,
         fix: str = "",
     ) -> None:
-        self.name, self.stall_s, self._connect, self._errors, self._fix = name, stall_s, connect, errors, fix
+        self.name, self.stall_s, self._connect, self._errors = shown(name), stall_s, connect, errors
+        self._fix = shown(fix)
         self._clock: Clock = clock or MonotonicClock()
         self._ready = threading.Condition()
         self._slot: tuple[int, Grabbed, Connection] | None = None
@@ -83,7 +90,7 @@ class Live:
         self._connection: Connection | None = None
         self._problem, self._closed = "it sends nothing", False
         self._crash: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"source {self.name}", daemon=True)
         self._thread.start()
 
     def read(self) -> Frame | None:
@@ -139,7 +146,7 @@ class Live:
                         self._keep_newest(connection)
                     self._problem = "the stream ended"
                 except self._errors as error:
-                    self._problem = f"{type(error).__name__}: {error}"
+                    self._problem = shown(f"{type(error).__name__}: {error}")
                 failures = 1 if self._grabbed > before else failures + 1
                 self._rest(pause_s(failures))
                 self._reconnects += not self._closed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 
 from edgescope.clock import Clock
 from edgescope.video.sources.live import STALL_S, Live
@@ -18,6 +17,5 @@ def rtsp(
 ) -> Live:
     """Return the stream at `name`: rtsp://[user:password@]host[:port]/path, or //host/path."""
     url = f"rtsp:{name}" if name.startswith("//") else name
-    shown = re.sub(r"//[^/@]*@", "//", url)  # passwords stay out of results and messages
     connect = functools.partial(connected, url, size, options=OPTIONS)
-    return Live(shown, connect, errors=ERRORS, stall_s=stall_s, clock=clock, fix=f"ffprobe {shown}")
+    return Live(url, connect, errors=ERRORS, stall_s=stall_s, clock=clock, fix=f"ffprobe {url}")
