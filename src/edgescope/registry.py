@@ -244,8 +244,8 @@ WORKLOADS = Family(
             "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
         ),
         "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
-        "frames": Entry(
-            "edgescope.workloads.frames:Frames", summary="video frames: decode, preprocess, infer"
+        "video": Entry(
+            "edgescope.workloads.video:Video", summary="video frames: decode, preprocess, infer, postprocess"
         ),
         "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
     },

@@ -27,9 +27,7 @@ def found(decoder: GreedyDecoder, outputs: Sequence[Any], n: int) -> NDArray[np.
     return table
 
 
-def suppressed(
-    boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: torch.Tensor
-) -> torch.Tensor:
+def suppressed(boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: torch.Tensor) -> torch.Tensor:
     """Return the numbers of the boxes (n, 4) that are kept, best first, within the groups `of`.
 
     Groups are moved apart and go through torchvision's own operator at once; in float64, in which the distance costs
