@@ -32,14 +32,14 @@ def test_suppression_is_the_definition(threshold):
     corner = rng.uniform(0, 50, (80, 2))
     boxes = np.hstack([corner, corner + rng.uniform(1, 30, (80, 2))]).astype(np.float32)
     scores = rng.random(80).astype(np.float32)
-    assert torchvision_compat.suppress(boxes, scores, threshold).tolist() == slow_nms(
+    assert suppressed(boxes, scores, threshold).tolist() == slow_nms(
         boxes, scores, threshold
     )
 
 
 def test_no_boxes_and_empty_boxes_are_no_error():
-    assert torchvision_compat.suppress(np.zeros((0, 4)), np.zeros(0), 0.5).tolist() == []
-    assert len(torchvision_compat.suppress(np.zeros((3, 4)), np.ones(3), 0.5)) == 3
+    assert suppressed(np.zeros((0, 4)), np.zeros(0), 0.5).tolist() == []
+    assert len(suppressed(np.zeros((3, 4)), np.ones(3), 0.5)) == 3
 
 
 def test_torchvision_imports_and_its_operators_answer():
