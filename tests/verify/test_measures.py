@@ -89,7 +89,7 @@ def made(detected, most=4):
     for i, found in enumerate(detected):
         for j, (*box, score, kind) in enumerate(found):
             boxes[i, j], scores[i, j], classes[i, j] = box, score, kind
-    return lambda outputs: (boxes, scores, classes)
+    return lambda outputs: list(zip(boxes, scores, classes, strict=True))
 
 
 def true(*images):

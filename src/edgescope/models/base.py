@@ -173,6 +173,14 @@ class Decoder(Protocol):
     the batch beyond them are ignored. The three ways find the same boxes.
     """
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of the classes by number, or () if they are not known."""
+
+    @property
+    def score(self) -> float:
+        """Return the score that a box must exceed."""
+
     def elements(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
         """Return the boxes of each frame, read by Python loops wherever the outputs lie: on a device, each read waits."""
 
@@ -193,7 +201,3 @@ class Decodes(Protocol):
     @property
     def decoder(self) -> Decoder:
         """Return what reads its outputs, with the thresholds that the detector is used with."""
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Return the names of its classes by number, or () if they are not known."""

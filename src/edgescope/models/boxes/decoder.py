@@ -51,6 +51,7 @@ class GreedyDecoder(ABC):
     overlap: float
     """Largest intersection over union of two boxes of a class that are both kept."""
     classes: int
+    names: tuple[str, ...] = ()
 
     @abstractmethod
     def candidates(self, outputs: Sequence[Any], xp: Any) -> Candidates:
