@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edgescope.errors import UnavailableError  # noqa: E402
+from edgescope.models.boxes.suppression import suppressed  # noqa: E402
 from edgescope.models.image import torchvision_compat  # noqa: E402
 
 
@@ -32,9 +33,7 @@ def test_suppression_is_the_definition(threshold):
     corner = rng.uniform(0, 50, (80, 2))
     boxes = np.hstack([corner, corner + rng.uniform(1, 30, (80, 2))]).astype(np.float32)
     scores = rng.random(80).astype(np.float32)
-    assert suppressed(boxes, scores, threshold).tolist() == slow_nms(
-        boxes, scores, threshold
-    )
+    assert suppressed(boxes, scores, threshold).tolist() == slow_nms(boxes, scores, threshold)
 
 
 def test_no_boxes_and_empty_boxes_are_no_error():

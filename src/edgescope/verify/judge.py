@@ -304,30 +304,26 @@ def verify(
         min_agreement=min_agreement,
         min_accuracy=min_accuracy,
         told=told(of, kept, reference),
-        boxes=boxes(of, kept, reference),
         groups=of.gate.groups,
         classifier=of.classifier,
     )
     return answer, got
 
 
-def told(of: Basis, kept: Tally | str | None, reference: Reference) -> Sequence[Compared] | str:
+Told = Sequence[Compared] | Measured | Absent | str
+"""What a measure says of a variant, the one that judges first; how well its boxes agree with fp32's; or why neither."""
+
+
+def told(of: Basis, kept: Tally | str | None, reference: Reference) -> Told:
     """Return what the measure (and those beside it) says of a variant's tally, or why it says nothing."""
     if of.measure is None or isinstance(kept, str) or kept is None or reference.tally is None:
         return kept if isinstance(kept, str) else "nothing tells the right answers"
     if isinstance(of.measure, BoxAgreement):
-        return "nothing tells the right boxes"
+        return agreed(of.measure, kept, reference.tally, of.gate.groups)
     groups = of.labelled.groups if of.labelled else None
     first = compared(of.measure, kept, reference.tally, groups)
     beside = (compared(each, kept, reference.tally, groups, drawn=False) for each in of.measure.others)
     return [first, *beside]
-
-
-def boxes(of: Basis, kept: Tally | str | None, reference: Reference) -> Measured | Absent | None:
-    """Return how well a variant's boxes agree with those of fp32; None if labels judge, or there are no boxes."""
-    if not isinstance(of.measure, BoxAgreement) or not isinstance(kept, tuple) or reference.tally is None:
-        return None
-    return agreed(of.measure, kept, reference.tally, of.gate.groups)
 
 
 def refused(why: str, precision: str, origin: str) -> Verification:
@@ -342,14 +338,12 @@ def judge(
     precision: str,
     min_agreement: float | None = None,
     min_accuracy: float | None = None,
-    told: Sequence[Compared] | str = "nothing tells the right answers",
-    boxes: Measured | Absent | None = None,
+    told: Told = "nothing tells the right answers",
     groups: NDArray[np.int64] | None = None,
     classifier: bool = False,
 ) -> Verification:
     """Return the gate's answer for outputs already computed; `told` is what a measure says, the one that judges first.
 
-    `boxes` is the agreement of a detector's boxes with those of fp32, where no labels tell the right ones.
     `groups` are those of the gate's samples; `classifier`: its top class means something though no label shows it.
     UsageError if `min_agreement` lies below the floor of the precision.
     """
@@ -363,11 +357,12 @@ def judge(
         "centred_l2": Measured(centred_l2(got, reference.gate), "1", n=len(got[0])),
         "rank_agreement": Measured(rank_agreement(got, reference.gate), "1", n=len(got[0])),
     }
+    if isinstance(told, Measured | Absent):
+        fields["box_agreement"] = boxes = told
+        told = "nothing tells the right boxes"
+        if isinstance(boxes, Measured) and boxes.n >= MIN_FRAMES:
+            return _judge_boxes(reference, fields | absent(told), boxes, (precision, floor))
     fields |= absent(told) if isinstance(told, str) else _told(told)
-    if boxes is not None:
-        fields["box_agreement"] = boxes
-    if isinstance(boxes, Measured) and boxes.n >= MIN_FRAMES:
-        return _judge_boxes(reference, fields, boxes, (precision, floor))
     first = None if isinstance(told, str) else told[0]
     if first is not None and first.telling and first.ours.n >= MIN_FRAMES and min_agreement is None:
         return _judge_measure(

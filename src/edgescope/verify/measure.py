@@ -147,7 +147,9 @@ def _read_by(reader: Callable[..., Any]) -> Callable[[Sequence[NDArray[Any]]], S
         for image in images:
             shapes = [part.shape for part in image]
             if len(image) != 3 or shapes != [(len(image[1]), 4), (len(image[1]),), (len(image[1]),)]:
-                raise ValueError(f"for each image it must return boxes (k, 4), scores (k,), classes (k,), not {shapes}")
+                raise ValueError(
+                    f"for each image it must return boxes (k, 4), scores (k,), classes (k,), not {shapes}"
+                )
         return [(image[0], image[1], image[2]) for image in images]
 
     return boxes

@@ -44,7 +44,9 @@ class FaceDetector:
     def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         base, at, _ = name.partition("@")
         if at:
-            raise UnsupportedError("E-MODEL-7", f"{base} takes no other weights", fix=f"edgescope bench {base}")
+            raise UnsupportedError(
+                "E-MODEL-7", f"{base} takes no other weights", fix=f"edgescope bench {base}"
+            )
         self._entry: dict[str, Any] = zoo.table()[base]
         usual: tuple[int, ...] = tuple(self._entry["input"])
         shape = tuple((shapes or {}).get("input", (1, *usual))[1:])

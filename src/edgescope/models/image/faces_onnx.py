@@ -27,7 +27,9 @@ def written(
     model = onnx.load(str(source))
     own = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset is not None and opset < own:
-        raise UsageError("E-EXPORT-7", f"{source.name} is of opset {own} and cannot be written in opset {opset}")
+        raise UsageError(
+            "E-EXPORT-7", f"{source.name} is of opset {own} and cannot be written in opset {opset}"
+        )
     graph = model.graph
     read = {name for node in graph.node for name in node.input}
     stored = [tensor for tensor in graph.initializer if tensor.name in read]

@@ -106,7 +106,11 @@ SIDE, SSD_SIDE = 320, 300
 """Sides of the images on which the detectors' scales are found: half of the point detector's own, SSD300's own."""
 AFTER_SILU = 0.3557
 """Mean square of SiLU(z), z standard normal."""
-STARTS = ("quiet residuals 1", "quiet residuals, unit scale 1", "quiet residuals, unit scale, centred heads 1")
+STARTS = (
+    "quiet residuals 1",
+    "quiet residuals, unit scale 1",
+    "quiet residuals, unit scale, centred heads 1",
+)
 SCENES, CELLS = 2, (2, 5, 12, 30, 75, 150)
 """Number of scenes on which SSD300's scales are found, and the grids of noise of which they are the sum."""
 MOVE_SPREAD, LOGIT_SPREAD, BACKGROUND = 1.0, 0.85, 3.0
