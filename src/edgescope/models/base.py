@@ -182,7 +182,7 @@ class Decoder(Protocol):
         """Return the score that a box must exceed."""
 
     def elements(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
-        """Return the boxes of each frame, read by Python loops wherever the outputs lie: on a device, each read waits."""
+        """Return the boxes of each frame, read by Python loops where the outputs lie: on a device each read waits."""
 
     def host(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
         """Return the boxes of each frame, computed with numpy after one copy of the outputs to the host."""

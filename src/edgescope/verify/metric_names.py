@@ -80,7 +80,10 @@ def _path(content: str) -> Path:
 
 
 def decoded_by(metric: str) -> Callable[..., Any] | None:
-    """Return the user's function that reads outputs as boxes, or None if the measure names none; errors as `function`."""
+    """Return the user's function that reads outputs as boxes, or None if the measure names none.
+
+    ModelError as `function` raises it.
+    """
     return function(metric) if metric.startswith(READ_BY) else None
 
 

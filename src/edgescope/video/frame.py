@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from edgescope.models.base import Detections as Detections
+from edgescope.models.base import Detections
 from edgescope.records import Json
+
+__all__ = ["Detections", "Frame", "Item", "Source"]
 
 
 @dataclass(slots=True)

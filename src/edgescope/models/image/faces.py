@@ -4,8 +4,8 @@ It takes RGB pixels from 0 to 255 as they are, in any height and width that 32 d
 for every 4 x 4 pixels: how likely a face's centre lies there, its height and width, where in the cell the centre lies,
 and five landmarks (models/boxes/centre.py reads the first three).
 
-The file in the package is closed at a batch of 10 images of 32 x 32. `onnx` writes it again, with an open batch axis and
-the trial's height and width, and without what no operator reads.
+The file in the package is closed at a batch of 10 images of 32 x 32. `onnx` writes it again, with an open batch axis
+and the trial's height and width, and without what no operator reads.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ found on a noise image. Taking the mean and variance of each channel from data, 
 depend on its input more but amplifies rounding by more still: when it was tried, with whole blocks, bf16 was off by
 0.27 (centred L2); as it is here it is off by 0.06.
 
-SSD300's scales are found on made-up scenes, because its boxes are counted on real frames: noise at all sizes, the larger
-the stronger, is what photographs resemble most. Its heads are centred too: without that, the same few of its 8,732
-boxes would lead in every frame. Some tens of them reach a score of 0.4 on a frame of a street.
+SSD300's scales are found on made-up scenes, because its boxes are counted on real frames, which resemble noise of all
+sizes, the larger the stronger. Its heads are centred too: otherwise the same few of its 8,732 boxes would lead in every
+frame. Some tens of them reach a score of 0.4 on a frame of a street.
 
 LeNet-5 (LeCun et al. 1998) as it is trained today: 28 x 28 grey images, ReLU and max pooling, ten classes.
 """

@@ -1,8 +1,8 @@
 """How well the boxes of a variant agree with those of fp32 on the same images, where no label tells the right ones.
 
 The boxes that fp32 finds stand for the labels: the agreement is the mean average precision at overlap 0.5 of the
-variant's boxes against them. The variant's boxes count from a low score on, the surest first, so a box does not get lost
-because its score fell just below the threshold.
+variant's boxes against them. The variant's boxes count from a low score on, the surest first, so no box is lost because
+its score fell just below the threshold.
 """
 
 from __future__ import annotations
