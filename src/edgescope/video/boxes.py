@@ -76,13 +76,12 @@ def agreement(
     ours: Sequence[Detections], theirs: Sequence[Detections], scenes: NDArray[np.int64] | None = None
 ) -> Measured | Absent:
     """Return the mean average precision at overlap 0.5 of `ours` against `theirs`, with its interval over frames."""
-    measure = BoxAgreement(lambda some: [_plain(image) for image in some], 0.0)
-    tallies = (measure.tally(found, slice(None)) for found in (ours, theirs))  # type: ignore[arg-type]
-    return agreed(measure, *tallies, scenes)
+    measure = BoxAgreement(lambda _: [], 0.0)
+    return agreed(measure, measure.kept(_plain(ours)), measure.kept(_plain(theirs)), scenes)
 
 
-def _plain(found: Detections) -> Found:
-    return found.boxes, found.scores, found.classes
+def _plain(found: Sequence[Detections]) -> list[Found]:
+    return [(image.boxes, image.scores, image.classes) for image in found]
 
 
 def _matches(

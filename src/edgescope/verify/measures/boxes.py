@@ -33,7 +33,10 @@ class BoxAgreement:
 
     def tally(self, outputs: Sequence[NDArray[Any]], rows: slice) -> Tally:
         """Return the best boxes of each image, (n, KEPT, 6), NaN where there are fewer."""
-        found = self.detections(outputs)
+        return self.kept(self.detections(outputs))
+
+    def kept(self, found: Sequence[Found]) -> Tally:
+        """Return the tally of boxes that are read already."""
         out = np.full((len(found), KEPT, 6), np.nan, dtype=np.float32)
         for row, (boxes, scores, classes) in zip(out, found, strict=True):
             best = np.argsort(-scores, kind="stable")[:KEPT]

@@ -26,8 +26,8 @@ BEST, KEPT = 100, 300
 class MeanAp:
     """The mean over classes and overlaps of the area below precision over recall.
 
-    `boxes` holds (k, 5) of each image: x1, y1, x2, y2, class. `detections` turns outputs into boxes (k, 4), scores (k,),
-    negative for a box that does not count, and classes (k,) of each image.
+    `boxes` holds (k, 5) of each image: x1, y1, x2, y2, class. `detections` turns outputs into boxes (k, 4),
+    scores (k,), negative for a box that does not count, and classes (k,) of each image.
     """
 
     share, chance = True, 0.01
