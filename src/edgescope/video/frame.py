@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from edgescope.models.base import Detections
+from edgescope.models.base import Detections, Fit
 from edgescope.records import Json
-
-__all__ = ["Detections", "Frame", "Item", "Source"]
 
 
 @dataclass(slots=True)
@@ -24,6 +22,16 @@ class Frame:
     """When it was created, on the monotonic clock: a camera's time stamp; -1 for a frame of a file."""
     camera: int = 0
     """The number of its source, from 0."""
+    sides: tuple[int, int] | None = None
+    """Its width and height before its source scaled it; None if `image` has the size that it was decoded in."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Return the width and height of the decoded frame, in which detections are given."""
+        if self.sides is not None:
+            return self.sides
+        height, width = self.image.shape[:2]
+        return int(width), int(height)
 
 
 @dataclass(slots=True)
@@ -32,12 +40,16 @@ class Item:
 
     query_id: int
     frames: list[Frame] = field(default_factory=list)
-    inputs: Any = None
-    """The network's input, (batch, ...), on the host or the device; the last rows repeat if frames are missing."""
-    outputs: Any = None
-    """The network's outputs, each (batch, ...), on the host or the device."""
+    inputs: list[Any] = field(default_factory=list)
+    """The input of each network, (batch, ...), on the host or a device; the last row repeats if frames are missing."""
+    fits: list[Fit] = field(default_factory=list)
+    """How each frame was fitted into the first network's input."""
+    outputs: list[Sequence[Any]] = field(default_factory=list)
+    """The outputs of each network, each (batch, ...), on the host or a device."""
     found: list[Detections] = field(default_factory=list)
-    """The detections of each frame, once they are known."""
+    """What the first network found in each frame; of a classifier, its class with the whole frame as its box."""
+    classes: list[tuple[int, ...]] = field(default_factory=list)
+    """The class that each classifying network gave each frame."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What a user's own stages leave for later ones."""
 
