@@ -329,6 +329,13 @@ MODELS = Family(
             "edgescope.models.image.network:ImageNetwork",
             summary="a named image network, timm:NAME or torchvision:NAME; each with @weights, too",
         ),
+        "detectors": Entry(
+            "edgescope.models.image.network:DetectionNetwork",
+            summary="a named detector, or name@weights.pth",
+        ),
+        "faces": Entry(
+            "edgescope.models.image.faces:FaceDetector", summary="a detector of faces with trained weights"
+        ),
         "clips": Entry(
             "edgescope.models.clip.network:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",

@@ -23,6 +23,7 @@ class CentreDecoder(GreedyDecoder):
     score: float = 0.35
     overlap: float = 0.3
     classes: int = 1
+    names: tuple[str, ...] = ("face",)
 
     def sides(self, outputs: Sequence[Any]) -> tuple[int, int]:
         """Return four times the sides of the map."""
