@@ -291,7 +291,7 @@ def _gaps(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     every = metrics.shown("table", rows[0].trial.workload if rows else "")
     for metric in every if rows else ():
-        if any(isinstance(r[metric.name], Measured) for r in rows):
+        if metric.optional or any(isinstance(r[metric.name], Measured) for r in rows):
             continue
         fields = (r[metric.name] for r in rows if not r.rejected)
         why = dict.fromkeys(f.reason for f in fields if isinstance(f, Absent))
