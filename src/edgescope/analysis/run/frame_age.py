@@ -59,7 +59,7 @@ def trend(at_s: Floats, y_s: Floats) -> Field:
     slope = float(np.polyfit(at_s, y_s, 1)[0])
     found = drift(y_s)
     sure = found.significant and np.isfinite(found.lo)
-    mean = float(y_s.mean()) / float(at_s[-1] - at_s[0])
+    mean = float(y_s.mean()) / float(at_s[-1] - at_s[0]) * (1 - 1 / len(y_s))  # n values span n - 1 gaps
     lo, hi = (found.lo * mean, found.hi * mean) if sure else (None, None)
     return Measured(slope, "1", lo, hi, len(y_s))
 

@@ -7,8 +7,8 @@ The second half gives the figures of a machine under load: queries answered, uti
 many queries were in the machine over time.
 
 All of it comes from the raw rows of an open loop: when each query was due, issued and done. A queue within the work (a
-pipeline's) may drop queries to keep up; such a row was issued. A row that was never issued still waited when the run
-had to end.
+pipeline's) may drop queries to keep up; such a row has a time at which that was done. A dropped row without one still
+waited when the run had to end.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def backlog(rows: Queries, window: Window) -> Backlog:
 def unserved(rows: Queries) -> NDArray[np.bool_]:
     """Return the mask of rows that still waited when the run had to end; what a work's own queue dropped is not."""
     c = rows.columns
-    return np.asarray((c["status"] == QUERY_DROPPED) & (c["issued_ns"] < 0), dtype=np.bool_)
+    return np.asarray((c["status"] == QUERY_DROPPED) & (c["done_ns"] < 0), dtype=np.bool_)
 
 
 def in_system(rows: Queries) -> Floats:
