@@ -47,9 +47,10 @@ def clustered_share(hits: ArrayLike, groups: ArrayLike | None = None, level: flo
 def bursty_share(hits: ArrayLike, of: ArrayLike | None = None, level: float = 0.95) -> Interval:
     """Return the share of true `hits`, in the order of time, with Wilson's interval of their effective number.
 
-    Hits come in bursts. `of` is the quantity that a hit is large in (its lateness); None: there is none but the hits. A
-    share k / n of hits is the question at which quantile the limit lies, so n counts as for that quantile: n / tau, with
-    the larger tau of `of` and of the hits, and at most what the clusters of the largest allow (stats.quantiles).
+    `of` is the quantity whose large values are hits (the lateness of a miss); None takes the hits themselves. A share
+    k / n says at which quantile of `of` the limit lies, so n counts as for that quantile, because hits come in bursts:
+    n / tau, with the larger tau of `of` and of the hits, and at most what clusters of large values allow
+    (stats.quantiles). A burst that never came is in no figure: fewer than ten bursts bound a share too narrowly.
     """
     hit = np.asarray(hits, dtype=bool)
     n, k = len(hit), int(hit.sum())

@@ -18,7 +18,9 @@ from edgescope.stats import bursty_share
 from edgescope.stats.intervals import Floats
 
 NAMES = ("deadline_miss_ratio", "deadline_overrun_worst_s", "deadline_miss_burst")
-NO_DUE_TIME = Absent("no deadline applies: a query of a closed loop is not due at a time, and has no time stamp")
+NO_DUE_TIME = Absent(
+    "no deadline applies: a query of a closed loop is not due at a time, and has no time stamp"
+)
 
 
 def metrics(rows: Queries, deadline_s: float) -> dict[str, Field]:

@@ -35,9 +35,9 @@ class Backlog:
 
     fields: dict[str, Field]
     behind: bool
-    ageing: Field = Absent("not computed")
+    ageing: Field
     """Growth of the age of the results in s/s."""
-    stamped: bool = False
+    stamped: bool
     """Whether that is the age of frames with time stamps, rather than the latency."""
 
 
@@ -48,7 +48,8 @@ def backlog(rows: Queries, window: Window) -> Backlog:
     n, length_s = len(due), (window.stop_ns - window.start_ns) * 1e-9
     span_s = float(due[-1] - due[0]) * 1e-9 if n else 0.0
     if span_s <= 0 or length_s <= 0:
-        return Backlog(dict.fromkeys(NAMES, Absent("every query fell due at one moment")), behind=False)
+        at_once = Absent("every query fell due at one moment")
+        return Backlog(dict.fromkeys(NAMES, at_once), False, at_once, False)
     offered = float(np.count_nonzero(due < due[-1])) / span_s
     ok = int(np.count_nonzero(c["status"] == QUERY_OK))
     waiting = in_system(rows)
@@ -90,7 +91,9 @@ def warning(found: Backlog) -> Message:
     what = f"arrivals {offered.value:.4g}/s > service {achieved.value:.4g}/s"
     if isinstance(found.ageing, Measured) and found.ageing.lo is not None and found.ageing.lo > 0:
         what += f": {age} grows {found.ageing.value:.2g} s per second"
-    drop = "; or --workload-option queue=drop_oldest, for fresh results of some frames" if found.stamped else ""
+    drop = (
+        "; or --workload-option queue=drop_oldest, for fresh results of some frames" if found.stamped else ""
+    )
     return Message(
         "W-LOAD-1",
         what,
@@ -135,7 +138,8 @@ def behind(rows: Queries, growing: Field, offered: float, *, may_drop: bool = Fa
     out = []
     if isinstance(growing, Measured) and growing.lo is not None and growing.value >= GROWTH:
         served = offered / (1 + growing.value)  # query k is due at k / offered and issued at k / served
-        grown = f"the wait grows by {growing.value * 1e3:.3g} ms each second"
+        what = "frame age" if frame_age.stamped(rows) else "wait"
+        grown = f"the {what} grows by {growing.value * 1e3:.3g} ms each second"
         out.append(f"arrivals {offered:.4g}/s > service {served:.4g}/s: {grown}")
     late, dropped = unserved(rows), rows.columns["status"] == QUERY_DROPPED
     if late.any():
@@ -174,11 +178,11 @@ def growth(rows: Queries) -> Field:
     """
     if frame_age.stamped(rows):
         at, age = frame_age.ages(rows)
-        return frame_age.trend(at - age, age)  # over the time at which each was created, as for the wait
+        return frame_age.trend(np.subtract(at, age), age)  # over the time at which each was created
     started = rows.columns["issued_ns"] >= 0  # what still waited at the end was never issued
     due = rows.due_ns()[started]
-    wait = (rows.columns["issued_ns"][started] - due) * 1e-9
-    return frame_age.trend((due - due[:1]) * 1e-9, wait)
+    wait = rows.columns["issued_ns"][started] - due
+    return frame_age.trend(np.multiply(due - due[:1], 1e-9), np.multiply(wait, 1e-9))
 
 
 def depth(rows: Queries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
