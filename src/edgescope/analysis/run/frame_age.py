@@ -34,15 +34,13 @@ def origin_ns(rows: Queries) -> NDArray[np.int64]:
     return np.asarray(np.where(c["source_ns"] >= 0, c["source_ns"], c["scheduled_ns"]), dtype=np.int64)
 
 
-def ages(rows: Queries) -> tuple[Floats, Floats]:
-    """Return (seconds from the first result to each, age of each in seconds) in the order of the results."""
+def ages(rows: Queries) -> tuple[NDArray[np.int64], Floats]:
+    """Return (when each result came in ns, its age in seconds), in the order of the results."""
     c, origin = rows.columns, origin_ns(rows)
     known = (c["status"] == QUERY_OK) & (origin >= 0)
     done, born = c["done_ns"][known], origin[known]
     order = np.argsort(done, kind="stable")
-    done, born = done[order], born[order]
-    at = done - done[0] if len(done) else done
-    return at * 1e-9, (done - born) * 1e-9
+    return done[order], np.multiply((done - born)[order], 1e-9)
 
 
 def growth(rows: Queries) -> Field:
@@ -50,16 +48,17 @@ def growth(rows: Queries) -> Field:
     return trend(*ages(rows))
 
 
-def trend(at_s: Floats, y_s: Floats) -> Field:
+def trend(at_ns: NDArray[np.int64], y_s: Floats) -> Field:
     """Return the least-squares slope of y over time in s/s; with an interval if it is significant (1 %)."""
-    if len(at_s) < FEW:
-        return Absent(f"n/a: have {len(at_s)}, need {FEW}")
-    if at_s[-1] <= at_s[0]:
+    if len(at_ns) < FEW:
+        return Absent(f"n/a: have {len(at_ns)}, need {FEW}")
+    at_s = np.multiply(at_ns - at_ns[0], 1e-9)
+    if at_s[-1] <= 0:
         return Absent("all of them were at one moment")
     slope = float(np.polyfit(at_s, y_s, 1)[0])
     found = drift(y_s)
     sure = found.significant and np.isfinite(found.lo)
-    mean = float(y_s.mean()) / float(at_s[-1] - at_s[0]) * (1 - 1 / len(y_s))  # n values span n - 1 gaps
+    mean = float(y_s.mean()) / float(at_s[-1]) * (1 - 1 / len(y_s))  # n values span n - 1 gaps
     lo, hi = (found.lo * mean, found.hi * mean) if sure else (None, None)
     return Measured(slope, "1", lo, hi, len(y_s))
 

@@ -177,12 +177,12 @@ def growth(rows: Queries) -> Field:
     Frames with time stamps may wait within the work (a pipeline's queues), so their age counts in place of the wait.
     """
     if frame_age.stamped(rows):
-        at, age = frame_age.ages(rows)
-        return frame_age.trend(np.subtract(at, age), age)  # over the time at which each was created
+        done, age = frame_age.ages(rows)
+        return frame_age.trend(done - (1e9 * age).astype(np.int64), age)  # over the time of creation
     started = rows.columns["issued_ns"] >= 0  # what still waited at the end was never issued
     due = rows.due_ns()[started]
     wait = rows.columns["issued_ns"][started] - due
-    return frame_age.trend(np.multiply(due - due[:1], 1e-9), np.multiply(wait, 1e-9))
+    return frame_age.trend(due, np.multiply(wait, 1e-9))
 
 
 def depth(rows: Queries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
