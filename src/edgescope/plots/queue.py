@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
 from edgescope.analysis.run import frame_age, open_loop
-from edgescope.plots.style import Figure, Scale, Style, axis, name, seconds, styles
+from edgescope.plots.style import Figure, Style, axis, name, seconds, styles
 from edgescope.plots.thin import MAX_POINTS, by_time
 from edgescope.plots.time import seconds_axis, stacked
 from edgescope.records import Absent, Measured, Queries
@@ -64,7 +64,8 @@ def _ages(figure: Figure, i: int, row: Row, several: Loaded, look: Style) -> Non
     for number, (done, age) in tracks.items():
         keep = by_time(age, max(4, MAX_POINTS // len(tracks)))
         at = done[keep] - several[number][1]
-        _line(figure, i, number, at * 1e-9, age[keep] * scale.factor, look, scale)
+        line = _line(at * 1e-9, age[keep] * scale.factor, number, look, scale.unit)
+        figure.add_scatter(**line, row=i, col=1)
     seconds_axis(figure, i, every * scale.factor, scale)
     if limit is not None:
         figure.add_hline(y=limit * scale.factor, line={"color": DEADLINE, "dash": "dash"}, row=i, col=1)
@@ -75,28 +76,18 @@ def _depths(figure: Figure, i: int, several: Loaded, look: Style) -> None:
         times, count = open_loop.depth(rows)
         keep = by_time(count, max(4, MAX_POINTS // len(several)))
         at = (times[keep] - start_ns) * 1e-9
-        _line(figure, i, number, at, count[keep], look, Scale(1.0, "queries"), shape="hv")
+        line = _line(at, count[keep], number, look, "queries")
+        figure.add_scatter(**line, line_shape="hv", row=i, col=1)
     figure.update_yaxes(axis("queries", nticks=4, rangemode="tozero"), row=i, col=1)
 
 
-def _line(
-    figure: Figure,
-    i: int,
-    number: int,
-    t_s: NDArray[Any],
-    y: NDArray[Any],
-    look: Style,
-    scale: Scale,
-    shape: str = "linear",
-) -> None:
-    figure.add_scatter(
-        x=np.round(t_s, 6),
-        y=y,
-        mode="lines",
-        line={"color": look.colour, "width": 1, "shape": shape},
-        opacity=0.75,
-        name=f"replicate {number}",
-        hovertemplate=f"replicate {number}<br>%{{x:.2f}} s: %{{y:.4g}} {scale.unit}<extra></extra>",
-        row=i,
-        col=1,
-    )
+def _line(at_s: NDArray[Any], y: NDArray[Any], number: int, look: Style, unit: str) -> dict[str, Any]:
+    return {
+        "x": np.round(at_s, 6),
+        "y": y,
+        "mode": "lines",
+        "line": {"color": look.colour, "width": 1},
+        "opacity": 0.75,
+        "name": f"replicate {number}",
+        "hovertemplate": f"replicate {number}<br>%{{x:.2f}} s: %{{y:.4g}} {unit}<extra></extra>",
+    }

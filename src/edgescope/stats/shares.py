@@ -50,7 +50,7 @@ def bursty_share(hits: ArrayLike, of: ArrayLike | None = None, level: float = 0.
     `of` is the quantity whose large values are hits (the lateness of a miss); None takes the hits themselves. A share
     k / n says at which quantile of `of` the limit lies, so n counts as for that quantile, because hits come in bursts:
     n / tau, with the larger tau of `of` and of the hits, and at most what clusters of large values allow
-    (stats.quantiles). A burst that never came is in no figure: fewer than ten bursts bound a share too narrowly.
+    (stats.quantiles). A burst that never came is in no figure: fewer than five bursts bound a share too narrowly.
     """
     hit = np.asarray(hits, dtype=bool)
     n, k = len(hit), int(hit.sum())
