@@ -54,6 +54,8 @@ class Entry:
     """For a scenario: it ends by itself, so several processes cannot agree on a start and a stop."""
     driver: str = "edgescope"
     """For a scenario: `external` if another program makes the load."""
+    stamps: bool = False
+    """For a workload: its units may carry the time at which their input was created (a camera's time stamp)."""
 
 
 @dataclass(frozen=True)
