@@ -10,7 +10,7 @@ from edgescope.backends.base import Staged
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Decodes, Model, SeesImages
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.options import Option, read, settled, unpinned
+from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
 from edgescope.registry import need
 from edgescope.video import description
@@ -36,7 +36,10 @@ TORCH = "pip install 'edgescope[torch]'"
 
 OPTIONS: Mapping[str, Option] = {
     "source": Option(
-        "", "video file, or a stream such as rtsp://...; empty for the film of samples.txt", file=True
+        "",
+        "video file, or a stream such as rtsp://...; empty for the film of samples.txt",
+        file=True,
+        scheme=True,
     ),
     "loop": Option(True, "begin again when the film has ended"),
     "cameras": Option(1, "sources that take turns, each with a decoder of its own", least=1),
@@ -80,8 +83,9 @@ class Plan:
         name, settings = str(self.options["source"]), {"loop": self.options["loop"], **differs}
         if not name:
             name = str(need("edgescope.models.image.photos:located", "the film", VIDEO)(*FILM))
-        elif "#" in name:
-            name = str(unpinned(name))
+        elif PIN.search(name):
+            scheme, rest = parted(name)
+            name = scheme + str(unpinned(rest))
         made: Source = opened(name, **settings)
         return made
 
@@ -201,13 +205,12 @@ class Pipeline:
     def plain(self, decode: Decode) -> list[Stage]:
         """Return the stages of a plain loop, every step done the simple way."""
         one_by_one = OneByOne(self.preprocess, self.plan.trial.batch)
-        steps = {
-            "decode": decode,
-            "preprocess": one_by_one,
-            "infer": self._infer(),
-            "read": self._read("host"),
-        }
-        return [Stage(name, run) for name, run in steps.items()]
+        return [
+            Stage("decode", decode),
+            Stage("preprocess", one_by_one),
+            Stage("infer", self._infer()),
+            Stage("postprocess", self._read("host")),
+        ]
 
     def _on_device(self, name: str) -> bool:
         return name == "infer" or self.plan.options.get(name) == "device"
