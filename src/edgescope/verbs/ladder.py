@@ -69,5 +69,3 @@ def _kept(seen: dict[str, Result], trial: Trial, result: Result | None) -> Resul
     if result is not None:
         seen[trial.id] = result
     return result
-
-

@@ -124,7 +124,9 @@ def climb(steps: list[Level], model: str, device: str, source: str, known: Known
         if level.batch:
             rung.trial = _batched(found, rung.trial, known)
             if rung.trial is None or rung.trial == start:
-                rung.level = replace(level, stays="" if found.wants else "inference gains nothing from a batch")
+                rung.level = replace(
+                    level, stays="" if found.wants else "inference gains nothing from a batch"
+                )
                 if found.wants:
                     return found
                 rung.trial = None

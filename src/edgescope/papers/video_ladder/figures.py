@@ -40,7 +40,9 @@ def waterfall(found: Climbed) -> Figure:
         marker={"symbol": "diamond", "size": 10, "color": INK},
         hovertemplate="a frame every %{x:.3g} ms<extra>%{y}</extra>",
     )
-    figure.update_layout(layout(height=150 + ROW_PX * len(rungs), barmode="stack", showlegend=True, bargap=0.35))
+    figure.update_layout(
+        layout(height=150 + ROW_PX * len(rungs), barmode="stack", showlegend=True, bargap=0.35)
+    )
     figure.update_layout(
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
         xaxis=axis("milliseconds a frame"),

@@ -52,7 +52,9 @@ def document(
     found = {result.trial.id: result for result in results}
     model = next(iter(models), MODELS[device])
     pinned = next((r.trial.model for r in found.values()), model)
-    films = {str(r.trial.workload_options.get("source", "")) for r in found.values() if r.trial.workload == "video"}
+    films = {
+        str(r.trial.workload_options.get("source", "")) for r in found.values() if r.trial.workload == "video"
+    }
     film = next((f for f in sorted(films) if ":" not in f and (not source or f.startswith(source))), source)
     steps = climb.levels(paper, device)
     climbed = climb.climb(steps, pinned, device, film, lambda trial: found.get(trial.id))
@@ -267,7 +269,10 @@ def _stages(found: Climbed) -> Table:
     columns = (
         Column("Level", head="level"),
         *(Column(f"{name.capitalize()}, alone", "frames/s", f"{name}_alone_fps", name) for name in STAGES),
-        *(Column(f"If {name} were free", "ratio", f"{name}_free_gain", f"{name} free", rank=1) for name in STAGES),
+        *(
+            Column(f"If {name} were free", "ratio", f"{name}_free_gain", f"{name} free", rank=1)
+            for name in STAGES
+        ),
     )
     rows = [
         Row(
@@ -297,4 +302,3 @@ def _changes(found: Climbed) -> Table:
         for rung in found.rungs
     ]
     return Table(columns, tuple(rows), "What each level changes", level=DETAIL)
-
