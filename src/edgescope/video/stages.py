@@ -18,7 +18,7 @@ from edgescope.models.base import Batch, Decoder, Detections
 from edgescope.models.boxes.decoder import on_host
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.video.flow import EndOfFilm
-from edgescope.video.frame import Frame, Item, Source
+from edgescope.video.frame import Frame, Item, ReadsMany, Source
 from edgescope.video.preparing import padded
 
 WAYS = ("host", "elements", "copied", "device")
@@ -47,6 +47,8 @@ class Decode:
         self.frames += len(item.frames)
 
     def _next(self, source: Source) -> list[Frame]:
+        if isinstance(source, ReadsMany):
+            return source.read_many(self.batch)
         found: list[Frame] = []
         while len(found) < self.batch and (frame := source.read()) is not None:
             found.append(frame)
@@ -67,7 +69,8 @@ class Infer:
     ) -> None:
         """`networks`: the name of each one's input, and its session.
 
-        `stage` brings host arrays to where the sessions take them; `owned` copies outputs that the next call overwrites.
+        `stage` brings host arrays to where the sessions take them; `owned` copies outputs that the next call
+        overwrites.
         """
         self.networks, self.stage, self.owned = networks, stage, owned
 
@@ -185,6 +188,11 @@ class Stub:
             made = next(self.kept)
         for name in self.KEPT:
             setattr(item, name, getattr(made, name))
+
+
+def owned(outputs: Sequence[Any]) -> list[Any]:
+    """Return copies of outputs that the engine would overwrite in its next call."""
+    return [out.copy() if isinstance(out, np.ndarray) else out.clone() for out in outputs]
 
 
 def scaled_size(preprocess: Sequence[Any], sides: tuple[int, int]) -> tuple[int, int] | None:

@@ -57,7 +57,7 @@ def test_a_file_that_is_missing_is_told():
 def test_an_option_of_another_kind_is_refused():
     with pytest.raises(UsageError, match="E-VIDEO-5: a source of the kind synthetic has no option 'threads'"):
         opened("synthetic:8x8", threads="AUTO")
-    assert isinstance(opened("synthetic:8x8", loop=True, frames=3), Synthetic)
+    assert isinstance(opened("synthetic:8x8", loop=True, frames=3, size=None), Synthetic)
     assert isinstance(opened("synthetic:8x8@5", loop=True, frames=3), Paced)
 
 

@@ -120,7 +120,9 @@ class Gstreamer:
 class Pipe(Connection):
     """The frames that a running gst-launch-1.0 writes to the pipe `frames`; `log` is what it prints."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], frames: io.FileIO, log: IO[bytes]) -> None:
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], frames: io.FileIO, log: IO[bytes]
+    ) -> None:
         self.name, self._process, self._frames, self._log = name, process, frames, log
         self._ahead = self._frames.read(1)  # waits for the first frame, or the end
         caps = self._caps() if self._ahead else ""

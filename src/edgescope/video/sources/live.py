@@ -98,15 +98,8 @@ class Live:
 
         Raises DeviceError E-VIDEO-2 if none comes for `stall_s`.
         """
-        begun = self._clock.now()
         with self._ready:
-            while self._slot is None and not self._closed:
-                waited_s = (self._clock.now() - begun) / 1e9
-                if self._crash is not None:
-                    raise self._crash
-                if waited_s >= self.stall_s:
-                    raise self._stalled(waited_s)
-                self._ready.wait(TICK_S)
+            self._wait(lambda: self._slot is not None)
             if self._slot is None:
                 return None
             (index, got, connection), self._slot = self._slot, None
@@ -114,7 +107,12 @@ class Live:
         return Frame(image, index, created_ns=got.created_ns, sides=sides, time_s=got.time_s)
 
     def facts(self) -> Mapping[str, Json]:
-        """Return what the stream is and what was met: `frames`, `dropped`, `reconnects`."""
+        """Return what the stream is and what was met: `frames`, `dropped`, `reconnects`.
+
+        Waits for the first connection; raises DeviceError E-VIDEO-2 if there is none for `stall_s`.
+        """
+        with self._ready:
+            self._wait(lambda: bool(self._about))
         return {
             "name": self.name,
             **self._about,
@@ -131,6 +129,17 @@ class Live:
         if self._connection is not None:
             self._connection.stop()
         self._thread.join(timeout=self.stall_s)
+
+    def _wait(self, met: Callable[[], bool]) -> None:
+        """Wait until `met()` is true or the source is closed; raise what keeps it from becoming true."""
+        begun = self._clock.now()
+        while not met() and not self._closed:
+            waited_s = (self._clock.now() - begun) / 1e9
+            if self._crash is not None:
+                raise self._crash
+            if waited_s >= self.stall_s:
+                raise self._stalled(waited_s)
+            self._ready.wait(TICK_S)
 
     # -- the thread --------------------------------------------------------------------------------------------
 

@@ -24,13 +24,14 @@ from edgescope.video.frame import Source
 def opened(name: str, *, loop: bool = False, **options: Any) -> Source:
     """Return the source called `name`, opened; `loop` has a file begin again after its last frame.
 
-    `options` are those of its kind, such as `size`, `threads` and `damaged` of a file. UsageError E-VIDEO-3
-    if there is no such source, E-VIDEO-5 if its kind does not have an option.
+    `options` are those of its kind, such as `size`, `threads` and `damaged` of a file; None leaves one out.
+    UsageError E-VIDEO-3 if there is no such source, E-VIDEO-5 if its kind does not have an option.
     """
     kind, text = kind_of(name)
     make = load(SOURCES, kind, "source")
     known = inspect.signature(make).parameters
     free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    options = {option: value for option, value in options.items() if value is not None}
     for option in options:
         if option not in known and not free:
             close = closest_name(option, known)
