@@ -17,6 +17,7 @@ from edgescope.video.sources.opening import opened
 def test_frames_come_in_order_with_their_time():
     with RtspServer(frames=20, size=(160, 120)) as server:
         source = opened(server.url)
+        assert source.facts()["width"] == 160, "facts wait for the connection"
         before = time.monotonic_ns()
         found = [source.read() for _ in range(12)]
         source.close()

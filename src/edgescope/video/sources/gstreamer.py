@@ -155,7 +155,7 @@ class Pipe(Connection):
     def _read(self) -> Any:
         """Return the bytes of the next frame, its rows padded to four bytes; None at the end."""
         frame = np.empty(self._height * (-(-3 * self._width // 4) * 4), np.uint8)
-        view, got = memoryview(frame), len(self._ahead)
+        view, got = frame.data, len(self._ahead)
         view[:got], self._ahead = self._ahead, b""
         while got < len(view):
             if not (more := self._frames.readinto(view[got:])):
