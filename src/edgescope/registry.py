@@ -54,6 +54,8 @@ class Entry:
     """For a scenario: it ends by itself, so several processes cannot agree on a start and a stop."""
     driver: str = "edgescope"
     """For a scenario: `external` if another program makes the load."""
+    stamps: bool = False
+    """For a workload: its units may carry the time at which their input was created (a camera's time stamp)."""
 
 
 @dataclass(frozen=True)
@@ -244,8 +246,8 @@ WORKLOADS = Family(
             "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
         ),
         "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
-        "frames": Entry(
-            "edgescope.workloads.frames:Frames", summary="video frames: decode, preprocess, infer"
+        "video": Entry(
+            "edgescope.workloads.video:Video", summary="video frames: decode, preprocess, infer, postprocess"
         ),
         "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
     },
