@@ -246,8 +246,8 @@ WORKLOADS = Family(
             "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
         ),
         "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
-        "frames": Entry(
-            "edgescope.workloads.frames:Frames", summary="video frames: decode, preprocess, infer"
+        "video": Entry(
+            "edgescope.workloads.video:Video", summary="video frames: decode, preprocess, infer, postprocess"
         ),
         "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
     },
@@ -330,6 +330,13 @@ MODELS = Family(
         "zoo": Entry(
             "edgescope.models.image.network:ImageNetwork",
             summary="a named image network, timm:NAME or torchvision:NAME; each with @weights, too",
+        ),
+        "detectors": Entry(
+            "edgescope.models.image.network:DetectionNetwork",
+            summary="a named detector, or name@weights.pth",
+        ),
+        "faces": Entry(
+            "edgescope.models.image.faces:FaceDetector", summary="a detector of faces with trained weights"
         ),
         "clips": Entry(
             "edgescope.models.clip.network:ClipClassifier",

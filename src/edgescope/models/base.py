@@ -173,8 +173,16 @@ class Decoder(Protocol):
     the batch beyond them are ignored. The three ways find the same boxes.
     """
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of the classes by number, or () if they are not known."""
+
+    @property
+    def score(self) -> float:
+        """Return the score that a box must exceed."""
+
     def elements(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
-        """Return the boxes of each frame, read by Python loops wherever the outputs lie: on a device, each read waits."""
+        """Return the boxes of each frame, read by Python loops where the outputs lie: on a device each read waits."""
 
     def host(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
         """Return the boxes of each frame, computed with numpy after one copy of the outputs to the host."""
@@ -193,7 +201,3 @@ class Decodes(Protocol):
     @property
     def decoder(self) -> Decoder:
         """Return what reads its outputs, with the thresholds that the detector is used with."""
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Return the names of its classes by number, or () if they are not known."""

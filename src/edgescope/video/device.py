@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -76,8 +75,3 @@ class OnDevice:
 def wait() -> None:
     """Return when the device has done all that was asked of it."""
     torch.cuda.synchronize()
-
-
-def owned(outputs: Sequence[Any]) -> list[Any]:
-    """Return copies of tensors that the engine would overwrite in its next call."""
-    return [out.clone() if isinstance(out, torch.Tensor) else np.array(out) for out in outputs]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ class Counts:
     """The time that each stage computed, all its threads together."""
 
 
-class Flow:
+class Flow(ABC):
     """What both ways of driving share: what becomes of a unit."""
 
     def __init__(self, stages: Sequence[Stage], *, skip: bool = False) -> None:
@@ -66,6 +67,14 @@ class Flow:
         """The unit that was finished last."""
         self.seen: Callable[[Item], None] = lambda item: None
         """Called with each finished unit."""
+
+    @abstractmethod
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Take on one unit and call `done` once when it is through; EndOfFilm if no frame is left."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what is under way and end the threads."""
 
     def finished(self, item: Item, done: Done) -> None:
         """Count a unit that passed every stage, and report it."""
@@ -111,9 +120,6 @@ class Sequential(Flow):
             self.failed(item, error, done)
         else:
             self.finished(item, done)
-
-    def flush(self) -> None:
-        """Return at once: nothing is ever outstanding."""
 
     def close(self) -> None:
         """Do nothing: there are no threads."""
@@ -199,9 +205,6 @@ class Threaded(Flow):
             raise EndOfFilm
         self.queues[0].put((Item(query_id), done))
 
-    def flush(self) -> None:
-        """Return at once: whoever issues waits for each unit's `done`."""
-
     def close(self, *, wait_s: float = 30.0) -> None:
         """Let the stages finish what is queued, first to last, and end their threads; wait `wait_s` at most."""
         end = time.monotonic() + wait_s
@@ -215,7 +218,6 @@ class Threaded(Flow):
     def _serve(self, number: int) -> None:
         stage, queue, clock = self.stages[number], self.queues[number], time.monotonic_ns
         following = self.queues[number + 1] if number + 1 < len(self.queues) else None
-        spent = 0
         while (passed := queue.get()) is not None:
             item, done = passed
             before = clock()
@@ -229,8 +231,8 @@ class Threaded(Flow):
                 with self.lock:
                     self.failed(item, error, done)
                 continue
-            finally:
-                spent = clock() - before
+            spent = clock() - before
+            with self.lock:
                 self.counts.busy_ns[stage.name] += spent
             if following is not None:
                 following.put(passed)

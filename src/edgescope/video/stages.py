@@ -67,7 +67,8 @@ class Infer:
     ) -> None:
         """`networks`: the name of each one's input, and its session.
 
-        `stage` brings host arrays to where the sessions take them; `owned` copies outputs that the next call overwrites.
+        `stage` brings host arrays to where the sessions take them; `owned` copies outputs that the next call
+        overwrites.
         """
         self.networks, self.stage, self.owned = networks, stage, owned
 
@@ -185,6 +186,11 @@ class Stub:
             made = next(self.kept)
         for name in self.KEPT:
             setattr(item, name, getattr(made, name))
+
+
+def owned(outputs: Sequence[Any]) -> list[Any]:
+    """Return copies of outputs that the engine would overwrite in its next call."""
+    return [out.copy() if isinstance(out, np.ndarray) else out.clone() for out in outputs]
 
 
 def scaled_size(preprocess: Sequence[Any], sides: tuple[int, int]) -> tuple[int, int] | None:

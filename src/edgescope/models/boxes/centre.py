@@ -23,6 +23,7 @@ class CentreDecoder(GreedyDecoder):
     score: float = 0.35
     overlap: float = 0.3
     classes: int = 1
+    names: tuple[str, ...] = ("face",)
 
     def sides(self, outputs: Sequence[Any]) -> tuple[int, int]:
         """Return four times the sides of the map."""
@@ -52,5 +53,10 @@ class CentreDecoder(GreedyDecoder):
                     high, wide = (CELL * math.exp(float(sizes[image, side, y, x])) for side in range(2))
                     dy, dx = (float(offsets[image, side, y, x]) for side in range(2))
                     centre_x, centre_y = CELL * (x + dx + 0.5), CELL * (y + dy + 0.5)
-                    sides = (centre_x - wide / 2, centre_y - high / 2, centre_x + wide / 2, centre_y + high / 2)
+                    sides = (
+                        centre_x - wide / 2,
+                        centre_y - high / 2,
+                        centre_x + wide / 2,
+                        centre_y + high / 2,
+                    )
                     yield Candidate(sides, score, 0)

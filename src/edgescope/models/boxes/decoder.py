@@ -45,12 +45,13 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class GreedyDecoder(ABC):
-    """A decoder that keeps boxes with a score above `score` and drops those that overlap a better one of their class."""
+    """A decoder that keeps boxes above `score`, and of those of a class that overlap the one with the best score."""
 
     score: float
     overlap: float
     """Largest intersection over union of two boxes of a class that are both kept."""
     classes: int
+    names: tuple[str, ...] = ()
 
     @abstractmethod
     def candidates(self, outputs: Sequence[Any], xp: Any) -> Candidates:
@@ -94,7 +95,7 @@ class GreedyDecoder(ABC):
     def _in_frames(
         self, table: NDArray[np.float64], outputs: Sequence[Any], fits: Sequence[Fit]
     ) -> list[Detections]:
-        """Return rows (image, x1, y1, x2, y2, score, class) as detections, cut at the input and mapped to the frames."""
+        """Return rows (image, x1, y1, x2, y2, score, class) as detections: cut at the input, mapped to the frames."""
         width, height = self.sides(outputs)
         boxes = table[:, 1:5].clip(0, [width, height, width, height])
         found = []

@@ -27,9 +27,7 @@ def found(decoder: GreedyDecoder, outputs: Sequence[Any], n: int) -> NDArray[np.
     return table
 
 
-def suppressed(
-    boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: torch.Tensor
-) -> torch.Tensor:
+def suppressed(boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: torch.Tensor) -> torch.Tensor:
     """Return the numbers of the boxes (n, 4) that are kept, best first, within the groups `of`.
 
     Groups are moved apart and go through torchvision's own operator at once; in float64, in which the distance costs
@@ -38,7 +36,7 @@ def suppressed(
     if not len(boxes):
         return torch.zeros(0, dtype=torch.int64, device=boxes.device)
     boxes = boxes.double()
-    nms = _operator()
+    nms = torchvision_compat.compiled_nms()
     if nms is None:
         return by_rounds(boxes, scores, threshold, of)
     apart = (of.double() * (boxes.max() - boxes.min() + 1.0))[:, None]
@@ -66,13 +64,3 @@ def by_rounds(boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: t
         if torch.equal(after, kept):
             return order[kept]
         kept = after
-
-
-def _operator() -> Any:
-    """Return torchvision's compiled suppression, or None if this installation has none."""
-    torchvision_compat.ensure()
-    try:
-        from torchvision import extension, ops
-    except ImportError:
-        return None
-    return ops.nms if vars(extension).get("_HAS_OPS") else None

@@ -29,7 +29,8 @@ class PointDecoder(GreedyDecoder):
         image, point = xp.where(xp.amax(rows[:, 4:], 1) > self.score - SLACK)
         some = xp.asarray(rows[image, :, point], dtype=xp.float64)
         row, kind = per_class(some[:, 4:], xp, self.score)
-        boxes = corners(*(some[row, side] for side in range(4)), xp)
+        x, y, wide, high = (some[row, side] for side in range(4))
+        boxes = corners(x, y, wide, high, xp)
         return Candidates(image[row], boxes, some[row, kind + 4], kind)
 
     def one_by_one(self, outputs: Sequence[Any], image: int) -> Iterator[Candidate]:

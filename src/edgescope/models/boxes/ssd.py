@@ -72,9 +72,9 @@ class SsdDecoder(GreedyDecoder):
         """
         moves, logits = outputs
         lead = xp.amax(logits[:, 1:], 1) - logits[:, 0]
-        image, box = xp.where(lead > math.log(self.score / (1 - self.score)) - SLACK * (1 + xp.abs(lead)))
+        image, box = xp.where(lead > math.log(self.score / (1 - self.score)) - SLACK)
         some = xp.asarray(logits[image, :, box], dtype=xp.float64)
-        shares = xp.exp(some - xp.amax(some, 1)[:, None]) if len(some) else some
+        shares = xp.exp(some - xp.amax(some, 1)[:, None])
         shares = shares / shares.sum(1)[:, None]
         row, kind = per_class(shares[:, 1:], xp, self.score)
         image, box = image[row], box[row]
