@@ -381,7 +381,34 @@ DATA = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, TRACERS)
+VIDEO = "pip install 'edgescope[video]'"
+SOURCES = Family(
+    "edgescope.sources",
+    {
+        "file": Entry("edgescope.video.sources.file:File", VIDEO, "a video file, each frame once"),
+        "paced": Entry(
+            "edgescope.video.sources.paced:paced", VIDEO, "a video file played as a camera, FILE or FILE@FPS"
+        ),
+        "camera": Entry("edgescope.video.sources.camera:camera", VIDEO, "a camera of this machine (V4L2)"),
+        "rtsp": Entry("edgescope.video.sources.rtsp:rtsp", VIDEO, "a network camera, rtsp://host/path"),
+        "synthetic": Entry(
+            "edgescope.video.sources.synthetic:synthetic",
+            summary="a made-up moving picture, 640x480 or 640x480@30",
+        ),
+        "nvdec": Entry(
+            "edgescope.video.sources.nvdec:Nvdec",
+            "pip install 'edgescope[nvdec]'",
+            "a video file decoded on an NVIDIA GPU",
+        ),
+        "gstreamer": Entry(
+            "edgescope.video.sources.gstreamer:gstreamer",
+            VIDEO,
+            "a GStreamer pipeline that ends in raw video",
+        ),
+    },
+)
+
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:
