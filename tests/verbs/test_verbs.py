@@ -60,6 +60,14 @@ def test_a_trial_runs_in_a_process_of_its_own_unless_told_otherwise(tmp_path, mo
     assert [r.id for r in Store(tmp_path).results()] == [apart.id]
 
 
+def test_a_file_is_measured_in_its_own_engine_and_pinned_by_its_content(tmp_path, fake, monkeypatch):
+    (tmp_path / "net.tflite").write_bytes(b"net")
+    monkeypatch.chdir(tmp_path)
+    edgescope.run(Trial(model="net.tflite"), store=tmp_path / "results")
+    (ran,) = fake.ran
+    assert (ran.backend, ran.model[:11]) == ("litert", "net.tflite#")
+
+
 def test_a_result_prints_as_a_few_lines_and_gives_numbers():
     one = result(NULL, metrics={"latency_p50_s": Measured(0.5, "s"), "power_w": Absent("no sensor")})
     assert repr(one).splitlines() == [
