@@ -164,6 +164,38 @@ def test_class_maps_are_resized_without_mixing_classes(tmp_path):
     assert made.samples(Purpose.LABELLED, 9).labels.shape == (5, SIDE, SIDE)
 
 
+@pytest.mark.parametrize("ending", ["npz", "npy"])
+def test_float_arrays_of_the_inputs_shape_are_ready(tmp_path, ending):
+    spec, given = (TensorSpec("x", (3, SIDE, SIDE), "float32"),), np.random.default_rng(0).random((6, 3, SIDE, SIDE))
+    name = tmp_path / "arrays"
+    if ending == "npz":
+        name = tmp_path / "a.npz"
+        np.savez(name, x=given)
+    else:
+        name.mkdir()
+        for i, one in enumerate(given):
+            np.save(name / f"{i}.npy", one)
+    made = with_data(Takes(spec), trial("null", name, "")).samples(Purpose.GATE, 9).arrays["x"]
+    assert made.dtype == np.float32 and {one.tobytes() for one in made} < {
+        one.astype(np.float32).tobytes() for one in given
+    }
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.random.default_rng(0).integers(0, 255, (6, SIDE, SIDE, 3), dtype=np.uint8),
+        np.random.default_rng(0).integers(0, 255, (6, 3, SIDE, SIDE), dtype=np.uint8),
+        np.random.default_rng(0).random((6, SIDE, SIDE, 3)),
+    ],
+)
+def test_other_arrays_ask_how_they_become_inputs(tmp_path, array):
+    np.savez(tmp_path / "a.npz", x=array)
+    spec = (TensorSpec("x", (3, SIDE, SIDE), "float32"),)
+    with pytest.raises(UsageError, match="E-PREPROCESS-2"):
+        with_data(Takes(spec), trial("null", tmp_path / "a.npz", "")).samples(Purpose.GATE, 4)
+
+
 class Takes:
     """A network of which only its inputs are known."""
 
