@@ -58,7 +58,9 @@ def detector(rng, path):
     found = np.concatenate(
         [low, low + 8, rng.random((N, 2, 1)), rng.integers(0, CLASSES, (N, 2, 1))], axis=2
     ).astype(np.float32)
-    truth = tuple(row[: 1 + i % 2, [0, 1, 2, 3, 5]] + np.array([1, 0, 1, 0, 0]) for i, row in enumerate(found))
+    truth = tuple(
+        row[: 1 + i % 2, [0, 1, 2, 3, 5]] + np.array([1, 0, 1, 0, 0]) for i, row in enumerate(found)
+    )
     model = Given(found.reshape(N, 12), boxes=tuple(t.astype(np.float32) for t in truth))
     model.detections = namespace.boxes
     return model

@@ -5,6 +5,8 @@ import pytest
 from edgescope.analysis.cells.compare import compare
 from edgescope.records import Absent, Measured, Trial, Verification
 from edgescope.report import compare as comparing
+from edgescope.report import inputs, variants
+from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.result import document, listing
 from making import result
@@ -59,3 +61,10 @@ def test_sides_that_different_measures_judged_have_a_row_each():
     rows = {r.metric: r for r in found.rows}
     assert isinstance(rows["top1_agreement"].candidate, Absent)
     assert rows["centred_l2"].baseline.value == 0.5 and rows["centred_l2"].candidate.value == 0.01
+
+
+def test_an_answer_names_the_inputs_that_cannot_be_read(monkeypatch):
+    monkeypatch.setattr(inputs, "unread", lambda trial: "2 inputs of photos cannot be read: a.png, b.png")
+    assert "2 inputs of photos cannot be read: a.png, b.png" in drawn(
+        variants.document([chapter([judged(*CASES[0][:2])])])
+    )

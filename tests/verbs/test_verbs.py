@@ -17,6 +17,7 @@ from edgescope.runner.setup import Setup
 from edgescope.search import start
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
+from edgescope.verbs import sweep as sweeping
 from making import MACHINE, result
 from queue_server import WHERE, QueueServer
 
@@ -275,3 +276,10 @@ def test_what_is_known_so_far_says_how_sure_it_is():
         found.append(side("openvino", n, f"baseline{n}", "candidate", 0.002 * (1 + n / 100)))
         sure = "no interval yet" if n < 2 else "["
         assert sure in so_far(found) and "x so far" in so_far(found)
+
+
+def test_workers_that_are_reused_build_too(tmp_path):
+    how = sweeping.USUAL | {"reuse_workers": True}
+    cells = Setup().cells(Store(tmp_path))
+    with sweeping._manner(how, cells, Setup()):
+        assert cells.runner is cells.builds.runner and cells.runner.one_by_one

@@ -70,6 +70,8 @@ class _Data:
         if purpose is Purpose.GATE and given is not None and not shown.there(self._trial):
             with suppress(UsageError):  # the inputs are in the cache, and where they came from is gone
                 shown.leave(self._trial, opening.read(self._name), self._said, given)
+        if given is not None and given.unread:
+            shown.leave_unread(self._trial, given.unread)
         return given
 
     def _judged(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
 from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status, Trial
 from edgescope.report import document as doc
+from edgescope.report import inputs
 from edgescope.stats import reach
 from edgescope.units import ranges, show, why
 
@@ -107,6 +108,7 @@ def _lines(result: Result) -> Iterator[Line]:
         yield "idle", _idle(result)
     yield "accuracy gate", _gate(result)
     yield "judged by", _judged(result) or None
+    yield "left out", inputs.unread(result.trial) or None
     if result.effective is not None:
         e = result.effective
         threads = "1 thread" if e.threads == 1 else f"{e.threads or 'default'} threads"
