@@ -76,5 +76,4 @@ def trials_of(args: argparse.Namespace) -> tuple[Trial, ...]:
     from edgescope.study import grid
 
     keys = trial_flags.keys(args, single=True) | {"model": args.model, "replicates": args.replicates}
-    keys = trial_flags.with_backend(keys, args.model)
     return tuple(grid.pinned(trial, zoo.pin) for trial in grid.grid(keys))
