@@ -4,6 +4,8 @@ Two real films of samples.txt, at full size and scaled to 300 x 300 (libswscale 
 OpenCV). Both use the threads that they choose by themselves. OpenCV gives BGR, which costs it no more than RGB. Ratios
 are of frames per second over pairs of turns, edgescope over OpenCV; target: not slower when scaled, on both films.
 OpenCV is needed for this script alone; without it the file's own figures are printed and nothing is published.
+
+    pip install --no-deps opencv-python-headless; python benchmarks/decode.py [--rounds 15]
 """
 
 from __future__ import annotations
