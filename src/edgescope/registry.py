@@ -55,7 +55,7 @@ class Entry:
     driver: str = "edgescope"
     """For a scenario: `external` if another program makes the load."""
     stamps: bool = False
-    """For a workload: its units may carry the time at which their input was created (a camera's time stamp)."""
+    """For a workload: a pipeline of frames, which may carry a camera's time stamp, with a queue that may drop them."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,9 @@ WORKLOADS = Family(
         ),
         "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
         "video": Entry(
-            "edgescope.workloads.video:Video", summary="video frames: decode, preprocess, infer, postprocess"
+            "edgescope.workloads.video:Video",
+            summary="video frames: decode, preprocess, infer, postprocess",
+            stamps=True,
         ),
         "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
     },
@@ -432,6 +434,11 @@ def entry(family: Family, name: str, word: str) -> Entry:
 def scenario(name: str) -> Entry:
     """Return the entry of a scenario; a closed loop's if a stored result names a scenario that is not installed."""
     return SCENARIOS.get(name, Entry(""))
+
+
+def stamps(workload: str) -> bool:
+    """Return whether the units of a workload may carry time stamps; False if it is not installed."""
+    return WORKLOADS.get(workload, Entry("")).stamps
 
 
 def home(backend: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-
 from edgescope.models import zoo
 from edgescope.options import pinned
 from edgescope.papers.paper import papers

@@ -1,7 +1,7 @@
 """The ladder as trials: what each level changes, which changes are kept, what is still to be measured.
 
-A level is measured once to decide whether its change is kept: a change that loses is shown as losing, and the next level
-builds on the last one that did not. Then all levels are measured in rounds of fresh processes, whose ratios are
+A level is measured once to decide whether its change is kept: a change that loses is shown as losing, and the next
+level builds on the last one that did not. Then all levels are measured in rounds of fresh processes, whose ratios are
 paired within a round. Everything follows from the results, so a ladder that was interrupted goes on from a store.
 """
 
@@ -16,11 +16,12 @@ from edgescope.records import Measured, Result, Status, Trial
 
 ROUNDS = 3
 """Rounds of all levels after the first look."""
-BATCHES = (1, 2, 4, 8, 16, 32)
+BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 2, 4, 8, 16, 32)}
+"""The batches that are tried on each device."""
 ENOUGH = 0.95
 """Inference no longer gains from a batch that brings less than 1 / ENOUGH."""
 GOOD = (Status.OK, Status.UNSTABLE)
-TIMES = {"warmup": 0.5, "min_s": 2.0, "max_s": 3.0}
+TIMES: Mapping[str, Any] = {"warmup": 0.5, "min_s": 2.0, "max_s": 3.0}
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def looked(trial: Trial) -> Trial:
 
 def changed(trial: Trial, changes: Mapping[str, Any], source: str) -> Trial:
     """Return a trial with the fields that a level changes; its tables are merged."""
-    fields = {
+    fields: dict[str, Any] = {
         name: {**getattr(trial, name), **{k: _filled(v, source) for k, v in value.items()}}
         if isinstance(value, Mapping)
         else value
@@ -166,7 +167,7 @@ def _filled(value: Any, source: str) -> Any:
 def _batched(found: Climbed, trial: Trial, known: Known) -> Trial | None:
     """Return the trial with the batch at which inference stops gaining; None if that is still to be measured."""
     plain = replace(trial, workload="inference", workload_options={}, min_s=0.5, max_s=1.0)
-    for batch in BATCHES:
+    for batch in BATCHES[trial.device]:
         asked = replace(plain, batch=batch)
         result = known(asked)
         if result is None:
