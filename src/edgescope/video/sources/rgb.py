@@ -25,6 +25,8 @@ class Rgb:
     def __init__(self, size: Size | None = None) -> None:
         self.size = size
         self._scale: Callable[..., Any] = VideoReformatter().reformat
+        self._turn: int | None = None
+        self._matrix = IDENTITY
         self.sides: Size = (0, 0)
         """Width and height, upright, of the last frame before it was scaled."""
         self.rotation = 0
@@ -32,7 +34,9 @@ class Rgb:
 
     def __call__(self, frame: Any) -> Image:
         """Return (height, width, 3) uint8 of a decoded frame."""
-        matrix = display_matrix(frame)
+        if frame.rotation != self._turn:
+            self._turn, self._matrix = frame.rotation, display_matrix(frame)
+        matrix = self._matrix
         turned = _swaps(matrix)
         self.sides = (frame.height, frame.width) if turned else (frame.width, frame.height)
         self.rotation = degrees(matrix)
@@ -46,7 +50,10 @@ class Rgb:
 
 
 def display_matrix(frame: Any) -> Matrix:
-    """Return a, b, c, d of a frame's display matrix: x' = a x + c y, y' = b x + d y, in units of 1/65536."""
+    """Return a, b, c, d of a frame's display matrix: x' = a x + c y, y' = b x + d y, in units of 1/65536.
+
+    A frame whose side data were read is freed by the garbage collector only, so few frames should be.
+    """
     for data in frame.side_data:
         if data.type.name == "DISPLAYMATRIX":
             a, b, _, c, d = np.frombuffer(bytes(data)[:20], "<i4").tolist()
