@@ -143,6 +143,12 @@ def quantiles() -> dict[str, float]:
     return {m.name: m.quantile for m in METRICS.values() if m.quantile is not None}
 
 
+def judged_by(method: str) -> str:
+    """Return what people call a method of the gate: `top-1`, `mAP`, `top-1 agreement`, or the user's function."""
+    known = next((m.head for m in METRICS.values() if method in (m.name, *m.of)), "")
+    return known or method.partition("#")[0].rpartition(":")[2]
+
+
 def scoped(name: str) -> bool:
     """Return whether a metric means nothing without the scope of its meter."""
     return name in METRICS and METRICS[name].scope

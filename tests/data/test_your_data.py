@@ -11,7 +11,7 @@ from PIL import Image
 from data_sets import SIDE, classifier, coco, folder, picture
 from edgescope import cache
 from edgescope.bench.parts import HERE
-from edgescope.data import opening
+from edgescope.data import opening, shown
 from edgescope.data.base import Record, content_of
 from edgescope.data.split import split
 from edgescope.data.with_data import with_data
@@ -20,9 +20,13 @@ from edgescope.isolate import placement
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.records import Trial
+from edgescope.report import inputs
+from edgescope.report import result as card
+from edgescope.report.render import terminal
 from edgescope.study import grid
 from edgescope.verify import labels as checks
 from edgescope.workloads import gate
+from making import result
 
 
 def trial(model, data="", preprocess="half,crop=1", **keys):
@@ -164,6 +168,41 @@ def test_class_maps_are_resized_without_mixing_classes(tmp_path):
     assert made.samples(Purpose.LABELLED, 9).labels.shape == (5, SIDE, SIDE)
 
 
+@pytest.mark.parametrize("ending", ["npz", "npy"])
+def test_float_arrays_of_the_inputs_shape_are_ready(tmp_path, ending):
+    spec, given = (
+        (TensorSpec("x", (3, SIDE, SIDE), "float32"),),
+        np.random.default_rng(0).random((6, 3, SIDE, SIDE)),
+    )
+    name = tmp_path / "arrays"
+    if ending == "npz":
+        name = tmp_path / "a.npz"
+        np.savez(name, x=given)
+    else:
+        name.mkdir()
+        for i, one in enumerate(given):
+            np.save(name / f"{i}.npy", one)
+    made = with_data(Takes(spec), trial("null", name, "")).samples(Purpose.GATE, 9).arrays["x"]
+    assert made.dtype == np.float32 and {one.tobytes() for one in made} < {
+        one.astype(np.float32).tobytes() for one in given
+    }
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.random.default_rng(0).integers(0, 255, (6, SIDE, SIDE, 3), dtype=np.uint8),
+        np.random.default_rng(0).integers(0, 255, (6, 3, SIDE, SIDE), dtype=np.uint8),
+        np.random.default_rng(0).random((6, SIDE, SIDE, 3)),
+    ],
+)
+def test_other_arrays_ask_how_they_become_inputs(tmp_path, array):
+    np.savez(tmp_path / "a.npz", x=array)
+    spec = (TensorSpec("x", (3, SIDE, SIDE), "float32"),)
+    with pytest.raises(UsageError, match="E-PREPROCESS-2"):
+        with_data(Takes(spec), trial("null", tmp_path / "a.npz", "")).samples(Purpose.GATE, 4)
+
+
 class Takes:
     """A network of which only its inputs are known."""
 
@@ -204,8 +243,19 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, onnx_file):
     for name in ("bad.png", "cut.jpg"):
         (photos / name).write_bytes(b"\x89PNG no picture" if name == "bad.png" else b"\xff\xd8\xff")
     model = model_of(onnx_file, photos)
-    said = "".join(model.samples(p, 400).origin for p in (Purpose.GATE, Purpose.CALIBRATION))
-    assert "bad.png" in said and "cut.jpg" in said
+    of = trial(onnx_file, photos)
+    for _ in range(2):  # the second time from the cache
+        model = HERE.model(of)
+        found = [model.samples(p, 400) for p in (Purpose.GATE, Purpose.CALIBRATION)]
+        assert sum(len(f.unread) for f in found) == 2
+        said = inputs.unread(of)
+        assert said.startswith(f"2 inputs of {photos} cannot be read: bad.png (") and "cut.jpg (" in said
+    shown.leave_unread(of, ["a.png (OSError)", "b.png (OSError)"])
+    assert inputs.unread(of).endswith(" and 1 more")
+    page = "\n".join(
+        "".join(text for text, _ in line) for line in terminal.lines(card.document(result(of)), 300)
+    )
+    assert "left out" in page and "4 inputs of" in page
     for i in range(30):
         (photos / f"{i}.png").write_bytes(b"nothing %d" % i)
     with pytest.raises(UsageError, match=r"E-DATASET-3: \d+ of \d+ inputs"):

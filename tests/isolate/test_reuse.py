@@ -4,6 +4,7 @@ import os
 import signal
 import tempfile
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import psutil
@@ -173,14 +174,18 @@ def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(scratch.iterdir()) == [] and workers() == others
 
 
-def test_builds_of_several_threads_take_turns_in_the_one_process(own):
+def test_the_one_process_builds_one_artifact_after_the_other_and_the_text_says_so(own):
     """Two orders in one pipe were each other's answers: artifacts that were built came out as a crash."""
-    made = Builds(own, LIMITS, Pace(), at_once=lambda: 4)
+    told = []
+    made = Builds(
+        own, LIMITS, Pace(), waiting=lambda what: told.append(what) or nullcontext(), at_once=lambda: 4
+    )
     trials = [replace(QUICK, options={"delay_us": d}) for d in range(1, 10)]
     before = psutil.Process().children()
     for i in range(len(trials)):
         made.build(trials[i:])
     assert [made.failure(t) for t in trials] == [None] * len(trials)
+    assert len(told) == len(trials) and all(what.startswith("building the artifact of") for what in told)
     assert len(set(psutil.Process().children()) - set(before)) == 1
 
 

@@ -7,6 +7,7 @@ import own_networks
 from edgescope.errors import EdgescopeError
 from edgescope.models import zoo
 from edgescope.models.user import files
+from edgescope.records import Trial
 
 
 @pytest.mark.parametrize(
@@ -70,10 +71,14 @@ def test_the_pin_of_a_callable_follows_its_weights(tmp_path):
     ("name", "engine"),
     [
         ("a.onnx#0123456789ab", "onnxruntime"),
-        ("a.tflite", "litert"),
+        ("A.TFLITE", "litert"),
+        ("nets:f@a.pth", "torch_eager"),
         ("a.pt2", "torch_eager"),
         ("m:f", "torch_eager"),
     ],
 )
 def test_a_model_has_an_engine_of_its_own(name, engine):
-    assert zoo.usual_backend(name) == engine
+    trial = Trial(model=name)
+    assert trial.backend == engine
+    assert trial.id == Trial(model=name, backend=engine).id
+    assert Trial(model=name, backend="openvino").backend == "openvino"

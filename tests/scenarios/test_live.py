@@ -8,6 +8,7 @@ from camera_work import ENTRY
 from edgescope import registry
 from edgescope.analysis.run import summary
 from edgescope.errors import UsageError
+from edgescope.process import live_line
 from edgescope.records import QUERY_DROPPED, Absent, Measured, Status, Trial, Window
 from edgescope.report import result as card
 from edgescope.report.render import terminal
@@ -42,7 +43,8 @@ def filmed(service_ms, max_s=5.0, **how):
     clock.t = 10**9
     queries = FixedRate(t, plan).drive(Stamped(clock, lambda q: round(service_ms * MS), **how), clock)
     found = summary.metrics(queries, plan.window, "fixed_rate", t.deadline_s)
-    return found, summary.warnings(queries, plan.window, "fixed_rate"), queries, plan
+    said = summary.warnings(queries, plan.window, "fixed_rate", may_drop=True)
+    return found, said, queries, plan
 
 
 def test_arrivals_beyond_service_are_found_in_five_seconds_with_both_rates_and_the_growth():
@@ -62,6 +64,21 @@ def test_it_is_found_in_the_first_five_seconds_of_a_longer_run_too():
     w = plan.window
     early = Window(w.first, w.first + int(begun.sum()), w.start_ns, w.start_ns + 5 * 10**9)
     assert "W-LOAD-1" in [m.code for m in summary.warnings(queries, early, "fixed_rate")]
+
+
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_whoever_watches_reads_it_while_it_runs(in_flight):
+    """At the first look after two seconds, as the rows will say; nothing where the machine keeps up."""
+    t, lines = trial(**CAMERA, max_s=5.0, in_flight=in_flight), []
+    for service_ms in (1e3 / 21.4, 20.0):
+        clock, plan = FakeClock(), Plan(t)
+        with live_line.watching() as line:
+            work = FakeWork(clock, lambda q, ms=service_ms: round(ms * MS))
+            work.flush = lambda line=line: lines.append(line())
+            FixedRate(t, plan).drive(work, clock)
+    assert [text for text in lines if text] == [
+        "arrivals 30/s > service 21.4/s: results get 0.29 s older per second"
+    ]
 
 
 def test_work_without_stamps_says_latency_and_gives_no_age_twice():

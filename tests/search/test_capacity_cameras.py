@@ -102,11 +102,11 @@ def test_a_machine_that_drops_frames_has_not_kept_up_unless_that_is_allowed(tmp_
 
 
 def test_the_workload_and_its_options_reach_every_run(tmp_path):
-    keys = {"workload": "frames", "workload_options": {"loop": True}}
+    keys = {"workload": "video", "workload_options": {"loop": True}}
     search = searched(tmp_path, CameraServer(), "age<50ms", **keys)
     for trial in (search.closed.trial, *(p.result.trial for p in search.points)):
-        assert (trial.workload, dict(trial.workload_options)) == ("frames", {"loop": True})
-    assert "frames" in answer(search.question.summary, search.points, search.throughput).terms.subject
+        assert (trial.workload, dict(trial.workload_options)) == ("video", {"loop": True})
+    assert "video" in answer(search.question.summary, search.points, search.throughput).terms.subject
 
 
 def test_misses_without_a_deadline_are_refused(tmp_path):

@@ -17,6 +17,7 @@ from edgescope.runner.setup import Setup
 from edgescope.search import start
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
+from edgescope.verbs import sweep as sweeping
 from making import MACHINE, result
 from queue_server import WHERE, QueueServer
 
@@ -58,6 +59,14 @@ def test_a_trial_runs_in_a_process_of_its_own_unless_told_otherwise(tmp_path, mo
     assert apart.status is Status.OK and not here and apart.value("latency_p50_s") > 0
     assert edgescope.run(NULL, isolated=False).status is Status.OK and here == [NULL]
     assert [r.id for r in Store(tmp_path).results()] == [apart.id]
+
+
+def test_a_file_is_measured_in_its_own_engine_and_pinned_by_its_content(tmp_path, fake, monkeypatch):
+    (tmp_path / "net.tflite").write_bytes(b"net")
+    monkeypatch.chdir(tmp_path)
+    edgescope.run(Trial(model="net.tflite"), store=tmp_path / "results")
+    (ran,) = fake.ran
+    assert (ran.backend, ran.model[:11]) == ("litert", "net.tflite#")
 
 
 def test_a_result_prints_as_a_few_lines_and_gives_numbers():
@@ -267,3 +276,10 @@ def test_what_is_known_so_far_says_how_sure_it_is():
         found.append(side("openvino", n, f"baseline{n}", "candidate", 0.002 * (1 + n / 100)))
         sure = "no interval yet" if n < 2 else "["
         assert sure in so_far(found) and "x so far" in so_far(found)
+
+
+def test_workers_that_are_reused_build_too(tmp_path):
+    how = sweeping.USUAL | {"reuse_workers": True}
+    cells = Setup().cells(Store(tmp_path))
+    with sweeping._manner(how, cells, Setup()):
+        assert cells.runner is cells.builds.runner and cells.runner.one_by_one

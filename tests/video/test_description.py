@@ -46,7 +46,7 @@ def test_without_stages_it_has_the_built_in_ones(tmp_path):
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, says):
-    with pytest.raises(UsageError, match="E-VIDEO-4") as caught:
+    with pytest.raises(UsageError, match="E-PIPE-1") as caught:
         description.read(written(tmp_path, text))
     assert says in str(caught.value)
 

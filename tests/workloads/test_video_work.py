@@ -158,12 +158,12 @@ def test_what_each_stage_costs_is_measured_if_asked(film):
 @pytest.mark.parametrize(
     ("keys", "error", "says"),
     [
-        ({"workload_options": {"queue": "drop_oldest"}}, UnsupportedError, "E-VIDEO-6"),
-        ({"io": "pinned"}, UnsupportedError, "E-VIDEO-6"),
-        ({"workload_options": {"preprocess": "device"}}, UnsupportedError, "E-VIDEO-6"),
-        ({"workload_options": {"infer_threads": 2}}, UnsupportedError, "E-VIDEO-6"),
-        ({"model": "har_autoencoder"}, UnsupportedError, "E-VIDEO-7"),
-        ({"workload_options": {"also": "my.onnx"}}, UsageError, "E-VIDEO-5"),
+        ({"workload_options": {"queue": "drop_oldest"}}, UnsupportedError, "E-PIPE-3"),
+        ({"io": "pinned"}, UnsupportedError, "E-PIPE-3"),
+        ({"workload_options": {"preprocess": "device"}}, UnsupportedError, "E-PIPE-3"),
+        ({"workload_options": {"infer_threads": 2}}, UnsupportedError, "E-PIPE-3"),
+        ({"model": "har_autoencoder"}, UnsupportedError, "E-PIPE-4"),
+        ({"workload_options": {"also": "my.onnx"}}, UsageError, "E-PIPE-2"),
     ],
 )
 def test_what_a_pipeline_cannot_do_is_refused(film, keys, error, says):

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if failed is not None and refused(failed.reason):
             opened.say(failed.reason)  # a mistake is no result, so nothing is stored
             return 2
-        with waiting(f"measuring {trial.model} {trial.label}"):
+        with waiting(f"measuring {trial.model} {trial.label}", live=True):
             result = cells.run(trial)
         results.append(result)
         if args.json:
@@ -76,5 +76,4 @@ def trials_of(args: argparse.Namespace) -> tuple[Trial, ...]:
     from edgescope.study import grid
 
     keys = trial_flags.keys(args, single=True) | {"model": args.model, "replicates": args.replicates}
-    keys = trial_flags.with_backend(keys, args.model)
     return tuple(grid.pinned(trial, zoo.pin) for trial in grid.grid(keys))

@@ -163,5 +163,5 @@ def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
     models = [zoo.pin(name) for name in args.model.split(",")]
-    keys = trial_flags.with_backend(trial_flags.keys(args), *models)
+    keys = trial_flags.keys(args)
     return keys | {"model": models, "replicates": args.replicates}

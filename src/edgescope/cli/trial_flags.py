@@ -150,24 +150,6 @@ def add_what(
         )
 
 
-def with_backend(keys: dict[str, Any], *models: str) -> dict[str, Any]:
-    """Return the keys with the models' own engine where none was named; UsageError where theirs differ."""
-    from edgescope.errors import UsageError
-    from edgescope.models import zoo
-
-    own = {zoo.usual_backend(model) for model in models}
-    if keys["backend"] or not own:
-        return keys
-    if len(own) > 1:
-        raise UsageError(
-            "E-SWEEP-7",
-            "these models have different engines of their own",
-            evidence=", ".join(f"{model}: {zoo.usual_backend(model)}" for model in models),
-            fix=f"--backend {','.join(sorted(own))}",
-        )
-    return keys | {"backend": own.pop()}
-
-
 def add_machine(sub: argparse._ActionsContainer, about: str) -> None:
     """Add --machine; `about` says in the help what the machine is for."""
     text = f"machine, as `here` or the beginning of its id: {about}"

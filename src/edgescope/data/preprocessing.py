@@ -7,7 +7,7 @@ guessed: ranges found on wrongly prepared pictures would be wrong, and so would 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from edgescope import cache, options
 from edgescope.data import opening, samples
+from edgescope.data.base import Record
 from edgescope.data.fitting import picture_input
 from edgescope.data.samples import Wanted
 from edgescope.errors import UsageError
-from edgescope.models.base import Configured, Model, Purpose, SeesImages, usual_batch
+from edgescope.models.base import Configured, Model, Purpose, SeesImages, TensorSpec, usual_batch
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import NAMED, Preprocess
 from edgescope.records import Json, Trial, digest
@@ -77,6 +78,28 @@ def known(model: Model, trial: Trial) -> Known | None:
             preprocess.of_config(model.config, spec.shape), f"as {model.info.name}'s own config says"
         )
     return None
+
+
+def ready(data: str, spec: TensorSpec) -> bool:
+    """Return whether the data hold no pictures but inputs as the network takes them: float arrays of its shape."""
+    path = cache.folder("data") / f"ready-{digest([VERSION, data, list(spec.shape)])}.json"
+    about = cache.read_json(path)
+    if about is None:
+        about = {"ready": _is_input(opening.read(data).records, spec)}
+        cache.write_json(path, about)
+    return bool(about["ready"])
+
+
+def _is_input(records: Sequence[Record], spec: TensorSpec) -> bool:
+    """Return whether the first record that can be read is a float array of the input's shape."""
+    for record in records:
+        try:
+            value = record.load()
+        except samples.READ_ERRORS:
+            continue
+        array = next(iter(value.values()), None) if isinstance(value, Mapping) else value
+        return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == spec.shape
+    return False
 
 
 def searched(model: Model, data: str, opened: Callable[[Model], Run] | None) -> Known:

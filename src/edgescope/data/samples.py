@@ -25,7 +25,7 @@ from edgescope.models.image.photos import fingerprint
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import Json, digest
 
-VERSION = 1  # raise this when the same records give other arrays
+VERSION = 2  # raise this when the same records give other arrays
 MOST_BYTES = 768e6
 """Most bytes of the inputs of one purpose: 1275 pictures of 224 x 224, 156 of 640 x 640."""
 AT_ONCE = 32
@@ -85,12 +85,7 @@ def made(found: Found, purpose: Purpose, n: int, wanted: Wanted, but: Collection
             effect="What is left stands for little of it",
             fix="mend or remove these files",
         )
-    return _joined(rows, f"the user's data {Path(found.name).name}{unread(bad)}") if rows else None
-
-
-def unread(bad: Sequence[str]) -> str:
-    """Return what says which inputs could not be read, or ''."""
-    return f", without {len(bad)} that cannot be read: {', '.join(bad[:5])}" if bad else ""
+    return _joined(rows, f"the user's data {Path(found.name).name}", tuple(bad)) if rows else None
 
 
 def _decoded(records: Sequence[Record], found: Found, wanted: Wanted) -> Iterator[_Row | str]:
@@ -155,7 +150,7 @@ def class_map(found: NDArray[Any], preprocess: Preprocess | None) -> NDArray[np.
     return np.asarray(cut, dtype=np.int64)
 
 
-def _joined(rows: Sequence[_Row], origin: str) -> Samples:
+def _joined(rows: Sequence[_Row], origin: str, unread: tuple[str, ...]) -> Samples:
     """Return rows as Samples; labels where every row has one of the same shape."""
     labels = [row.label for row in rows]
     same = all(x is not None for x in labels) and len({np.shape(x) for x in labels}) == 1  # type: ignore[arg-type]
@@ -166,6 +161,7 @@ def _joined(rows: Sequence[_Row], origin: str) -> Samples:
         origin=origin,
         labels=np.asarray(labels, dtype=np.int64) if same else None,
         boxes=boxes if len(boxes) == len(rows) else None,
+        unread=unread,
     )
 
 
@@ -201,6 +197,7 @@ def kept(path: Path) -> Samples | None:
         origin=about["origin"],
         labels=None if labels is None or isinstance(labels, str) else labels,
         boxes=None if boxes is None else tuple(np.array(b, dtype=np.float32).reshape(-1, 5) for b in boxes),
+        unread=tuple(about["unread"]),
     )
 
 
@@ -213,9 +210,10 @@ def keep(path: Path, samples: Samples | None) -> None:
         "labels": None,
         "boxes": None,
         "origin": "",
+        "unread": [],
     }
     if samples is not None:
-        about |= {"digests": list(samples.digests), "origin": samples.origin}
+        about |= {"digests": list(samples.digests), "origin": samples.origin, "unread": list(samples.unread)}
         about["boxes"] = None if samples.boxes is None else [b.tolist() for b in samples.boxes]
         for i, (name, array) in enumerate(samples.arrays.items()):
             about["arrays"][name] = _saved(path.with_name(f"{path.stem}-{i}.npy"), array)

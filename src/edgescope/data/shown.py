@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,15 @@ def leave(trial: Trial, found: Found, known: Known | None, given: Samples) -> No
     cache.write_json(
         path, {"facts": _facts(trial, found, known, given), "pictures": _pictures(found, known, given)}
     )
+
+
+def leave_unread(trial: Trial, names: Sequence[str]) -> None:
+    """Add inputs that could not be read to the facts of a trial's data, once these are there."""
+    path = inputs.place(trial)
+    about: Any = cache.read_json(path) or {}
+    known = about.get("unread", [])
+    if about and not set(names) <= set(known):
+        cache.write_json(path, about | {"unread": sorted({*known, *names})})
 
 
 def _facts(trial: Trial, found: Found, known: Known | None, given: Samples) -> list[list[str]]:

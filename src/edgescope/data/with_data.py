@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from edgescope.data import opening, samples, shown
 from edgescope.data.fitting import picture_input
-from edgescope.data.preprocessing import Known, known, searched
+from edgescope.data.preprocessing import Known, known, ready, searched
 from edgescope.data.samples import Wanted
 from edgescope.errors import UsageError
 from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
@@ -70,6 +70,8 @@ class _Data:
         if purpose is Purpose.GATE and given is not None and not shown.there(self._trial):
             with suppress(UsageError):  # the inputs are in the cache, and where they came from is gone
                 shown.leave(self._trial, opening.read(self._name), self._said, given)
+        if given is not None and given.unread:
+            shown.leave_unread(self._trial, given.unread)
         return given
 
     def _judged(self) -> tuple[str, ...]:
@@ -77,8 +79,9 @@ class _Data:
         return gate.digests if gate else ()
 
     def _preprocess(self) -> Preprocess | None:
-        """Return how pictures are prepared; None where the network takes none."""
-        if picture_input(self._model.inputs) is None:
+        """Return how pictures are prepared, or None if the network takes none or the data are its inputs already."""
+        spec = picture_input(self._model.inputs)
+        if spec is None or (self._said is None and ready(self._name, spec)):
             return None
         if self._said is None:
             self._said = searched(self._model, self._name, self._opened)

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import json
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -82,48 +83,65 @@ def main(run: Run, batch: int, folder: Path, data: Path) -> int:
         )
         return 2
     order = np.array(sorted(rows))
-    ours = _tally(run, batch, _measure(card, kept, order), [rows[i] for i in order])
-    theirs = tuple(kept[f"fp32_{i}"][order] for i in range(len(ours)))
-    measure, every = _measure(card, kept, order), np.arange(len(order))
-    value, fp32 = measure.value(ours, every), measure.value(theirs, every)
-    print(
-        f"{card['title']} {value:.4f} (fp32 {fp32:.4f}; difference {value - fp32:+.4f}; floor {card['floor']:+.4f})"
-    )
-    print(
-        f"on {len(order)} of {card['n']} inputs; the card says {card['value']:.4f} (fp32 {card['fp32']:.4f})"
-    )
-    same = len(order) == card["n"] and abs(value - card["value"]) <= ROUNDING * max(1.0, abs(card["value"]))
-    kept_floor = value - fp32 >= card["floor"] - 1e-12
-    print(f"{'the same' if same else 'not the same'}; the floor is {'kept' if kept_floor else 'broken'}")
-    return 0 if same and kept_floor else 1
+    outputs, every = _answers(run, batch, [rows[i] for i in order]), np.arange(len(order))
+    good = True
+    for about in (card, *card.get("beside", ())):
+        measure = _measure(about, kept, order)
+        theirs = tuple(kept[name][order] for name in sorted(kept) if name.startswith("fp32_"))
+        value, fp32 = measure.value(_tally(measure, outputs, batch), every), measure.value(theirs, every)
+        good &= _say(about, value, fp32, f"{len(order)} of {card['n']}", whole=len(order) == card["n"])
+    return 0 if good else 1
 
 
-def _measure(card: Mapping[str, Any], kept: Mapping[str, NDArray[Any]], order: NDArray[np.intp]) -> Any:
+def _say(about: Mapping[str, Any], value: float, fp32: float, of: str, *, whole: bool) -> bool:
+    """Print what a measure says here and on the card; return whether both are the same and suffice."""
+    floor = about["floor"]
+    print(
+        f"{about['title']} {value:.4f} (fp32 {fp32:.4f}; difference {value - fp32:+.4f}; floor {floor:+.4f})"
+    )
+    print(f"on {of} inputs; the card says {about['value']:.4f} (fp32 {about['fp32']:.4f})")
+    same = whole and abs(value - about["value"]) <= ROUNDING * max(1.0, abs(about["value"]))
+    kept = value - fp32 >= floor - 1e-12
+    print(f"{'the same' if same else 'not the same'}; the floor is {'kept' if kept else 'broken'}")
+    return bool(same and kept)
+
+
+def _measure(about: Mapping[str, Any], kept: Mapping[str, NDArray[Any]], order: NDArray[np.intp]) -> Any:
     """Return the measure of these inputs, as the gate made it."""
     made = importlib.import_module("check_measure")
     truth = kept["labels"][order] if "labels" in kept else None
-    if card["measure"] == "Own":
-        return made.Own(_function(card["function"]), truth, card["title"])
-    return made.MeanIou(truth) if card["measure"] == "MeanIou" else made.TopK(truth, card["k"])
+    if about["measure"] == "MeanAp":
+        each = np.split(kept["boxes"], np.cumsum(kept["counts"])[:-1])
+        return made.MeanAp([each[i] for i in order], _function("check_boxes", about["function"]))
+    if about["measure"] == "Closeness":
+        names = sorted(name for name in kept if name.startswith("fp32_"))
+        return made.Closeness(tuple(kept[name][order] for name in names), ranks=about["ranks"])
+    if about["measure"] == "Own":
+        return made.Own(_function("check_metric", about["function"]), truth, about["title"])
+    return made.MeanIou(truth) if about["measure"] == "MeanIou" else made.TopK(truth, about["k"])
 
 
-def _function(name: str) -> Any:
-    """Return the user's function, from the file that was copied beside this one."""
+def _function(module: str, name: str) -> Any:
+    """Return a function of the user's, from the file that was copied beside this one."""
     if name == "metric.pkl":
         pickle = importlib.import_module("cloudpickle")
         return pickle.loads((Path(__file__).parent / name).read_bytes())
-    return getattr(importlib.import_module("check_metric"), name)
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
-def _tally(run: Run, batch: int, measure: Any, rows: list[Row]) -> tuple[NDArray[Any], ...]:
-    """Return what the measure keeps of run.py's outputs; the last batch is filled up and cut again."""
+def _answers(run: Run, batch: int, rows: list[Row]) -> list[list[NDArray[Any]]]:
+    """Return run.py's outputs, one list for each batch; the last batch is filled up and cut again."""
     parts = []
     for start in range(0, len(rows), batch):
         some = [rows[min(start + i, len(rows) - 1)] for i in range(batch)]
         given = {name: np.ascontiguousarray(np.stack([row[name] for row in some])) for name in some[0]}
-        size = min(batch, len(rows) - start)
-        outputs = [np.array(output)[:size] for output in run(given)]
-        parts.append(measure.tally(outputs, slice(start, start + size)))
+        parts.append([np.array(output)[: len(rows) - start] for output in run(given)])
+    return parts
+
+
+def _tally(measure: Any, outputs: list[list[NDArray[Any]]], batch: int) -> tuple[NDArray[Any], ...]:
+    """Return what the measure keeps of the outputs."""
+    parts = [measure.tally(got, slice(i * batch, i * batch + len(got[0]))) for i, got in enumerate(outputs)]
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 

@@ -1,7 +1,8 @@
 """What `python run.py --check DATA` needs beside run.py: the measure, the preprocessing, and what is right.
 
 check.py              finds the judged inputs in DATA and judges run.py by them (deploy/check.py, as it is)
-check_measure.py      the measure (verify/measures), check_metric.py the user's own function
+check_measure.py      the measure (verify/measures, verify/closeness.py), check_metric.py the user's own function,
+                      check_boxes.py the function that reads boxes from outputs
 check_preprocess.py   how pictures become inputs, cut out of edgescope's own code
 check.npz             the judged inputs' digests, what is right for them, what the measure keeps of fp32's answers
 """
@@ -24,16 +25,18 @@ from edgescope.models import zoo
 from edgescope.models.base import Model, Samples
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.records import Json, Measured, Result, Trial, Verification
-from edgescope.verify import judge, metric_names
+from edgescope.records import Field, Json, Measured, Result, Trial, Verification
+from edgescope.verify import closeness, judge, metric_names
 from edgescope.verify.judge import Basis, Reference
 from edgescope.verify.measures import own, top_k
+from edgescope.verify.measures.mean_ap import MeanAp
 from edgescope.verify.measures.top_k import TopK
 
 ALONE = ("FILTERS", "Placed", "Preprocess", "upright")
 """What makes an input of a picture, in models/image/preprocess.py."""
 FILES = frozenset(
-    {"check.py", "check_measure.py", "check_metric.py", "check_preprocess.py", "check.npz", "metric.pkl"}
+    {"check.py", "check.npz", "metric.pkl"}
+    | {f"check_{name}.py" for name in ("boxes", "measure", "metric", "preprocess")}
 )
 
 
@@ -44,12 +47,12 @@ def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Ver
         return {"absent": "it was not judged on data of yours (--data): python run.py answers sample.npz"}
     if answer.method == "top1_agreement":
         return _agreement(folder, model, of, truth, answer)
-    if of.measure is None or of.labelled is None or truth.tally is None or answer.method == "centred_l2":
-        return {
-            "absent": "it was judged by how close its outputs are to fp32's: python run.py answers sample.npz"
-        }
-    if answer.method.startswith(("map", "box")):
-        return {"absent": "it was judged by its boxes, which run.py does not read"}
+    if answer.method == "centred_l2":
+        return _closeness(folder, model, of, truth, answer) | {"beside": [_ranks(trial, answer)]}
+    boxes = answer.method == "box_agreement"
+    if boxes or of.measure is None or of.labelled is None or truth.tally is None:
+        by_boxes = "it was judged by its boxes and fp32's, which run.py does not read"
+        return {"absent": by_boxes if boxes else f"nothing judged it: {answer.detail}"}
     value, fp32 = (answer.fields[name] for name in ("accuracy", "reference_accuracy"))
     assert isinstance(value, Measured) and isinstance(fp32, Measured)
     about = {
@@ -58,36 +61,70 @@ def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Ver
         "k": getattr(of.measure, "k", 0),
     }
     about |= {"value": value.value, "fp32": fp32.value, "floor": -(1 - answer.threshold) * abs(fp32.value)}
+    if isinstance(of.measure, MeanAp):
+        about["function"] = _decoding(folder, of.measure)
+        if not about["function"]:
+            why = f"its boxes are read by {model.info.name}'s own code, which does not stand alone"
+            return {"absent": why}
     (folder / "check_measure.py").write_text(inspect.getsource(_module(of.measure)))
     if about["measure"] == "Own":
         about["function"] = _own(folder, trial.metric)
-    return about | _kept(folder, model, of.labelled, of.labelled.labels, truth.tally)
+    return about | _kept(folder, model, of.labelled, _right(of.labelled), truth.tally)
+
+
+def _right(labelled: Samples) -> dict[str, Any]:
+    """Return what is right for each input, as check.npz holds it."""
+    if labelled.boxes is not None:
+        counts = [len(boxes) for boxes in labelled.boxes]
+        return {"boxes": np.concatenate([np.reshape(b, (-1, 5)) for b in labelled.boxes]), "counts": counts}
+    return {} if labelled.labels is None else {"labels": np.array(labelled.labels)}
+
+
+def _decoding(folder: Path, measure: MeanAp) -> str:
+    """Copy the file of the function that reads boxes; return its name, or '' if it needs more than that file."""
+    source = inspect.getsourcefile(measure.detections)
+    if inspect.ismethod(measure.detections) or source is None or "edgescope" in Path(source).read_text():
+        return ""
+    shutil.copyfile(source, folder / "check_boxes.py")
+    return measure.detections.__qualname__
 
 
 def _agreement(folder: Path, model: Model, of: Basis, truth: Reference, answer: Verification) -> Json:
     """Agreement with fp32 is the top-1 accuracy by labels that fp32 gives."""
     labels = truth.gate[0].argmax(axis=1).astype(np.int64)
-    found = answer.fields["top1_agreement"]
-    assert isinstance(found, Measured)
+    about = _by("TopK", "top-1 agreement with fp32", answer.fields["top1_agreement"], 1.0)
+    about |= {"k": 1, "floor": answer.threshold - 1}
     (folder / "check_measure.py").write_text(inspect.getsource(top_k))
     rank = TopK(labels).tally(truth.gate, slice(None))
-    about = {
-        "measure": "TopK",
-        "title": "top-1 agreement with fp32",
-        "k": 1,
-        "value": found.value,
-        "fp32": 1.0,
-    }
-    about["floor"] = answer.threshold - 1
-    return about | _kept(folder, model, of.gate.first(len(labels)), labels, rank)
+    return about | _kept(folder, model, of.gate.first(len(labels)), {"labels": labels}, rank)
+
+
+def _closeness(
+    folder: Path, model: Model, of: Basis, truth: Reference, answer: Verification
+) -> dict[str, Any]:
+    """The centred distance, negative because more is better; fp32's outputs are what it is measured from."""
+    about = _by("Closeness", "minus the centred distance from fp32", answer.fields["centred_l2"], 0.0)
+    about |= {"value": -about["value"], "ranks": False, "floor": -answer.threshold}
+    (folder / "check_measure.py").write_text(inspect.getsource(closeness))
+    return about | _kept(folder, model, of.gate.first(len(truth.gate[0])), {}, truth.gate)
+
+
+def _ranks(trial: Trial, answer: Verification) -> dict[str, Any]:
+    floor = max(judge.RANK_FLOOR, trial.min_agreement or 0.0) - 1
+    about = _by("Closeness", "rank agreement with fp32", answer.fields["rank_agreement"], 1.0)
+    return about | {"ranks": True, "floor": floor}
+
+
+def _by(measure: str, title: str, found: Field, fp32: float) -> dict[str, Any]:
+    assert isinstance(found, Measured)
+    return {"measure": measure, "title": title, "value": found.value, "fp32": fp32}
 
 
 def _kept(
-    folder: Path, model: Model, samples: Samples, labels: NDArray[Any] | None, tally: tuple[NDArray[Any], ...]
+    folder: Path, model: Model, samples: Samples, right: dict[str, Any], tally: tuple[NDArray[Any], ...]
 ) -> dict[str, Any]:
     """Write check.npz and check_preprocess.py; return the inputs as the card says them."""
-    right: dict[str, Any] = {} if labels is None else {"labels": np.array(labels)}
-    fp32: dict[str, Any] = {f"fp32_{i}": part for i, part in enumerate(tally)}
+    fp32: dict[str, Any] = {f"fp32_{i:02d}": part for i, part in enumerate(tally)}
     np.savez_compressed(folder / "check.npz", digests=np.array(samples.digests), **right, **fp32)
     prepare = getattr(model, "preprocess", None)
     if isinstance(prepare, Preprocess):

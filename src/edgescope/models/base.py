@@ -56,6 +56,8 @@ class Samples:
     """One number per sample, (n,): equal numbers mean one scene, so not independent. None: all are independent."""
     noise: bool = False
     """Whether they are random numbers: good for timing and for telling engines apart, not for judging int8."""
+    unread: tuple[str, ...] = ()
+    """The files that could not be read and are left out, each with the reason."""
 
     def __len__(self) -> int:
         return len(self.digests)
@@ -65,7 +67,7 @@ class Samples:
         arrays = {name: array[:n] for name, array in self.arrays.items()}
         labels, groups = (None if x is None else x[:n] for x in (self.labels, self.groups))
         boxes = None if self.boxes is None else self.boxes[:n]
-        return Samples(arrays, self.digests[:n], self.origin, labels, boxes, groups, self.noise)
+        return Samples(arrays, self.digests[:n], self.origin, labels, boxes, groups, self.noise, self.unread)
 
 
 @dataclass(frozen=True)

@@ -115,12 +115,6 @@ def bare(name: str) -> str:
     return PIN.sub("", name)
 
 
-def usual_backend(name: str) -> str:
-    """Return the engine that a model is measured in unless one is named: its reference, that of its fp32 answers."""
-    kind = _of_file(bare(name))
-    return {"onnx": "onnxruntime", "tflite": "litert"}.get(kind, "torch_eager")
-
-
 def pin(name: str) -> str:
     """Return `name` with the digest of its file appended, or unchanged if there is no file.
 

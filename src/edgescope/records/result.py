@@ -89,6 +89,12 @@ class Verification:
     reference: str = ""
     """What the outputs were compared with."""
 
+    def figure(self, method: str = "") -> Field:
+        """Return the value of a method, by default that of the one that judged; Absent if there is none."""
+        name = method or self.method
+        own = "accuracy" if name == self.method else name
+        return self.fields.get(name) or self.fields.get(own) or Absent(f"not judged by {name}")
+
 
 @dataclass(frozen=True)
 class Effective:

@@ -27,6 +27,9 @@ CHOICES = {
 SHARING = re.compile(r"time_slicing|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
+#: Ending of a model's file -> the engine that it is measured in unless one is named.
+OF_FILE = {".onnx": "onnxruntime", ".tflite": "litert"}
+
 #: Fields that are tables of options: of the backend, of the workload, of the scenario.
 TABLES = ("options", "workload_options", "scenario_options")
 
@@ -70,7 +73,8 @@ class Trial:
 
     model: str
     """Zoo name, `name@weights.pth`, `file.onnx` or `module:callable`; files carry `#digest` once pinned."""
-    backend: str = "torch_eager"
+    backend: str = ""
+    """The engine; one that is left out becomes the usual one of the model: `usual_backend`."""
     device: str = "cpu"
     """Where the heavy operators run: cpu or cuda; an engine that ran elsewhere is an error."""
     precision: str = "fp32"
@@ -137,9 +141,10 @@ class Trial:
     """Number of the fresh process that repeats this cell."""
 
     def __post_init__(self) -> None:
-        """Validate; freeze the mappings; 1 and 1.0 seconds are one question."""
+        """Validate; name the engine; freeze the mappings; 1 and 1.0 seconds are one question."""
         problem = _mistyped(self)
         if not problem:
+            object.__setattr__(self, "backend", self.backend or usual_backend(self.model))
             shapes = {name: tuple(int(n) for n in shape) for name, shape in self.shapes.items()}
             object.__setattr__(self, "shapes", MappingProxyType(shapes))
             for name in TABLES:
@@ -263,6 +268,12 @@ _BY_TYPE: Mapping[str, tuple[type, ...]] = {
     "float | None": (int, float, type(None)),
 }
 _KINDS = {f.name: _BY_TYPE.get(str(f.type), (Mapping,)) for f in dataclasses.fields(Trial)}
+
+
+def usual_backend(model: str) -> str:
+    """Return the engine that a model is measured in unless one is named: that of its fp32 reference."""
+    plain = model.partition("#")[0].lower()
+    return next((engine for ending, engine in OF_FILE.items() if plain.endswith(ending)), "torch_eager")
 
 
 def colocated_with(beside: str, change: Callable[[str], str]) -> str:

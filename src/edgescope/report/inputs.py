@@ -8,16 +8,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgescope import cache
+from edgescope import cache, units
 from edgescope.records import Trial, digest
 from edgescope.report import document as doc
 from edgescope.report.chapter import Chapter
+
+NAMED = 3
+"""Number of files that an answer names."""
 
 
 def place(trial: Trial) -> Path:
     """Return where the facts and pictures of a trial's data lie."""
     shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
     return cache.root() / "shown" / f"{digest([trial.model, trial.data, trial.preprocess, shapes])}.json"
+
+
+def unread(trial: Trial) -> str:
+    """Return how many files of a trial's data could not be read, and the first names; '' if all could."""
+    names = (cache.read_json(place(trial)) or {}).get("unread", []) if trial.data else []
+    if not names:
+        return ""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    which = f"{', '.join(names[:NAMED])}{more}"
+    return f"{units.counted(len(names), 'input')} of {trial.data.partition('#')[0]} cannot be read: {which}"
 
 
 def section(chapter: Chapter) -> doc.Section | None:

@@ -14,6 +14,7 @@ from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
 from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status, Trial
 from edgescope.report import document as doc
+from edgescope.report import inputs
 from edgescope.stats import reach
 from edgescope.units import ranges, show, why
 
@@ -108,6 +109,8 @@ def _lines(result: Result) -> Iterator[Line]:
     if result.trial.idle_s:
         yield "idle", _idle(result)
     yield "accuracy gate", _gate(result)
+    yield "judged by", _judged(result) or None
+    yield "left out", inputs.unread(result.trial) or None
     if result.effective is not None:
         e = result.effective
         threads = "1 thread" if e.threads == 1 else f"{e.threads or 'default'} threads"
@@ -121,6 +124,15 @@ def _gate(result: Result) -> doc.Value:
         text = "not verified: there is no fp32 reference to compare them with; this can never be a pick"
         return doc.Mark(text, "warn")
     return f"passed: {check.detail}" if check.passed else doc.Mark(f"FAILED: {check.detail}", "bad")
+
+
+def _judged(result: Result) -> str:
+    """Return the measure that judged the outputs and its value: `top-1 91.2 % [88.9, 93.1]`; '' if none did."""
+    check = result.verification
+    if check is None or isinstance(found := check.figure(), Absent):
+        return ""
+    share = METRICS.get(check.method, METRICS["agreement"]).unit  # a user's function tells its unit itself
+    return f"{metrics.judged_by(check.method)} {units.cell(found, share, interval=True)}"
 
 
 def _brief(field: Field | None) -> str:
@@ -415,6 +427,7 @@ def listing(results: Sequence[Result]) -> doc.Document:
         *(doc.Column(n) for n in ("result", "started (UTC)", "cell", "model", "variant", "status")),
         doc.Column("verdict"),
         *columns,
+        doc.Column("judged by", rank=len(columns) + 1),
     ]
     rows = []
     for r in results:
@@ -425,7 +438,7 @@ def listing(results: Sequence[Result]) -> doc.Document:
             f"{r.trial.label}{again}",
             doc.Mark(r.status.value, "good" if r.status is Status.OK else "bad"),
         ]
-        cells += [_verdict(r), *_figures(r, columns)]
+        cells += [_verdict(r), *_figures(r, columns), _judged(r)]
         rows.append(doc.Row((*cells, r.machine.id[:8]) if several else tuple(cells)))
     heads += [doc.Column("machine")] if several else []
     return doc.Document("Results", (doc.Table(tuple(heads), tuple(rows)),))

@@ -18,7 +18,7 @@ from edgescope.analysis.cells.variants import VariantTable
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Json, Measured, Trust
 from edgescope.report import document as doc
-from edgescope.report import evidence, provenance
+from edgescope.report import evidence, inputs, provenance
 from edgescope.report.chapter import Chapter
 
 TIES_SAID = 4
@@ -148,6 +148,8 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
         yield said if len(said) <= ONE_LINE else f"{said[: ONE_LINE - 1]}…"
+    if bad := inputs.unread(row.trial):
+        yield bad
 
 
 def agreement(row: Row) -> str:

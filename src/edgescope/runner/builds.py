@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import psutil
 
@@ -33,6 +33,13 @@ class Prepares(Protocol):
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build it; return the Result of a failure, else None."""
+
+
+@runtime_checkable
+class OneByOne(Protocol):
+    """Optional for Prepares: it builds in one process, one artifact after the other."""
+
+    one_by_one: bool
 
 
 def at_once() -> int:
@@ -74,7 +81,8 @@ class Builds:
                 todo.setdefault(needed(trial), trial)
         if not trials or needed(trials[0]) not in todo:
             return
-        some = list(islice(todo.values(), self._at_once() if self._done else 1))
+        alone = not self._done or isinstance(self.runner, OneByOne)
+        some = list(islice(todo.values(), 1 if alone else self._at_once()))
         cancelled, start = threading.Event(), self._clock()
         limits = replace(self.limits, cancelled=cancelled.is_set)
         with self._waiting(_words(some)), ThreadPoolExecutor(len(some)) as pool:

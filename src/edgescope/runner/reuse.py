@@ -12,7 +12,6 @@ restarted after a cell that failed under it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -36,11 +35,12 @@ _UNHARMED = frozenset({Status.OK, Status.UNSTABLE, Status.UNSUPPORTED, Status.WR
 class ReusingRunner:
     """A Runner whose workers stay alive between trials; a context manager that ends them."""
 
+    one_by_one = True
+    """Artifacts are built one after the other, in the one process that prepares."""
+
     def __init__(self, fresh: Runner) -> None:
         self.fresh = fresh
         self._leader, self._preparer = PersistentChild(), PersistentChild()
-        self._preparing = threading.Lock()
-        """Builds ask from several threads; the one process that prepares answers one at a time."""
         self._mps: Mps | None = None
         self._prestart: dict[str, int] = {}
         self._started: dict[str, int] = {}
@@ -75,8 +75,7 @@ class ReusingRunner:
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build artifact and reference in a process that stays alive until the next trial is measured."""
-        with self._preparing:
-            result = self._preparer.answer("prepare", trial, limits)
+        result = self._preparer.answer("prepare", trial, limits)
         return None if result.status is Status.OK else result
 
     def run(self, trial: Trial, limits: Limits) -> Result:

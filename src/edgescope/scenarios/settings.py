@@ -29,8 +29,8 @@ def checked(trial: Trial) -> Trial:
 
 def _due(trial: Trial) -> None:
     """Raise UsageError if the trial has a deadline and nothing says when a query is due."""
-    stamped = trial.workload in registry.WORKLOADS and registry.WORKLOADS[trial.workload].stamps
-    if trial.deadline_s is None or registry.scenario(trial.scenario).open_loop or stamped:
+    timed = registry.scenario(trial.scenario).open_loop or registry.stamps(trial.workload)
+    if trial.deadline_s is None or timed:
         return
     raise UsageError(
         "E-SCEN-12",

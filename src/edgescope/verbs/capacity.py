@@ -14,6 +14,7 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result, Trial
 from edgescope.records.answers import plain
+from edgescope.records.trial import usual_backend
 from edgescope.report.capacity import line, sentence_of
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.search import start
@@ -110,7 +111,7 @@ def capacity(
 
 def _base(model: str, trial: dict[str, Any]) -> Trial:
     """Return a Trial of the model and the engine; the search sets scenario, rate and processes."""
-    backend = trial.get("backend") or zoo.usual_backend(model)
+    backend = trial.get("backend") or usual_backend(model)
     device = trial.get("device") or registry.home(backend)
     keys = trial | {"device": device, "backend": backend, "data": opening.name_of(trial.get("data") or "")}
     return grid.pinned(ranges.checked(Trial(model=model, **keys)), zoo.pin)

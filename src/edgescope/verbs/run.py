@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from edgescope import bench
 from edgescope.isolate.fresh import inherited
+from edgescope.models import zoo
 from edgescope.records import Result, Trial
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.study import grid
 
 
 def run(trial: Trial, *, isolated: bool = True, store: Stored = None, setup: Setup = Setup()) -> Result:
@@ -14,7 +16,9 @@ def run(trial: Trial, *, isolated: bool = True, store: Stored = None, setup: Set
 
     The trial runs in a fresh process unless `isolated` is False, so this process's memory and history cannot disturb
     the figures, and a model that crashes ends only the fresh process. The result is stored if `store` names a folder.
+    Names of files are pinned by their content first, as a sweep does.
     """
+    trial = grid.pinned(trial, zoo.pin)
     if store is not None and isolated:
         return setup.cells(store_of(store)).run(trial)
     if not isolated:

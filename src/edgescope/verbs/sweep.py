@@ -108,7 +108,7 @@ def _manner(how: Mapping[str, Json], cells: Cells, setup: Setup) -> Iterator[dic
         yield out
         return
     with ReusingRunner(Isolated()) as kept:
-        cells.runner = kept
+        cells.runner = cells.builds.runner = kept
         yield out
 
 

@@ -7,12 +7,29 @@ only what an input changes. `judge` decides by them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Outputs = tuple[NDArray[Any], ...]
+
+
+class Closeness:
+    """One of the two figures as a measure, of which more is better: rank agreement, or minus the centred distance."""
+
+    def __init__(self, truth: Outputs, *, ranks: bool) -> None:
+        self.truth, self.ranks = truth, ranks
+
+    def tally(self, outputs: Sequence[NDArray[Any]], rows: slice) -> Outputs:
+        """Return the outputs: both figures need all of them."""
+        return tuple(np.asarray(part) for part in outputs)
+
+    def value(self, tally: Outputs, rows: NDArray[np.intp]) -> float:
+        """Return the figure over these inputs: 1 or 0 for fp32's own outputs."""
+        got, wanted = (tuple(part[rows] for part in side) for side in (tally, self.truth))
+        return rank_agreement(got, wanted) if self.ranks else 0.0 - centred_l2(got, wanted)
 
 
 def centred_l2(got: Outputs, wanted: Outputs) -> float:

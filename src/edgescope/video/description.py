@@ -48,7 +48,7 @@ class Described:
     """Where it computes: cpu or gpu; a stage on the GPU is waited for when stages are timed one by one."""
 
     def loaded(self) -> Callable[[Item], None]:
-        """Return the user's function; UsageError E-VIDEO-4 if it cannot be imported or made."""
+        """Return the user's function; UsageError E-PIPE-1 if it cannot be imported or made."""
         module, _, attribute = self.call.partition(":")
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())
@@ -69,7 +69,7 @@ class Description:
 
 
 def read(path: Path) -> Description:
-    """Return what a TOML file describes; UsageError E-VIDEO-4 names what is wrong with it."""
+    """Return what a TOML file describes; UsageError E-PIPE-1 names what is wrong with it."""
     try:
         data = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -115,5 +115,5 @@ def _stage(row: Mapping[str, Any]) -> Described:
 
 def _wrong(what: str, evidence: str) -> UsageError:
     return UsageError(
-        "E-VIDEO-4", what, evidence=evidence, effect="Nothing was measured", fix="edgescope docs video"
+        "E-PIPE-1", what, evidence=evidence, effect="Nothing was measured", fix="edgescope docs video"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -24,6 +25,8 @@ class Frame:
     """The number of its source, from 0."""
     sides: tuple[int, int] | None = None
     """Its width and height before its source scaled it; None if `image` has the size that it was decoded in."""
+    time_s: float = math.nan
+    """Seconds from the first frame of its source, by the source's own time stamps; nan if it has none."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -73,3 +76,11 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Free the decoder or the connection; it may be called twice."""
+
+
+@runtime_checkable
+class ReadsMany(Protocol):
+    """A source that gives several frames at once for less than one by one."""
+
+    def read_many(self, n: int) -> list[Frame]:
+        """Return the next n frames, or those that are left; none after the last one."""

@@ -18,7 +18,7 @@ from edgescope.models.base import Batch, Decoder, Detections
 from edgescope.models.boxes.decoder import on_host
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.video.flow import EndOfFilm
-from edgescope.video.frame import Frame, Item, Source
+from edgescope.video.frame import Frame, Item, ReadsMany, Source
 from edgescope.video.preparing import padded
 
 WAYS = ("host", "elements", "copied", "device")
@@ -47,6 +47,8 @@ class Decode:
         self.frames += len(item.frames)
 
     def _next(self, source: Source) -> list[Frame]:
+        if isinstance(source, ReadsMany):
+            return source.read_many(self.batch)
         found: list[Frame] = []
         while len(found) < self.batch and (frame := source.read()) is not None:
             found.append(frame)

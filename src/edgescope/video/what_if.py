@@ -21,7 +21,7 @@ from edgescope.video.stages import Stub
 
 KEPT = 8
 """Units that stubs give back in turn."""
-ROUNDS = 7
+ROUNDS = 5
 """Rounds of all variants; their ratios are paired within a round."""
 
 Build = Callable[[Sequence[Stage]], Flow]

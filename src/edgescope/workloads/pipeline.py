@@ -10,7 +10,7 @@ from edgescope.backends.base import Staged
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Decodes, Model, SeesImages
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.options import Option, read, settled, unpinned
+from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
 from edgescope.registry import need
 from edgescope.video import description
@@ -36,7 +36,10 @@ TORCH = "pip install 'edgescope[torch]'"
 
 OPTIONS: Mapping[str, Option] = {
     "source": Option(
-        "", "video file, or a stream such as rtsp://...; empty for the film of samples.txt", file=True
+        "",
+        "video file, or a stream such as rtsp://...; empty for the film of samples.txt",
+        file=True,
+        scheme=True,
     ),
     "loop": Option(True, "begin again when the film has ended"),
     "cameras": Option(1, "sources that take turns, each with a decoder of its own", least=1),
@@ -80,8 +83,9 @@ class Plan:
         name, settings = str(self.options["source"]), {"loop": self.options["loop"], **differs}
         if not name:
             name = str(need("edgescope.models.image.photos:located", "the film", VIDEO)(*FILM))
-        elif "#" in name:
-            name = str(unpinned(name))
+        elif PIN.search(name):
+            scheme, rest = parted(name)
+            name = scheme + str(unpinned(rest))
         made: Source = opened(name, **settings)
         return made
 
@@ -96,7 +100,7 @@ def planned(trial: Trial) -> Plan:
     names = list(filter(None, str(options["also"]).split("+")))
     crops = [str(options["crops"])] if options["crops"] else []
     if odd := [name for name in (*names, *crops) if set(name) & set(".:@/")]:
-        raise UsageError("E-VIDEO-5", f"{odd[0]} is no name of the zoo", fix="edgescope models")
+        raise UsageError("E-PIPE-2", f"{odd[0]} is no name of the zoo", fix="edgescope models")
     trials = (trial, *(replace(trial, model=name, shapes={}) for name in (*names, *crops)))
     rows = described.stages
     if crops and "crops" not in [row.name for row in rows]:
@@ -136,7 +140,7 @@ def supported(plan: Plan) -> None:
     for fits, what, fix in rules:
         if not fits:
             raise UnsupportedError(
-                "E-VIDEO-6", f"this pipeline {what}", effect="Nothing was measured", fix=fix
+                "E-PIPE-3", f"this pipeline {what}", effect="Nothing was measured", fix=fix
             )
 
 
@@ -162,7 +166,7 @@ class Pipeline:
                 size = scaled_size(self.preprocess, (int(sides["width"]), int(sides["height"])))
                 if size is None:
                     raise UnsupportedError(
-                        "E-VIDEO-6",
+                        "E-PIPE-3",
                         "this pipeline scales frames for one size only, and its networks see several",
                         effect="Nothing was measured",
                         fix="--workload-option decode=full",
@@ -201,13 +205,12 @@ class Pipeline:
     def plain(self, decode: Decode) -> list[Stage]:
         """Return the stages of a plain loop, every step done the simple way."""
         one_by_one = OneByOne(self.preprocess, self.plan.trial.batch)
-        steps = {
-            "decode": decode,
-            "preprocess": one_by_one,
-            "infer": self._infer(),
-            "read": self._read("host"),
-        }
-        return [Stage(name, run) for name, run in steps.items()]
+        return [
+            Stage("decode", decode),
+            Stage("preprocess", one_by_one),
+            Stage("infer", self._infer()),
+            Stage("postprocess", self._read("host")),
+        ]
 
     def _on_device(self, name: str) -> bool:
         return name == "infer" or self.plan.options.get(name) == "device"
@@ -228,7 +231,7 @@ class Pipeline:
     def _crops(self) -> Callable[[Item], None]:
         if self.crops is None:
             raise UsageError(
-                "E-VIDEO-5", "the stage crops has no classifier", fix="--workload-option crops=NAME"
+                "E-PIPE-2", "the stage crops has no classifier", fix="--workload-option crops=NAME"
             )
         model, made = self.crops
         return ClassifyCrops(model.inputs[0].name, made.answer, preprocess_of(model), self.plan.trial.batch)
@@ -240,7 +243,7 @@ class Pipeline:
         plain = [step for step in self.preprocess if isinstance(step, Preprocess)]
         if len(plain) < len(self.preprocess):
             raise UnsupportedError(
-                "E-VIDEO-6",
+                "E-PIPE-3",
                 "this pipeline knows a network's preprocessing only as a function",
                 effect="Nothing was measured",
                 fix="--workload-option preprocess=image",
@@ -268,7 +271,7 @@ def preprocess_of(model: Model) -> Any:
     """Return the function that prepares a picture for a network; UnsupportedError if none is known."""
     if not isinstance(model, SeesImages):
         raise UnsupportedError(
-            "E-VIDEO-7",
+            "E-PIPE-4",
             f"the image preprocessing of {model.info.name} is not known",
             effect="Nothing was measured",
             fix="a network of the zoo that takes images (edgescope models), or --preprocess",
@@ -285,7 +288,7 @@ def widened(plan: Plan, ready: Sequence[Loaded]) -> None:
         lanes = getattr(made.session, "lanes", None)
         if lanes is None:
             raise UnsupportedError(
-                "E-VIDEO-6",
+                "E-PIPE-3",
                 f"this pipeline has one stream: {plan.trial.backend} answers one query at a time",
                 effect="Nothing was measured",
                 fix="--workload-option infer_threads=1",

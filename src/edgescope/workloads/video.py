@@ -36,7 +36,7 @@ TIMED, CHECKED = 20, 32
 #: Share of the plain loop's detections that the pipeline must find: resampling in another place moves weak boxes.
 SAME = 0.9
 #: Seconds that each variant of the pipeline runs in each round of what_if.
-WHAT_IF_S = 0.25
+WHAT_IF_S = 0.15
 
 
 class Video:

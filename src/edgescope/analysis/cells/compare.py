@@ -127,6 +127,7 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
             ratio, judgement = _turned(turns) if turns and name in IN_TURNS else ratio_of(sides, name, higher)
             rows.append(Compared(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
         rows.append(_p99(old, new))
+        rows += _judged(baseline, candidate)
     pairs = len(paired[0])
     if rows and turns:
         pairs = len(turns)
@@ -222,6 +223,14 @@ def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Compared:
     if isinstance(first, Measured) and isinstance(second, Measured) and first.value > 0:
         ratio = Measured(second.value / first.value, "1")
     return Compared("latency_p99_s", first, second, ratio)
+
+
+def _judged(*groups: Sequence[Result]) -> Iterator[Compared]:
+    """Yield one row for each measure by which a side's outputs were judged: its value on both sides, and no ratio."""
+    checks = [next((r.verification for r in group if r.verification), None) for group in groups]
+    for method in dict.fromkeys(check.method for check in checks if check):
+        old, new = (check.figure(method) if check else Absent("not verified") for check in checks)
+        yield Compared(method.partition("#")[0], old, new, Absent("each side was judged against fp32"))
 
 
 def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:

@@ -83,17 +83,15 @@ def in_system(rows: Queries) -> Floats:
     return np.asarray(np.arange(len(done)) - gone, dtype=np.float64)
 
 
-def warning(found: Backlog) -> Message:
-    """Return the warning about a load that fell behind."""
+def warning(found: Backlog, *, may_drop: bool = False) -> Message:
+    """Return the warning about a load that fell behind; `may_drop` says that the work has a queue that can drop."""
     offered, achieved, waiting = (found.fields[name] for name in NAMES[:3])
     assert isinstance(offered, Measured) and isinstance(achieved, Measured) and isinstance(waiting, Measured)
     age = "frame age" if found.stamped else "latency"
     what = f"arrivals {offered.value:.4g}/s > service {achieved.value:.4g}/s"
     if isinstance(found.ageing, Measured) and found.ageing.lo is not None and found.ageing.lo > 0:
         what += f": {age} grows {found.ageing.value:.2g} s per second"
-    drop = (
-        "; or --workload-option queue=drop_oldest, for fresh results of some frames" if found.stamped else ""
-    )
+    drop = "; or --workload-option queue=drop_oldest, for fresh results of some frames" if may_drop else ""
     return Message(
         "W-LOAD-1",
         what,

@@ -192,8 +192,13 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
     return f"{count} speed states: {each}; change{'s' if len(found.changes) > 1 else ''} at {', '.join(at)}{tail}"
 
 
-def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[Message, ...]:
-    """Return the warnings about these metrics, each with its evidence and fix."""
+def warnings(
+    queries: Queries, window: Window, scenario: str = "single_stream", *, may_drop: bool = False
+) -> tuple[Message, ...]:
+    """Return the warnings about these metrics, each with its evidence and fix.
+
+    `may_drop` says that the work has a queue of its own, which can be told to drop.
+    """
     rows = queries.rows(window)
     x = latency_rows(rows, scenario).latency_ns() * 1e-9
     found = drift(x)
@@ -203,7 +208,7 @@ def warnings(queries: Queries, window: Window, scenario: str = "single_stream") 
     queue = open_loop.backlog(rows, window) if facts.open_loop else None
     behind = queue is not None and queue.behind
     checks = (
-        (behind, open_loop.warning(queue) if queue is not None and behind else None),
+        (behind, open_loop.warning(queue, may_drop=may_drop) if queue is not None and behind else None),
         (facts.timed and not behind and not interval.reliable, _unreliable(interval)),
         (bool(several), _several(several)),
         (
