@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from av.sidedata.sidedata import Type
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
@@ -54,11 +55,11 @@ def display_matrix(frame: Any) -> Matrix:
 
     A frame whose side data were read is freed by the garbage collector only, so few frames should be.
     """
-    for data in frame.side_data:
-        if data.type.name == "DISPLAYMATRIX":
-            a, b, _, c, d = np.frombuffer(bytes(data)[:20], "<i4").tolist()
-            return a, b, c, d
-    return IDENTITY
+    data = frame.side_data.get(Type.DISPLAYMATRIX)
+    if data is None:
+        return IDENTITY
+    a, b, _, c, d = np.frombuffer(bytes(data)[:20], "<i4").tolist()
+    return a, b, c, d
 
 
 def degrees(matrix: Matrix) -> int:
