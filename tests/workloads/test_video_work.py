@@ -100,7 +100,7 @@ def test_a_frame_that_is_lost_or_doubled_is_found(film, monkeypatch, fault, in_f
     assert result.verification.passed is (fault is None)
     assert result.status is (Status.WRONG_OUTPUT if fault else Status.OK) or fault is None
     if fault:
-        assert "1 frames came through once only" in result.verification.detail
+        assert "came through once only" in result.verification.detail
 
 
 def test_the_ways_of_each_stage_find_the_same(film):

@@ -12,6 +12,9 @@ from edgescope.models.image.preprocess import Preprocess
 from edgescope.video.frame import Item
 from edgescope.video.preparing import coefficients, fit_of
 
+MODES = ("bilinear", "bicubic")
+"""What torch resamples with Pillow's filters, where it may average (antialias)."""
+
 
 class OnDevice:
     """Uploads a unit's frames as bytes (a quarter of float32) and resizes, cuts and normalises them on the device.
@@ -41,6 +44,7 @@ class OnDevice:
             self._input(pixels, size, step, *factors)
             for step, factors in zip(self.preprocess, self.factors, strict=True)
         ]
+        torch.cuda.current_stream().synchronize()  # the network may run on another stream
 
     def _input(
         self,
@@ -53,9 +57,11 @@ class OnDevice:
         at, (high, wide) = preprocess.placed(*size), preprocess.sides
         inputs = pixels.float()
         if pixels.shape[2:] != (at.height, at.width):
-            inputs = functional.interpolate(
-                inputs, (at.height, at.width), mode="bilinear", antialias=True, align_corners=False
+            mode = preprocess.interpolation if preprocess.interpolation in MODES else "bilinear"
+            resized = functional.interpolate(
+                inputs, (at.height, at.width), mode=mode, antialias=True, align_corners=False
             )
+            inputs = resized.round().clamp(0, 255)  # pixels, as Pillow has them
         if at.left < 0 or at.top < 0:
             border = (-at.left, wide - at.width + at.left, -at.top, high - at.height + at.top)
             inputs = functional.pad(inputs, border, value=114.0)

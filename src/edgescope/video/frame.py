@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgescope.models.base import Detections, Fit
 from edgescope.records import Json
 
@@ -27,6 +30,12 @@ class Frame:
     """Its width and height before its source scaled it; None if `image` has the size that it was decoded in."""
     time_s: float = math.nan
     """Seconds from the first frame of its source, by the source's own time stamps; nan if it has none."""
+
+    @property
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return the image as an array on the host, copied there if it is not."""
+        image = self.image if isinstance(self.image, np.ndarray) else self.image.cpu().numpy()
+        return np.asarray(image)
 
     @property
     def size(self) -> tuple[int, int]:

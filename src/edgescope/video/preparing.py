@@ -39,7 +39,7 @@ class OneByOne:
         """Set the unit's inputs and fits."""
         from PIL import Image
 
-        pictures = [Image.fromarray(np.asarray(frame.image)) for frame in item.frames]
+        pictures = [Image.fromarray(frame.pixels) for frame in item.frames]
         item.inputs = [padded(np.stack([step(p) for p in pictures]), self.batch) for step in self.preprocess]
         item.fits = _fits(self.preprocess[0], item.frames)
 
@@ -84,7 +84,7 @@ def _fits(preprocess: Any, frames: Sequence[Frame]) -> list[Fit]:
 
 def _cut(preprocess: Preprocess, frame: Frame) -> NDArray[np.uint8]:
     """Return the pixels of a frame, resized and cut to the input's size: (height, width, channels)."""
-    at, pixels = preprocess.placed(*frame.size), np.asarray(frame.image)
+    at, pixels = preprocess.placed(*frame.size), frame.pixels
     if len(preprocess.mean) == 1:
         pixels = _grey(pixels)
     if pixels.shape[:2] != (at.height, at.width):

@@ -162,7 +162,7 @@ class ClassifyCrops:
             int(np.clip(np.ceil(box[2]), left + 1, width)),
             int(np.clip(np.ceil(box[3]), top + 1, height)),
         )
-        return self.preprocess(Image.fromarray(np.asarray(frame.image)[top:bottom, left:right]))
+        return self.preprocess(Image.fromarray(frame.pixels[top:bottom, left:right]))
 
 
 def _chunks(some: Sequence[Any], size: int) -> list[Sequence[Any]]:

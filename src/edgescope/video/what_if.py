@@ -21,6 +21,9 @@ from edgescope.video.stages import Stub
 
 KEPT = 8
 """Units that stubs give back in turn."""
+FEWEST, LONGEST_S = 3, 15.0
+"""Rounds of a slow pipeline, and the time after which it gets no more."""
+SLOW_S = 2.0
 WARM = 4
 """Units before the clock starts: a thread's first call into cuDNN makes its handles."""
 ROUNDS = 5
@@ -59,7 +62,10 @@ def measured(stages: Sequence[Stage], build: Build, in_flight: int, seconds: flo
         variants["free", stage.name] = _stubbed(stages, seen, free)
         variants["alone", stage.name] = _stubbed(stages, seen, {s.name for s in stages} - free)
     rates: dict[tuple[str, str], list[float]] = {key: [] for key in variants}
+    start = time.monotonic()
     for number in range(ROUNDS):
+        if number >= FEWEST and time.monotonic() - start > LONGEST_S:
+            break
         for key in list(variants) if number % 2 else reversed(variants):
             with running(build(variants[key])) as flow:
                 rates[key].append(throughput(flow, in_flight, seconds))
@@ -69,11 +75,11 @@ def measured(stages: Sequence[Stage], build: Build, in_flight: int, seconds: flo
             stage.name,
             paired_log_ratio(rates["free", stage.name], whole),
             paired_log_ratio(rates["alone", stage.name], whole),
-            sorted(rates["alone", stage.name])[ROUNDS // 2],
+            sorted(rates["alone", stage.name])[len(whole) // 2],
         )
         for stage in stages
     ]
-    return WhatIf(sorted(whole)[ROUNDS // 2], tuple(found))
+    return WhatIf(sorted(whole)[len(whole) // 2], tuple(found))
 
 
 @contextmanager
@@ -87,10 +93,10 @@ def running(flow: Flow) -> Iterator[Flow]:
 
 def throughput(flow: Flow, in_flight: int, seconds: float) -> float:
     """Return frames per second of a closed loop of `in_flight` units; new threads first do a few that do not count."""
-    driven(flow, in_flight, WARM + in_flight)
     start = time.monotonic()
-    end = start + seconds
-    frames = driven(flow, in_flight, lambda number: number < 2 * in_flight or time.monotonic() < end)
+    driven(flow, in_flight, lambda number: number < WARM + in_flight and time.monotonic() < start + seconds)
+    start = time.monotonic()
+    frames = driven(flow, in_flight, lambda number: number <= in_flight or time.monotonic() < start + seconds)
     return frames / (time.monotonic() - start)
 
 
@@ -137,9 +143,13 @@ def _stubbed(stages: Sequence[Stage], seen: dict[str, list[Item]], names: set[st
 def timed(stages: Sequence[Stage], units: int) -> Iterator[tuple[int, list[tuple[str, int, int]]]]:
     """Yield (number, (name, start, end) of each stage) of units that go through the stages one by one.
 
-    A stage on a device is waited for, so that its time is its own. The end of the film ends it.
+    A stage on a device is waited for, so that its time is its own. The end of the film ends it, and a slow pipeline's
+    units are fewer: at least FEWEST, then as many as fit into two seconds.
     """
+    start = time.monotonic()
     for number in range(units):
+        if number > FEWEST and time.monotonic() - start > SLOW_S:
+            return
         item, marks = Item(number), []
         before = time.monotonic_ns()
         try:

@@ -16,12 +16,12 @@ from edgescope.records import Measured, Result, Status, Trial
 
 ROUNDS = 3
 """Rounds of all levels after the first look."""
-BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 2, 4, 8, 16, 32)}
+BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 4, 8, 16, 32)}
 """The batches that are tried on each device."""
 ENOUGH = 0.95
 """Inference no longer gains from a batch that brings less than 1 / ENOUGH."""
 GOOD = (Status.OK, Status.UNSTABLE)
-TIMES: Mapping[str, Any] = {"warmup": 0.5, "min_s": 2.0, "max_s": 3.0}
+TIMES: Mapping[str, Any] = {"warmup": 0.5, "min_s": 1.0, "max_s": 2.0}
 
 
 @dataclass(frozen=True)
