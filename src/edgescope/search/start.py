@@ -59,7 +59,7 @@ class Spent:
 def counting(cells: Cells, question: Json, *, cached: bool) -> Iterator[Cells]:
     """Yield the cells; they then use stored results, except those older than the last search without the cache.
 
-    `cached=False` begins such a search. A search without the cache that was interrupted is continued, with or without the cache.
+    `cached=False` begins such a search. One that was interrupted is continued, with or without the cache.
     """
     path = cells.store.root / cells.where.id / f"again-{digest(question)}.json"
     page = cache.read_json(path)
