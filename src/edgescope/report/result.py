@@ -42,7 +42,7 @@ def _name(result: Result) -> doc.Text:
 
 
 def several(results: Sequence[Result]) -> doc.Document:
-    """Return the summary of the fresh processes of one cell, one row for each; each one's card is a detail."""
+    """Return the summary of one cell's fresh processes: a row for each, and each one's card as a detail."""
     from edgescope.analysis.cells.percentiles import percentiles
     from edgescope.analysis.cells.replicates import MEASURED, across
 
@@ -210,7 +210,7 @@ def _idle(result: Result) -> str:
 
 
 def _long_run(result: Result) -> Iterator[Line]:
-    """Yield burst, sustained and throttling of a window long enough to have both."""
+    """Yield burst, sustained and throttling if the window is long enough for both."""
     m = result.metrics.get
     if not _known(m("burst_throughput_sps")):
         return
@@ -391,7 +391,7 @@ def _verdict(result: Result) -> doc.Value:
 def listing(results: Sequence[Result]) -> doc.Document:
     """Return the table with one row for each result; if there are several machines, each row names its machine.
 
-    A metric of some workloads is a column only if a result has such a workload.
+    A metric that only some workloads have is a column only if a result has such a workload.
     """
     several = len({r.machine.id for r in results}) > 1
     columns = _columns({r.trial.workload for r in results})
