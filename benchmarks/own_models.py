@@ -123,20 +123,22 @@ def asked(work: Path, arguments: Sequence[str], budget: str) -> dict[str, Any]:
         "--json",
     ]
     start, first, said = time.monotonic(), None, []
-    process = subprocess.Popen(
-        [sys.executable, "-m", "edgescope", *command],
-        cwd=work,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout and process.stderr
-    for line in process.stderr:
-        said.append(line.rstrip())
-        if first is None and line.startswith("  ") and line.rstrip().endswith("s"):
-            first = time.monotonic() - start
-    out = process.stdout.read()
-    process.wait()
+    with tempfile.TemporaryFile("w+") as answered:  # a pipe that nobody reads meanwhile would fill and block
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edgescope", *command],
+            cwd=work,
+            text=True,
+            stdout=answered,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stderr
+        for line in process.stderr:
+            said.append(line.rstrip())
+            if first is None and line.startswith("  ") and line.rstrip().endswith("s"):
+                first = time.monotonic() - start
+        process.wait()
+        answered.seek(0)
+        out = answered.read()
     facts: dict[str, Any] = {
         "command": " ".join(["edgescope", *command[:-1]]),
         "wall_s": time.monotonic() - start,

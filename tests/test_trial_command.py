@@ -82,6 +82,7 @@ def trials(draw):
         metric=draw(st.sampled_from(["", "top5", "agreement"])),
         min_accuracy=draw(st.none() | st.floats(0.5, 1.0)),
         min_agreement=draw(st.none() | st.floats(0.999, 1.0)),
+        deadline_s=draw(st.none() | positive(10)) if load.get("rate") else None,
         seed=draw(st.integers(-(10**12), 10**12)),
         replicate=draw(st.integers(0, 3)),
         **load,
@@ -131,6 +132,7 @@ OTHER = {
     "metric": "top5",
     "min_accuracy": 0.98,
     "min_agreement": 0.9999,
+    "deadline_s": 0.033,
     "tracer": "nsys",
     "seed": 3,
     "replicate": 2,
@@ -139,6 +141,7 @@ OTHER = {
 WITH = {
     "workload_options": {"workload": "training"},
     "rate": {"scenario": "fixed_rate"},
+    "deadline_s": {"scenario": "fixed_rate", "rate": 30.0},
     "scenario_options": {"scenario": "burst", "rate": 80.0},
 }
 

@@ -26,6 +26,7 @@ NAMES: Mapping[str, str] = {
     "workload_options": "--workload-option",
     "scenario_options": "--scenario-option",
     "idle_s": "--idle",
+    "deadline_s": "--deadline",
     "min_s": "--min-duration",
     "max_s": "--max-duration",
     "replicate": "--replicates",
@@ -177,6 +178,7 @@ WRITTEN: Mapping[str, Written] = {
     "metric": _other("metric", lambda name: PIN.sub("", name)),
     "min_accuracy": _other("min_accuracy", _number),
     "min_agreement": _other("min_agreement", _number),
+    "deadline_s": _other("deadline_s", _seconds),
     "tracer": _other("tracer"),
     "seed": _other("seed"),
     "replicate": _nothing,  # the number of fresh processes comes last

@@ -52,6 +52,10 @@ class Metric:
     """Whether the gate tells it: it belongs to the artifact, and does not vary from run to run."""
     measure: bool = False
     """Whether it is a measure of right answers: judged on its value, and bounded relative to fp32's (0.99ref), too."""
+    largest: bool = False
+    """Whether replicates combine to their largest value, as bytes do, and not to their mean."""
+    optional: bool = False
+    """Whether only some results have it by nature: it is a column, and missed, only where a result has it."""
     shown: tuple[str, ...] = ()
     """list: a column of results; table: of variants; compare: paired, judged; pareto: an axis without constraints."""
     workloads: tuple[str, ...] = ()
@@ -77,7 +81,7 @@ class Metric:
 KNOWN = {f.name: f.default is MISSING for f in fields(Metric)}
 """Key of a table -> whether it must be given."""
 KINDS = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple) | {"quantile": float}
-KINDS |= dict.fromkeys(("scope", "artifact", "measure"), bool)
+KINDS |= dict.fromkeys(("scope", "artifact", "measure", "largest", "optional"), bool)
 
 
 def read(text: str) -> dict[str, Metric]:

@@ -23,6 +23,8 @@ class Option:
     least: float | None = None
     file: bool = False
     """Whether it names a file, whose content belongs to the trial (`clip.mp4#0123456789ab` once pinned)."""
+    scheme: bool = False
+    """For a file: `scheme:NAME` is allowed too, where NAME may be a file or a stream, which has no content to pin."""
 
     def problem(self, name: str, value: Scalar) -> str:
         """Return what is wrong with a value, or '' if nothing is."""
@@ -61,10 +63,20 @@ def _settled(value: Scalar, option: Option | None) -> Scalar:
     if option is None:
         return value
     if option.file and value:
-        return pinned(str(value))
+        scheme, rest = parted(str(value)) if option.scheme else ("", str(value))
+        return str(value) if scheme and not Path(PIN.sub("", rest)).is_file() else scheme + pinned(rest)
     if type(value) in (int, float) and type(option.default) is str:
         return f"{value:g}"
     return float(value) if type(option.default) is float and type(value) is int else value
+
+
+SCHEME = re.compile(r"([a-z][a-z0-9_]+:(?!//)|[a-z]+://|/dev/)")
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Return (`nvdec:`, `clip.mp4`) for `nvdec:clip.mp4`; the first is '' for a plain file."""
+    found = SCHEME.match(name)
+    return (found[0], name[found.end() :]) if found else ("", name)
 
 
 def pinned(name: str) -> str:

@@ -54,6 +54,8 @@ class Entry:
     """For a scenario: it ends by itself, so several processes cannot agree on a start and a stop."""
     driver: str = "edgescope"
     """For a scenario: `external` if another program makes the load."""
+    stamps: bool = False
+    """For a workload: a pipeline of frames, which may carry a camera's time stamp, with a queue that may drop them."""
 
 
 @dataclass(frozen=True)
@@ -244,8 +246,10 @@ WORKLOADS = Family(
             "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
         ),
         "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
-        "frames": Entry(
-            "edgescope.workloads.frames:Frames", summary="video frames: decode, preprocess, infer"
+        "video": Entry(
+            "edgescope.workloads.video:Video",
+            summary="video frames: decode, preprocess, infer, postprocess",
+            stamps=True,
         ),
         "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
     },
@@ -329,6 +333,13 @@ MODELS = Family(
             "edgescope.models.image.network:ImageNetwork",
             summary="a named image network, timm:NAME or torchvision:NAME; each with @weights, too",
         ),
+        "detectors": Entry(
+            "edgescope.models.image.network:DetectionNetwork",
+            summary="a named detector, or name@weights.pth",
+        ),
+        "faces": Entry(
+            "edgescope.models.image.faces:FaceDetector", summary="a detector of faces with trained weights"
+        ),
         "clips": Entry(
             "edgescope.models.clip.network:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",
@@ -370,7 +381,34 @@ DATA = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, TRACERS)
+VIDEO = "pip install 'edgescope[video]'"
+SOURCES = Family(
+    "edgescope.sources",
+    {
+        "file": Entry("edgescope.video.sources.file:File", VIDEO, "a video file, each frame once"),
+        "paced": Entry(
+            "edgescope.video.sources.paced:paced", VIDEO, "a video file played as a camera, FILE or FILE@FPS"
+        ),
+        "camera": Entry("edgescope.video.sources.camera:camera", VIDEO, "a camera of this machine (V4L2)"),
+        "rtsp": Entry("edgescope.video.sources.rtsp:rtsp", VIDEO, "a network camera, rtsp://host/path"),
+        "synthetic": Entry(
+            "edgescope.video.sources.synthetic:synthetic",
+            summary="a made-up moving picture, 640x480 or 640x480@30",
+        ),
+        "nvdec": Entry(
+            "edgescope.video.sources.nvdec:Nvdec",
+            "pip install 'edgescope[nvdec]'",
+            "a video file decoded on an NVIDIA GPU",
+        ),
+        "gstreamer": Entry(
+            "edgescope.video.sources.gstreamer:gstreamer",
+            VIDEO,
+            "a GStreamer pipeline that ends in raw video",
+        ),
+    },
+)
+
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:
@@ -396,6 +434,11 @@ def entry(family: Family, name: str, word: str) -> Entry:
 def scenario(name: str) -> Entry:
     """Return the entry of a scenario; a closed loop's if a stored result names a scenario that is not installed."""
     return SCENARIOS.get(name, Entry(""))
+
+
+def stamps(workload: str) -> bool:
+    """Return whether the units of a workload may carry time stamps; False if it is not installed."""
+    return WORKLOADS.get(workload, Entry("")).stamps
 
 
 def home(backend: str) -> str:

@@ -35,7 +35,7 @@ def test_rates_and_backlog_of_a_queue_that_grows_by_one_a_second():
     assert found.fields["backlog_growth_qps"].value == pytest.approx(1, rel=0.05)
     assert found.fields["backlog_queries"].value == pytest.approx(100, abs=2)
     assert found.behind
-    assert "2 queries/s were offered and 1 done" in str(warning(found))
+    assert "arrivals 2/s > service 1/s: latency grows 0.5 s per second" in str(warning(found))
 
 
 def test_the_order_of_the_rows_does_not_matter():

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.open_loop import FEW, GROWTH, achieved, behind, busy, growth, measured_rows
+from edgescope.analysis.run.frame_age import FEW
+from edgescope.analysis.run.open_loop import GROWTH, achieved, behind, busy, growth, measured_rows
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_ERROR,
@@ -71,7 +72,7 @@ def test_the_wait_grows_by_the_slope_that_was_put_in():
     assert growth(climbing(FEW)).n == FEW
     assert growth(climbing(FEW - 1)) == Absent("n/a: have 19, need 20")
     at_once = rows([5] * 30, range(5, 35), range(6, 36))
-    assert growth(at_once) == Absent("all queries were due at once")
+    assert growth(at_once) == Absent("all of them were at one moment")
 
 
 def test_doubling_every_time_leaves_the_slope_and_what_was_never_begun_is_left_out():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis.capacity.promises import promises
+from edgescope.analysis.capacity.promises import promises, tail
 from edgescope.analysis.predict.queueing import Load, arrivals, ceiling, estimate, forecast, latencies
 from edgescope.stats import needed, quantile_effective_n, upper_rank
 
@@ -37,7 +37,7 @@ def test_cameras_keep_their_period_and_phase():
 def test_no_more_fit_than_can_be_answered():
     assert ceiling(SERVICE, Load(15)) == 6
     assert math.isinf(forecast(SERVICE, Load(15), 7, 0.99).seconds)
-    asked = promises(["p99<40ms"])
+    asked = [(0.99, 0.040)]
     assert 1 <= estimate(SERVICE, Load(15), asked, 30) <= estimate(SERVICE, Load(15, "even"), asked, 30) <= 6
     assert estimate(np.full(10, 1.0), Load(15), asked, 30) == 1
 
@@ -144,8 +144,10 @@ def test_the_estimate_is_the_most_clients_that_a_walk_through_all_of_them_finds(
         return all(s.holds(f.quantile_s * f.over) for s, f in found)
 
     walk = next(n - 1 for n in range(1, 17) if not fits(n))
-    assert estimate(UNEVEN, load, asked, 30) == walk and 2 <= walk < ceiling(UNEVEN, load)
+    assert estimate(UNEVEN, load, [tail(s, None) for s in asked], 30) == walk and 2 <= walk < ceiling(
+        UNEVEN, load
+    )
 
 
 def test_without_a_promise_of_latency_the_estimate_is_what_can_be_answered():
-    assert estimate(SERVICE, Load(15), promises(["memory<1GB"]), 30) == ceiling(SERVICE, Load(15)) == 6
+    assert estimate(SERVICE, Load(15), [], 30) == ceiling(SERVICE, Load(15)) == 6

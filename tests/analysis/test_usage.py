@@ -91,6 +91,10 @@ def test_power_memory_and_decoder_are_told_beside():
     seen = channels(("mem_available_bytes", "gauge", [9, 10, 15, 20, 21], [1, 7, 5, 6, 2]))
     assert usage(replace(run, readings=seen)).memory_free == Measured(5.0, "bytes", n=3)
     assert usage(a_run(("x", 1.0))).decoder == Absent("no decoder in this path")
+    second = usage(a_run(("gpu1_decoder_busy", 0.9), environment={"CUDA_VISIBLE_DEVICES": "1"}))
+    assert second.decoder.value == 0.9
+    jetson = usage(a_run(("nvdec0_clock_hz", 7e8)))
+    assert jetson.decoder == Absent("NVDEC was on 100% of the time, its load is not published")
     assert usage(a_run(("x", 1.0))).power == Absent("no power was measured")
 
 

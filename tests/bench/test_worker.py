@@ -13,7 +13,7 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
 from edgescope.records import Trial
 from edgescope.workloads.base import Glimpse
-from edgescope.workloads.inference import _glimpse
+from edgescope.workloads.inference import glimpse
 
 TRIAL = Trial(model="null", backend="null", warmup=0, batch=2, seed=5, options={"delay_us": 500})
 
@@ -152,7 +152,7 @@ def test_a_program_of_its_own_is_named(tmp_path, monkeypatch):
     assert str(reason).startswith("E-WORKER-1: trtexec owns its loop")
 
 
-def test_a_glimpse_is_the_first_input_as_often_as_the_batch_is_large():
+def test_aglimpse_is_the_first_input_as_often_as_the_batch_is_large():
     class Two:
         def samples(self, purpose, n):
             return Samples({"x": np.arange(6.0).reshape(2, 3)}, ("a", "b"), "a test")
@@ -162,10 +162,10 @@ def test_a_glimpse_is_the_first_input_as_often_as_the_batch_is_large():
             return None
 
     given = []
-    found = _glimpse(Two(), 3, lambda batch: given.append(batch["x"]) or [batch["x"][:, :1]])
+    found = glimpse(Two(), 3, lambda batch: given.append(batch["x"]) or [batch["x"][:, :1]])
     assert np.array_equal(given[0], np.tile(np.arange(3.0), (3, 1))) and given[0].flags["C_CONTIGUOUS"]
     assert found.input_bytes == 9 * 8 and found.outputs[0].tolist() == [[0.0]] * 3
-    assert _glimpse(Empty(), 3, len) == Glimpse()
+    assert glimpse(Empty(), 3, len) == Glimpse()
 
 
 def test_loading_ahead_says_what_it_took_and_swallows_what_is_wrong(tmp_path):

@@ -1,6 +1,7 @@
 """What a command says while nothing else can be seen of it."""
 
 import io
+import subprocess
 import sys
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from edgescope.cli import waiting
 from edgescope.cli.main import main
+from edgescope.process import live_line
 from edgescope.store.results import Store
 from making import result
 
@@ -44,3 +46,22 @@ def test_a_report_says_what_it_does_and_refuses_a_bad_name_before_it_reads(tmp_p
     assert f"reading {tmp_path / 's'} ..." in said.err and f"writing {page} from 1 result ..." in said.err
     assert main(["report", "--store", str(tmp_path / "s"), "-o", str(tmp_path / "page.docx")]) == 2
     assert "reading" not in capsys.readouterr().err
+
+
+def test_a_line_from_the_measuring_process_stands_in_place_of_the_text(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(waiting, "TICK_S", 0.01)
+    live_line.say("nobody waits")
+    with waiting.waiting("measuring", live=True):
+        child = [
+            sys.executable,
+            "-c",
+            "from edgescope.process import live_line; live_line.say('arrivals > service')",
+        ]
+        subprocess.run(child, check=True)
+        deadline = time.monotonic() + 20
+        while "arrivals > service ... " not in screen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "measuring ... 0 s" in screen.getvalue() and "arrivals > service ... " in screen.getvalue()
+    assert not live_line.watched() and "nobody" not in screen.getvalue()

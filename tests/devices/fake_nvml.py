@@ -128,6 +128,8 @@ class FakeNvml:
             "nvmlDeviceGetTotalEnergyConsumption": self.energy_mj,
             "nvmlDeviceGetClockInfo": 1980,
             "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetDecoderUtilization": [30, 167_000],
+            "nvmlDeviceGetEncoderUtilization": [0, 167_000],
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=50, memory=10),
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=10, total=1000),
             "nvmlDeviceGetTemperature": 41,

@@ -42,6 +42,7 @@ def test_every_metric_in_si_units():
     assert got["gpu0_energy_j"] == 1.0
     assert got["gpu0_sm_clock_hz"] == 1.98e9
     assert got["gpu0_busy"] == 0.5
+    assert (got["gpu0_decoder_busy"], got["gpu0_encoder_busy"]) == (0.3, 0.0)
     assert got["gpu0_memory_used_bytes"] == 10
     assert got["gpu0_temperature_c"] == 41
 

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from made_results import KINDS, Kind, failed, study
 
 from edgescope import plots
+from edgescope.analysis.cells.compare import compare
+from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.analysis.cells.variants import VariantTable, table
+from edgescope.analysis.run.summary import metrics
 from edgescope.plots import distribution, thin, time
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, seconds
-from edgescope.records import Absent, Channel, Measured, Result, Status
+from edgescope.records import (
+    QUERY_DTYPES,
+    Absent,
+    Channel,
+    Measured,
+    Queries,
+    Result,
+    Status,
+    Trial,
+    Verification,
+    Window,
+)
+from edgescope.report import write
+from edgescope.report.render import terminal
+from edgescope.report.result import listing
+from making import result as made
 
 FAST_BUT_WRONG = Kind("openvino", "int8", 0.5, 20, 0.604, 0.512, passed=False)
 
@@ -237,3 +256,68 @@ def test_a_hostile_label_is_text_in_every_figure() -> None:
     hostile = table(study([KINDS[0], kind], 2))
     for draw in (plots.speedups, plots.percentiles, plots.tradeoff, plots.over_time, plots.telemetry):
         assert "<img" not in draw(hostile).to_json().replace("\\u003c", "<")
+
+
+def under_load(replicate: int = 0, stamped: bool = False, **keys: object) -> Result:
+    """A result of 30 arrivals/s at a service of 20/s."""
+    trial = Trial(
+        model="m",
+        scenario="fixed_rate",
+        rate=30.0,
+        deadline_s=0.2,
+        replicate=replicate,
+        **keys,  # type: ignore[arg-type]
+    )
+    due = 10**9 + np.arange(150) * 33_333_333
+    done = 10**9 + np.arange(1, 151) * 50_000_000
+    columns = {name: np.full(150, 0, dtype=dtype) for name, dtype in QUERY_DTYPES.items()}
+    columns |= {"query_id": np.arange(150), "scheduled_ns": due, "done_ns": done}
+    columns |= {"issued_ns": done - 50_000_000, "samples": np.ones(150, np.int32)}
+    columns["source_ns"] = due - 5_000_000 if stamped else np.full(150, -1)
+    queries, window = Queries(columns), Window(0, 150, 10**9, int(done[-1]))
+    return made(
+        trial,
+        queries=queries,
+        window=window,
+        metrics=metrics(queries, window, "fixed_rate", trial.deadline_s),
+        verification=Verification(True, "none", {}, 0.0, "nothing to compare"),
+    )
+
+
+def test_age_and_queue_of_an_overload_climb_below_the_deadlines_line() -> None:
+    loaded = table([under_load(n, stamped=True) for n in range(2)])
+    figure = plots.queue(loaded)
+    ages, depths = ([t for t in figure.data if t.yaxis == axis] for axis in ("y", "y2"))
+    assert len(ages) == len(depths) == 2  # a line per replicate
+    assert ages[0].y[-1] > 10 * ages[0].y[0] and ages[0].x[0] == pytest.approx(0.05)
+    assert max(depths[0].y) == loaded.rows[0]["queue_depth_max"].value
+    assert "frame age" in figure.layout.annotations[0].text
+    assert "latency" in plots.queue(table([under_load()])).layout.annotations[0].text
+    assert [line.y0 for line in figure.layout.shapes] == pytest.approx([0.2])
+
+
+def test_the_page_draws_the_queue_of_a_load_only(tmp_path: Path, found: VariantTable) -> None:
+    page = write([under_load()], tmp_path / "load.html").read_text()
+    assert "Age and queue over time" in page and 'href="#def-deadline_miss_ratio"' in page
+    assert isinstance(plots.queue(found), Absent)
+    assert "Age and queue" not in write(study(KINDS[:2], 2), tmp_path / "plain.html").read_text()
+
+
+def test_misses_are_a_column_where_a_result_has_a_deadline(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.listing(listing([under_load(stamped=True)]))
+    head = capsys.readouterr().out.splitlines()[0]
+    assert "misses" in head and "age p99" in head
+    terminal.listing(listing(study(KINDS[:1], 1)))
+    assert "misses" not in capsys.readouterr().out
+
+
+def test_misses_and_ages_are_compared_and_bound_a_variant() -> None:
+    one, other = (
+        [under_load(n, stamped=True, backend=b) for n in range(3)] for b in ("onnxruntime", "openvino")
+    )
+    rows = {r.metric: r for r in compare(one, other).rows}
+    assert rows["deadline_miss_ratio"].ratio.value == rows["frame_age_p99_s"].ratio.value == 1.0
+    broken = table([*one, *other], wanted=wanted("latency", ["misses<1%", "age<10s"]))
+    assert all("misses<1% broken" in row.rejected and "age" not in row.rejected for row in broken.rows)
+    kept = table([*one, *other], wanted=wanted("latency", ["deadline_miss_ratio<=100%"]))
+    assert not any(row.rejected for row in kept.rows)

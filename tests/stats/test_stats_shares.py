@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm, t
 
-from edgescope.stats import clustered_share, wilson
+from edgescope.stats import bursty_share, clustered_share, wilson
 
 SCENES = np.arange(370) // 20
 
@@ -73,3 +73,39 @@ def test_a_share_of_nothing_has_no_trials():
     none = wilson(0, 0)
     assert (none.lo, none.hi, none.n, none.n_eff, none.reliable) == (0.0, 1.0, 0, 0, False)
     assert wilson(3, 10, 0.5).lo < 0.3 < wilson(3, 10, 0.5).hi
+
+
+def bursts(rng, n, share, length):
+    """Hits in bursts of a mean length: the states of a two-state chain, (n,)."""
+    if length == 1:
+        return rng.random(n) < share
+    leave, enter = 1 / length, share / length / (1 - share)
+    found, hit = np.empty(n, dtype=bool), rng.random() < share
+    for i, chance in enumerate(rng.random(n)):
+        found[i] = hit
+        hit = chance >= leave if hit else chance < enter
+    return found
+
+
+@pytest.mark.parametrize(
+    ("n", "share", "length"), [(2000, 0.02, 1), (2000, 0.02, 5), (3000, 0.02, 10), (1000, 0.2, 10)]
+)
+def test_misses_in_bursts_are_covered_where_the_run_meets_five_bursts(n, share, length):
+    rng, held, all_of_them = np.random.default_rng(5), [], []
+    for _ in range(150):
+        hits = bursts(rng, n, share, length)
+        late = np.where(hits, rng.exponential(1, n), -rng.random(n))
+        found, plain = bursty_share(hits, late), wilson(int(hits.sum()), n)
+        assert found.value == plain.value and found.n == n
+        held.append(found.lo <= share <= found.hi)
+        all_of_them.append(plain.lo <= share <= plain.hi)
+    assert np.mean(held) >= 0.92
+    if length == 10:
+        assert np.mean(all_of_them) < 0.75  # Wilson's interval of all queries
+
+
+def test_no_hit_bounds_the_share_as_wilson_does():
+    rng = np.random.default_rng(6)
+    found = bursty_share(np.zeros(500, bool), rng.random(500))
+    assert found.lo == 0.0 and 0.9 * wilson(0, 500).hi < found.hi < 2 * wilson(0, 500).hi
+    assert not bursty_share([]).reliable

@@ -7,7 +7,8 @@ import pytest
 
 from edgescope import cache
 from edgescope.errors import ModelError, UsageError
-from edgescope.models.base import Purpose, Samples
+from edgescope.models.base import Detections, Purpose, Samples
+from edgescope.models.boxes.points import PointDecoder
 from edgescope.models.null import NullModel
 from edgescope.records import Measured, ModelInfo
 from edgescope.verify import judge, measure, metric_names, reference
@@ -149,11 +150,23 @@ def boxed(n=120):
     return tuple(np.array([[0, 0, 10, 10, 0]], np.float32) for _ in range(n))
 
 
+class OneBox:
+    """A decoder that finds the same box in every image."""
+
+    score, names = 0.5, ()
+
+    def at(self, score):
+        return self
+
+    def host(self, outputs, fits):
+        box = np.array([[0, 0, 10, 10]], np.float32)
+        return [Detections(box, np.full(1, 0.9, np.float32), np.zeros(1, np.int64)) for _ in fits]
+
+    elements = device = host
+
+
 class Detecting(Labelled):
-    def detections(self, outputs):
-        n = len(outputs[0])
-        boxes = np.tile(np.array([[[0, 0, 10, 10]]], np.float32), (n, 1, 1))
-        return boxes, np.full((n, 1), 0.9, np.float32), np.zeros((n, 1), np.int64)
+    decoder = OneBox()
 
 
 def test_the_labels_choose_the_measure():
@@ -329,3 +342,105 @@ def test_the_answer_is_asked_again_when_labels_or_floor_change(own_cache):
         asked.clear()
         reference.verified(counting, of, truth, precision="int8", batch=8, facts={"a": 1}, **keys)
         assert (sum(asked) > 100) == whole
+
+
+# -- detectors without labels ----------------------------------------------------------------------------------
+
+
+class Found(Labelled):
+    """A trained detector without labels, whose outputs are boxes and scores of four points."""
+
+    decoder = PointDecoder(classes=2, overlap=0.9)
+
+    def __init__(self, n=120, boxes=True):
+        super().__init__(n, labels=None)
+        rng = np.random.default_rng(2)
+        rows = np.zeros((n, 6, 4), np.float32)
+        rows[:, :2] = rng.uniform(50, 500, (n, 2, 4))
+        rows[:, 2:4] = rng.uniform(30, 60, (n, 2, 4))
+        rows[:, 4] = rng.uniform(0.4, 0.9, (n, 4)) if boxes else 0.0
+        self.info = ModelInfo(
+            "found", "detect", True, "a test", digest=f"found-{n}-{boxes}", params=0, macs=0
+        )
+        digests = tuple(f"{i:015x}d" for i in range(n))
+        self.given = Samples({"input": rows}, digests, "made up")
+
+    def samples(self, purpose, n):
+        return None if purpose is Purpose.LABELLED else self.given.first(n)
+
+
+def moved(pixels, lower=0.0, lost=0):
+    def run(batch):
+        out = batch["input"].copy()
+        out[:, :2] += pixels
+        out[:, 4] -= lower
+        out[:, 4, :lost] = 0.0
+        return [out]
+
+    return run
+
+
+def test_a_detector_without_labels_is_judged_by_fp32s_boxes(own_cache):
+    answer = gate(Found(), moved(0))
+    assert answer.passed and answer.method == "box_agreement" and answer.fields["box_agreement"].value == 1.0
+    assert "against the boxes of fp32 on 120 images" in answer.detail and answer.threshold == 0.80
+    assert "accuracy" in answer.fields and not isinstance(answer.fields["accuracy"], Measured)
+    assert gate(Found(), moved(0), "fp32").threshold == 0.95
+    assert gate(Found(), moved(0), metric="agreement").method == "box_agreement"
+
+
+@pytest.mark.parametrize(
+    ("run", "passes"),
+    [(moved(3), True), (moved(30), False), (moved(0, lower=0.3), True), (moved(0, lost=1), False)],
+    ids=["a little off", "far off", "less sure", "a box in four lost"],
+)
+def test_which_boxes_agree(own_cache, run, passes):
+    answer = gate(Found(), run)
+    assert answer.method == "box_agreement" and answer.passed == passes, answer.detail
+
+
+def test_where_boxes_cannot_judge_closeness_does(own_cache):
+    none = gate(Found(boxes=False), moved(0))
+    assert (
+        none.method == "centred_l2"
+        and "no box above 0.25 in 120 images" in none.fields["box_agreement"].reason
+    )
+    few = gate(Found(60), moved(0))
+    assert few.method == "centred_l2" and few.fields["box_agreement"].value == 1.0
+
+
+READER = """
+import numpy as np
+
+def read(rows):
+    corners = [np.vstack([image[:2] - image[2:4] / 2, image[:2] + image[2:4] / 2]).T for image in rows]
+    return [(boxes, image[4], np.zeros(len(boxes))) for boxes, image in zip(corners, rows)]
+
+def short(rows):
+    return read(rows)[1:]
+
+def wrong(rows):
+    return [(image[0].T, image[4], image[4]) for image in rows]
+"""
+
+
+def test_a_users_function_reads_the_boxes(own_cache, monkeypatch):
+    (own_cache / "reading.py").write_text(READER)
+    monkeypatch.syspath_prepend(str(own_cache))
+    rows = Found().given.arrays["input"]
+    half = rows[:, 2:4] / 2
+    corners = np.concatenate([rows[:, :2] - half, rows[:, :2] + half, np.zeros((120, 1, 4))], 1)
+    truth = tuple(corners.transpose(0, 2, 1).astype(np.float32))
+    model = Labelled(120, labels=None, boxes=truth)
+    model.given = Samples({"input": rows}, model.given.digests, "made up", boxes=truth)
+    metric = metric_names.named("map@reading:read")
+    assert metric.startswith("map@reading:read#")
+    answer = gate(model, plain, metric=metric)
+    assert answer.passed and answer.method == "map" and answer.fields["map"].value == 1.0
+    for name, why in (("short", "7 entries for 8 images"), ("wrong", "for each image it must return boxes")):
+        with pytest.raises(UsageError, match=f"E-MEAS-5.*{why}"):
+            gate(model, plain, metric=metric_names.named(f"map@reading:{name}"))
+    with pytest.raises(UsageError, match="its inputs have no boxes"):
+        measure_of(model, Labelled(120).given, metric)
+    with pytest.raises(UsageError, match="E-MEAS-1"):
+        metric_names.named("map@nowhere_at_all:read")

@@ -89,7 +89,7 @@ def made(detected, most=4):
     for i, found in enumerate(detected):
         for j, (*box, score, kind) in enumerate(found):
             boxes[i, j], scores[i, j], classes[i, j] = box, score, kind
-    return lambda outputs: (boxes, scores, classes)
+    return lambda outputs: list(zip(boxes, scores, classes, strict=True))
 
 
 def true(*images):
@@ -149,7 +149,7 @@ def coco(truth, found, images):
             rows(b[:4], id=len(notes) + 1 + j, image_id=i + 1, category_id=int(b[4]) + 1)
             for j, b in enumerate(truth[i])
         ]
-        boxes, scores, classes = (part[i] for part in found(()))
+        boxes, scores, classes = found(())[i]
         for b, s, c in zip(boxes, scores, classes, strict=True):
             answers += [rows(b, image_id=i + 1, category_id=int(c) + 1, score=float(s))] if s >= 0 else []
     known = COCO()

@@ -23,8 +23,8 @@ ROWS = {
         ("fetch", "h2d", "forward", "backward", "optimizer"),
         "loss_last",
     ),
-    "frames": (
-        Trial(model="squeezenet1_1", backend="onnxruntime", workload="frames", batch=2, **SHORT),
+    "video": (
+        Trial(model="squeezenet1_1", backend="onnxruntime", workload="video", batch=2, **SHORT),
         ("decode", "preprocess", "infer", "postprocess"),
         "frames",
     ),
@@ -125,7 +125,7 @@ def test_a_sweep_runs_it_and_its_command_asks_it_again(name, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("field", "names"),
     [
-        ("workload", ["inference", "training", "frames"]),
+        ("workload", ["inference", "training", "video"]),
         ("scenario", sorted({*registry.SCENARIOS} - {"burst"})),  # also the name of a state of a long run
     ],
 )

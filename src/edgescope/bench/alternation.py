@@ -235,7 +235,7 @@ def _run(side: Side, driven: Line, found: Line, watch: Watch) -> Run:
         metrics={
             **facts,
             **its_own,
-            **summary.metrics(queries, window, trial.scenario),
+            **summary.metrics(queries, window, trial.scenario, trial.deadline_s),
             "throughput_sps": _throughput(side, queries, window),
             "peak_rss_bytes": side.peak,
             **(dict.fromkeys(watch.board_memory(trial.device, window, None), SHARED_MEMORY)),

@@ -96,7 +96,7 @@ class InProcess:
             window=plan.window,
             metrics={
                 **opened.facts,
-                **summary.metrics(queries, plan.window, trial.scenario),
+                **summary.metrics(queries, plan.window, trial.scenario, trial.deadline_s),
                 "peak_rss_bytes": peak,
                 **own,
                 **watch.board_memory(trial.device, plan.window, available(started.machine)),
@@ -129,7 +129,7 @@ class OwnLoop:
             queries=driven.queries,
             window=driven.window,
             metrics={
-                **summary.metrics(driven.queries, driven.window, trial.scenario),
+                **summary.metrics(driven.queries, driven.window, trial.scenario, trial.deadline_s),
                 "peak_rss_bytes": Absent("the program runs in its own process"),
                 **watch.board_memory(trial.device, driven.window, available(started.machine)),
                 **driven.facts,

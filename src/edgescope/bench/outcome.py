@@ -90,7 +90,7 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
         warnings=(
             *run.warnings,
             *spent.warnings,
-            *summary.warnings(queries, window, trial.scenario),
+            *summary.warnings(queries, window, trial.scenario, may_drop=registry.stamps(trial.workload)),
             *long_run.warnings,
             *(() if run.warmed else (_not_warm(),)),
         ),

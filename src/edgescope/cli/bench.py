@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if failed is not None and refused(failed.reason):
             opened.say(failed.reason)  # a mistake is no result, so nothing is stored
             return 2
-        with waiting(f"measuring {trial.model} {trial.label}"):
+        with waiting(f"measuring {trial.model} {trial.label}", live=True):
             result = cells.run(trial)
         results.append(result)
         if args.json:

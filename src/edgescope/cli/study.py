@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     paper, store = papers()[args.paper], opened.store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
     if getattr(args, "run", False):
-        _measure(args, paper, store)
+        MEASURES[paper.measured_by](args, paper, store)
     machine = opened.machine(args.machine)
     found = study(paper.name, store, models=args.models, machine=machine, command=opened.command(), **options)
     for problem in store.problems:
@@ -102,7 +102,15 @@ def _ceilings(path: Path | None) -> object:
 READERS: Mapping[str, Callable[[Path | None], object]] = {"grid": _grid, "ceilings": _ceilings}
 
 
-def _measure(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+def _climb(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Measure the levels of each model's pipeline into the store."""
+    from edgescope.verbs.ladder import ladder
+
+    for model in args.models or ("",):
+        ladder(model, args.source, device=args.device, store=store, setup=opened.setup(args))
+
+
+def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     """Optimise each model into the store; report a model that fails and continue."""
     from edgescope.errors import EdgescopeError
     from edgescope.verbs.optimize import optimize
@@ -113,3 +121,10 @@ def _measure(args: argparse.Namespace, paper: Paper, store: Store) -> None:
             optimize(model, budget=args.budget, store=store, setup=setup, **keys)
         except EdgescopeError as error:
             opened.say(f"{model}: {error}")
+
+
+#: What --run does, by the paper's `measured_by`.
+MEASURES: Mapping[str, Callable[[argparse.Namespace, Paper, Store], None]] = {
+    "optimize": _optimize,
+    "ladder": _climb,
+}

@@ -271,13 +271,20 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
     group.add_argument(flag("processes"), default=processes, metavar="P", help=text + several)
     text = "other work at the same time, joined by +, one worker each: MODEL, or 'MODEL workload=training batch=32'"
     group.add_argument(flag("colocated"), default="", metavar="MODEL", help=text + several)
+    add_work(group)
+    add_engine(group)
+
+
+def add_work(group: argparse._ActionsContainer) -> None:
+    """Add --workload, --workload-option and --deadline."""
     text = f"work of one query: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
     text = "option of the workload, e.g. optimizer=adam for training (docs/workloads.md)"
     group.add_argument(
         flag("workload_options"), type=option, action="append", default=[], metavar="K=V", help=text
     )
-    add_engine(group)
+    text = "time in which a result must come after its query was due or its frame was created; misses are counted"
+    group.add_argument(flag("deadline_s"), type=seconds, default=None, metavar="33ms", help=text)
 
 
 def add_seed(sub: argparse._ActionsContainer) -> None:
@@ -361,15 +368,19 @@ def keys(args: argparse.Namespace, *, single: bool = False, axes: Iterable[str] 
     A key of AXES is a list if several values are given; UsageError for several values if `single`.
     """
     out = {
-        "workload": args.workload,
-        "workload_options": dict(args.workload_option),
         "scenario": args.scenario,
         "rate": args.rate,
         "scenario_options": dict(args.scenario_option),
         "in_flight": args.in_flight,
         **{name: axis(name, getattr(args, name), single=single) for name in axes},
     }
-    return engine_keys(args) | out | timing_keys(args)
+    return engine_keys(args) | work_keys(args) | out | timing_keys(args)
+
+
+def work_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys that the flags of `add_work` set."""
+    options = dict(args.workload_option)
+    return {"workload": args.workload, "workload_options": options, "deadline_s": args.deadline}
 
 
 def timing_keys(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+from edgescope.process import live_line
 
 #: Seconds between two updates of the line on a terminal.
 TICK_S = 1.0
@@ -14,27 +16,36 @@ _CLEAR = "\r\x1b[K"
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[None]:
-    """Print `text ...` on stderr while the block runs; on a terminal with its seconds, and removed at the end."""
+def waiting(text: str, *, live: bool = False) -> Iterator[None]:
+    """Print `text ...` on stderr while the block runs; on a terminal with its seconds, and removed at the end.
+
+    On a terminal, `live` shows the line that a measuring process writes meanwhile, in place of the text.
+    """
     if not sys.stderr.isatty():
         print(f"{text} ...", file=sys.stderr, flush=True)
         yield
         return
+    with live_line.watching() if live else nullcontext(str) as line:
+        yield from _counted(text, line)
+
+
+def _counted(text: str, line: Callable[[], str]) -> Iterator[None]:
+    """Count the seconds on the terminal until the caller's block ends."""
     done, begun = threading.Event(), time.monotonic()
 
     def count() -> None:
         while True:
-            sys.stderr.write(f"{_CLEAR}{text} ... {time.monotonic() - begun:.0f} s")
+            sys.stderr.write(f"{_CLEAR}{line() or text} ... {time.monotonic() - begun:.0f} s")
             sys.stderr.flush()
             if done.wait(TICK_S):
                 return
 
-    line = threading.Thread(target=count, daemon=True)
-    line.start()
+    counter = threading.Thread(target=count, daemon=True)
+    counter.start()
     try:
         yield
     finally:
         done.set()
-        line.join()
+        counter.join()
         sys.stderr.write(_CLEAR)
         sys.stderr.flush()

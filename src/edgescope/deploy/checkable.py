@@ -49,8 +49,10 @@ def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Ver
         return _agreement(folder, model, of, truth, answer)
     if answer.method == "centred_l2":
         return _closeness(folder, model, of, truth, answer) | {"beside": [_ranks(trial, answer)]}
-    if of.measure is None or of.labelled is None or truth.tally is None:
-        return {"absent": f"nothing judged it: {answer.detail}"}
+    boxes = answer.method == "box_agreement"
+    if boxes or of.measure is None or of.labelled is None or truth.tally is None:
+        by_boxes = "it was judged by its boxes and fp32's, which run.py does not read"
+        return {"absent": by_boxes if boxes else f"nothing judged it: {answer.detail}"}
     value, fp32 = (answer.fields[name] for name in ("accuracy", "reference_accuracy"))
     assert isinstance(value, Measured) and isinstance(fp32, Measured)
     about = {

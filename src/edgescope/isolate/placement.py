@@ -99,7 +99,7 @@ def _colocated(trial: Trial, parts: list[str], seed: int) -> Trial:
     own = {k: option_value(v) for k, v in pairs.items() if k not in DIFFERS}
     kept = {**other.workload_options, **own}
     plain: dict[str, Any] = {"shapes": {}, "data": "", "preprocess": "", "metric": ""}
-    plain |= {"min_accuracy": None, "min_agreement": None}
+    plain |= {"min_accuracy": None, "min_agreement": None, "deadline_s": None}
     return replace(other, model=model, seed=seed, workload_options=kept, **plain | fields)
 
 

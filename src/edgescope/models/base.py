@@ -142,11 +142,64 @@ class SeesImages(Protocol):
         """Return the function that turns an opened image (PIL) into one sample, without the batch axis."""
 
 
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """The boxes found in one frame, the most certain first."""
+
+    boxes: NDArray[np.float32]
+    """(n, 4): x1, y1, x2, y2 in pixels of the frame."""
+    scores: NDArray[np.float32]
+    """(n,) between 0 and 1."""
+    classes: NDArray[np.int64]
+    """(n,) class numbers."""
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a frame was fitted into the network's input: a point of the input is the frame's, scaled, then moved."""
+
+    scale_x: float = 1.0
+    scale_y: float = 1.0
+    offset_x: float = 0.0
+    offset_y: float = 0.0
+    """Pixels of the input: positive beside a letterbox's border, negative where the frame was cropped."""
+
+
+class Decoder(Protocol):
+    """Reads a detector's outputs as boxes, suppresses overlapping ones, and maps them to the frame.
+
+    `outputs` are the network's, each (batch, ...), on the host or a device, and `fits` has one entry per frame; rows of
+    the batch beyond them are ignored. The three ways find the same boxes.
+    """
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of the classes by number, or () if they are not known."""
+
+    @property
+    def score(self) -> float:
+        """Return the score that a box must exceed."""
+
+    def elements(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
+        """Return the boxes of each frame, read by Python loops where the outputs lie: on a device each read waits."""
+
+    def host(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
+        """Return the boxes of each frame, computed with numpy after one copy of the outputs to the host."""
+
+    def device(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
+        """Return the boxes of each frame, computed with torch where the outputs lie; only the boxes are copied."""
+
+    def at(self, score: float) -> Decoder:
+        """Return the same decoder with another least score."""
+
+
 @runtime_checkable
 class Decodes(Protocol):
     """Optional interface of a detector that knows how its outputs are read as boxes."""
 
-    def detections(
-        self, outputs: Sequence[NDArray[Any]]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-        """Return boxes (n, most, 4) in pixels of the input, scores (n, most), below 0 for no box, classes (n, most)."""
+    @property
+    def decoder(self) -> Decoder:
+        """Return what reads its outputs, with the thresholds that the detector is used with."""

@@ -57,6 +57,8 @@ FILES = {
 }
 """Ending of a file -> the kind of model in it."""
 LIBRARIES = ("timm", "torchvision")
+KINDS = {"clips": "clips", "file": "faces"}
+"""What a definition in zoo.toml starts with -> the kind of model, where it is no image network in PyTorch."""
 
 
 @functools.cache
@@ -154,7 +156,9 @@ def _family(name: str) -> str:
     if kind := _of_file(name):
         return kind
     if base in table():
-        return "clips" if table()[base]["definition"].startswith("clips:") else "zoo"
+        return KINDS.get(table()[base]["definition"].partition(":")[0]) or (
+            "detectors" if table()[base].get("task") == "detect" else "zoo"
+        )
     kind = base.partition(":")[0]
     if kind in LIBRARIES and ":" in base:
         return "zoo"
@@ -190,7 +194,7 @@ def _content(name: str) -> str:
         return onnx_digest(Path(name))
     if family in ("tflite", "torch"):
         return file_digest(Path(name))
-    if family not in ("zoo", "clips", "callable"):
+    if family not in ("zoo", "detectors", "clips", "callable"):
         return ""
     source = source_file(base.partition(":")[0]) if family == "callable" else None
     parts = [file_digest(path) for path in (source, Path(weights) if weights else None) if path]

@@ -97,7 +97,7 @@ class Paper:
     """Its subject in a few words."""
     method: str = ""
     measured_by: str = ""
-    """`optimize` if --run can measure what the store lacks; '' if a sweep measures it."""
+    """The verb that --run calls, optimize or ladder, for what the store lacks; '' if a sweep measures it."""
     stands_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Model of the paper -> beginnings of the names of the models that represent it here."""
     numbers: tuple[Number, ...] = ()

@@ -6,8 +6,9 @@ variant keeps its colour and its marker in all of them. A figure with nothing to
 
 from edgescope.plots.bars import speedups
 from edgescope.plots.distribution import percentiles
+from edgescope.plots.queue import queue
 from edgescope.plots.scatter import tradeoff
 from edgescope.plots.style import Style, styles
 from edgescope.plots.time import over_time, telemetry
 
-__all__ = ["Style", "over_time", "percentiles", "speedups", "styles", "telemetry", "tradeoff"]
+__all__ = ["Style", "over_time", "percentiles", "queue", "speedups", "styles", "telemetry", "tradeoff"]

@@ -36,7 +36,7 @@ def over_clients(found: Capacity, promise: Constraint) -> Figure | Absent:
         type=axis_kind([*shown, promise.limit * scale.factor]),
         rangemode="tozero",
     )
-    across = axis(f"clients, {found.terms.rate:g} queries/s each", rangemode="tozero")
+    across = axis(f"{found.terms.client}s, {found.terms.rate:g} queries/s each", rangemode="tozero")
     figure.update_layout(**layout(height=HEIGHT, xaxis=across, yaxis=up, showlegend=True))
     return figure
 
@@ -67,4 +67,5 @@ def _over(value: float, bound: Measured | Absent) -> float:
 def _scale(promise: Constraint, values: list[float]) -> Scale:
     if promise.quantile is not None:
         return seconds([*values, promise.limit])
-    return {"W": Scale(1.0, "W"), "J": Scale(1e3, "mJ")}.get(promise.metric.unit, Scale(1e-6, "MB"))
+    known = {"W": Scale(1.0, "W"), "J": Scale(1e3, "mJ"), "share": Scale(100.0, "%")}
+    return known.get(promise.metric.unit, Scale(1e-6, "MB"))

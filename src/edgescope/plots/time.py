@@ -76,7 +76,7 @@ def over_time(table: VariantTable) -> Figure | Absent:
     if not drawn:
         return Absent("no variant has raw latencies")
     looks = styles(table)
-    figure = _panels([name(row) for row, _ in drawn])
+    figure = stacked([name(row) for row, _ in drawn])
     for i, (row, lines) in enumerate(drawn, start=1):
         _panel(figure, i, row, lines, looks[row.cell])
     _mark_warmup(figure, len(drawn))
@@ -100,7 +100,8 @@ def _track(queries: Queries, window: Window) -> Track:
     return Track(t_s, queries.latency_ns().astype(np.float64) * 1e-9)
 
 
-def _panels(titles: Sequence[str]) -> Figure:
+def stacked(titles: Sequence[str]) -> Figure:
+    """Return an empty figure with a panel per title, one below the other, over one axis of seconds."""
     n = len(titles)
     gap = 30 / (PANEL * n) if n > 1 else 0.0
     figure = make_subplots(
@@ -130,10 +131,11 @@ def _panel(figure: Figure, i: int, row: Row, lines: dict[int, Track], look: Styl
             row=i,
             col=1,
         )
-    _latency_axis(figure, i, every * scale.factor, scale)
+    seconds_axis(figure, i, every * scale.factor, scale)
 
 
-def _latency_axis(figure: Figure, i: int, shown: NDArray[np.float64], scale: Scale) -> None:
+def seconds_axis(figure: Figure, i: int, shown: NDArray[np.float64], scale: Scale) -> None:
+    """Give a panel the axis for these values, which are in the unit of the scale: logarithmic where they spread."""
     low, high = float(shown.min()), float(shown.max())
     kind = axis_kind([low, high])
     more: dict[str, object] = {"type": kind, "nticks": 4}
@@ -164,7 +166,7 @@ def telemetry(table: VariantTable) -> Figure | Absent:
     if not channels:
         return Absent("no channel could be measured on this machine")
     looks = styles(table)
-    figure = _panels([html.escape(f"{c.name} ({c.scope})") for c in channels])
+    figure = stacked([html.escape(f"{c.name} ({c.scope})") for c in channels])
     for i, channel in enumerate(channels, start=1):
         for row in rows:
             for result in row.replicates.values():

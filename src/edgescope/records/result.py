@@ -79,7 +79,8 @@ class Verification:
 
     passed: bool
     method: str
-    """`top1_agreement` for trained classifiers, `centred_l2` otherwise, `none` for the null model."""
+    """`top1_agreement` for trained classifiers, `box_agreement` for trained detectors, `centred_l2` otherwise, `none`
+    for the null model."""
     fields: Mapping[str, Field]
     """top1_agreement, centred_l2, rank_agreement, accuracy, reference_accuracy; Absent if one does not apply."""
     threshold: float

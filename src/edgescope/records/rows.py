@@ -42,11 +42,15 @@ class Queries:
         """Return the rows that belong to the measured window."""
         return Queries({k: v[window.first : window.stop] for k, v in self.columns.items()})
 
+    def due_ns(self) -> NDArray[np.int64]:
+        """Return when each query fell due: its scheduled time if it has one, else its issue."""
+        c = self.columns
+        return np.asarray(np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"]), dtype=np.int64)
+
     def latency_ns(self) -> NDArray[np.int64]:
         """Return the nanoseconds from scheduled (else issued) to done, for the rows that succeeded."""
         c = self.columns
-        start = np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"])
-        return np.asarray((c["done_ns"] - start)[c["status"] == QUERY_OK], dtype=np.int64)
+        return np.asarray((c["done_ns"] - self.due_ns())[c["status"] == QUERY_OK], dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,8 @@ class Trial:
     """Required share of fp32's value of the measure; None takes the gate's default, 0.99."""
     min_agreement: float | None = None
     """Required lower bound of the agreement with fp32, which then judges; None takes the gate's default."""
+    deadline_s: float | None = None
+    """Seconds in which a result must come after its query was due or its frame was created; None: no deadline."""
     seed: int = 0
     replicate: int = 0
     """Number of the fresh process that repeats this cell."""
@@ -253,6 +255,7 @@ ROLES: Mapping[str, Role] = {
     "metric": Role.JUDGING,
     "min_accuracy": Role.JUDGING,
     "min_agreement": Role.JUDGING,
+    "deadline_s": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,
 }
@@ -344,6 +347,7 @@ def _problem(t: Trial) -> str:
         (0 < t.rel_width < 1, f"rel_width must lie between 0 and 1, not {t.rel_width}"),
         (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
         (t.turn_s is None or t.turn_s > 0, f"turn_s must be positive, not {t.turn_s}"),
+        (t.deadline_s is None or t.deadline_s > 0, f"deadline_s must be positive, not {t.deadline_s}"),
         (t.idle_s >= 0, f"idle_s must not be negative, not {t.idle_s}"),
         (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
         (

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from edgescope import units
 from edgescope.analysis.capacity.answer import Capacity
-from edgescope.analysis.capacity.promises import Held, Point, words
+from edgescope.analysis.capacity.promises import RESOURCES, Held, Point, words
 from edgescope.analysis.cells.objective import Constraint, Kept
 from edgescope.records import Absent, Json, Measured, Result, Trial
 from edgescope.records.codec import to_plain
@@ -121,10 +121,11 @@ def _figure(point: Point, index: int) -> str:
     if isinstance(held.found, Absent):
         return "n/a"
     text = ("" if held.whole else "<= ") + units.text(held.found.value, held.promise.metric.unit)
-    if held.promise.quantile is None:
+    if held.promise.name in RESOURCES:
         return text
-    return text + (
-        f" [{units.text(held.bound.value, 's')}]" if isinstance(held.bound, Measured) else " [no bound]"
+    bound, unit = held.bound, held.promise.metric.unit
+    return (
+        f"{text} [{units.text(bound.value, unit)}]" if isinstance(bound, Measured) else f"{text} [no bound]"
     )
 
 
@@ -154,19 +155,19 @@ def sentence_of(found: Capacity) -> str:
 
 def sentences(found: Capacity) -> list[tuple[str, str]]:
     """Return the answer as (label, text): how many fit, what happens with more, what limits it, what confirms it."""
-    each = f"at {found.terms.rate:g}/s"
+    each, client = f"at {found.terms.rate:g}/s", found.terms.client
     above, confirmed = found.above, found.confirmed
     if confirmed is None:
         why = above.why if above else "nothing was measured"
-        return [("fits", f"not even one client {each} fits: {why}"), ("limit", found.limit.sentence)]
+        return [("fits", f"not even one {client} {each} fits: {why}"), ("limit", found.limit.sentence)]
     verb = "fits" if found.clients == 1 else "fit"
     held = "; ".join(words(h) for h in confirmed.held)
-    out = [("fits", f"{counted(found.clients, 'client')} {each} {verb}: {held}")]
+    out = [("fits", f"{counted(found.clients, client)} {each} {verb}: {held}")]
     if above is None:
         out.append(("next", f"more than {found.clients} were not tried (--max-clients)"))
     else:
         if maybe := _unproved(found):
-            out.append(("perhaps", f"{counted(maybe, 'client')} may fit, by a short run only"))
+            out.append(("perhaps", f"{counted(maybe, client)} may fit, by a short run only"))
         out.append(("next", f"{_others(above, found.clients)}: {above.why}"))
         out.append(("limit", found.limit.sentence))
     return [*out, ("confirmed", _confirmed(confirmed, found.terms.confirm_s))]
@@ -179,7 +180,7 @@ def _confirmed(point: Point, confirm_s: float) -> str:
         return f"{text}, too few queries for a bound"
     if point.seconds < confirm_s + 1:
         return text
-    names = ", ".join(h.promise.name for h in point.held if h.promise.quantile is not None)
+    names = ", ".join(h.promise.name for h in point.held if h.promise.name not in RESOURCES)
     why = "queries that wait together are not independent, so a bound of"
     return f"{text}, not {confirm_s:.0f}: {why} {names} needs more of them"
 
@@ -204,7 +205,9 @@ def aside(found: Capacity) -> list[tuple[str, str]]:
     if isinstance(found.throughput, Measured):
         lines.append(("closed loop", _closed(found, found.throughput.value)))
     if found.above is not None and found.limit.evidence:
-        lines.append((f"at {counted(found.above.clients, 'client')}", "; ".join(found.limit.evidence)))
+        lines.append(
+            (f"at {counted(found.above.clients, found.terms.client)}", "; ".join(found.limit.evidence))
+        )
     return lines
 
 

@@ -13,7 +13,7 @@ from edgescope.report import document as doc
 from edgescope.report import provenance
 from edgescope.report.chapter import Chapter
 
-GATE_FIELDS = ("top1_agreement", "centred_l2", "rank_agreement")
+GATE_FIELDS = ("top1_agreement", "box_agreement", "centred_l2", "rank_agreement")
 FOUR = ("build_s", "load_s", "first_s", "steady_s")
 
 

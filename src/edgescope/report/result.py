@@ -60,9 +60,10 @@ def several(results: Sequence[Result]) -> doc.Document:
     answer = doc.Answer(
         "Measured" if done else "Not measured", name, (lead, *figures), kind="" if done else "none"
     )
-    columns = (doc.Column("Process", head="process"), *_columns(), doc.Column("Verdict", head="verdict"))
+    shown = _columns(results)
+    columns = (doc.Column("Process", head="process"), *shown, doc.Column("Verdict", head="verdict"))
     rows = tuple(
-        doc.Row((f"#{r.trial.replicate} {ids.short_ids(results)[r.id]}", *_figures(r), _verdict(r)))
+        doc.Row((f"#{r.trial.replicate} {ids.short_ids(results)[r.id]}", *_figures(r, shown), _verdict(r)))
         for r in results
     )
     cards = tuple(p for r in results for p in document(r).parts)
@@ -99,6 +100,7 @@ def _lines(result: Result) -> Iterator[Line]:
     yield "throughput", why(m("throughput_sps"))
     yield from workers(result)
     yield from load(result)
+    yield from live(result)
     yield from _long_run(result)
     yield from _parts(result)
     yield "startup", "   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first"))
@@ -249,6 +251,28 @@ def load(result: Result) -> Iterator[Line]:
         yield "loadgen", (doc.Mark(verdict, "good" if verdict == "VALID" else "warn"), "  ", _loadgen(said))
 
 
+def live(result: Result) -> Iterator[Line]:
+    """Yield the lines of live work: frame ages, the queue, and misses of the deadline."""
+    m = result.metrics.get
+    if _known(m("frame_age_p50_s")):
+        dropped = m("dropped_share")
+        said = [f"p50 {_brief(m('frame_age_p50_s'))}", f"p99 {why(m('frame_age_p99_s'))}"]
+        said += [f"jitter {_brief(m('jitter_s'))}", f"{_brief(dropped)} dropped"]
+        yield "frame age", "   ".join(said)
+    deepest = m("queue_depth_max")
+    if isinstance(deepest, Measured):
+        text = f"mean {_brief(m('queue_depth_mean'))}, at most {deepest.value:.0f} in the machine at once"
+        yield "queue depth", detail(text)
+    missed, burst, limit = m("deadline_miss_ratio"), m("deadline_miss_burst"), result.trial.deadline_s
+    if limit is None:
+        return
+    text = f"{units.text(limit, 's')} missed by {show(missed)}" if _known(missed) else why(missed)
+    if isinstance(missed, Measured) and missed.value and isinstance(burst, Measured):
+        late = f"; worst {_brief(m('deadline_overrun_worst_s'))} late"
+        text += f", at most {burst.value:.0f} in a row{late * _known(m('deadline_overrun_worst_s'))}"
+    yield "deadline", text
+
+
 def _loadgen(said: dict[str, Json]) -> str:
     out = [f"{str(said.get('loadgen_version', '?')).split(' ')[0]} drove"]
     out += [
@@ -369,16 +393,22 @@ def _value(field: Field) -> float:
 # -- a listing -----------------------------------------------------------------------------------------------
 
 
-def _columns(works: set[str] | None = None) -> list[doc.Column]:
-    told = metrics.shown("list")
-    told = [m for m in told if not m.workloads or (works or set()) & set(m.workloads)]
-    return [doc.Column.of(m, rank=i) for i, m in enumerate(told, start=1)]
+def _columns(results: Sequence[Result]) -> list[doc.Column]:
+    """Return the columns of a listing: a metric of some workloads, or of some results, only where one has it."""
+    works = {r.trial.workload for r in results}
+
+    def belongs(metric: metrics.Metric) -> bool:
+        has = not metric.optional or any(_known(first(r, metric.of)) for r in results)
+        return has and (not metric.workloads or bool(works & set(metric.workloads)))
+
+    listed = filter(belongs, metrics.shown("list"))
+    return [doc.Column.of(m, rank=i) for i, m in enumerate(listed, start=1)]
 
 
-def _figures(result: Result, columns: Sequence[doc.Column] | None = None) -> list[doc.Value]:
+def _figures(result: Result, columns: Sequence[doc.Column]) -> list[doc.Value]:
     """Return the figures of the columns of a listing."""
     found: list[doc.Value] = []
-    for column in columns or _columns():
+    for column in columns:
         field = first(result, METRICS[column.key].of)
         found.append(Measured(field.value, field.unit, n=field.n) if isinstance(field, Measured) else field)
     return found
@@ -389,12 +419,9 @@ def _verdict(result: Result) -> doc.Value:
 
 
 def listing(results: Sequence[Result]) -> doc.Document:
-    """Return the table with one row for each result; if there are several machines, each row names its machine.
-
-    A metric that only some workloads have is a column only if a result has such a workload.
-    """
+    """Return the table with one row for each result; if there are several machines, each row names its machine."""
     several = len({r.machine.id for r in results}) > 1
-    columns = _columns({r.trial.workload for r in results})
+    columns = _columns(results)
     names = ids.short_ids(results)
     heads = [
         *(doc.Column(n) for n in ("result", "started (UTC)", "cell", "model", "variant", "status")),

@@ -293,7 +293,7 @@ def _gaps(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     every = metrics.shown("table", rows[0].trial.workload if rows else "")
     for metric in every if rows else ():
-        if any(isinstance(r[metric.name], Measured) for r in rows):
+        if metric.optional or any(isinstance(r[metric.name], Measured) for r in rows):
             continue
         fields = (r[metric.name] for r in rows if not r.rejected)
         why = dict.fromkeys(f.reason for f in fields if isinstance(f, Absent))
@@ -452,6 +452,11 @@ PLOTS: Mapping[str, tuple[str, str]] = {
         "One line per replicate, a fresh process each; shaded is warm-up, which no number includes. Drift or "
         "throttling shows as a slope or a step.",
     ),
+    "queue": (
+        "Age and queue over time",
+        "Above, how old each result was when it came, with the deadline dashed; below, how many queries were due "
+        "and not done. Both climb where arrivals exceed service.",
+    ),
     "telemetry": (
         "Telemetry over the run",
         "Sensor readings on the queries' clock, in the variants' colours. What was not read is not drawn.",
@@ -460,9 +465,11 @@ PLOTS: Mapping[str, tuple[str, str]] = {
 
 
 def _figures(chapter: Chapter, anchor: str, title: str) -> doc.Section:
+    loaded = any(isinstance(row["queue_depth_max"], Measured) for row in chapter.measured)
     drawn = (
         doc.Figure(f"{anchor}-{name}", heading, caption, partial(_drawn, name, chapter.table))
         for name, (heading, caption) in PLOTS.items()
+        if name != "queue" or loaded
     )
     return doc.Section(title, tuple(drawn), level=doc.PAGE)
 

@@ -62,15 +62,19 @@ class _Countdown:
     def __init__(self, query_id: int, parts: int, done: Done) -> None:
         self.query_id, self.left, self.done = query_id, parts, done
         self.status, self.lock = 0, Lock()
+        self.source_ns = -1
+        """When the oldest input of the parts was created."""
 
     def part(self, number: int, status: int, samples: int = 0, source_ns: int = -1) -> None:
         """Note that one part is done."""
         with self.lock:
             self.status = max(self.status, status)
+            if source_ns >= 0:
+                self.source_ns = min(source_ns, self.source_ns) if self.source_ns >= 0 else source_ns
             self.left -= 1
             last = self.left == 0
         if last:
-            self.done(self.query_id, self.status)
+            self.done(self.query_id, self.status, 0, self.source_ns)
 
 
 class Offline(CheckedScenario):

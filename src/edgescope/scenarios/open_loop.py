@@ -18,17 +18,22 @@ import numpy as np
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
 from edgescope.options import Option, unpinned
+from edgescope.process import live_line
 from edgescope.records import Queries, Trial
 from edgescope.scenarios import arrivals, settings
 from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Ints, Log, closed
-from edgescope.scenarios.stop_rule import Plan
+from edgescope.scenarios.stop_rule import FOREVER, Plan
 from edgescope.workloads.base import EndOfInput, Work
 
 PATIENCE_SHARE, PATIENCE_S = 0.1, 1.0
 """The queue is served for this share of the window longer, so that a healthy run drops nothing."""
 DRAWN = 1024
 """Number of random gaps drawn at a time."""
+FIRST_LOOK_NS, LOOK_NS = 2_000_000_000, 1_000_000_000
+"""For whoever watches: nanoseconds to the first look at whether arrivals exceed service, and between two looks."""
+CLEARLY = 0.95
+"""Arrivals exceed service where less than this share of what fell due is done."""
 MOST_AT_ONCE = 999_999
 """The largest number of queries in one burst."""
 
@@ -74,6 +79,7 @@ class OpenLoop(CheckedScenario):
             finished = np.array(log.finished[first:], dtype=np.int64)
             return np.asarray((finished - np.array(due, dtype=np.int64)[: len(finished)])[finished >= 0])
 
+        look_ns = plan.start_ns + FIRST_LOOK_NS if live_line.watched() else FOREVER
         start_ns, going, last_ns = plan.start_ns, True, plan.deadline_ns + round(patience_s(self.trial) * 1e9)
         for offset in self.offsets():
             t = start_ns + offset
@@ -91,6 +97,9 @@ class OpenLoop(CheckedScenario):
                 plan.input_ended()
                 return due
             now = clock.now()
+            if now >= look_ns:
+                look_ns = now + LOOK_NS
+                live_line.say(overload(due, int((np.array(log.finished[first:]) >= 0).sum()), start_ns, now))
             if going and (now >= plan.check_ns or len(log) >= plan.limit):
                 going = plan.goes_on(now, len(log), latencies)
                 if not going and now < plan.deadline_ns:  # the plan says stop: nothing more falls due
@@ -102,6 +111,18 @@ class OpenLoop(CheckedScenario):
             clock.sleep_until(plan.deadline_ns)
             plan.goes_on(clock.now(), len(log), latencies)
         return due
+
+
+def overload(due: array[int], done: int, start_ns: int, now_ns: int) -> str:
+    """Return the rates of arrivals and service so far and what follows, or '' if service keeps up."""
+    elapsed_s, spanned_s = (now_ns - start_ns) * 1e-9, (due[-1] - start_ns) * 1e-9
+    if min(elapsed_s, spanned_s) <= 0:
+        return ""
+    arrivals, service = (len(due) - 1) / spanned_s, done / elapsed_s
+    if not done or service >= CLEARLY * arrivals:
+        return ""
+    older = 1 - service / arrivals
+    return f"arrivals {arrivals:.3g}/s > service {service:.3g}/s: results get {older:.2g} s older per second"
 
 
 class FixedRate(OpenLoop):

@@ -80,11 +80,12 @@ class Log:
             self.free.put(None)
 
     def latencies(self, first: int) -> Ints:
-        """Return service times (issued to done, ns) of the finished queries from row `first` on."""
+        """Return service times (issued to done, ns) of the queries from row `first` on that were served."""
         issued = np.array(self.issued[first:], dtype=np.int64)
         finished = np.array(self.finished[first:], dtype=np.int64)[: len(issued)]
-        issued = issued[: len(finished)]
-        return np.asarray((finished - issued)[finished >= 0])
+        n = len(finished)
+        served = (finished >= 0) & (np.array(self.status[first : first + n]) != QUERY_DROPPED)
+        return np.asarray((finished - issued[:n])[served])
 
     def queries(self, samples: int) -> Queries:
         """Return the log as columns; constant columns are stride-0 views."""

@@ -22,8 +22,23 @@ def checked(trial: Trial) -> Trial:
             effect="Nothing was measured",
             fix=f"--scenario server --rate {trial.rate:g}, or leave --rate out",
         )
+    _due(trial)
     _alone(trial)
     return trial
+
+
+def _due(trial: Trial) -> None:
+    """Raise UsageError if the trial has a deadline and nothing says when a query is due."""
+    timed = registry.scenario(trial.scenario).open_loop or registry.stamps(trial.workload)
+    if trial.deadline_s is None or timed:
+        return
+    raise UsageError(
+        "E-SCEN-12",
+        f"no query of {trial.scenario} is due at a time, so none can miss a deadline",
+        evidence=f"--deadline {trial.deadline_s:g}s; inputs of {trial.workload} carry no time stamps",
+        effect="Nothing was measured",
+        fix="--scenario fixed_rate --rate 30, or another open loop",
+    )
 
 
 def _alone(trial: Trial) -> None:

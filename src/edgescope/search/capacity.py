@@ -17,7 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from edgescope.analysis.capacity.answer import Capacity, Edge, Tried, answer, doubts, edge, following
-from edgescope.analysis.capacity.promises import FULL, MEASURED, Point, judge, near
+from edgescope.analysis.capacity.promises import (
+    FULL,
+    MEASURED,
+    RESOURCES,
+    Point,
+    judge,
+    near,
+    tail,
+    timed,
+)
+from edgescope.analysis.cells.objective import Kept
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
 from edgescope.analysis.run.open_loop import measured_rows
@@ -28,6 +38,7 @@ from edgescope.runner.memory import fitting
 from edgescope.search.capacity_question import PER_CLIENT, Question, judgeable
 from edgescope.search.loop import Step, Strategy
 from edgescope.stats import needed, quantile_effective_n
+from edgescope.units import counted
 
 #: Seconds of the closed loop, and the shortest of the open ones.
 CLOSED_S, SHORTEST_S = 3.0, 5.0
@@ -85,7 +96,7 @@ class Search:
 
     def _searched(self) -> Strategy:
         question, tried = self.question, list[Tried]()
-        start = queueing.estimate(self._service(1), self.load, question.promised, question.confirm_s)
+        start = queueing.estimate(self._service(1), self.load, question.tails, question.confirm_s)
         if question.server_processes == PER_CLIENT and self.closed is not None:
             start = min(start, fitting(self.closed, question.base, question.max_clients))
         clients: int | None = min(start, question.max_clients)
@@ -117,14 +128,20 @@ class Search:
         """Run one query after the other; UnsupportedError if a promise is about something not measured here."""
         base = replace(self.question.base, processes=1, sharing="time_slicing", colocated="")
         trial = replace(
-            base, scenario="single_stream", rate=None, scenario_options={}, min_s=CLOSED_S, max_s=CLOSED_S
+            base,
+            scenario="single_stream",
+            rate=None,
+            scenario_options={},
+            deadline_s=None,  # no query of a closed loop is due at a time
+            min_s=CLOSED_S,
+            max_s=CLOSED_S,
         )
         what = f"one query after the other, {CLOSED_S:g} s"
         ahead = self._ahead(1, self.question.max_clients, SHORTEST_S)
         (self.closed,) = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
         if self.closed.status in MEASURED:
             for promise in self.question.promised:
-                if promise.quantile is None:
+                if promise.name in RESOURCES:
                     judgeable(promise, self.closed)
 
     @property
@@ -157,7 +174,9 @@ class Search:
         if point.result.status in (*MEASURED, *FULL, *HOPELESS):
             return point
         why = point.result.status.value
-        again = f"{clients} clients: the run ended as {why} and is repeated once"
+        again = (
+            f"{counted(clients, self.question.summary.client)}: the run ended as {why} and is repeated once"
+        )
         self.warnings.append(Message("W-CAP-2", again, evidence=str(point.result.reason)))
         return (
             yield from self._point(
@@ -202,9 +221,8 @@ class Search:
 
     def _needed(self, clients: int) -> float:
         """Return the seconds of a confirming run that gives every promise's bound."""
-        timed = [s.quantile for s in self.question.promised if s.quantile is not None]
         service, load, least = self._service(clients), self.load, self.question.confirm_s
-        found = [queueing.forecast(service, load, clients, q, least).seconds for q in timed]
+        found = [queueing.forecast(service, load, clients, q, least).seconds for q, _ in self.question.tails]
         return max([least, *filter(math.isfinite, found)])
 
     def _too_slow(self, clients: int, need: float) -> None:
@@ -229,18 +247,20 @@ class Search:
         """Return the seconds that would give this run's missing bounds; 0 if none is missing."""
         need = 0.0
         for held in point.held:
-            q = held.promise.quantile
-            if q is not None and isinstance(held.bound, Absent) and point.fits:
-                x = measured_rows(point.result).latency_ns()
-                share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))
-                need = max(need, queueing.SPARE * share * point.seconds)
+            found = tail(held.promise, self.question.base.deadline_s)
+            if found is None or not point.fits or held.kept is Kept.YES:
+                continue
+            x, (q, _) = timed(held.promise, measured_rows(point.result)), found
+            share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))
+            seconds = queueing.SPARE * share * point.seconds
+            if isinstance(held.bound, Absent) or (held.promise.quantile is None and seconds > point.seconds):
+                need = max(need, seconds)
         return float(math.ceil(need))
 
     def short_s(self, clients: int) -> float:
         """Return the seconds of a short run: enough queries to see the promised quantile."""
         question = self.question
-        tails = [s.quantile for s in question.promised if s.quantile is not None]
-        queries = max((BEYOND / (1 - q) for q in tails), default=0.0)
+        queries = max((BEYOND / (1 - q) for q, _ in question.tails), default=0.0)
         wanted = math.ceil(queries / (clients * question.rate))
         return float(min(max(SHORTEST_S, wanted), max(SHORTEST_S, question.confirm_s)))
 
@@ -257,7 +277,8 @@ class Search:
     ) -> Look:
         """Run `clients` for `seconds` and judge the result."""
         question, guide = self.question, 1.0 if stage == "confirm" else self._guide(clients)
-        what = f"{clients} client{'s' * (clients != 1)}, {seconds:g} s{', ' * bool(note)}{note}"
+        who = counted(clients, question.summary.client)
+        what = f"{who}, {seconds:g} s{', ' * bool(note)}{note}"
         trial = question.trial(clients, seconds, attempt, self.folder)
         results = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
         point = judge(
@@ -269,9 +290,9 @@ class Search:
 
     def _guide(self, clients: int) -> float:
         """Return the expected ratio of a confirming run's bound to its figure."""
-        timed = [s.quantile for s in self.question.promised if s.quantile is not None]
         service, load, at_least = self._service(clients), self.load, self.question.confirm_s
-        return max((queueing.forecast(service, load, clients, q, at_least).over for q in timed), default=1.0)
+        over = (queueing.forecast(service, load, clients, q, at_least).over for q, _ in self.question.tails)
+        return max(over, default=1.0)
 
     def _service(self, clients: int) -> queueing.Floats:
         """Return the service times (s) of the run nearest in clients; the closed loop's before the first run."""

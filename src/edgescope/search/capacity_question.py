@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edgescope.analysis.capacity.answer import Terms
-from edgescope.analysis.capacity.promises import resource
+from edgescope.analysis.capacity.promises import resource, tail
 from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
@@ -61,6 +61,12 @@ class Question:
             base.in_flight,
             self.confirm_s,
         )
+
+    @property
+    def tails(self) -> list[tuple[float, float]]:
+        """(quantile, seconds below which it must lie) of every promise about time."""
+        found = (tail(promise, self.base.deadline_s) for promise in self.promised)
+        return [one for one in found if one is not None]
 
     def trial(self, clients: int, seconds: float, attempt: int, store: Path) -> Trial:
         """Return the trial of `clients` clients for `seconds`; each `attempt` has its own seed and replicate."""

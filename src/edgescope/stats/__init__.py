@@ -20,7 +20,7 @@ from edgescope.stats.quantiles import (
     upper_rank,
 )
 from edgescope.stats.sequential import Drift, StopRule, drift, warm, warmup_length
-from edgescope.stats.shares import clustered_share
+from edgescope.stats.shares import bursty_share, clustered_share
 from edgescope.stats.states import State, States, states
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "State",
     "States",
     "StopRule",
+    "bursty_share",
     "clustered_share",
     "drift",
     "early_stopping_estimate",

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgescope.stats.intervals import Interval
 from edgescope.stats.pairs import wilson
+from edgescope.stats.quantiles import quantile_effective_n
 from edgescope.stats.special import normal_quantile, t_quantile
 
 _LEAST = 3
@@ -40,6 +41,23 @@ def clustered_share(hits: ArrayLike, groups: ArrayLike | None = None, level: flo
         return wilson(k, n, level)
     of = np.unique(np.asarray(groups), return_inverse=True)[1]
     found = worth(hit, of, min(len(set(of[hit])), len(set(of[~hit]))), level)
+    return replace(wilson(found * (k / n), found, level), n=n, n_eff=found, value=k / n)
+
+
+def bursty_share(hits: ArrayLike, of: ArrayLike | None = None, level: float = 0.95) -> Interval:
+    """Return the share of true `hits`, in the order of time, with Wilson's interval of their effective number.
+
+    `of` is the quantity whose large values are hits (the lateness of a miss); None takes the hits themselves. A share
+    k / n says at which quantile of `of` the limit lies, so n counts as for that quantile, because hits come in bursts:
+    n / tau, with the larger tau of `of` and of the hits, and at most what clusters of large values allow
+    (stats.quantiles). A burst that never came is in no figure: fewer than five bursts bound a share too narrowly.
+    """
+    hit = np.asarray(hits, dtype=bool)
+    n, k = len(hit), int(hit.sum())
+    if n == 0:
+        return wilson(0, 0, level)
+    x = hit.astype(np.float64) if of is None else np.asarray(of, dtype=np.float64)
+    found = max(1.0, quantile_effective_n(x, 1.0 - k / n))
     return replace(wilson(found * (k / n), found, level), n=n, n_eff=found, value=k / n)
 
 

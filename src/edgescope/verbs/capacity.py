@@ -8,7 +8,7 @@ from typing import Any
 
 from edgescope import registry
 from edgescope.analysis.capacity.answer import Capacity
-from edgescope.analysis.capacity.promises import Point, promises
+from edgescope.analysis.capacity.promises import MISSES, Point, promises
 from edgescope.data import opening
 from edgescope.errors import UsageError
 from edgescope.models import zoo
@@ -76,7 +76,8 @@ def capacity(
     """Return how many clients of `client_rate` queries a second keep every constraint, confirmed in a sustained run.
 
     Clients share one server process, or have one each ("per-client"). Further keys are those of a Trial: backend,
-    precision, batch, in_flight, sharing, options. `cached=False` measures again what the store holds.
+    precision, batch, in_flight, sharing, options, workload, deadline_s. `cached=False` measures again what the store
+    holds.
     """
     question = Question(
         _base(model, trial),
@@ -119,11 +120,16 @@ def _base(model: str, trial: dict[str, Any]) -> Trial:
 def _check(question: Question) -> None:
     """Raise UsageError if a value is out of range or contradicts another."""
     rate, one = question.rate, question.server_processes == "one"
+    misses = any(promise.metric == MISSES for promise in question.promised)
     confirm, longest = question.confirm_s, question.max_duration_s
     rules = (
         (one or question.server_processes == PER_CLIENT, "--server-processes is one or per-client"),
         (0 < rate < float("inf"), f"--client-rate must be a positive number of queries/s, not {rate:g}"),
         (question.max_clients >= 1, f"--max-clients must be at least 1, not {question.max_clients}"),
+        (
+            not misses or question.base.deadline_s,
+            "a constraint on misses needs --deadline, e.g. --deadline 33ms",
+        ),
         (confirm >= 1, f"--confirm-duration must be at least 1s, not {confirm:g}s"),
         (longest >= confirm, f"--max-duration {longest:g}s is shorter than --confirm-duration"),
         (not one or question.base.sharing == Trial.sharing, "--sharing is for --server-processes per-client"),

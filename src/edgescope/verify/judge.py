@@ -1,6 +1,6 @@
 """Judge whether outputs are the answers of the fp32 network: a fast wrong answer is a failed trial.
 
-There are three methods; the first that there are inputs for decides:
+There are four methods; the first that there are inputs for decides:
 
     a measure       labelled inputs, 100 or more: the variant's top-1, mIoU, mAP or whatever measures right answers
                     (verify.measures) must reach 99 % of fp32's on the same inputs, or the share that
@@ -10,6 +10,9 @@ There are three methods; the first that there are inputs for decides:
                     same class as fp32? The lower end of the 95 % interval must reach the threshold: Wilson's, for as
                     many independent inputs as the frames of a film count for (stats.shares). What a few labelled
                     inputs say is reported, but not judged.
+    box_agreement   trained detectors: mean average precision, at overlap 0.5, of the variant's boxes against those
+                    that fp32 finds in >= 100 real inputs. The lower end of its 95 % interval over inputs must reach the
+                    same thresholds as top1_agreement.
     centred_l2      everything else: the outputs of a random network hardly depend on its input (two inputs
                     have a cosine of 0.999), so plain closeness proves nothing. The fp32 mean over the inputs
                     is subtracted from both; the rest must differ by at most 10 %, and the order in which two inputs
@@ -33,11 +36,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.errors import UsageError, WrongOutputError
-from edgescope.models.base import DENSE, MIN_FRAMES, TRAINED_FRAMES, Batch, Model, Purpose, Samples
+from edgescope.models.base import DENSE, MIN_FRAMES, TRAINED_FRAMES, Batch, Decodes, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Measured, Verification, digest
 from edgescope.stats.shares import clustered_share
 from edgescope.verify.closeness import Outputs, centred_l2, rank_agreement
-from edgescope.verify.measure import Compared, Measure, Tally, absent, compared, lacking, measure_of
+from edgescope.verify.measure import (
+    Compared,
+    Measure,
+    Tally,
+    absent,
+    agreed,
+    compared,
+    lacking,
+    measure_of,
+)
+from edgescope.verify.measures.boxes import BoxAgreement
 from edgescope.verify.metric_names import named
 
 Run = Callable[[Batch], Sequence[NDArray[Any]]]
@@ -101,7 +114,10 @@ def basis(model: Model, metric: str = "") -> Basis:
         labelled = gate
     unlabelled = labelled is None and model.info.trained and model.info.task not in DENSE
     known = metric == "agreement" or unlabelled
-    return Basis(gate, labelled, measure_of(model, labelled, metric), named(metric), known)
+    measure = measure_of(model, labelled, metric)
+    if isinstance(measure, BoxAgreement):
+        labelled = gate  # the boxes of fp32 on them stand for the labels
+    return Basis(gate, labelled, measure, named(metric), known)
 
 
 def agreement_floor(precision: str) -> float:
@@ -128,11 +144,12 @@ def required_agreement(precision: str, min_agreement: float | None) -> float:
 def gate_samples(model: Model) -> Samples:
     """Return the inputs on which variants of `model` are judged: real ones if trained, else synthetic ones.
 
-    400 for a trained classifier; for others 32, or as many as hold VALUES, at least FEWEST.
+    400 for a trained classifier, and for a trained detector whose boxes can be read; for others 32, or as many as hold
+    VALUES, at least FEWEST.
     """
-    classifier = model.info.trained and model.info.task not in DENSE
+    telling = model.info.trained and (model.info.task not in DENSE or isinstance(model, Decodes))
     one = sum(math.prod(spec.shape) for spec in model.inputs)
-    samples = model.samples(Purpose.GATE, TRAINED_FRAMES if classifier else fitting(UNTRAINED_INPUTS, one))
+    samples = model.samples(Purpose.GATE, TRAINED_FRAMES if telling else fitting(UNTRAINED_INPUTS, one))
     if samples is None or not len(samples):
         raise WrongOutputError(
             "E-GATE-1",
@@ -293,10 +310,16 @@ def verify(
     return answer, got
 
 
-def told(of: Basis, kept: Tally | str | None, reference: Reference) -> Sequence[Compared] | str:
+Told = Sequence[Compared] | Measured | Absent | str
+"""What a measure says of a variant, the one that judges first; how well its boxes agree with fp32's; or why neither."""
+
+
+def told(of: Basis, kept: Tally | str | None, reference: Reference) -> Told:
     """Return what the measure (and those beside it) says of a variant's tally, or why it says nothing."""
     if of.measure is None or isinstance(kept, str) or kept is None or reference.tally is None:
         return kept if isinstance(kept, str) else "nothing tells the right answers"
+    if isinstance(of.measure, BoxAgreement):
+        return agreed(of.measure, kept, reference.tally, of.gate.groups)
     groups = of.labelled.groups if of.labelled else None
     first = compared(of.measure, kept, reference.tally, groups)
     beside = (compared(each, kept, reference.tally, groups, drawn=False) for each in of.measure.others)
@@ -315,7 +338,7 @@ def judge(
     precision: str,
     min_agreement: float | None = None,
     min_accuracy: float | None = None,
-    told: Sequence[Compared] | str = "nothing tells the right answers",
+    told: Told = "nothing tells the right answers",
     groups: NDArray[np.int64] | None = None,
     classifier: bool = False,
 ) -> Verification:
@@ -334,6 +357,11 @@ def judge(
         "centred_l2": Measured(centred_l2(got, reference.gate), "1", n=len(got[0])),
         "rank_agreement": Measured(rank_agreement(got, reference.gate), "1", n=len(got[0])),
     }
+    if isinstance(told, Measured | Absent):
+        fields["box_agreement"] = boxes = told
+        told = "nothing tells the right boxes"
+        if isinstance(boxes, Measured) and boxes.n >= MIN_FRAMES:
+            return _judge_boxes(reference, fields | absent(told), boxes, (precision, floor))
     fields |= absent(told) if isinstance(told, str) else _told(told)
     first = None if isinstance(told, str) else told[0]
     if first is not None and first.telling and first.ours.n >= MIN_FRAMES and min_agreement is None:
@@ -414,6 +442,20 @@ def _judge_top1(
     )
     passed = found.lo is not None and found.lo >= floor
     return Verification(passed, "top1_agreement", fields, floor, detail, reference.origin)
+
+
+def _judge_boxes(
+    reference: Reference, fields: dict[str, Field], found: Measured, needed: tuple[str, float]
+) -> Verification:
+    """Return the Verification by the agreement of boxes; `needed` is (precision, floor)."""
+    precision, floor = needed
+    lo = found.lo if found.lo is not None else -math.inf
+    ends = f"95 % CI {100 * lo:.1f}-{100 * found.hi:.1f}" if found.hi is not None else "no interval"
+    detail = (
+        f"box agreement {100 * found.value:.1f} % (mAP at overlap 0.5 against the boxes of fp32 on {found.n} images,"
+        f" {ends}; min {100 * floor:.0f} % for {precision})"
+    )
+    return Verification(lo >= floor, "box_agreement", fields, floor, detail, reference.origin)
 
 
 def _judge_l2(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,19 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.errors import ModelError, UsageError
-from edgescope.models.base import Decodes, Model, Samples
+from edgescope.models.base import Decoder, Decodes, Fit, Model, Samples
 from edgescope.records import Absent, Field, Measured
 from edgescope.stats.differences import drawn_difference, share_difference
 from edgescope.stats.shares import clustered_share
-from edgescope.verify.measures.mean_ap import MeanAp
+from edgescope.verify.measures.boxes import BoxAgreement
+from edgescope.verify.measures.mean_ap import Found, MeanAp
 from edgescope.verify.measures.mean_iou import MeanIou
 from edgescope.verify.measures.own import Own
 from edgescope.verify.measures.top_k import TopK
-from edgescope.verify.metric_names import function, named
+from edgescope.verify.metric_names import decoded_by, function, named
 
 Tally = tuple[NDArray[Any], ...]
 DRAWING_S = 20.0
 """The longest that an interval's sets are drawn for: a user's function may take its time."""
+JUDGED = 0.05
+"""The score from which boxes are judged: precision over recall needs those below the detector's own threshold."""
 SCORE = "score"
 """Unit of a measure that is no share: it is printed as it is, where a share is printed in per cent."""
 
@@ -63,8 +66,12 @@ def measure_of(model: Model, labelled: Samples | None, metric: str = "") -> Meas
 
     UsageError if what it needs of the inputs is not there.
     """
-    if metric == "agreement":
-        return None
+    if metric == "agreement" or (labelled is None and not metric):
+        return _agreement(model)
+    if reader := decoded_by(metric):
+        if labelled is None or labelled.boxes is None:
+            raise lacking("map", f"{model.info.name}: its inputs have no boxes")
+        return MeanAp(labelled.boxes, _read_by(reader))
     known = _fitting(model, labelled)
     if not metric:
         return next(iter(known.values()), None)
@@ -79,7 +86,8 @@ def measure_of(model: Model, labelled: Samples | None, metric: str = "") -> Meas
 LACKED = {
     **dict.fromkeys(("top1", "top5"), "its inputs have no class numbers"),
     "miou": "its inputs have no class maps",
-    "map": "its inputs have no boxes, or it does not say how its outputs are read as boxes",
+    "map": "its inputs have no boxes, or it does not say how its outputs are read as boxes (--metric"
+    " map@module:callable names what reads them)",
 }
 
 
@@ -99,12 +107,64 @@ def _fitting(model: Model, labelled: Samples | None) -> dict[str, Measure]:
     if labelled is None:
         return {}
     if labelled.boxes is not None and isinstance(model, Decodes) and any(len(b) for b in labelled.boxes):
-        return {"map": MeanAp(labelled.boxes, model.detections)}
+        return {"map": MeanAp(labelled.boxes, _boxes_of(model.decoder))}
     if labelled.labels is None:
         return {}
     if labelled.labels.ndim == 3:
         return {"miou": MeanIou(labelled.labels)}
     return {f"top{k}": TopK(labelled.labels, k) for k in (1, 5)}
+
+
+def _agreement(model: Model) -> BoxAgreement | None:
+    """Return the measure by which boxes agree with those of fp32; None unless the model is a trained detector."""
+    if not isinstance(model, Decodes) or not model.info.trained:
+        return None
+    return BoxAgreement(_boxes_of(model.decoder), model.decoder.score)
+
+
+def _boxes_of(decoder: Decoder) -> Callable[[Sequence[NDArray[Any]]], Sequence[Found]]:
+    """Return the function from outputs to each image's boxes in pixels of the input, uncertain ones included."""
+    lenient = decoder.at(min(JUDGED, decoder.score))
+
+    def boxes(outputs: Sequence[NDArray[Any]]) -> list[Found]:
+        found = lenient.host(outputs, [Fit()] * len(outputs[0]))
+        return [(image.boxes, image.scores, image.classes) for image in found]
+
+    return boxes
+
+
+def _read_by(reader: Callable[..., Any]) -> Callable[[Sequence[NDArray[Any]]], Sequence[Found]]:
+    """Return a user's function with its answer checked; ValueError if it raises or gives no boxes for each image."""
+
+    def boxes(outputs: Sequence[NDArray[Any]]) -> list[Found]:
+        try:
+            found = list(reader(outputs[0] if len(outputs) == 1 else tuple(outputs)))
+            images = [tuple(np.asarray(part) for part in image) for image in found]
+        except Exception as error:  # a user's function may raise anything
+            raise ValueError(f"{type(error).__name__}: {error}"[:300]) from error
+        if len(images) != len(outputs[0]):
+            raise ValueError(f"it returned {len(images)} entries for {len(outputs[0])} images")
+        for image in images:
+            shapes = [part.shape for part in image]
+            if len(image) != 3 or shapes != [(len(image[1]), 4), (len(image[1]),), (len(image[1]),)]:
+                raise ValueError(
+                    f"for each image it must return boxes (k, 4), scores (k,), classes (k,), not {shapes}"
+                )
+        return [(image[0], image[1], image[2]) for image in images]
+
+    return boxes
+
+
+def agreed(
+    measure: BoxAgreement, ours: Tally, theirs: Tally, groups: NDArray[np.int64] | None
+) -> Measured | Absent:
+    """Return how well boxes agree with those of fp32 on the same images, with its interval over drawn images."""
+    truth, n = measure.against(theirs), len(ours[0])
+    if not any(len(boxes) for boxes in truth.boxes):
+        return Absent(f"fp32 finds no box above {measure.score:g} in {n} images")
+    kept = truth.tally(ours, slice(None))
+    interval = drawn_difference(lambda rows: truth.value(kept, rows), n, groups, most_s=DRAWING_S)
+    return interval.measured("1")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """From the word of --metric to what it means: a measure of edgescope's, or a function of the user's.
 
     top1, top5, map, miou     a measure of labelled inputs (verify.measures)
+    map@module:callable       map of the boxes that the user's callable(outputs) reads from the outputs
     agreement                 agreement with the fp32 network, whatever labels there are
     module:callable           the user's own: callable(outputs, labels) -> a number, of which more is better
     live:NAME                 a function given in Python, kept in the cache
@@ -27,6 +28,8 @@ from edgescope.registry import need
 WORDS = ("top1", "top5", "map", "miou", "agreement")
 PIN = re.compile(r"#([0-9a-f]{12})$")
 LIVE = "live:"
+READ_BY = "map@"
+"""What the name of a function that reads outputs as boxes stands after."""
 PICKLE = "pip install cloudpickle"
 
 
@@ -39,14 +42,14 @@ def named(metric: str | Callable[..., Any]) -> str:
         return bare
     if bare.startswith(LIVE):
         return metric
-    module, _, name = bare.partition(":")
+    module, _, name = bare.removeprefix(READ_BY).partition(":")
     source = zoo.source_file(module) if name else None
     if source is None:
         close = closest_name(bare, WORDS)
         raise UsageError(
             "E-MEAS-1",
             f"no measure is called {bare!r}",
-            evidence=f"known: {', '.join(WORDS)}; or module:callable in the current folder",
+            evidence=f"known: {', '.join(WORDS)}; or module:callable, or map@module:callable, in the current folder",
             fix=f"--metric {close}" if close else "--metric MODULE:FUNCTION",
         )
     return f"{bare}#{zoo.file_digest(source)}"
@@ -76,6 +79,14 @@ def _path(content: str) -> Path:
     return cache.folder("metrics") / f"{content}.pkl"
 
 
+def decoded_by(metric: str) -> Callable[..., Any] | None:
+    """Return the user's function that reads outputs as boxes, or None if the measure names none.
+
+    ModelError as `function` raises it.
+    """
+    return function(metric) if metric.startswith(READ_BY) else None
+
+
 def function(metric: str) -> Callable[..., Any]:
     """Return the user's function of this name; ModelError if it is gone, another one now, or cannot be imported."""
     bare, pin = PIN.sub("", metric), PIN.search(metric)
@@ -98,7 +109,7 @@ def function(metric: str) -> Callable[..., Any]:
             effect="Its figures would be filed under another measure",
             fix=f"plan again with --metric {bare}",
         )
-    module, _, name = bare.partition(":")
+    module, _, name = bare.removeprefix(READ_BY).partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgescope.models.base import Detections, Fit
 from edgescope.records import Json
 
 
@@ -24,21 +23,18 @@ class Frame:
     """When it was created, on the monotonic clock: a camera's time stamp; -1 for a frame of a file."""
     camera: int = 0
     """The number of its source, from 0."""
+    sides: tuple[int, int] | None = None
+    """Its width and height before its source scaled it; None if `image` has the size that it was decoded in."""
+    time_s: float = math.nan
+    """Seconds from the first frame of its source, by the source's own time stamps; nan if it has none."""
 
-
-@dataclass(frozen=True, slots=True)
-class Detections:
-    """The boxes found in one frame, the most certain first."""
-
-    boxes: NDArray[np.float32]
-    """(n, 4): x1, y1, x2, y2 in pixels of the frame."""
-    scores: NDArray[np.float32]
-    """(n,) between 0 and 1."""
-    classes: NDArray[np.int64]
-    """(n,) class numbers."""
-
-    def __len__(self) -> int:
-        return len(self.scores)
+    @property
+    def size(self) -> tuple[int, int]:
+        """Return the width and height of the decoded frame, in which detections are given."""
+        if self.sides is not None:
+            return self.sides
+        height, width = self.image.shape[:2]
+        return int(width), int(height)
 
 
 @dataclass(slots=True)
@@ -47,12 +43,16 @@ class Item:
 
     query_id: int
     frames: list[Frame] = field(default_factory=list)
-    inputs: Any = None
-    """The network's input, (batch, ...), on the host or the device; the last rows repeat if frames are missing."""
-    outputs: Any = None
-    """The network's outputs, each (batch, ...), on the host or the device."""
+    inputs: list[Any] = field(default_factory=list)
+    """The input of each network, (batch, ...), on the host or a device; the last row repeats if frames are missing."""
+    fits: list[Fit] = field(default_factory=list)
+    """How each frame was fitted into the first network's input."""
+    outputs: list[Sequence[Any]] = field(default_factory=list)
+    """The outputs of each network, each (batch, ...), on the host or a device."""
     found: list[Detections] = field(default_factory=list)
-    """The detections of each frame, once they are known."""
+    """What the first network found in each frame; of a classifier, its class with the whole frame as its box."""
+    classes: list[tuple[int, ...]] = field(default_factory=list)
+    """The class that each classifying network gave each frame."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What a user's own stages leave for later ones."""
 
@@ -76,3 +76,11 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Free the decoder or the connection; it may be called twice."""
+
+
+@runtime_checkable
+class ReadsMany(Protocol):
+    """A source that gives several frames at once for less than one by one."""
+
+    def read_many(self, n: int) -> list[Frame]:
+        """Return the next n frames, or those that are left; none after the last one."""

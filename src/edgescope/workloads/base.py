@@ -24,9 +24,10 @@ class Done(Protocol):
     """Reports that one unit is done: from any thread, in any order, once its results are truly there."""
 
     def __call__(self, query_id: int, status: int, samples: int = 0, source_ns: int = -1, /) -> None:
-        """Note the unit. `samples` is its number of samples, if that is not the trial's batch (a last, partial one).
+        """Note the unit and its status: QUERY_OK, QUERY_ERROR, or QUERY_DROPPED if the work's own queue gave it up.
 
-        `source_ns` is when its input was created (a camera's exposure), on the monotonic clock.
+        `samples` is its number of samples, if that is not the trial's batch (a last, partial one). `source_ns` is when
+        its input was created (a camera's exposure), on the monotonic clock.
         """
 
 

@@ -122,7 +122,7 @@ class Inference:
                     failure=lambda: failures.first,
                     breakdown=lambda: _breakdown(ready),
                     metrics=lambda: _absent_copies(ready, trial.io),
-                    glimpse=lambda: _glimpse(model, trial.batch, ready.answer),
+                    glimpse=lambda: glimpse(model, trial.batch, ready.answer),
                     exam=lambda: exam(model, trial.batch, ready.answer),
                 )
             finally:
@@ -221,7 +221,8 @@ def _absent_copies(ready: Loaded, io: str) -> dict[str, Field]:
     return dict.fromkeys(COPIES, Absent("io device leaves the copies out"))
 
 
-def _glimpse(model: Model, batch: int, answer: Answer) -> Glimpse:
+def glimpse(model: Model, batch: int, answer: Answer) -> Glimpse:
+    """Return a session's outputs for the model's first input."""
     samples = model.samples(Purpose.BENCH, 1)
     if samples is None or not len(samples):
         return Glimpse()

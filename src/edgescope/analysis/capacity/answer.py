@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope import units
 from edgescope.analysis.capacity.limit import Limit, binding
-from edgescope.analysis.capacity.promises import Point
+from edgescope.analysis.capacity.promises import Point, timed
 from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.errors import Message
@@ -99,6 +96,11 @@ class Terms:
     in_flight: int = 1
     confirm_s: float = 30.0
 
+    @property
+    def client(self) -> str:
+        """The word for one client: camera if each is periodic."""
+        return "camera" if self.arrivals == "camera" else "client"
+
 
 @dataclass(frozen=True)
 class Capacity:
@@ -166,7 +168,7 @@ def _unequal(point: Point) -> Message | None:
     rows = measured_rows(point.result)
     for promise in (h.promise for h in point.held if h.promise.quantile is not None):
         q = promise.quantile or 0.0
-        each = [_of(rows, n) for n in range(point.result.trial.processes)]
+        each = [timed(promise, _of(rows, n)) for n in range(point.result.trial.processes)]
         worst = max((percentile(x, q) for x in each if len(x) * (1 - q) >= 1), default=0.0)
         if not promise.holds(worst):
             return Message(
@@ -179,8 +181,7 @@ def _unequal(point: Point) -> Message | None:
     return None
 
 
-def _of(rows: Queries, worker: int) -> NDArray[np.float64]:
-    """Return the latencies (s) of one worker's queries."""
+def _of(rows: Queries, worker: int) -> Queries:
+    """Return the rows of one worker."""
     mine = rows.columns["worker"] == worker
-    own = Queries({name: column[mine] for name, column in rows.columns.items()})
-    return np.asarray(own.latency_ns(), dtype=np.float64) * 1e-9
+    return Queries({name: column[mine] for name, column in rows.columns.items()})

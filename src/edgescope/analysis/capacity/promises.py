@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from edgescope import metrics, units
 from edgescope.analysis.cells.objective import Constraint, Kept, judged_end, parse, unreadable
+from edgescope.analysis.run import deadline, frame_age
 from edgescope.analysis.run.open_loop import achieved, behind, busy, growth, measured_rows
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import Metric
@@ -40,9 +41,11 @@ MEASURED = (Status.OK, Status.UNSTABLE)
 FULL = (Status.OOM,)
 
 
-QUANTILE = re.compile(r"p(\d\d)\.?(\d{0,2})")
-#: Metrics that can be promised to clients besides a quantile.
+QUANTILE = re.compile(r"(frame_age_)?p(\d\d)\.?(\d{0,2})")
+#: Metrics that can be promised to clients besides a quantile: of the machine, and shares of the queries.
 RESOURCES = ("memory", "gpu_memory", "power", "energy")
+MISSES, DROPPED = metrics.METRICS["deadline_miss_ratio"], metrics.METRICS["dropped_share"]
+SHARES = (*MISSES.bound, *DROPPED.bound)
 
 
 def promises(texts: Iterable[str]) -> tuple[Constraint, ...]:
@@ -58,15 +61,37 @@ def promises(texts: Iterable[str]) -> tuple[Constraint, ...]:
 
 
 def _promised(name: str) -> Metric | str:
-    """Return the metric that `name` bounds (a quantile from the median up, or one of RESOURCES), or why it cannot."""
-    match, known = QUANTILE.fullmatch(name), metrics.bounded()
-    quantile = float(f"0.{match[1]}{match[2]}") if match and not name.endswith(".") else 0.0
-    if quantile >= 0.5:
-        return known.get(name) or Metric(name=name, title=name, unit="s", better="lower", quantile=quantile)
-    if name in RESOURCES:
+    """Return the metric that `name` bounds: a quantile from the median up, one of RESOURCES or SHARES; or why not."""
+    known = metrics.bounded()
+    match = QUANTILE.fullmatch("frame_age_p99" if name == "age" else name)
+    quantile = float(f"0.{match[2]}{match[3]}") if match and not name.endswith(".") else 0.0
+    if match and quantile >= 0.5:
+        own = Metric(name=f"{match[0]}_s", title=name, unit="s", better="lower", quantile=quantile)
+        return own if match[1] else known.get(name, own)
+    if name in (*RESOURCES, *SHARES):
         return known[name]
     what = "is a constraint of recommend and optimize, not promised to clients" if name in known else ""
-    return f"{name!r} {what or 'cannot be promised'}; known: p50 to p99.99, {', '.join(RESOURCES)}"
+    can = ", ".join(("p50 to p99.99", "frame_age_p50 to frame_age_p99.99", *RESOURCES, *SHARES))
+    return f"{name!r} {what or 'cannot be promised'}; known: {can}"
+
+
+def tail(promise: Constraint, deadline_s: float | None) -> tuple[float, float] | None:
+    """Return (quantile, seconds below which it must lie) of a promise about time, or None if it is about none.
+
+    `misses<1%` of a deadline of 33 ms means that the 99 % quantile of the ages lies below 33 ms.
+    """
+    if promise.quantile is not None:
+        return promise.quantile, promise.limit
+    if promise.metric == MISSES and deadline_s is not None and 0.0 < promise.limit <= 0.5:
+        return 1.0 - promise.limit, deadline_s
+    return None
+
+
+def timed(promise: Constraint, rows: Queries) -> Floats:
+    """Return what a promise about time judges, in seconds and the order of the rows: latencies, or ages of frames."""
+    if promise.quantile is None or promise.metric.name.startswith("frame_age"):
+        return frame_age.ages(rows)[1]
+    return np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
 
 
 @dataclass(frozen=True)
@@ -158,7 +183,8 @@ def judge(
     rows = measured_rows(result)
     held = tuple(_held(promise, result, rows, guide) for promise in promised)
     growing = growth(rows)
-    slow = behind(rows, growing, offered)
+    may_drop = any(promise.metric in (MISSES, DROPPED) for promise in promised)
+    slow = behind(rows, growing, offered, may_drop=may_drop)
     kept, clear = _together(held, bool(slow))
     return Point(
         clients,
@@ -195,10 +221,11 @@ def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
 
 
 def _held(promise: Constraint, result: Result, rows: Queries, guide: float) -> Held:
+    if promise.metric in (MISSES, DROPPED):
+        return _share(promise, result, rows)
     if promise.quantile is None:
         return _resource(promise, result)
-    x = np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
-    return _latency(promise, x, promise.quantile, guide)
+    return _latency(promise, timed(promise, rows), promise.quantile, guide)
 
 
 def _latency(promise: Constraint, x: Floats, q: float, guide: float) -> Held:
@@ -219,6 +246,21 @@ def _latency(promise: Constraint, x: Floats, q: float, guide: float) -> Held:
     clear = expected > BAND * promise.limit
     likely = promise.holds(expected)
     return Held(promise, found, top, Kept.PERHAPS, clear, likely, whole, expected)
+
+
+def _share(promise: Constraint, result: Result, rows: Queries) -> Held:
+    """Judge a share of the queries on the upper end of its interval."""
+    limit_s = result.trial.deadline_s
+    found: Field = deadline.dropped_share(rows)
+    if promise.metric == MISSES:
+        found = deadline.metrics(rows, limit_s)[MISSES.name] if limit_s else Absent("no --deadline")
+    if isinstance(found, Absent):
+        return Held(promise, found, found, Kept.NO)
+    lo, hi = (found.value if end is None else end for end in (found.lo, found.hi))
+    clear, likely = found.value > BAND * promise.limit, promise.holds(found.value)
+    top = Measured(hi, found.unit, n=found.n)
+    kept = promise.check(hi, lo)
+    return Held(promise, found, top, kept, clear or kept is not Kept.PERHAPS, likely)
 
 
 def _resource(promise: Constraint, result: Result) -> Held:
@@ -261,6 +303,6 @@ def words(held: Held) -> str:
             expected = units.text(held.expected, promise.metric.unit)
             return f"{figure} of {limit}, and a bound of some {expected} is to be expected"
         return f"{figure} {inside} {limit}, no bound ({have})"
-    if promise.quantile is not None:
+    if promise.quantile is not None or promise.metric in (MISSES, DROPPED):
         figure += f" (bound {units.text(held.bound.value, promise.metric.unit)})"
     return f"{figure} {sign if promise.holds(held.bound.value) else '>'} {limit}"

@@ -72,7 +72,9 @@ def field_of(result: Result, name: str) -> Field:
     if name in result.metrics:
         return result.metrics[name]
     if result.queries is not None and result.window is not None:
-        return metrics(result.queries, result.window, result.trial.scenario).get(name, Absent("not measured"))
+        trial = result.trial
+        found = metrics(result.queries, result.window, trial.scenario, trial.deadline_s)
+        return found.get(name, Absent("not measured"))
     return Absent("not measured")
 
 

@@ -112,20 +112,23 @@ def figures(results: Sequence[Result], workload: str, scope: str) -> dict[str, F
             continue
         if metric.artifact:
             out[metric.name] = told.get(next(iter(metric.of)), NOT_VERIFIED)
-        elif metric.quantile is not None:
+            continue
+        if metric.quantile is not None:
             out[metric.name] = timed[metric.name]
-        elif metric.shown or metric.bound or any(name in r.metrics for r in results for name in metric.of):
+            continue
+        usual = (metric.shown or metric.bound) and not metric.optional
+        if usual or any(name in r.metrics for r in results for name in metric.of):
             out[metric.name] = joined(results, metric, scope)
     return {"speedup": NOT_MEASURED, **out}
 
 
 def joined(results: Sequence[Result], metric: Metric, scope: str) -> Field:
-    """Return one figure over all replicates: the maximum of bytes, else the mean with its spread."""
-    if metric.unit == "bytes":
+    """Return one figure over all replicates: the maximum of bytes and of worst cases, else the mean with its spread."""
+    if metric.unit == "bytes" or metric.largest:
         fields = [first(r, metric.of) for r in results]
         peaks = [f.value for f in fields if isinstance(f, Measured)]
         if not peaks:
             return next(iter(fields), NOT_MEASURED)
-        return Measured(max(peaks), "bytes", n=len(peaks))
+        return Measured(max(peaks), metric.unit, n=len(peaks))
     found = across(results, metric.of[0])
     return scopes.within(found, results, scope) if metric.scope else found

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.cells.objective import Constraint
 from edgescope.stats import needed, percentile, quantile_effective_n, upper_rank
 
 Floats = NDArray[np.float64]
@@ -106,14 +105,16 @@ def ceiling(service_s: Floats, load: Load) -> int:
     return math.floor(load.servers / float(service_s.mean()) / load.rate)
 
 
-def estimate(service_s: Floats, load: Load, promised: Sequence[Constraint], confirm_s: float) -> int:
-    """Return roughly how many clients fit, at least 1: the most whose forecast bounds keep every latency limit."""
+def estimate(service_s: Floats, load: Load, tails: Sequence[tuple[float, float]], confirm_s: float) -> int:
+    """Return roughly how many clients fit, at least 1: the most whose forecast bounds keep every limit.
+
+    `tails` are pairs of a quantile of the latency and the seconds below which it must lie.
+    """
     most = max(1, ceiling(service_s, load))
-    timed = [s for s in promised if s.quantile is not None]
 
     def fits(clients: int) -> bool:
-        found = [(s, forecast(service_s, load, clients, s.quantile or 0.0, confirm_s)) for s in timed]
-        return all(s.holds(f.quantile_s * f.over) for s, f in found)
+        found = [(limit, forecast(service_s, load, clients, q, confirm_s)) for q, limit in tails]
+        return all(f.quantile_s * f.over < limit for limit, f in found)
 
     low, high = 0, most + 1
     while high - low > 1:

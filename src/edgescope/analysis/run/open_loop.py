@@ -3,9 +3,12 @@
 If more queries fall due than are done, the queue grows without end: latency then measures the length of the run, and
 there is no steady state that a percentile could describe.
 
-The second half gives the figures of a machine under load: queries answered, utilisation, growth of the wait.
+The second half gives the figures of a machine under load: queries answered, utilisation, growth of the wait, and how
+many queries were in the machine over time.
 
-All of it comes from the raw rows of an open loop: when each query was due, issued and done.
+All of it comes from the raw rows of an open loop: when each query was due, issued and done. A queue within the work (a
+pipeline's) may drop queries to keep up; such a row has a time at which that was done. A dropped row without one still
+waited when the run had to end.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.analysis.run import frame_age
 from edgescope.errors import Message
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Field, Measured, Queries, Result, Window
 from edgescope.stats import drift
@@ -27,10 +31,14 @@ NAMES = ("offered_rate_qps", "achieved_rate_qps", "backlog_queries", "backlog_gr
 
 @dataclass(frozen=True)
 class Backlog:
-    """The four metrics by name, and whether the queue grew for good."""
+    """The four metrics by name, whether the queue grew for good, and how much older each result was."""
 
     fields: dict[str, Field]
     behind: bool
+    ageing: Field
+    """Growth of the age of the results in s/s."""
+    stamped: bool
+    """Whether that is the age of frames with time stamps, rather than the latency."""
 
 
 def backlog(rows: Queries, window: Window) -> Backlog:
@@ -40,7 +48,8 @@ def backlog(rows: Queries, window: Window) -> Backlog:
     n, length_s = len(due), (window.stop_ns - window.start_ns) * 1e-9
     span_s = float(due[-1] - due[0]) * 1e-9 if n else 0.0
     if span_s <= 0 or length_s <= 0:
-        return Backlog(dict.fromkeys(NAMES, Absent("every query fell due at one moment")), behind=False)
+        at_once = Absent("every query fell due at one moment")
+        return Backlog(dict.fromkeys(NAMES, at_once), False, at_once, False)
     offered = float(np.count_nonzero(due < due[-1])) / span_s
     ok = int(np.count_nonzero(c["status"] == QUERY_OK))
     waiting = in_system(rows)
@@ -56,7 +65,14 @@ def backlog(rows: Queries, window: Window) -> Backlog:
         "backlog_queries": Measured(float(waiting[-1]), "queries", n=n),
         "backlog_growth_qps": growth,
     }
-    return Backlog(fields, behind=grows or bool(np.any(c["status"] == QUERY_DROPPED)))
+    behind = grows or bool(np.any(unserved(rows)))
+    return Backlog(fields, behind, frame_age.growth(rows), frame_age.stamped(rows))
+
+
+def unserved(rows: Queries) -> NDArray[np.bool_]:
+    """Return the mask of rows that still waited when the run had to end; what a work's own queue dropped is not."""
+    c = rows.columns
+    return np.asarray((c["status"] == QUERY_DROPPED) & (c["done_ns"] < 0), dtype=np.bool_)
 
 
 def in_system(rows: Queries) -> Floats:
@@ -67,24 +83,28 @@ def in_system(rows: Queries) -> Floats:
     return np.asarray(np.arange(len(done)) - gone, dtype=np.float64)
 
 
-def warning(found: Backlog) -> Message:
-    """Return the warning about a load that fell behind."""
+def warning(found: Backlog, *, may_drop: bool = False) -> Message:
+    """Return the warning about a load that fell behind; `may_drop` says that the work has a queue that can drop."""
     offered, achieved, waiting = (found.fields[name] for name in NAMES[:3])
     assert isinstance(offered, Measured) and isinstance(achieved, Measured) and isinstance(waiting, Measured)
+    age = "frame age" if found.stamped else "latency"
+    what = f"arrivals {offered.value:.4g}/s > service {achieved.value:.4g}/s"
+    if isinstance(found.ageing, Measured) and found.ageing.lo is not None and found.ageing.lo > 0:
+        what += f": {age} grows {found.ageing.value:.2g} s per second"
+    drop = "; or --workload-option queue=drop_oldest, for fresh results of some frames" if may_drop else ""
     return Message(
         "W-LOAD-1",
-        f"{offered.value:.4g} queries/s were offered and {achieved.value:.4g} done",
+        what,
         evidence=f"{waiting.value:.0f} were waiting or in progress when the last one fell due",
-        effect="Latency grows with the length of the run and has no steady state:"
+        effect=f"The {age} has no steady state, it grows with the length of the run:"
         " the percentiles describe this run only",
-        fix=f"{achieved.value / offered.value:.0%} of this load or less, or more --in-flight",
+        fix=f"{achieved.value / offered.value:.0%} of this load or less (--rate), a larger --batch, or more"
+        f" --in-flight{drop}",
     )
 
 
 #: A wait that grows by this many seconds per second means a server that is 1 % too slow.
 GROWTH = 0.01
-#: Queries that a slope needs.
-FEW = 20
 
 
 def measured_rows(result: Result) -> Queries:
@@ -101,23 +121,29 @@ def measured_rows(result: Result) -> Queries:
         rows = _picked(rows, np.flatnonzero(mine)) if mine.any() else rows.rows(w)
     else:
         rows = rows.rows(w)
-    return _picked(rows, np.argsort(_due(rows), kind="stable"))
+    return _picked(rows, np.argsort(rows.due_ns(), kind="stable"))
 
 
 def _picked(rows: Queries, which: NDArray[np.int64]) -> Queries:
     return Queries({name: column[which] for name, column in rows.columns.items()})
 
 
-def behind(rows: Queries, growing: Field, offered: float) -> list[str]:
-    """Return a sentence on how the machine falls behind the offered load, or '' if it keeps up."""
+def behind(rows: Queries, growing: Field, offered: float, *, may_drop: bool = False) -> list[str]:
+    """Return sentences on how the machine falls behind the offered load; none if it keeps up.
+
+    `may_drop` says that a constraint limits how many queries the work's own queue may drop, so dropping is allowed.
+    """
     out = []
     if isinstance(growing, Measured) and growing.lo is not None and growing.value >= GROWTH:
         served = offered / (1 + growing.value)  # query k is due at k / offered and issued at k / served
-        grown = f"the wait grows by {growing.value * 1e3:.3g} ms each second"
+        what = "frame age" if frame_age.stamped(rows) else "wait"
+        grown = f"the {what} grows by {growing.value * 1e3:.3g} ms each second"
         out.append(f"arrivals {offered:.4g}/s > service {served:.4g}/s: {grown}")
-    dropped = int((rows.columns["status"] == QUERY_DROPPED).sum())
-    if dropped:
-        out.append(f"{dropped} of {len(rows)} queries still waited when the run had to end")
+    late, dropped = unserved(rows), rows.columns["status"] == QUERY_DROPPED
+    if late.any():
+        out.append(f"{late.sum()} of {len(rows)} queries still waited when the run had to end")
+    if (own := int((dropped & ~late).sum())) and not may_drop:
+        out.append(f"{own} of {len(rows)} frames were dropped (--constraint dropped<1% would allow some)")
     return out
 
 
@@ -127,7 +153,7 @@ def achieved(rows: Queries) -> Field:
     ok = c["status"] == QUERY_OK
     if not ok.any():
         return Absent("no query succeeded")
-    span_s = float(c["done_ns"][ok].max() - _due(rows).min()) * 1e-9
+    span_s = float(c["done_ns"][ok].max() - rows.due_ns().min()) * 1e-9
     return Measured(float(ok.sum()) / span_s, "queries/s", n=int(ok.sum()))
 
 
@@ -137,31 +163,45 @@ def busy(rows: Queries, servers: int) -> Field:
     if not len(rows):
         return Absent("no query was offered")
     done = c["done_ns"]
-    span = float(max(done.max(), _due(rows).max()) - _due(rows).min())
+    due = rows.due_ns()
+    span = float(max(done.max(), due.max()) - due.min())
     worked = float((done - c["issued_ns"])[done >= 0].sum())
     return Measured(min(1.0, worked / span / servers), "share", n=len(rows))
 
 
 def growth(rows: Queries) -> Field:
-    """Return the growth of the wait for a server in seconds per second; with an interval if it is not by chance."""
-    issued = rows.columns["issued_ns"]
-    started = issued >= 0  # dropped queries were never issued
-    if int(started.sum()) < FEW:
-        return Absent(f"n/a: have {int(started.sum())}, need {FEW}")
-    due = _due(rows)[started]
-    wait = (issued[started] - due) * 1e-9
-    at = (due - due[0]) * 1e-9
-    if at[-1] <= 0:
-        return Absent("all queries were due at once")
-    slope = float(np.polyfit(at, wait, 1)[0])
-    found = drift(wait)
-    sure = found.significant and np.isfinite(found.lo)
-    mean = float(wait.mean()) / float(at[-1])
-    return Measured(
-        slope, "1", found.lo * mean if sure else None, found.hi * mean if sure else None, len(wait)
-    )
+    """Return the growth of the wait for a server in seconds per second; with an interval if it is not by chance.
+
+    Frames with time stamps may wait within the work (a pipeline's queues), so their age counts in place of the wait.
+    """
+    if frame_age.stamped(rows):
+        done, age = frame_age.ages(rows)
+        return frame_age.trend(done - (1e9 * age).astype(np.int64), age)  # over the time of creation
+    started = rows.columns["issued_ns"] >= 0  # what still waited at the end was never issued
+    due = rows.due_ns()[started]
+    wait = rows.columns["issued_ns"][started] - due
+    return frame_age.trend(due, np.multiply(wait, 1e-9))
 
 
-def _due(rows: Queries) -> NDArray[np.int64]:
-    c = rows.columns
-    return np.asarray(np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"]), dtype=np.int64)
+def depth(rows: Queries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (times in ns, queries in the machine from each time on): due or created, and not done or dropped."""
+    done, origin = rows.columns["done_ns"], frame_age.origin_ns(rows)
+    came = origin >= 0
+    left = came & (done >= 0)
+    times = np.concatenate([origin[came], done[left]])
+    steps = np.concatenate([np.ones(int(came.sum()), np.int64), -np.ones(int(left.sum()), np.int64)])
+    order = np.lexsort((steps, times))  # of two events at one time, the end comes first
+    return np.asarray(times[order], dtype=np.int64), np.maximum(np.cumsum(steps[order]), 0)
+
+
+def queue_depth(rows: Queries) -> dict[str, Field]:
+    """Return the mean over time and the largest number of queries that were due and not done."""
+    times, count = depth(rows)
+    span = float(times[-1] - times[0]) if len(times) else 0.0
+    if span <= 0:
+        return dict.fromkeys(("queue_depth_mean", "queue_depth_max"), Absent("all queries were due at once"))
+    mean = float((count[:-1] * np.diff(times)).sum()) / span
+    return {
+        "queue_depth_mean": Measured(mean, "queries", n=len(rows)),
+        "queue_depth_max": Measured(float(count.max()), "queries", n=len(rows)),
+    }

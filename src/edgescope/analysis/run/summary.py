@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run import idle_gaps, open_loop
+from edgescope.analysis.run import deadline, frame_age, idle_gaps, open_loop
 from edgescope.errors import Message
 from edgescope.metrics import METRICS
 from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
@@ -42,11 +42,14 @@ CHANGES_TOLD = 3
 IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle on purpose)")
 
 
-def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
+def metrics(
+    queries: Queries, window: Window, scenario: str = "single_stream", deadline_s: float | None = None
+) -> dict[str, Field]:
     """Return every metric of the measured window by name; times in seconds, throughput in samples/s.
 
     Offline has no latencies: a query's time would be its place in the queue. Latencies of idle_gap are those of the
-    queries back to back, and the curve comes in addition; an open loop adds its backlog.
+    queries back to back, and the curve comes in addition. An open loop adds its backlog; an open loop or inputs with
+    time stamps add the age of results; a deadline adds its misses.
     """
     rows, facts = queries.rows(window), registry.scenario(scenario)
     status = rows.columns["status"]
@@ -56,10 +59,30 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
         "throughput_sps": IDLING if facts.idles else throughput(rows, window),
         **(open_loop.backlog(rows, window).fields if facts.open_loop else {}),
         **(idle_gaps.metrics(queries, window) if facts.idles else {}),
+        **live_metrics(rows, scenario, deadline_s),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
         "dropped": Measured(float(np.count_nonzero(status == QUERY_DROPPED)), "queries", n=len(rows)),
     }
+
+
+def live_metrics(rows: Queries, scenario: str, deadline_s: float | None) -> dict[str, Field]:
+    """Return the misses of a deadline; of an open loop or stamped inputs also ages, jitter, drops and queue depth.
+
+    Without time stamps, the age of a result is its latency from the due time, and is not given twice.
+    """
+    missed = deadline.metrics(rows, deadline_s) if deadline_s is not None else {}
+    if not registry.scenario(scenario).open_loop and not frame_age.stamped(rows):
+        return missed
+    out: dict[str, Field] = dict.fromkeys(frame_age.NAMES, frame_age.UNSTAMPED)
+    if frame_age.stamped(rows):
+        x = frame_age.ages(rows)[1]
+        out["frame_age_p50_s"], out["frame_age_p99_s"] = quantile_metric(x, 0.5), quantile_metric(x, 0.99)
+        out["frame_age_p99_bound_s"] = _bound(x, upper_bound)
+        out["frame_age_growth"] = frame_age.growth(rows)
+    out["jitter_s"] = frame_age.jitter(rows)
+    dropped = deadline.dropped_share(rows)
+    return {**missed, **out, "dropped_share": dropped, **open_loop.queue_depth(rows)}
 
 
 def latency_rows(rows: Queries, scenario: str) -> Queries:
@@ -169,8 +192,13 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
     return f"{count} speed states: {each}; change{'s' if len(found.changes) > 1 else ''} at {', '.join(at)}{tail}"
 
 
-def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[Message, ...]:
-    """Return the warnings about these metrics, each with its evidence and fix."""
+def warnings(
+    queries: Queries, window: Window, scenario: str = "single_stream", *, may_drop: bool = False
+) -> tuple[Message, ...]:
+    """Return the warnings about these metrics, each with its evidence and fix.
+
+    `may_drop` says that the work has a queue of its own, which can be told to drop.
+    """
     rows = queries.rows(window)
     x = latency_rows(rows, scenario).latency_ns() * 1e-9
     found = drift(x)
@@ -180,7 +208,7 @@ def warnings(queries: Queries, window: Window, scenario: str = "single_stream") 
     queue = open_loop.backlog(rows, window) if facts.open_loop else None
     behind = queue is not None and queue.behind
     checks = (
-        (behind, open_loop.warning(queue) if queue is not None and behind else None),
+        (behind, open_loop.warning(queue, may_drop=may_drop) if queue is not None and behind else None),
         (facts.timed and not behind and not interval.reliable, _unreliable(interval)),
         (bool(several), _several(several)),
         (

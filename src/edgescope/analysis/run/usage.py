@@ -29,8 +29,10 @@ from edgescope.analysis.run.throttling import Hold
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
 
-DECODERS = ("nvdec0_busy", "nvdec_busy", "gpu0_decoder_busy")
-"""Channels that say how busy a video decoder was, on devices that publish it."""
+DECODERS = ("nvdec0_busy", "nvdec_busy", "gpu{0}_decoder_busy")
+"""Channels that say how busy a video decoder was, on devices that publish it; `{0}` is the number of the run's GPU."""
+CLOCKED = "nvdec0_clock_hz"
+"""On a Jetson: the decoder's clock, 0 while it is suspended; no board publishes its load."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def usage(result: Result) -> Usage:
         usable,
         of_gpu(result, "busy"),
         of_gpu(result, "sm_active"),
-        _decoder(r, w),
+        _decoder(r, w, result.machine.state),
         _least(r, w, "mem_available_bytes"),
         result.metrics.get("power_w", Absent("no power was measured")),
         tuple(h for h in throttling.holds(r, w.start_ns, w.stop_ns) if h.throttled),
@@ -138,9 +140,16 @@ def gpu_number(state: Mapping[str, Json]) -> int | None:
     return int(first or 0) if first.isdigit() or not first else None
 
 
-def _decoder(readings: Readings, window: Window) -> Field:
-    found = [mean(readings, window, name) for name in DECODERS]
-    return next((f for f in found if isinstance(f, Measured)), Absent("no decoder in this path"))
+def _decoder(readings: Readings, window: Window, state: Mapping[str, Json]) -> Field:
+    names = [name.format(gpu_number(state) or 0) for name in DECODERS]
+    found = [mean(readings, window, name) for name in names]
+    if known := next((f for f in found if isinstance(f, Measured)), None):
+        return known
+    t_ns, clock = readings.series(CLOCKED)
+    inside = clock[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
+    if not len(inside):
+        return Absent("no decoder in this path")
+    return Absent(f"NVDEC was on {np.mean(inside > 0):.0%} of the time, its load is not published")
 
 
 def _least(readings: Readings, window: Window, name: str) -> Field:

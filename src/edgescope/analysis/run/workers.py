@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run.summary import OFFLINE, latency_metrics, metrics, throughput
+from edgescope.analysis.run.summary import OFFLINE, latency_metrics, live_metrics, metrics, throughput
 from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DROPPED,
@@ -126,15 +126,10 @@ def due_in(queries: Queries, workers: Sequence[int], window: Window) -> Queries:
 
     Latency is computed from these: leaving out queries still in progress at the stop would leave out slow ones.
     """
-    due = _due(queries.columns)
+    due = queries.due_ns()
     mine = np.isin(queries.columns["worker"], workers) & (due >= window.start_ns) & (due <= window.stop_ns)
     found = _some(queries, mine)
-    return _some(found, np.argsort(_due(found.columns), kind="stable"))
-
-
-def _due(c: Columns) -> NDArray[np.int64]:
-    """Return when each query fell due: its scheduled time if there is one, else its issue."""
-    return np.asarray(np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"]), dtype=np.int64)
+    return _some(found, np.argsort(found.due_ns(), kind="stable"))
 
 
 def _some(queries: Queries, which: NDArray[Any]) -> Queries:
@@ -148,9 +143,11 @@ def worker_metrics(
     own = [w for w in workers if w.number < trial.processes]
     others = [w for w in workers if w.number >= trial.processes]
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
-    out = metrics(queries, window, trial.scenario)
+    out = metrics(queries, window, trial.scenario, trial.deadline_s)
     if registry.scenario(trial.scenario).timed:
-        out |= latency_metrics(due_in(queries, [w.number for w in own], window).latency_ns(), window)
+        rows = due_in(queries, [w.number for w in own], window)
+        out |= latency_metrics(rows.latency_ns(), window)
+        out |= live_metrics(rows, trial.scenario, trial.deadline_s)
     return {
         **out,
         "throughput_per_process_sps": _divided(out["throughput_sps"], len(own)),

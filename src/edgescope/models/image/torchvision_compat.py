@@ -18,11 +18,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from edgescope.errors import UnavailableError
+from edgescope.models.boxes.suppression import suppressed
 
 NMS = "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 QNMS = "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -79,6 +78,16 @@ def _run_then(loader: Any, mend: Callable[[ModuleType], None]) -> None:
     loader.exec_module = run_and_mend
 
 
+def compiled_nms() -> Callable[..., Any] | None:
+    """Return torchvision's suppression of boxes if its compiled operators are there, else None."""
+    ensure()
+    try:
+        from torchvision import extension, ops
+    except ImportError:
+        return None
+    return ops.nms if vars(extension).get("_HAS_OPS") else None
+
+
 def declare_missing(namespace: str) -> None:
     """Declare nms, qnms and roi_align if torch has no `namespace::nms`; else do nothing."""
     known = getattr(torch.ops, namespace)
@@ -103,7 +112,7 @@ def _has_ops() -> None:
 
 
 def _nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    kept = suppress(dets.detach().cpu().numpy(), scores.detach().cpu().numpy(), iou_threshold)
+    kept = suppressed(dets.detach().cpu().numpy(), scores.detach().cpu().numpy(), iou_threshold)
     return torch.from_numpy(kept).to(dets.device)
 
 
@@ -120,20 +129,3 @@ OPERATORS: tuple[tuple[str, Callable[..., torch.Tensor], str], ...] = (
     (QNMS, _nms, "CompositeExplicitAutograd"),
     (ROI_ALIGN, _roi_align, "CompositeImplicitAutograd"),
 )
-
-
-def suppress(boxes: NDArray[Any], scores: NDArray[Any], threshold: float) -> NDArray[np.int64]:
-    """Return indices (int64) of boxes (n, 4: x1 y1 x2 y2) that greedy suppression keeps, best first."""
-    x1, y1, x2, y2 = boxes.astype(np.float64).T.reshape(4, -1)
-    area = (x2 - x1) * (y2 - y1)
-    order = np.argsort(-scores, kind="stable")
-    kept: list[int] = []
-    while order.size:
-        best, rest = order[0], order[1:]
-        kept.append(int(best))
-        wide = np.minimum(x2[best], x2[rest]) - np.maximum(x1[best], x1[rest])
-        high = np.minimum(y2[best], y2[rest]) - np.maximum(y1[best], y1[rest])
-        shared = np.clip(wide, 0, None) * np.clip(high, 0, None)
-        union = np.maximum(area[best] + area[rest] - shared, np.finfo(np.float64).tiny)
-        order = rest[shared / union <= threshold]
-    return np.asarray(kept, dtype=np.int64)

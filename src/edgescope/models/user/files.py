@@ -89,15 +89,18 @@ class OnnxFile(UserFile):
 
     def module(self) -> torch.nn.Module:
         """Raise UnsupportedError: a file holds no PyTorch network."""
-        raise UnsupportedError(
-            "E-MODEL-5",
-            f"{self.info.name} is an ONNX file, PyTorch cannot run it",
-            fix="--backend onnxruntime or openvino",
-        )
+        raise only_onnx(self.info.name)
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Return the file itself, with any opset: an engine that cannot read it says so."""
         return self._path.resolve()
+
+
+def only_onnx(name: str) -> UnsupportedError:
+    """Return the error for a model that is an ONNX file, where a PyTorch network is requested."""
+    return UnsupportedError(
+        "E-MODEL-5", f"{name} is an ONNX file, PyTorch cannot run it", fix="--backend onnxruntime or openvino"
+    )
 
 
 def fixed(name: str, given: list[dict[str, Json]], shapes: Shapes) -> tuple[TensorSpec, ...]:

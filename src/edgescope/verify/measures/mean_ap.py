@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[Any]
 Tally = tuple[NDArray[Any], ...]
+Found = tuple[Floats, Floats, Floats]
+"""Boxes, scores and classes of one image."""
 
 OVERLAPS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
@@ -24,8 +26,8 @@ BEST, KEPT = 100, 300
 class MeanAp:
     """The mean over classes and overlaps of the area below precision over recall.
 
-    `boxes` holds (k, 5) of each image: x1, y1, x2, y2, class. `detections` turns outputs into boxes (n, most, 4),
-    scores (n, most), negative where there is no box, and classes (n, most).
+    `boxes` holds (k, 5) of each image: x1, y1, x2, y2, class. `detections` turns outputs into boxes (k, 4),
+    scores (k,), negative for a box that does not count, and classes (k,) of each image.
     """
 
     share, chance = True, 0.01
@@ -33,7 +35,7 @@ class MeanAp:
     def __init__(
         self,
         boxes: Sequence[Floats],
-        detections: Callable[[Sequence[NDArray[Any]]], tuple[Floats, Floats, Floats]],
+        detections: Callable[[Sequence[NDArray[Any]]], Sequence[Found]],
         overlaps: Floats = OVERLAPS,
     ) -> None:
         self.boxes, self.detections, self.overlaps = boxes, detections, overlaps
@@ -47,8 +49,8 @@ class MeanAp:
 
     def tally(self, outputs: Sequence[NDArray[Any]], rows: slice) -> Tally:
         """Return each image's best boxes, (score, class, right at each overlap), and its true boxes a class."""
-        (boxes, scores, classes), truth = self.detections(outputs), self.boxes[rows]
-        kept = [_matched(boxes[i], scores[i], classes[i], truth[i]) for i in range(len(truth))]
+        found, truth = self.detections(outputs), self.boxes[rows]
+        kept = [_matched(*image, boxes) for image, boxes in zip(found, truth, strict=True)]
         counts = [np.bincount(b[:, 4].astype(int), minlength=self.classes) for b in truth]
         return np.stack(kept), np.stack(counts)
 

@@ -1,0 +1,51 @@
+"""The waterfall of a ladder: the time of each stage of a frame, level by level."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from edgescope.papers.video_ladder.climb import Climbed
+from edgescope.papers.video_ladder.report import STAGES, fps, metric
+from edgescope.plots.style import COLOURS, INK, Figure, axis, layout
+from edgescope.records import Measured
+
+ROW_PX = 44
+
+
+def waterfall(found: Climbed) -> Figure:
+    """Return one bar for each level, a frame's stages in it, and a diamond at the time per frame at full rate."""
+    rungs = [rung for rung in found.rungs if rung.good]
+    names = [f"{rung.level.number} {rung.level.title}" for rung in rungs]
+    figure = go.Figure()
+    for colour, stage in zip(COLOURS, STAGES, strict=False):
+        times = []
+        for rung in rungs:
+            field = metric(rung, f"{stage}_s")
+            assert rung.trial is not None
+            times.append(field.value * 1e3 / rung.trial.batch if isinstance(field, Measured) else 0.0)
+        figure.add_bar(
+            y=names,
+            x=times,
+            name=stage,
+            orientation="h",
+            marker_color=colour,
+            hovertemplate=f"{stage} %{{x:.3g}} ms<extra>%{{y}}</extra>",
+        )
+    rates = [fps(rung) for rung in rungs]
+    figure.add_scatter(
+        y=names,
+        x=[1e3 / rate.value if isinstance(rate, Measured) else None for rate in rates],
+        mode="markers",
+        name="at full rate",
+        marker={"symbol": "diamond", "size": 10, "color": INK},
+        hovertemplate="a frame every %{x:.3g} ms<extra>%{y}</extra>",
+    )
+    figure.update_layout(
+        layout(height=150 + ROW_PX * len(rungs), barmode="stack", showlegend=True, bargap=0.35)
+    )
+    figure.update_layout(
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        xaxis=axis("milliseconds a frame"),
+        yaxis=axis("", categoryorder="array", categoryarray=names[::-1], ticks="") | {"showgrid": False},
+    )
+    return figure

@@ -1,0 +1,245 @@
+"""What drives the stages of a pipeline: one after the other in the caller's thread, or each in threads of its own.
+
+Both take units from the load generator and say when each is done, so a pipeline is measured like any other work.
+Between two threaded stages stands a queue with a bound. A full queue makes the stage before it wait (`block`, so that
+no frame of a file is lost) or drops a unit: the oldest one that waits, or the newest (GStreamer's leaky queues).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
+from edgescope.video.frame import Item
+
+Done = Callable[..., None]
+FULL = ("block", "drop_oldest", "drop_newest")
+"""What a full queue does."""
+
+
+class EndOfFilm(Exception):
+    """Raised by the first stage when no frame is left."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a pipeline: a function that takes a unit on, by name."""
+
+    name: str
+    run: Callable[[Item], None]
+    threads: int = 1
+    """Threads that run it, where the pipeline is threaded; more than one may change the order of the units."""
+    place: str = "cpu"
+    """Where it computes: cpu or gpu."""
+    wait: Callable[[], None] | None = None
+    """For a stage that computes on a device: returns when the device is done, for timing a stage by itself."""
+
+
+@dataclass
+class Counts:
+    """What became of the units and frames; every frame that was read is in one of the three."""
+
+    units: int = 0
+    done: int = 0
+    """Frames whose results came out."""
+    dropped: int = 0
+    """Frames that a full queue dropped."""
+    skipped: int = 0
+    """Frames that a stage failed on, where the pipeline skips such frames."""
+    first_error: str = ""
+    busy_ns: dict[str, int] = field(default_factory=dict)
+    """The time that each stage computed, all its threads together."""
+
+
+class Flow(ABC):
+    """What both ways of driving share: what becomes of a unit."""
+
+    def __init__(self, stages: Sequence[Stage], *, skip: bool = False) -> None:
+        """`skip`: a unit that a stage fails on is counted and left out; otherwise it is an error."""
+        self.stages, self.skip = tuple(stages), skip
+        self.counts = Counts(busy_ns=dict.fromkeys((stage.name for stage in stages), 0))
+        self.last: Item | None = None
+        """The unit that was finished last."""
+        self.seen: Callable[[Item], None] = lambda item: None
+        """Called with each finished unit."""
+
+    @abstractmethod
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Take on one unit and call `done` once when it is through; EndOfFilm if no frame is left."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what is under way and end the threads."""
+
+    def finished(self, item: Item, done: Done) -> None:
+        """Count a unit that passed every stage, and report it."""
+        self.counts.units += 1
+        self.counts.done += len(item.frames)
+        self.last = item
+        self.seen(item)
+        created = item.frames[0].created_ns if item.frames else -1
+        done(item.query_id, QUERY_OK, len(item.frames), created)
+
+    def dropped(self, item: Item, done: Done) -> None:
+        """Count a unit that a full queue dropped, and report it."""
+        self.counts.dropped += len(item.frames)
+        done(item.query_id, QUERY_DROPPED, len(item.frames), item.frames[0].created_ns if item.frames else -1)
+
+    def failed(self, item: Item, error: Exception, done: Done) -> None:
+        """Count a unit that a stage failed on, and report it as the pipeline's policy says."""
+        self.counts.first_error = self.counts.first_error or f"{type(error).__name__}: {error}"
+        if self.skip:
+            self.counts.skipped += max(1, len(item.frames))
+            done(item.query_id, QUERY_DROPPED, len(item.frames))
+        else:
+            done(item.query_id, QUERY_ERROR)
+
+
+class Sequential(Flow):
+    """Takes each unit through all stages in the caller's thread."""
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Do one unit, then call `done`; EndOfFilm if no frame is left."""
+        item, busy, clock = Item(query_id), self.counts.busy_ns, time.monotonic_ns
+        before = clock()
+        try:
+            for stage in self.stages:
+                stage.run(item)
+                now = clock()
+                busy[stage.name] += now - before
+                before = now
+        except EndOfFilm:
+            done(query_id, QUERY_END)
+            raise
+        except Exception as error:  # a stage may raise anything
+            self.failed(item, error, done)
+        else:
+            self.finished(item, done)
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+Passed = tuple[Item, Done]
+
+
+class Queue:
+    """A queue between two stages, with a bound and a rule for when it is full."""
+
+    def __init__(self, bound: int | None, full: str, dropped: Callable[[Item, Done], None]) -> None:
+        """`bound` None: no bound; it then never blocks or drops."""
+        self.bound, self.full, self.dropped = bound, full, dropped
+        self.items: deque[Passed] = deque()
+        lock = threading.Lock()
+        self.filled, self.emptied = threading.Condition(lock), threading.Condition(lock)
+        self.closed = False
+        self.deepest = 0
+
+    def put(self, passed: Passed) -> None:
+        """Add a unit; if the queue is full, wait, or drop one."""
+        lost: Passed | None = None
+        with self.filled:
+            if self.bound is not None and len(self.items) >= self.bound and not self.closed:
+                if self.full == "block":
+                    while len(self.items) >= self.bound and not self.closed:
+                        self.emptied.wait()
+                else:
+                    lost = self.items.popleft() if self.full == "drop_oldest" else passed
+            if lost is not passed:
+                self.items.append(passed)
+                self.deepest = max(self.deepest, len(self.items))
+                self.filled.notify()
+        if lost is not None:
+            self.dropped(*lost)
+
+    def get(self) -> Passed | None:
+        """Return the unit that waited longest, waiting for one; None once the queue is closed and empty."""
+        with self.filled:
+            while not self.items:
+                if self.closed:
+                    return None
+                self.filled.wait()
+            passed = self.items.popleft()
+            if self.bound is not None:
+                self.emptied.notify()
+            return passed
+
+    def close(self) -> None:
+        """Let every waiting thread go; what is still queued can be taken."""
+        with self.filled:
+            self.closed = True
+            self.filled.notify_all()
+            self.emptied.notify_all()
+
+
+class Threaded(Flow):
+    """Runs each stage in its own threads, so that stages work on different units at the same time."""
+
+    def __init__(
+        self, stages: Sequence[Stage], *, bound: int = 4, full: str = "block", skip: bool = False
+    ) -> None:
+        """`bound` and `full` hold for every queue after the first stage; the load generator bounds the first."""
+        super().__init__(stages, skip=skip)
+        self.lock, self.ended = threading.Lock(), False
+        self.queues = [
+            Queue(bound if number else None, full if number else "block", self._dropped)
+            for number in range(len(stages))
+        ]
+        self.threads = [
+            threading.Thread(target=self._serve, args=(number,), name=f"stage {stage.name}", daemon=True)
+            for number, stage in enumerate(stages)
+            for _ in range(stage.threads)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Hand a unit to the first stage; EndOfFilm once that has met the end of the film."""
+        if self.ended:
+            done(query_id, QUERY_END)
+            raise EndOfFilm
+        self.queues[0].put((Item(query_id), done))
+
+    def close(self, *, wait_s: float = 30.0) -> None:
+        """Let the stages finish what is queued, first to last, and end their threads; wait `wait_s` at most."""
+        end = time.monotonic() + wait_s
+        first = 0
+        for queue, stage in zip(self.queues, self.stages, strict=True):
+            queue.close()
+            for thread in self.threads[first : first + stage.threads]:
+                thread.join(max(0.0, end - time.monotonic()))
+            first += stage.threads
+
+    def _serve(self, number: int) -> None:
+        stage, queue, clock = self.stages[number], self.queues[number], time.monotonic_ns
+        following = self.queues[number + 1] if number + 1 < len(self.queues) else None
+        while (passed := queue.get()) is not None:
+            item, done = passed
+            before = clock()
+            try:
+                stage.run(item)
+            except EndOfFilm:
+                self.ended = True
+                done(item.query_id, QUERY_END)
+                continue
+            except Exception as error:  # a stage may raise anything
+                with self.lock:
+                    self.failed(item, error, done)
+                continue
+            spent = clock() - before
+            with self.lock:
+                self.counts.busy_ns[stage.name] += spent
+            if following is not None:
+                following.put(passed)
+            else:
+                with self.lock:
+                    self.finished(item, done)
+
+    def _dropped(self, item: Item, done: Done) -> None:
+        with self.lock:
+            self.dropped(item, done)

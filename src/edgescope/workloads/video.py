@@ -1,0 +1,213 @@
+"""One unit is a batch of video frames through a pipeline: decode, preprocess, infer, postprocess, and stages of yours.
+
+With one unit in flight the stages follow one another; with several, each runs in threads of its own and works on
+another unit. Frames of a file are decoded while the pipeline is measured, and each comes through exactly once. A film
+that plays in place of cameras is paced by the scenario: `--scenario fixed_rate --rate 120` with `cameras=8` is eight
+cameras of 15 frames a second, whose frames fall due in turn.
+
+Each network passes the accuracy gate. What the pipeline finds in the first frames must also be what a plain loop over
+them finds (one frame after another, each step done the simple way), and their numbers must follow one another, so that
+a frame that is lost, doubled or out of order shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import ClassVar
+
+from edgescope.backends.base import spec_of
+from edgescope.models.base import Detections
+from edgescope.options import Option
+from edgescope.records import UNIT, Absent, Field, Json, Machine, Measured, Spans, Trial, Verification
+from edgescope.video import what_if
+from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential
+from edgescope.video.frame import Item
+from edgescope.video.matching import matched
+from edgescope.workloads import gate
+from edgescope.workloads.base import EndOfInput, Opened, Parts
+from edgescope.workloads.inference import Loaded, glimpse, loaded
+from edgescope.workloads.pipeline import FILM, OPTIONS, Pipeline, planned, preprocess_of, supported, widened
+
+#: Extra units after the window with a timer around each stage; frames whose results are compared with a plain loop's.
+TIMED, CHECKED = 20, 32
+#: Share of the plain loop's detections that the pipeline must find: resampling in another place moves weak boxes.
+SAME = 0.9
+#: Seconds that each variant of the pipeline runs in each round of what_if.
+WHAT_IF_S = 0.15
+
+
+class Video:
+    """Runs the frames of a film or a camera through the stages of a pipeline."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = OPTIONS
+
+    def prepare(self, trial: Trial, parts: Parts) -> None:
+        """Build each network's artifact and its reference; read the first frame of the film."""
+        plan = planned(trial)
+        supported(plan)
+        for one in plan.trials:
+            model = parts.model(one)
+            preprocess_of(model)
+            parts.backend(one.backend).prepare(model, spec_of(one), parts.folder)
+            gate.prepare(model, parts, one.metric)
+        source = plan.source()
+        try:
+            source.read()
+        finally:
+            source.close()
+
+    @contextmanager
+    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+        """Hold the decoders and every network open; run one unit through all of it before anything is timed."""
+        plan = planned(trial)
+        supported(plan)
+        with ExitStack() as stack:
+            models = [parts.model(one) for one in plan.trials]
+            ready = [
+                stack.enter_context(loaded(one, model, parts.backend(one.backend), parts))
+                for one, model in zip(plan.trials, models, strict=True)
+            ]
+            pipeline = Pipeline(plan, models, ready)
+            stack.callback(pipeline.close)
+            widened(plan, ready)
+            flow = pipeline.flow(pipeline.stages())
+            stack.callback(flow.close)
+            yield Opened(
+                work=Fed(flow),
+                model=models[0].info,
+                effective=ready[0].session.effective,
+                verify=lambda machine: _verified(trial, pipeline, parts, machine),
+                facts=_facts(ready),
+                artifact=_described(pipeline),
+                failure=lambda: flow.counts.first_error,
+                breakdown=lambda: _breakdown(pipeline),
+                metrics=lambda: _metrics(flow, pipeline),
+                glimpse=lambda: glimpse(models[0], trial.batch, ready[0].answer),
+            )
+
+
+class Fed:
+    """The load generator's view of a flow."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Start (or do) one unit; EndOfInput if no frame is left."""
+        try:
+            self.flow.issue(query_id, samples, done)
+        except EndOfFilm:
+            raise EndOfInput from None
+
+    def flush(self) -> None:
+        """Return at once: the scenario waits for its slots."""
+
+
+def _facts(ready: Sequence[Loaded]) -> dict[str, Field]:
+    """Return the build, load and first-answer times, each summed over all networks."""
+    found: dict[str, Field] = {}
+    for name, first in ready[0].facts.items():
+        known = [fact for made in ready if isinstance(fact := made.facts[name], Measured)]
+        whole = Measured(sum(fact.value for fact in known), "s", n=len(known))
+        found[name] = whole if len(known) == len(ready) else first
+    return found
+
+
+def _described(pipeline: Pipeline) -> dict[str, Json]:
+    """Return the artifact of the first network, the source's facts, and the stages as data."""
+    about: dict[str, Json] = {
+        "source": str(pipeline.plan.options["source"]).partition("#")[0] or FILM[1],
+        "film": dict(pipeline.decode.sources[0].facts()),
+        "stages": [
+            {"name": s.name, "place": s.place, "threads": s.threads} for s in pipeline.stages(pipeline.decode)
+        ],
+        "also": [
+            {"model": m.info.name, **r.about}
+            for m, r in itertools.islice(zip(pipeline.models, pipeline.ready, strict=True), 1, None)
+        ],
+    }
+    return {**pipeline.ready[0].about, **about}
+
+
+def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
+    counts = flow.counts
+    read = counts.done + counts.dropped + counts.skipped
+    found: dict[str, Field] = {
+        "frames": Measured(float(counts.done), "frames", n=counts.units),
+        "frames_dropped": Measured(float(counts.dropped), "frames", n=read),
+        "frames_skipped": Measured(float(counts.skipped), "frames", n=read),
+    }
+    if pipeline.plan.options["what_if"]:
+        found |= _what_if(pipeline)
+    return found
+
+
+def _what_if(pipeline: Pipeline) -> dict[str, Field]:
+    """Return, for each stage, the gain if it were free and its own ceiling, and the pipeline's rate beside them."""
+    made = pipeline.stages(pipeline.sources(loop=True))
+    found = what_if.measured(made, pipeline.flow, pipeline.plan.trial.in_flight, WHAT_IF_S)
+    fields: dict[str, Field] = {"pipeline_fps": Measured(found.fps, "frames/s", n=what_if.ROUNDS)}
+    for stage in found.stages:
+        fields[f"{stage.name}_free_gain"] = stage.gain.measured("ratio")
+        fields[f"{stage.name}_alone_fps"] = replace(
+            stage.ceiling.measured("frames/s", found.fps), value=stage.alone_fps
+        )
+    return fields
+
+
+def _breakdown(pipeline: Pipeline) -> Spans:
+    """Return the stages of a few units that go through one by one, each stage waited for."""
+    made = pipeline.stages(pipeline.sources(loop=True))
+    rows: list[tuple[str, int, int, int]] = []
+    for number, marks in what_if.timed(made, TIMED + 1):
+        if number:  # the first opens the film
+            rows.append((UNIT, number, marks[0][1], marks[-1][2]))
+            rows += [(name, number, start, end) for name, start, end in marks]
+    return Spans.of("stage", rows)
+
+
+def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) -> Verification | None:
+    """Return the gate's verdict on the worst network; failed if the pipeline finds other things than a plain loop."""
+    judged = [
+        found
+        for one, model, made in zip(pipeline.plan.trials, pipeline.models, pipeline.ready, strict=False)
+        if (found := gate.check(one, model, made.answer, made.about, machine=machine, parts=parts))
+        is not None
+    ]
+    if not judged:
+        return None
+    worst = next((check for check in judged if not check.passed), judged[0])
+    if not worst.passed:
+        return worst
+    if pipeline.decode.sources[0].live:
+        live = Absent("a live source cannot be played again")
+        return replace(worst, fields={**worst.fields, "frame_agreement": live})
+    units = -(-CHECKED // trial.batch)
+    wanted = _by_frame(Sequential(pipeline.plain(pipeline.sources(loop=False, size=None))), units, 1)
+    made = pipeline.stages(pipeline.sources(loop=False))
+    got = _by_frame(pipeline.flow(made), units, trial.in_flight)
+    same = matched([got[key] for key in wanted if key in got], [wanted[key] for key in wanted if key in got])
+    strange = sorted(set(got) ^ set(wanted))
+    fields = {**worst.fields, "frame_agreement": same.measured("1")}
+    lost = f", and {len(strange)} frames came through once only, the first {strange[0]}" if strange else ""
+    detail = (
+        f"{same.value:.1%} of what a plain loop finds in {len(wanted)} frames is found{lost}; {worst.detail}"
+    )
+    return replace(worst, passed=not strange and same.value >= SAME, detail=detail, fields=fields)
+
+
+def _by_frame(flow: Flow, units: int, in_flight: int) -> dict[tuple[int, int], Detections]:
+    """Return what a flow finds in the frames of its first units, by camera and frame number."""
+    found: dict[tuple[int, int], Detections] = {}
+
+    def seen(item: Item) -> None:
+        for frame, each in zip(item.frames, item.found, strict=True):
+            found[frame.camera, frame.index] = each
+
+    flow.seen = seen
+    with what_if.running(flow):
+        what_if.driven(flow, in_flight, units)
+    return found

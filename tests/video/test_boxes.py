@@ -1,0 +1,65 @@
+"""Two sets of detections of the same frames: what matches, what does not, and how sure that is."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgescope.models.base import Detections
+from edgescope.records import Absent
+from edgescope.video.boxes import same_detections
+
+
+def frame(*rows):
+    """Detections of (x1, y1, x2, y2, score, class)."""
+    table = np.array(rows, dtype=np.float32).reshape(-1, 6)
+    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64))
+
+
+def some(seed, n=30):
+    rng = np.random.default_rng(seed)
+    frames = []
+    for count in rng.integers(0, 4, n):
+        low = 100 * np.arange(count)[:, None] + rng.uniform(0, 20, (count, 2))
+        boxes = np.hstack([low, low + rng.uniform(20, 60, (count, 2))])
+        scores = np.sort(rng.random(count))[::-1]
+        frames.append(frame(*np.hstack([boxes, scores[:, None], np.zeros((count, 1))])))
+    return frames
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_set_is_the_same_as_itself(seed):
+    frames = some(seed, 6)
+    same = same_detections(frames, frames)
+    assert same.identical and same.matched == sum(map(len, frames))
+    if same.matched:
+        assert same.mean_iou == pytest.approx(1) and same.worst_px == 0
+
+
+def test_matches_counted_by_hand():
+    theirs = [frame((0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1)), frame((0, 0, 10, 10, 0.9, 0))]
+    ours = [
+        frame((0, 0, 10, 8, 0.9, 0), (50, 50, 60, 60, 0.8, 2)),  # a little smaller; another class
+        frame((0, 0, 10, 10, 0.9, 0), (0, 0, 10, 9, 0.5, 0)),  # the better of two takes the match
+    ]
+    same = same_detections(ours, theirs)
+    assert (same.frames, same.matched, same.missed, same.extra) == (2, 2, 1, 2) and not same.identical
+    assert same.mean_iou == pytest.approx((0.8 + 1.0) / 2) and same.worst_px == pytest.approx(2)
+    assert same_detections(ours, theirs, iou=0.9).matched == 1
+
+
+def test_agreement_has_an_interval_over_frames_and_scenes():
+    theirs = some(1, 60)
+    ours = [frame() if i % 10 == 0 else found for i, found in enumerate(theirs)]
+    alone = same_detections(ours, theirs).agreement
+    assert alone.n == 60 and alone.lo < alone.value < alone.hi <= 1.0 and 0.8 < alone.value < 1
+    scenes = same_detections(ours, theirs, scenes=np.arange(60) // 20).agreement
+    assert scenes.value == alone.value and scenes.lo != alone.lo
+
+
+def test_nothing_to_compare_has_a_reason():
+    empty = same_detections([frame()] * 3, [frame()] * 3)
+    assert empty.identical and np.isnan(empty.mean_iou) and isinstance(empty.agreement, Absent)
+    assert isinstance(same_detections([], []).agreement, Absent)
+    with pytest.raises(ValueError):
+        same_detections([frame()], [])

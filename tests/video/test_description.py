@@ -1,0 +1,64 @@
+"""A pipeline as data."""
+
+import pytest
+
+from edgescope.errors import UsageError
+from edgescope.video import description
+from edgescope.video.description import Described, Description
+
+
+def written(tmp_path, text):
+    path = tmp_path / "pipeline.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_says_stages_and_options_with_the_fields_of_python(tmp_path):
+    found = description.read(
+        written(
+            tmp_path,
+            'queue = "drop_oldest"\n[[stage]]\nname = "decode"\n'
+            '[[stage]]\nname = "blur"\ncall = "mine:blur"\nthreads = 2\nplace = "gpu"\n',
+        )
+    )
+    stages = (Described("decode"), Described("blur", "mine:blur", 2, "gpu"))
+    assert found == Description(stages, {"queue": "drop_oldest"})
+
+
+def test_without_stages_it_has_the_built_in_ones(tmp_path):
+    found = description.read(written(tmp_path, "cameras = 2\n"))
+    assert [stage.name for stage in found.stages] == ["decode", "preprocess", "infer", "postprocess"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("stage = 3", "no list of tables"),
+        ("[[stage]]\nname = 'infer'", "the first stage is 'infer'"),
+        ("[[stage]]\nname='decode'\n[[stage]]\nname='decode'", "two stages are called decode"),
+        ("[[stage]]\nname='decode'\n[[stage]]\nname='infer'", "infer has no preprocess before it"),
+        ("[[stage]]\nname='decode'\nthread=2", "did you mean threads?"),
+        ("[[stage]]\nname='decode'\nthreads=0", "threads must be at least 1"),
+        ("[[stage]]\nname='decode'\nplace='tpu'", "place must be cpu or gpu"),
+        ("[[stage]]\nname='decode'\n[[stage]]\nname='blur'", "blur is not built in and has no call"),
+        ("[[stage]]\nname='decode'\n[[stage]]\nname='blur'\ncall='blur'", "call must be module:callable"),
+        ("[[stage]", "cannot be read as a pipeline"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, says):
+    with pytest.raises(UsageError, match="E-PIPE-1") as caught:
+        description.read(written(tmp_path, text))
+    assert says in str(caught.value)
+
+
+def test_a_stage_of_ones_own_is_a_function_or_a_class(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_stages.py").write_text(
+        "def mark(item):\n    item.notes['seen'] = 1\n\n"
+        "class Count:\n    n = 0\n    def __call__(self, item):\n        self.n += 1\n"
+    )
+    assert Described("mark", "own_stages:mark").loaded().__name__ == "mark"
+    assert Described("count", "own_stages:Count").loaded().n == 0
+    with pytest.raises(UsageError, match=r"the stage gone cannot be loaded from 'own_stages:gone'"):
+        Described("gone", "own_stages:gone").loaded()

@@ -1,0 +1,174 @@
+"""What drives the stages: every unit exactly once, whatever the stages do."""
+
+import random
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
+from edgescope.video.flow import FULL, EndOfFilm, Queue, Sequential, Stage, Threaded
+from edgescope.video.frame import Frame, Item
+
+
+class Film:
+    """Gives numbered frames, `batch` a unit, until there are `count`."""
+
+    def __init__(self, count, batch=1):
+        self.left, self.batch, self.lock = list(range(count))[::-1], batch, threading.Lock()
+
+    def __call__(self, item):
+        with self.lock:
+            item.frames = [Frame(None, self.left.pop(), 5) for _ in range(min(self.batch, len(self.left)))]
+        if not item.frames:
+            raise EndOfFilm
+
+
+def driven(flow, units, in_flight):
+    """Return (query, status, samples, source) of all units of a closed loop."""
+    seen, free = [], threading.Semaphore(in_flight)
+
+    def done(query_id, status, samples=0, source_ns=-1):
+        seen.append((query_id, status, samples, source_ns))
+        free.release()
+
+    for number in range(units):
+        free.acquire()
+        try:
+            flow.issue(number, 1, done)
+        except EndOfFilm:
+            break
+    for _ in range(in_flight):
+        assert free.acquire(timeout=20), "a unit was never done"
+    flow.close()
+    return seen
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(0, 30),
+    batch=st.integers(1, 4),
+    in_flight=st.integers(1, 9),
+    threads=st.lists(st.integers(1, 3), min_size=2, max_size=4),
+    seed=st.integers(0, 2**16),
+)
+def test_every_frame_comes_through_once_under_random_delays(count, batch, in_flight, threads, seed):
+    rng, out = random.Random(seed), []
+
+    def slow(item):
+        time.sleep(rng.random() * 1e-3)
+
+    stages = [Stage("decode", Film(count, batch)), *(Stage(f"s{k}", slow, n) for k, n in enumerate(threads))]
+    flow = Sequential(stages) if in_flight == 1 else Threaded(stages, bound=2)
+    flow.seen = lambda item: out.extend(frame.index for frame in item.frames)
+    seen = driven(flow, count + 5, in_flight)
+    assert sorted(out) == list(range(count)) == list(range(flow.counts.done))
+    assert sum(samples for _, status, samples, _ in seen if status == QUERY_OK) == count
+    assert {status for _, status, *_ in seen} <= {QUERY_OK, QUERY_END}
+    assert len({query for query, *_ in seen}) == len(seen)
+
+
+@pytest.mark.parametrize("in_flight", [1, 6])
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_stage_that_throws_on_one_frame_in_a_hundred_loses_only_that_frame(in_flight, skip):
+    def throws(item):
+        if item.frames[0].index % 100 == 7:
+            raise ValueError(f"frame {item.frames[0].index}")
+
+    stages = [Stage("decode", Film(300)), Stage("bad", throws), Stage("after", lambda item: None)]
+    flow = Sequential(stages, skip=skip) if in_flight == 1 else Threaded(stages, skip=skip)
+    seen = driven(flow, 400, in_flight)
+    states = [status for _, status, *_ in seen if status != QUERY_END]
+    assert flow.counts.done == 297 and states.count(QUERY_OK) == 297
+    assert states.count(QUERY_DROPPED if skip else QUERY_ERROR) == 3
+    assert flow.counts.skipped == (3 if skip else 0)
+    assert flow.counts.first_error == "ValueError: frame 7"
+
+
+@pytest.mark.parametrize("full", FULL)
+def test_a_full_queue_waits_or_drops_as_asked_and_every_frame_is_accounted_for(full):
+    gate, taken, out = threading.Event(), threading.Event(), []
+
+    def stuck(item):
+        taken.set()
+        assert gate.wait(20)
+
+    stages = [Stage("decode", Film(20)), Stage("slow", stuck)]
+    flow = Threaded(stages, bound=3, full=full)
+    flow.seen = lambda item: out.extend(frame.index for frame in item.frames)
+    seen = []
+    for number in range(20):
+        flow.issue(number, 1, lambda *about: seen.append(about))
+        assert taken.wait(20)
+    until(lambda: len(flow.queues[1].items) == 3 and (full == "block" or flow.counts.dropped == 16))
+    gate.set()
+    flow.close()
+    assert flow.counts.done + flow.counts.dropped == 20 == len(seen)
+    expected = {"block": list(range(20)), "drop_oldest": [0, 17, 18, 19], "drop_newest": [0, 1, 2, 3]}
+    assert out == expected[full]
+    assert all(source == 5 for *_, source in seen)
+
+
+def until(true, seconds=20):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(1e-3)
+
+
+def test_closing_with_full_queues_drains_them_and_leaves_no_thread():
+    before = threading.active_count()
+    stages = [
+        Stage("decode", Film(50)),
+        Stage("slow", lambda item: time.sleep(2e-3), 2),
+        Stage("last", lambda item: None),
+    ]
+    flow, seen = Threaded(stages, bound=2), []
+    for number in range(12):
+        flow.issue(number, 1, lambda *about: seen.append(about))
+    flow.close()
+    assert len(seen) == 12 and threading.active_count() == before
+
+
+def test_closing_does_not_hang_on_a_stage_that_hangs():
+    gate = threading.Event()
+    flow = Threaded([Stage("decode", Film(5)), Stage("stuck", lambda item: gate.wait(20))], bound=1)
+    for number in range(4):
+        flow.issue(number, 1, lambda *about: None)
+    start = time.monotonic()
+    flow.close(wait_s=0.2)
+    assert time.monotonic() - start < 2
+    gate.set()
+
+
+def test_stages_overlap_in_threads_and_not_in_sequence():
+    def nap(item):
+        time.sleep(0.01)
+
+    def seconds(flow, in_flight):
+        start = time.monotonic()
+        driven(flow, 30, in_flight)
+        return time.monotonic() - start
+
+    stages = [Stage("decode", Film(30)), *(Stage(f"s{k}", nap) for k in range(3))]
+    sequence = seconds(Sequential(stages), 1)
+    stages[0] = Stage("decode", Film(30))
+    assert seconds(Threaded(stages), 8) < 0.7 * sequence
+
+
+def test_the_time_of_each_stage_is_counted():
+    flow = Sequential([Stage("decode", Film(4)), Stage("nap", lambda item: time.sleep(0.01))])
+    driven(flow, 9, 1)
+    assert 0.04 <= flow.counts.busy_ns["nap"] / 1e9 < 0.2 and flow.counts.busy_ns["decode"] < 0.02e9
+
+
+def test_a_queue_that_is_closed_lets_a_waiting_stage_go():
+    queue = Queue(1, "block", lambda item, done: None)
+    queue.put((Item(0), print))
+    late = threading.Thread(target=queue.put, args=((Item(1), print),))
+    late.start()
+    queue.close()
+    late.join(5)
+    assert not late.is_alive() and queue.get()[0].query_id == 0

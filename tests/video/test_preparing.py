@@ -1,0 +1,75 @@
+"""From frames to inputs: the ways agree."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.models.image.preprocess import Preprocess
+from edgescope.video.frame import Frame, Item
+from edgescope.video.preparing import OneByOne, OnHost, fit_of
+
+WAYS = [
+    Preprocess(32),
+    Preprocess((24, 40), resize="stretch", interpolation="bilinear"),
+    Preprocess((32, 48), resize="letterbox"),
+    Preprocess(32, mean=(103.9, 116.8, 123.7), std=(1.0, 1.0, 1.0), order="bgr", divide=1.0),
+    Preprocess(28, mean=(0.1307,), std=(0.3081,)),
+]
+
+
+def item(sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    images = [rng.integers(0, 256, (high, wide, 3), dtype=np.uint8) for wide, high in sizes]
+    return Item(0, [Frame(image, k) for k, image in enumerate(images)])
+
+
+@pytest.mark.parametrize("preprocess", WAYS)
+@settings(max_examples=10, deadline=None)
+@given(wide=st.integers(20, 90), high=st.integers(20, 90), batch=st.integers(2, 3))
+def test_all_frames_at_once_give_what_one_after_another_gives(preprocess, wide, high, batch):
+    one, all_at_once = item([(wide, high)] * 2), item([(wide, high)] * 2)
+    OneByOne([preprocess], batch)(one)
+    OnHost([preprocess], batch)(all_at_once)
+    assert all_at_once.inputs[0].shape == one.inputs[0].shape == (batch, *one.inputs[0].shape[1:])
+    assert np.abs(all_at_once.inputs[0] - one.inputs[0]).max() <= 1e-4 * max(1.0, np.abs(one.inputs[0]).max())
+    assert all_at_once.fits == one.fits
+    assert (one.inputs[0][-1] == one.inputs[0][1]).all()
+
+
+def test_a_frame_that_its_source_has_scaled_is_only_cut():
+    """The picture has the size after resizing already; what it was decoded in says where it lies."""
+    preprocess = Preprocess((24, 40), resize="stretch")
+    scaled = item([(40, 24)])
+    scaled.frames[0].sides = (400, 120)
+    OnHost([preprocess], 1)(scaled)
+    pixels = scaled.frames[0].image.transpose(2, 0, 1) / 255
+    assert np.allclose(scaled.inputs[0][0], (pixels - 0.5) / 0.5, atol=1e-5)
+    assert scaled.fits == [fit_of(preprocess, scaled.frames[0])] and scaled.fits[0].scale_x == 0.1
+
+
+@pytest.mark.parametrize("preprocess", WAYS[:3])
+def test_a_fit_brings_a_point_of_the_frame_to_its_place_in_the_input(preprocess):
+    """A bright square in a dark frame is found again where the fit says."""
+    image = np.zeros((60, 100, 3), dtype=np.uint8)
+    image[20:40, 40:70] = 255
+    frame = Frame(image, 0)
+    given = Item(0, [frame])
+    OnHost([preprocess], 1)(given)
+    (fit,) = given.fits
+    y, x = np.nonzero(given.inputs[0][0, 1] > 0.5)
+    assert x.mean() + 0.5 == pytest.approx(55 * fit.scale_x + fit.offset_x, abs=1.5)
+    assert y.mean() + 0.5 == pytest.approx(30 * fit.scale_y + fit.offset_y, abs=1.5)
+
+
+@pytest.mark.gpu
+def test_the_device_prepares_as_the_host_does():
+    from edgescope.video.device import OnDevice
+
+    for preprocess in WAYS[:3]:
+        host, device = item([(64, 48)] * 2), item([(64, 48)] * 2)
+        OnHost([preprocess], 3)(host)
+        OnDevice([preprocess], 3)(device)
+        got = device.inputs[0].cpu().numpy()
+        assert got.shape == host.inputs[0].shape and device.fits == host.fits
+        assert np.abs(got - host.inputs[0]).mean() < 0.06  # another filter, so only near

@@ -1,0 +1,171 @@
+"""The frames of a film through a pipeline: all of them, in order, to the end."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgescope import bench
+from edgescope.bench.parts import HERE
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.records import Status, Trial
+from edgescope.video import stages
+from edgescope.video.flow import Stage
+from edgescope.video.frame import Frame, Item
+from edgescope.workloads import pipeline
+from edgescope.workloads.video import Video
+
+av = pytest.importorskip("av")
+COUNT = 13
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
+    """A film of 13 frames, each of a grey of its own."""
+    path = tmp_path_factory.mktemp("film") / "grey.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        stream.width = stream.height = 64
+        for k in range(COUNT):
+            image = np.full((64, 64, 3), 15 * k + 20, dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+def trial(film, *, batch=4, model="squeezenet1_1", **keys):
+    options = {"source": str(film), **keys.pop("workload_options", {})}
+    usual = {"backend": "onnxruntime", "workload": "video", "warmup": 0, "min_s": 0.2, "max_s": 30.0}
+    return Trial(model=model, batch=batch, workload_options=options, **usual | keys)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_run_ends_with_the_film_and_every_frame_is_counted(film, batch):
+    result = bench.run(trial(film, batch=batch, min_s=30.0, workload_options={"loop": False}), hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    held = result.queries.columns["samples"]
+    assert held.sum() == COUNT == result.metrics["frames"].value
+    assert held.tolist() == ([4, 4, 4, 1] if batch == 4 else [1] * COUNT)
+    assert result.window.stop - result.window.first == len(held)
+
+
+def test_a_film_that_loops_goes_on(film):
+    result = bench.run(trial(film, batch=8, min_s=1.0, max_s=1.0), hz=0)
+    assert result.metrics["frames"].value > COUNT
+    assert "in 13 frames is found" in result.verification.detail
+
+
+def test_a_film_that_ends_within_the_warm_up_leaves_nothing_to_measure(film):
+    result = bench.run(trial(film, warmup=60.0, workload_options={"loop": False}), hz=0)
+    assert result.status is Status.FAILED and str(result.reason).startswith(
+        "E-WORK-3: the input ended within"
+    )
+
+
+def test_an_open_loop_ends_with_the_film_too(film):
+    asked = trial(film, batch=1, scenario="fixed_rate", rate=20.0, workload_options={"loop": False})
+    result = bench.run(asked, hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert len(result.queries) == COUNT and (np.diff(result.queries.columns["scheduled_ns"]) > 0).all()
+
+
+def test_several_networks_see_the_same_frames(film):
+    result = bench.run(trial(film, max_s=0.5, workload_options={"also": "shufflenet_v2_x1_0"}), hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    (other,) = result.artifact["also"]
+    assert other["model"] == "shufflenet_v2_x1_0" and other["digest"]
+
+
+@pytest.mark.parametrize("in_flight", [1, 6])
+@pytest.mark.parametrize("fault", ["lost", "doubled", None])
+def test_a_frame_that_is_lost_or_doubled_is_found(film, monkeypatch, fault, in_flight):
+    """The pipeline loses or repeats its sixth frame; the plain loop does not."""
+    made = pipeline.Pipeline.stages
+
+    def faulty(self, decode=None):
+        first, *rest = made(self, decode)
+
+        def run(item):
+            first.run(item)
+            if fault == "lost" and item.frames[0].index == 5:
+                first.run(item)
+            if fault == "doubled" and item.frames[0].index == 6:
+                item.frames = [replace(item.frames[0], index=5)]
+
+        return [Stage(first.name, run), *rest]
+
+    monkeypatch.setattr(pipeline.Pipeline, "stages", faulty)
+    options = {"loop": False}
+    result = bench.run(trial(film, batch=1, in_flight=in_flight, min_s=0.1, workload_options=options), hz=0)
+    assert result.verification.passed is (fault is None)
+    assert result.status is (Status.WRONG_OUTPUT if fault else Status.OK) or fault is None
+    if fault:
+        assert "1 frames came through once only" in result.verification.detail
+
+
+def test_the_ways_of_each_stage_find_the_same(film):
+    ways = {"decode": "scaled", "preprocess": "host", "postprocess": "elements"}
+    result = bench.run(trial(film, batch=2, max_s=0.5, workload_options=ways), hz=0)
+    assert result.verification.passed, result.verification.detail
+    assert result.verification.fields["frame_agreement"].value >= 0.9
+
+
+def test_a_stage_of_ones_own_takes_part(film, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "darken.py").write_text(
+        "def darken(item):\n    for frame in item.frames:\n        frame.image = frame.image // 2\n"
+    )
+    (tmp_path / "dark.toml").write_text(
+        "".join(
+            f"[[stage]]\nname = '{name}'\n{extra}"
+            for name, extra in (
+                ("decode", ""),
+                ("darken", "call = 'darken:darken'\n"),
+                ("preprocess", ""),
+                ("infer", ""),
+                ("postprocess", ""),
+            )
+        )
+    )
+    options = {"pipeline": str(tmp_path / "dark.toml")}
+    result = bench.run(trial(film, batch=2, max_s=0.5, workload_options=options), hz=0)
+    assert [row["name"] for row in result.artifact["stages"]][1] == "darken"
+    assert "darken" in result.spans.names and result.metrics["darken_s"].value > 0
+
+
+def test_the_crops_of_boxes_are_classified():
+    """A classifier in a box's place: the whole frame is its one box."""
+    seen = []
+
+    def answer(batch):
+        seen.append(len(batch["x"]))
+        return [np.eye(4, dtype=np.float32)[batch["x"][:, 0].astype(int) // 50]]
+
+    item = Item(0, [Frame(np.full((8, 8, 3), grey, dtype=np.uint8), k) for k, grey in enumerate((10, 160))])
+    item.found = [stages.whole(item.frames[0], 3), stages.whole(item.frames[1], 2)]
+    crops = stages.ClassifyCrops("x", answer, lambda image: np.asarray(image, dtype=np.float32)[0, 0], 2)
+    crops(item)
+    assert item.notes["crops"] == [[0], [3]] and seen == [2]
+
+
+def test_what_each_stage_costs_is_measured_if_asked(film):
+    result = bench.run(trial(film, batch=1, max_s=0.3, workload_options={"what_if": True}), hz=0)
+    assert result.metrics["infer_free_gain"].value > 1.2
+    assert result.metrics["infer_alone_fps"].value > result.metrics["pipeline_fps"].value
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "says"),
+    [
+        ({"workload_options": {"queue": "drop_oldest"}}, UnsupportedError, "E-PIPE-3"),
+        ({"io": "pinned"}, UnsupportedError, "E-PIPE-3"),
+        ({"workload_options": {"preprocess": "device"}}, UnsupportedError, "E-PIPE-3"),
+        ({"workload_options": {"infer_threads": 2}}, UnsupportedError, "E-PIPE-3"),
+        ({"model": "har_autoencoder"}, UnsupportedError, "E-PIPE-4"),
+        ({"workload_options": {"also": "my.onnx"}}, UsageError, "E-PIPE-2"),
+    ],
+)
+def test_what_a_pipeline_cannot_do_is_refused(film, keys, error, says):
+    with pytest.raises(error, match=says):
+        Video().prepare(trial(film, **keys), HERE)
