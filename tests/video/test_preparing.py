@@ -72,4 +72,4 @@ def test_the_device_prepares_as_the_host_does():
         OnDevice([preprocess], 3)(device)
         got = device.inputs[0].cpu().numpy()
         assert got.shape == host.inputs[0].shape and device.fits == host.fits
-        assert np.abs(got - host.inputs[0]).mean() < 0.06  # another filter, so only near
+        assert np.abs(got - host.inputs[0]).mean() < 0.09  # another filter, so only near

@@ -14,8 +14,6 @@ from edgescope.report.document import Document
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.study import grid
 
-NAME = "ladder"
-
 
 @dataclass(frozen=True, repr=False)
 class Ladder(Answer):
@@ -47,7 +45,7 @@ def ladder(
     `model` is a network of the zoo that sees images (SSD300 on a GPU, the face detector on a CPU); `source` a video
     file (the film of samples.txt). What the store holds is not measured again.
     """
-    paper = papers()[NAME]
+    paper = papers()[report.NAME]
     model, film = model or report.MODELS[device], pinned(source) if source else ""
     steps, place = climb.levels(paper, device), store_of(store)
     check_modes([Trial(model=model)], setup.tell)

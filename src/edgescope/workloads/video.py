@@ -70,9 +70,11 @@ class Video:
                 stack.enter_context(loaded(one, model, parts.backend(one.backend), parts))
                 for one, model in zip(plan.trials, models, strict=True)
             ]
+            widened(
+                plan, ready
+            )  # before a decoder runs: while a CUDA graph is captured, no other thread may allocate
             pipeline = Pipeline(plan, models, ready)
             stack.callback(pipeline.close)
-            widened(plan, ready)
             flow = pipeline.flow(pipeline.stages())
             stack.callback(flow.close)
             yield Opened(

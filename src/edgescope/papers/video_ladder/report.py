@@ -20,6 +20,7 @@ from edgescope.stats.pairs import paired_log_ratio
 
 MODELS = {"cpu": "centerface", "cuda": "ssd300"}
 """The detector of each device: the study's on a GPU, the one with real weights on a CPU."""
+NAME = "ladder"
 STAGES = ("decode", "preprocess", "infer", "postprocess")
 FIGURE = (
     "Each bar is one frame at one level, stage after stage, each waited for. Where stages overlap, the frame takes "

@@ -120,18 +120,24 @@ class File:
 
     def _pass(self) -> Iterator[Frame]:
         for picture in self._pictures():
-            before = self._rgb.sides
             try:
-                image = self._rgb(picture)
+                frame = self._made(picture)
             except ERRORS as error:
                 self._met(_text(error))
                 continue
-            sides = self._rgb.sides
-            self._size_changes += self._frames > 0 and sides != before
-            frame = Frame(image, self._frames, time_s=self._times.next(picture.time))
-            frame.sides = sides if self._rgb.size else None
-            self._frames += 1
+            del picture  # its memory, and then the array's, serve the next frame
             yield frame
+            del frame
+
+    def _made(self, picture: Any) -> Frame:
+        """Return the frame of a decoded picture."""
+        before = self._rgb.sides
+        frame = Frame(self._rgb(picture), self._frames, time_s=self._times.next(picture.time))
+        sides = self._rgb.sides
+        self._size_changes += self._frames > 0 and sides != before
+        frame.sides = sides if self._rgb.size else None
+        self._frames += 1
+        return frame
 
     def _pictures(self) -> Iterator[Any]:
         """Yield the frames that FFmpeg decodes without a complaint."""
@@ -147,12 +153,13 @@ class File:
             except ERRORS as error:
                 self._met(_text(error))
                 continue
-            for picture in pictures:
-                if picture.is_corrupt:
+            while pictures:
+                if pictures[0].is_corrupt:
                     self._met("a frame could be decoded in part only")
+                    del pictures[0]
                 else:
-                    last_s = picture.time or last_s
-                    yield picture
+                    last_s = pictures[0].time or last_s
+                    yield pictures.pop(0)
             if broken:
                 self._met("a packet is incomplete")
         if not self._damaged and (missing := self._missing(stream, packets, last_s)):

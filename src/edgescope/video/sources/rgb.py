@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from av.sidedata.sidedata import Type
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
@@ -25,6 +26,8 @@ class Rgb:
     def __init__(self, size: Size | None = None) -> None:
         self.size = size
         self._scale: Callable[..., Any] = VideoReformatter().reformat
+        self._turn: int | None = None
+        self._matrix = IDENTITY
         self.sides: Size = (0, 0)
         """Width and height, upright, of the last frame before it was scaled."""
         self.rotation = 0
@@ -32,7 +35,9 @@ class Rgb:
 
     def __call__(self, frame: Any) -> Image:
         """Return (height, width, 3) uint8 of a decoded frame."""
-        matrix = display_matrix(frame)
+        if frame.rotation != self._turn:
+            self._turn, self._matrix = frame.rotation, display_matrix(frame)
+        matrix = self._matrix
         turned = _swaps(matrix)
         self.sides = (frame.height, frame.width) if turned else (frame.width, frame.height)
         self.rotation = degrees(matrix)
@@ -46,12 +51,15 @@ class Rgb:
 
 
 def display_matrix(frame: Any) -> Matrix:
-    """Return a, b, c, d of a frame's display matrix: x' = a x + c y, y' = b x + d y, in units of 1/65536."""
-    for data in frame.side_data:
-        if data.type.name == "DISPLAYMATRIX":
-            a, b, _, c, d = np.frombuffer(bytes(data)[:20], "<i4").tolist()
-            return a, b, c, d
-    return IDENTITY
+    """Return a, b, c, d of a frame's display matrix: x' = a x + c y, y' = b x + d y, in units of 1/65536.
+
+    A frame whose side data were read is freed by the garbage collector only, so few frames should be.
+    """
+    data = frame.side_data.get(Type.DISPLAYMATRIX)
+    if data is None:
+        return IDENTITY
+    a, b, _, c, d = np.frombuffer(bytes(data)[:20], "<i4").tolist()
+    return a, b, c, d
 
 
 def degrees(matrix: Matrix) -> int:

@@ -1,0 +1,83 @@
+"""The ladder of a video pipeline, all levels measured in one process: for machines that are lent for minutes.
+
+`edgescope study ladder --run` starts a fresh process for every run. Here every level is opened in this process, and the
+rounds follow one another; the levels, what is kept, the checks and the page are the same. Targets: on a GPU the top is
+72 times the first level, on a CPU 4 times, with the same detections at every level; and the top reaches 0.9 of what
+its slowest stage does alone.
+
+    python benchmarks/ladder.py --device cuda --source clip.mp4 [--model ssd300] [--page ladder.html] [--store DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from facts import publish
+
+from edgescope import bench
+from edgescope.models import zoo
+from edgescope.options import pinned
+from edgescope.papers.paper import papers
+from edgescope.papers.video_ladder import climb, report
+from edgescope.records import Measured, Result, Trial
+from edgescope.report import save
+from edgescope.store.results import Store
+from edgescope.study import grid
+
+TARGETS, REACHED, SAME = {"cuda": 72.0, "cpu": 4.0}, 0.9, 0.9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--source", default="")
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--seconds", type=float, default=480.0, help="no new run begins after this time")
+    args = parser.parse_args()
+    model, film = args.model or report.MODELS[args.device], pinned(args.source) if args.source else ""
+    paper = papers()[report.NAME]
+    steps, seen, end = climb.levels(paper, args.device), dict[str, Result](), time.monotonic() + args.seconds
+
+    def known(trial: Trial) -> Result | None:
+        return seen.get(grid.pinned(trial, zoo.pin).id)
+
+    while (found := climb.climb(steps, model, args.device, film, known)).wants is not None:
+        if time.monotonic() > end:
+            break
+        trial = grid.pinned(found.wants, zoo.pin)
+        result = seen[trial.id] = bench.run(trial)
+        if args.store:
+            Store(args.store).save(result)
+        rate = climb.rate_of(result)
+        print(
+            f"{trial.label}: {result.status.value} {rate} {result.reason or ''}", file=sys.stderr, flush=True
+        )
+    if args.page:
+        save(report.of(paper, found, model, args.device), args.page)
+    first, top = found.rungs[0], found.kept[-1]
+    whole = report.gain(found, top, first)
+    rows = report.records(found)
+    alone = [rows[top.level.number][f"{name}_alone_fps"] for name in report.STAGES]
+    rate = report.metric(top, "pipeline_fps")
+    reached = rate.value / min(a for a in alone if a) if isinstance(rate, Measured) else 0.0
+    same = all((row["agreement"] or 0) >= SAME for row in rows if row["fps"])
+    met = isinstance(whole, Measured) and whole.value >= TARGETS[args.device] and reached >= REACHED and same
+    figures = {
+        "model": model,
+        "levels": rows,
+        "batches": found.batches,
+        "knee": found.knee,
+        "over_the_first": [whole.value, whole.lo, whole.hi] if isinstance(whole, Measured) else None,
+        "top_over_its_slowest_stage": reached,
+        "same_detections": same,
+    }
+    publish(f"ladder_{args.device}", figures, met=met)
+
+
+if __name__ == "__main__":
+    main()
