@@ -2,8 +2,9 @@
 
 The same session and the same inputs, in one process, in short interleaved pairs of random order: the arm `edgescope`
 drives them through the scenario, the arm `bare` is `for i in range(n): session.run(...)`. The sampler runs beside
-both (what it costs is benchmarks/sampler_cost.py). Target: the 95 % interval of the paired throughput ratio
-(edgescope / bare) lies above 0.985.
+both (what it costs is benchmarks/sampler_cost.py). The turns of bench/alternation.py are no use here: they are those
+of two processes, each driven by the scenario, and the bare arm has no scenario. Target: the 95 % interval of the
+paired throughput ratio (edgescope / bare) lies above 0.985.
 
     python benchmarks/bare_loop.py [--pairs 1000] [--queries 25]
 """

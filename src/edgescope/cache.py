@@ -216,7 +216,7 @@ def content(path: Path) -> str:
     return _hashed(str(path.resolve()), about.st_size, about.st_mtime_ns)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)  # more than the files of a data set: each is asked for in turn, again and again
 def _hashed(path: str, size: int, mtime_ns: int) -> str:
     state = hashlib.sha256()
     with open(path, "rb") as file:

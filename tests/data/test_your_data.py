@@ -11,7 +11,8 @@ from PIL import Image
 from data_sets import SIDE, classifier, coco, folder, picture
 from edgescope import cache
 from edgescope.bench.parts import HERE
-from edgescope.data import opening, shown
+from edgescope.data import folder as folders
+from edgescope.data import opening, preprocessing, shown
 from edgescope.data.base import Record, content_of
 from edgescope.data.split import split
 from edgescope.data.with_data import with_data
@@ -113,6 +114,15 @@ def test_the_labels_show_how_pictures_are_prepared(tmp_path, onnx_file):
         path.rename(bare / f"{path.parent.name}{path.name}")
     with pytest.raises(UsageError, match=r"E-PREPROCESS-2.*--preprocess imagenet"):
         model_of(onnx_file, bare, preprocess="").samples(Purpose.GATE, 4)
+
+
+def test_each_labelled_picture_is_decoded_once(tmp_path, onnx_file, monkeypatch):
+    opened = []
+    plain = folders.opened
+    monkeypatch.setattr(folders, "opened", lambda path: opened.append(path) or plain(path))
+    of = trial(onnx_file, folder(tmp_path / "photos"), preprocess="")
+    preprocessing.searched(zoo.get(of.model), of.data, HERE._fp32)
+    assert len(opened) == len(set(opened)) == 15
 
 
 def test_a_file_beside_the_model_or_the_data_says_it_and_belongs_to_the_trial(tmp_path, onnx_file):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 from edgescope.deploy import check, checkable
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.models.null import NullModel
-from edgescope.records import ModelInfo, Trial
-from edgescope.verify import judge, reference
+from edgescope.records import Measured, ModelInfo, Trial, Verification
+from edgescope.verify import judge, metric_names, reference
+from edgescope.verify.judge import Reference
+from edgescope.verify.measures.mean_ap import MeanAp
 
 N, CLASSES, SIDE = 120, 3, 6
 TRIAL = Trial(model="null", backend="null", data="samples.npz")
@@ -22,8 +25,8 @@ import numpy as np
 
 def boxes(outputs):
     """Each row of an output holds two boxes: x1, y1, x2, y2, score, class."""
-    found = outputs[0].reshape(len(outputs[0]), 2, 6)
-    return found[..., :4], found[..., 4], found[..., 5].astype(np.int64)
+    found = outputs.reshape(len(outputs), 2, 6)
+    return [(image[:, :4], image[:, 4], image[:, 5].astype(np.int64)) for image in found]
 '''
 RUN = """
 import sys
@@ -53,7 +56,6 @@ class Given(NullModel):
 
 def detector(rng, path):
     (path / "reads_boxes.py").write_text(READS)
-    namespace = __import__("reads_boxes")
     low = rng.random((N, 2, 2)) * 20
     found = np.concatenate(
         [low, low + 8, rng.random((N, 2, 1)), rng.integers(0, CLASSES, (N, 2, 1))], axis=2
@@ -61,9 +63,7 @@ def detector(rng, path):
     truth = tuple(
         row[: 1 + i % 2, [0, 1, 2, 3, 5]] + np.array([1, 0, 1, 0, 0]) for i, row in enumerate(found)
     )
-    model = Given(found.reshape(N, 12), boxes=tuple(t.astype(np.float32) for t in truth))
-    model.detections = namespace.boxes
-    return model
+    return Given(found.reshape(N, 12), boxes=tuple(t.astype(np.float32) for t in truth))
 
 
 def segmenter(rng, path):
@@ -90,10 +90,11 @@ def world(request, tmp_path, monkeypatch):
 
 
 def judged(model, folder, run):
-    truth = reference.reference(model, lambda: lambda batch: [batch["input"]], batch=8)
-    answer, _ = judge.verify(run, model, truth, precision="int8", batch=8)
+    metric = metric_names.named("map@reads_boxes:boxes") if model.given.boxes else ""
+    truth = reference.reference(model, lambda: lambda batch: [batch["input"]], batch=8, metric=metric)
+    answer, _ = judge.verify(run, model, truth, precision="int8", batch=8, metric=metric)
     folder.mkdir()
-    card = checkable.fill(folder, model, TRIAL, truth, answer)
+    card = checkable.fill(folder, model, replace(TRIAL, metric=metric), truth, answer)
     (folder / "card.json").write_text(json.dumps({"check": card}))
     (folder / "check.py").write_text(Path(check.__file__).read_text())
     return answer, card
@@ -123,16 +124,11 @@ def test_it_finds_what_the_gate_found(world):
     assert "the floor is kept" in part.stdout
 
 
-def test_boxes_that_only_the_model_can_read_are_told(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_boxes_that_edgescopes_own_code_reads_are_told(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "cache"))
-
-    class Reads:
-        def boxes(self, outputs):
-            return sys.modules["reads_boxes"].boxes(outputs)
-
     model = detector(np.random.default_rng(0), tmp_path)
-    model.detections = Reads().boxes
-    _, card = judged(model, tmp_path / "out", lambda batch: [batch["input"]])
-    assert "read by given's own code" in card["absent"]
+    monkeypatch.setattr(judge, "measure_of", lambda *given: MeanAp(model.given.boxes, lambda outputs: []))
+    share = Measured(1.0, "1", n=N)
+    answer = Verification(True, "map", {"accuracy": share, "reference_accuracy": share}, 0.99, "made up")
+    card = checkable.fill(tmp_path, model, TRIAL, Reference((), (np.zeros(N),), ""), answer)
+    assert "--metric map@module:callable" in card["absent"]

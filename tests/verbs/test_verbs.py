@@ -3,6 +3,7 @@
 import importlib.machinery
 import subprocess
 import sys
+import threading
 import types
 from dataclasses import replace
 
@@ -14,9 +15,10 @@ from edgescope.errors import EdgescopeError, Message, UnavailableError, Unsuppor
 from edgescope.records import Absent, Measured, Results, Status, Trial, answers
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
-from edgescope.search import start
+from edgescope.search import candidates, start
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
+from edgescope.verbs import optimize as optimizing
 from edgescope.verbs import sweep as sweeping
 from making import MACHINE, result
 from queue_server import WHERE, QueueServer
@@ -160,7 +162,7 @@ def test_recommend_compare_and_energy_read_the_store(tmp_path, fake):
 def counted(tmp_path, *, cached, cut=False):
     """The number of runs of one search of three trials, and of those that the store answered."""
     setup, trials, ran = Setup(), [replace(NULL, batch=n) for n in (1, 2, 3)], 0
-    with start.counting(setup, Store(tmp_path), ["a question"], cached=cached) as cells:
+    with start.counting(setup.cells(Store(tmp_path)), ["a question"], cached=cached) as cells:
         for trial in trials:
             if cells.stored(trial) is None:
                 cells.run(trial)
@@ -283,3 +285,15 @@ def test_workers_that_are_reused_build_too(tmp_path):
     cells = Setup().cells(Store(tmp_path))
     with sweeping._manner(how, cells, Setup()):
         assert cells.runner is cells.builds.runner and cells.runner.one_by_one
+
+
+def test_the_likely_baseline_is_built_while_the_engines_are_asked(tmp_path, fake, monkeypatch):
+    built, asked = threading.Event(), []
+    monkeypatch.setattr(fake, "prepare", lambda trial, limits: asked.append(trial) or built.set())
+    monkeypatch.setattr(candidates, "installed", lambda: {"waited": built.wait(20)})
+    model, cells = Trial(model="squeezenet1_1"), Setup().cells(Store(tmp_path))
+    assert optimizing._engines(model, cells, Setup()) == {"waited": True}
+    assert [(t.backend, t.precision) for t in asked] == [("torch_eager", "fp32")]
+    cells.store.save(result(asked[0]))
+    again = Setup().cells(Store(tmp_path))
+    assert optimizing._engines(model, again, Setup()) == {"waited": True} and len(asked) == 1

@@ -63,7 +63,6 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the rounds, print the table and the pick; return 1 if no variant can be picked."""
     from edgescope.analysis.cells.objective import wanted
-    from edgescope.search import candidates
     from edgescope.verbs.optimize import optimize
 
     wanted(args.objective, args.constraint)  # before minutes are spent
@@ -76,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.deploy.save import ready
 
         ready(Path(args.save))
-    with waiting("checking which engines are installed"):
-        candidates.installed()
     found = optimize(
         args.model,
         objective=args.objective,

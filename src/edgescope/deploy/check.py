@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import importlib.metadata
 import json
-import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -112,21 +111,28 @@ def _measure(about: Mapping[str, Any], kept: Mapping[str, NDArray[Any]], order: 
     truth = kept["labels"][order] if "labels" in kept else None
     if about["measure"] == "MeanAp":
         each = np.split(kept["boxes"], np.cumsum(kept["counts"])[:-1])
-        return made.MeanAp([each[i] for i in order], _function("check_boxes", about["function"]))
+        return made.MeanAp([each[i] for i in order], _boxes(_function(about["function"])))
     if about["measure"] == "Closeness":
         names = sorted(name for name in kept if name.startswith("fp32_"))
         return made.Closeness(tuple(kept[name][order] for name in names), ranks=about["ranks"])
     if about["measure"] == "Own":
-        return made.Own(_function("check_metric", about["function"]), truth, about["title"])
+        return made.Own(_function(about["function"]), truth, about["title"])
     return made.MeanIou(truth) if about["measure"] == "MeanIou" else made.TopK(truth, about["k"])
 
 
-def _function(module: str, name: str) -> Any:
-    """Return a function of the user's, from the file that was copied beside this one."""
+def _boxes(reader: Any) -> Any:
+    """Return the user's function from outputs to boxes as the measure calls it."""
+    return lambda outputs: [
+        tuple(map(np.asarray, image)) for image in reader(outputs[0] if len(outputs) == 1 else tuple(outputs))
+    ]
+
+
+def _function(name: str) -> Any:
+    """Return the user's function, from the file that was copied beside this one."""
     if name == "metric.pkl":
         pickle = importlib.import_module("cloudpickle")
         return pickle.loads((Path(__file__).parent / name).read_bytes())
-    return operator.attrgetter(name)(importlib.import_module(module))
+    return getattr(importlib.import_module("check_metric"), name)
 
 
 def _answers(run: Run, batch: int, rows: list[Row]) -> list[list[NDArray[Any]]]:

@@ -1,8 +1,7 @@
 """What `python run.py --check DATA` needs beside run.py: the measure, the preprocessing, and what is right.
 
 check.py              finds the judged inputs in DATA and judges run.py by them (deploy/check.py, as it is)
-check_measure.py      the measure (verify/measures, verify/closeness.py), check_metric.py the user's own function,
-                      check_boxes.py the function that reads boxes from outputs
+check_measure.py      the measure (verify/measures, verify/closeness.py), check_metric.py the user's own function
 check_preprocess.py   how pictures become inputs, cut out of edgescope's own code
 check.npz             the judged inputs' digests, what is right for them, what the measure keeps of fp32's answers
 """
@@ -36,7 +35,7 @@ ALONE = ("FILTERS", "Placed", "Preprocess", "upright")
 """What makes an input of a picture, in models/image/preprocess.py."""
 FILES = frozenset(
     {"check.py", "check.npz", "metric.pkl"}
-    | {f"check_{name}.py" for name in ("boxes", "measure", "metric", "preprocess")}
+    | {f"check_{name}.py" for name in ("measure", "metric", "preprocess")}
 )
 
 
@@ -61,13 +60,11 @@ def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Ver
         "k": getattr(of.measure, "k", 0),
     }
     about |= {"value": value.value, "fp32": fp32.value, "floor": -(1 - answer.threshold) * abs(fp32.value)}
-    if isinstance(of.measure, MeanAp):
-        about["function"] = _decoding(folder, of.measure)
-        if not about["function"]:
-            why = f"its boxes are read by {model.info.name}'s own code, which does not stand alone"
-            return {"absent": why}
+    if isinstance(of.measure, MeanAp) and not trial.metric.startswith(metric_names.READ_BY):
+        why = f"its boxes are read by edgescope's code for {model.info.name}: --metric map@module:callable names yours"
+        return {"absent": why}
     (folder / "check_measure.py").write_text(inspect.getsource(_module(of.measure)))
-    if about["measure"] == "Own":
+    if about["measure"] in ("Own", "MeanAp"):
         about["function"] = _own(folder, trial.metric)
     return about | _kept(folder, model, of.labelled, _right(of.labelled), truth.tally)
 
@@ -78,15 +75,6 @@ def _right(labelled: Samples) -> dict[str, Any]:
         counts = [len(boxes) for boxes in labelled.boxes]
         return {"boxes": np.concatenate([np.reshape(b, (-1, 5)) for b in labelled.boxes]), "counts": counts}
     return {} if labelled.labels is None else {"labels": np.array(labelled.labels)}
-
-
-def _decoding(folder: Path, measure: MeanAp) -> str:
-    """Copy the file of the function that reads boxes; return its name, or '' if it needs more than that file."""
-    source = inspect.getsourcefile(measure.detections)
-    if inspect.ismethod(measure.detections) or source is None or "edgescope" in Path(source).read_text():
-        return ""
-    shutil.copyfile(source, folder / "check_boxes.py")
-    return measure.detections.__qualname__
 
 
 def _agreement(folder: Path, model: Model, of: Basis, truth: Reference, answer: Verification) -> Json:
@@ -141,7 +129,7 @@ def _own(folder: Path, metric: str) -> str:
     if bare.startswith(metric_names.LIVE):
         shutil.copyfile(metric_names.kept(metric), folder / "metric.pkl")
         return "metric.pkl"
-    module, _, name = bare.partition(":")
+    module, _, name = bare.removeprefix(metric_names.READ_BY).partition(":")
     source = zoo.source_file(module)
     assert source is not None
     shutil.copyfile(source, folder / "check_metric.py")

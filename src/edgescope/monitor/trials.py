@@ -19,7 +19,7 @@ from edgescope.records import plain_json
 from edgescope.store import plain_files
 
 WARDEN = "/warden.py"
-"""A process with this argument starts the trial's process with the same arguments, and measures nothing itself."""
+"""The argument of a process that only starts the trial's process, with the same arguments."""
 #: Largest number of bytes read of a trial.json: any user may run a process with such arguments.
 _MOST_BYTES = 1_000_000
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -74,7 +74,7 @@ def sorted_s(row: Row) -> NDArray[np.float64]:
 
 
 def _at_ranks(x: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the quantiles of sorted `x` at `count` equal steps; np.quantile takes seconds for so many."""
+    """Return `count` evenly spaced quantiles of sorted `x`; np.quantile would take seconds for so many."""
     return np.interp(np.linspace(0, len(x) - 1, count), np.arange(len(x)), x)
 
 

@@ -31,7 +31,7 @@ PANEL_PX, HEAD_PX = 230, 120
 
 @dataclass(frozen=True)
 class Look:
-    """How one line, or one group of bars, looks."""
+    """The look of one line, or of one group of bars."""
 
     name: str
     colour: str

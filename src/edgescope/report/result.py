@@ -42,7 +42,7 @@ def _name(result: Result) -> doc.Text:
 
 
 def several(results: Sequence[Result]) -> doc.Document:
-    """Return the summary of the fresh processes of one cell, one row for each; each one's card is a detail."""
+    """Return the summary of one cell's fresh processes: a row for each, and each one's card as a detail."""
     from edgescope.analysis.cells.percentiles import percentiles
     from edgescope.analysis.cells.replicates import MEASURED, across
 
@@ -212,7 +212,7 @@ def _idle(result: Result) -> str:
 
 
 def _long_run(result: Result) -> Iterator[Line]:
-    """Yield burst, sustained and throttling of a window long enough to have both."""
+    """Yield burst, sustained and throttling if the window is long enough for both."""
     m = result.metrics.get
     if not _known(m("burst_throughput_sps")):
         return

@@ -153,7 +153,7 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
 
 
 def agreement(row: Row) -> str:
-    """Return `top-1 agreement 93.8 % (min 80 %)`, the gate's own sentence where something else judged."""
+    """Return `top-1 agreement 93.8 % (min 80 %)`, or the gate's own sentence if another method judged."""
     checks = [r.verification for r in row.replicates.values() if r.verification]
     floor = next((c.threshold for c in checks if c.method == "top1_agreement"), None)
     if floor is None or isinstance(row["agreement"], Absent):
@@ -162,7 +162,7 @@ def agreement(row: Row) -> str:
 
 
 def _ties(chapter: Chapter) -> Iterator[doc.Part]:
-    """Yield the names of all variants that are not significantly worse, where the sentence has no room for them."""
+    """Yield the names of all variants that are not significantly worse, if they are too many for the sentence."""
     ties = chapter.pick.ties
     if len(ties) >= TIES_SAID:
         yield doc.Items(tuple(ties), f"Not significantly worse ({len(ties)})", level=doc.DETAIL)
@@ -193,7 +193,7 @@ def _verdict(row: Row) -> doc.Mark:
 
 
 def _shown(chapter: Chapter) -> tuple[list[Row], list[Metric]]:
-    """Return the rows with figures in reading order, and the metrics that some of them has."""
+    """Return the rows with figures in reading order, and the metrics that at least one of them has."""
     rows = [row for row in chapter.table.ordered() if row.replicates]
     every = metrics.shown("table", rows[0].trial.workload if rows else "")
     kept = [m for m in every if any(isinstance(r[m.name], Measured) for r in rows)]
@@ -201,7 +201,7 @@ def _shown(chapter: Chapter) -> tuple[list[Row], list[Metric]]:
 
 
 def _before_after(chapter: Chapter) -> Iterator[doc.Part]:
-    """Yield the table, what was measured in no variant and why, and what did not run."""
+    """Yield the table, the metrics that no variant has and why, and the variants that did not run."""
     rows = _shown(chapter)[0]
     found = chapter.table
     left = [r for r in found.rows if not r.replicates]
@@ -231,12 +231,12 @@ def _counts(found: VariantTable, left: Sequence[Row]) -> str:
 
 
 def comparison(chapter: Chapter) -> doc.Table:
-    """Return the table: a row a variant with figures, a column a metric that some of them has."""
+    """Return the table: one row for each variant with figures, one column for each metric that one of them has."""
     rows, columns = _shown(chapter)
     scopes = ", ".join(dict.fromkeys(r.scope for r in rows if r.scope))
     asked = {c.metric.name for c in chapter.table.wanted.constraints} | {chapter.table.wanted.goal.name}
     first = [m for m in columns if m.name != "speedup"]
-    ordered = [*first, *(m for m in columns if m.name == "speedup")]  # what it comes to stands last
+    ordered = [*first, *(m for m in columns if m.name == "speedup")]  # the verdict stands last
     heads = [
         doc.Column.of(m, 0 if m.name in asked | {"speedup", "p50_s"} else i, scopes if m.scope else "")
         for i, m in enumerate(ordered, start=1)
@@ -274,7 +274,7 @@ def _row(chapter: Chapter, row: Row, columns: Sequence[Metric], series: int) -> 
 
 
 COUNTED = 100
-"""From so many labelled inputs on, a share of right answers is told in per cent and not as 17/20."""
+"""The least number of labelled inputs for which accuracy is printed in per cent and not as 17/20."""
 
 
 def _figure(metric: Metric, row: Row, base: bool) -> doc.Value | doc.Cell:
@@ -302,7 +302,7 @@ def _gaps(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
 
 
 def screened(row: Row) -> str:
-    """Return what is known of a variant that the short runs screened out, its speed-up being that of the short runs."""
+    """Return the row of a variant that was screened out; its speed-up is that of the short runs."""
     runs = len(row.replicates)
     lead = row["p50_s"] if isinstance(row["p50_s"], Measured) else row["throughput_sps"]
     at = f" at {units.show(lead, interval=False)}" if isinstance(lead, Measured) else ""

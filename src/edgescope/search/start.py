@@ -17,8 +17,6 @@ from edgescope import cache
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.records import Json, digest
 from edgescope.runner.run import Cells
-from edgescope.runner.setup import Setup
-from edgescope.store.results import Store
 
 
 def known(cells: Cells, grid: Sequence[str], wanted: Wanted, seed: int, held: Collection[str]) -> set[str]:
@@ -58,13 +56,12 @@ class Spent:
 
 
 @contextmanager
-def counting(setup: Setup, store: Store, question: Json, *, cached: bool) -> Iterator[Cells]:
-    """Yield cells that use stored results, except those older than the last search without the cache (`cached=False`).
+def counting(cells: Cells, question: Json, *, cached: bool) -> Iterator[Cells]:
+    """Yield the cells; they then use stored results, except those older than the last search without the cache.
 
-    A search without the cache that was interrupted is continued, with or without the cache.
+    `cached=False` begins such a search. One that was interrupted is continued, with or without the cache.
     """
-    cells = setup.cells(store)
-    path = store.root / cells.where.id / f"again-{digest(question)}.json"
+    path = cells.store.root / cells.where.id / f"again-{digest(question)}.json"
     page = cache.read_json(path)
     page = page if isinstance(page, dict) else {}
     if not cached and page.get("whole", True):

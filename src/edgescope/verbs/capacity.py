@@ -94,7 +94,7 @@ def capacity(
     place = store_of(store)
     named = [question.base.id, *(c.text for c in question.promised), client_rate, server_processes, arrivals]
     with start.counting(
-        setup, place, ["capacity", *named, confirm_duration_s, exhaustive], cached=cached
+        setup.cells(place), ["capacity", *named, confirm_duration_s, exhaustive], cached=cached
     ) as cells:
         search, loop = (
             Search(question, place.root, lambda p: setup.tell(f"  {line(p)}")),

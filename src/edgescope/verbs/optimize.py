@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,11 @@ from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
 from edgescope.registry import need
+from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
-from edgescope.search.candidates import NotHere, Proposal
+from edgescope.search.candidates import Installed, NotHere, Proposal
 from edgescope.search.loop import Loop
 from edgescope.study import grid, ranges
 from edgescope.verify import metric_names
@@ -134,14 +136,16 @@ def optimize(
     """
     begin = time.monotonic()
     budget = units.seconds(budget) if isinstance(budget, str) else budget
-    goals, there = wanted(objective, constraints), candidates.installed()
+    goals, cells = wanted(objective, constraints), setup.cells(store_of(store))
     trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
     model = named(model, example_inputs)
-    proposal = proposed(base(model, trial, goals), backend, precision, exclude)
+    of = base(model, trial, goals)
+    there = _engines(of, cells, setup)
+    proposal = proposed(of, backend, precision, exclude)
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
-    with start.counting(setup, store_of(store), question, cached=cached) as cells:
+    with start.counting(cells, question, cached=cached):
         loop = Loop(cells, setup.tell)
         before = start.Spent(cells, question, anew=not cached)
         plan = halving.Budget(
@@ -161,6 +165,17 @@ def optimize(
     if loop.note:
         setup.tell(loop.note)
     return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
+
+
+def _engines(of: Trial, cells: Cells, setup: Setup) -> Mapping[str, Installed]:
+    """Return what is installed; meanwhile build the likely baseline, unless the store has a result of it."""
+    likely = halving.short(candidates.propose(of).trials[0], 0)
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(candidates.installed)
+        if not any(name.startswith(likely.id) for name in cells.store.names(cells.where)):
+            cells.builds.build([likely])
+        with setup.waiting("checking which engines are installed"):
+            return there.result()
 
 
 def so_far(results: Sequence[Result]) -> str:

@@ -42,9 +42,9 @@ STABLE = 1.25
 AGREES = 0.10
 """Share by which a slope may differ from model + 2 x batch."""
 TOP, SPAN, LEAST = 0.05, 1.2, 4
-"""Power within TOP of the largest is saturated, throughput that changes by SPAN still changes, of LEAST cells on."""
+"""Power within TOP of the largest is saturated; throughput still changes if by SPAN; LEAST cells are needed."""
 BUSY, IDLE_PARTS = 0.90, 0.30
-"""A GPU busy at least this much; parts active at most that much."""
+"""A GPU is busy from the first share on; its parts are idle up to the second."""
 EC = (
     "A whole query's latency stands for the execution context, whose host span needs a profiler around the same cell, "
     "which this version does not drive"
@@ -79,7 +79,7 @@ def _growth(half: float, series: Series) -> Voice | None:
 
 
 def _stable(inside: Sequence[bool | None], beyond: Sequence[bool | None]) -> bool | None:
-    """Return whether latency stayed inside cores/2 and grew beyond; the side that was not measured is not asked."""
+    """Return whether latency was stable up to cores/2 and grew beyond; a side that was not measured is left out."""
     if True in inside or (beyond and all(grown is False for grown in beyond)):
         return False
     quiet = all(grown is False for grown in inside)
@@ -249,7 +249,7 @@ memory_precision = Claim(
 
 
 def _widths(cells: Iterable[Cell]) -> list[Series]:
-    """Return the series over precisions whose ends differ in bits."""
+    """Return the series over precisions whose first and last precision differ in bits."""
     return [
         s for s in over_precisions(cells) if len({WIDTH[s.cells[i].trial.precision] for i in (0, -1)}) > 1
     ]

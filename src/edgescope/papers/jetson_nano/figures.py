@@ -1,7 +1,7 @@
-"""Speed-ups of a study's networks: measured here, as the study's way of timing would have it, and as it printed them.
+"""Speed-ups of a study's networks: measured here, timed the study's way, and as the study printed them.
 
-One line a network on a logarithmic axis, because these are ratios: halving and doubling are equally far from 1. A
-misprint is drawn where it was printed, with a cross, beside the value that its own seconds give.
+One line for each network on a logarithmic axis, because these are ratios: halving and doubling are equally far from 1.
+A misprint is drawn where it was printed, with a cross, beside the value that its own seconds give.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Marks:
     points: Sequence[tuple[str, float, str]]
     """(row, value, hover text)."""
     fields: Sequence[Measured] = ()
-    """What the whiskers come from."""
+    """The fields whose intervals are drawn as whiskers."""
 
 
 def beside_study(found: NanoTable) -> Figure:
@@ -57,7 +57,7 @@ def beside_study(found: NanoTable) -> Figure:
 
 
 def _reach(traces: Sequence[_Marks]) -> tuple[float, float]:
-    """Where the axis ends: around all marks and whiskers; a whisker beyond three times the largest mark is cut."""
+    """Return the ends of the axis, around all marks and whiskers; whiskers are cut at three times the largest mark."""
     values = [x for trace in traces for _, x, _ in trace.points]
     ends = [f.hi for trace in traces for f in trace.fields if f.hi is not None]
     return min([0.9, *values]) / 1.1, min(max([*values, *ends]) * 1.15, 3 * max(values))

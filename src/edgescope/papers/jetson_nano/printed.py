@@ -1,4 +1,4 @@
-"""The Jetson Nano study's table as printed, and what its own arithmetic says of it.
+"""The Jetson Nano study's table as printed, and where its own arithmetic contradicts it.
 
 The study divides seconds before by seconds after and prints the quotient twice. Both columns are recomputed from its
 seconds; a printed value more than one per cent off is marked as a misprint, with the corrected value and the division.
@@ -49,12 +49,12 @@ class StudyRow:
     params: int
     flops: int
     input: int | None = None
-    """Values that one sample carries in; None where it is not known."""
+    """Number of input values of one sample; None if not known."""
     outputs: int | None = None
     counted_params: int | None = None
     counted_macs: int | None = None
     rebuilt: bool = False
-    """The study does not say what this network is: `ours` is one built to its printed size."""
+    """Whether the study does not define this network: `ours` was then built to its printed size."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -111,7 +111,7 @@ class Study:
         return geometric_mean(r.recomputed for r in self.rows)
 
     def row(self, model: str) -> StudyRow | None:
-        """Return the row that a model of the zoo stands for; a two-class twin stands for its original's."""
+        """Return the row of a model of the zoo; a two-class variant has the row of its original."""
         name = model.removesuffix("_2class")
         return next((r for r in self.rows if r.ours == name), None)
 

@@ -1,4 +1,4 @@
-"""The Jetson Nano study's table beside this machine: what it comes to, the rows, what the study printed and got wrong.
+"""The Jetson Nano study's table beside this machine's: the answer, the rows, and the study's misprints.
 
 One Document for every renderer; all parts read the same NanoTable, so a figure and the number beside it agree.
 """
@@ -74,7 +74,7 @@ def document(
     left_out: int = 0,
     command: str = "",
 ) -> doc.Document:
-    """Return the whole answer; `left_out` results of other loads have no place in it."""
+    """Return the whole answer; `left_out` counts the results of other loads, which it does not use."""
     return of(nano_table(results, models, device=device, ceilings=ceilings), command)
 
 
@@ -181,7 +181,7 @@ def _row(row: NanoRow) -> doc.Row:
 
 
 def row_notes(found: NanoTable) -> list[str]:
-    """Return why rows are empty, what was rejected on the way and which gate the pick passed, once a sentence."""
+    """Return why rows are empty, what was rejected and which gate the pick passed; equal sentences are joined."""
     found_of: dict[str, list[str]] = {}
     for row in found.rows:
         mine = [n for n in row.notes if n not in row.study.notes]
@@ -267,7 +267,7 @@ STUDY = ("before_s", "after_s", "ratio", "speedup", "recomputed", "params", "flo
 
 
 def _rows(found: NanoTable) -> Table:
-    """Return a row a network, for a CSV: each value with its interval, n, and why it is absent."""
+    """Return one row for each network, for a CSV: each value with its interval and n, or why it is absent."""
     machine = found.machine.id if found.machine else ""
     names = [*FACTS, "bound_by", "limit_precision"]
     names += [*(f"{side}_{t}" for side in ("before", "after") for t in TIMES), *FIELDS]

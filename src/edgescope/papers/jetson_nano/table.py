@@ -1,4 +1,4 @@
-"""The study's table on this machine: before and after of each of its networks, timed four ways, beside its own figures.
+"""The study's table on this machine: each network before and after, timed four ways, beside the study's figures.
 
 "Before" is PyTorch eager, fp32, tf32 off; "after" is the fastest variant that passed the accuracy gate. Both are fresh
 processes, interleaved, and the speed-up is taken within rounds. One program has four times, and a ratio of two
@@ -9,7 +9,7 @@ different ones means nothing:
     warm    the next ten answers, before anything has settled
     steady  the median once the latencies have settled
 
-`claimed` is what timing as the study did, a cold start before and a warm call after, would have made of the same runs.
+`claimed` is the speed-up of the same runs if timed as the study did: a cold start before, a warm call after.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from edgescope.records import Absent, Field, Machine, Measured, ModelInfo, Resul
 from edgescope.stats import paired_log_ratio
 
 WARM_QUERIES = 10
-"""Answers after the first that `warm` is the mean of."""
+"""Number of answers after the first whose mean is `warm`."""
 TIMES = ("cold_s", "first_s", "warm_s", "steady_s")
 SCREENED = "screened only; run again to finish"
 
@@ -58,7 +58,7 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class NanoRow:
-    """One network: the study's figures, and ours where it was measured."""
+    """One network: the study's figures, and ours if it was measured."""
 
     study: StudyRow
     model: str
@@ -69,7 +69,7 @@ class NanoRow:
     before: Times
     after: Times
     variant: str = ""
-    """Label of the variant after; '' where there is none."""
+    """Label of the variant after; '' if there is none."""
     speedup: Field
     """Steady before / steady after, paired within rounds."""
     claimed: Field
@@ -80,7 +80,7 @@ class NanoRow:
     """limit_s / steady after: 1 is as fast as the machine can be."""
     bound_by: str = ""
     limit_precision: str = ""
-    """The precision whose limit is the smallest; '' where there is no limit."""
+    """The precision with the smallest limit; '' if there is no limit."""
     gate: str = ""
     verdicts: tuple[str, str] = ("", "")
     """Trust of before and after."""
@@ -145,7 +145,7 @@ def _names(models: Sequence[str]) -> tuple[str, ...]:
 
 
 def wanted(trial: Trial, models: Sequence[str] = (), device: str = "cpu") -> bool:
-    """Return whether a trial is of this table: one inference at a time, host to host, on this device."""
+    """Return whether a trial belongs to this table: one inference at a time, host to host, on this device."""
     how = (trial.device, trial.workload, trial.scenario, trial.io, trial.batch, trial.in_flight)
     return trial.model in _names(models) and how == (device, Trial.workload, Trial.scenario, "host", 1, 1)
 
@@ -161,7 +161,7 @@ def _usable(
 
 
 def picked(results: Iterable[Result], model: str, device: str = "cpu") -> Trial | None:
-    """Return the trial of the pick that the table shows for a model, None where there is none."""
+    """Return the trial of the pick that the table shows for a model, or None if there is no pick."""
     group = _latest_study(
         [r for r in results if r.trial.model == model and wanted(r.trial, (model,), device)]
     )
@@ -225,7 +225,7 @@ def _latest_study(results: Sequence[Result]) -> list[Result]:
     """Return the results that were measured together: they differ in engine, precision and options only.
 
     Pairs of other durations, seeds or package versions were not neighbours in time, and screening runs are no study.
-    Of several studies of a model the one of the latest day (UTC) counts, of those the one whose baseline has most
+    If a model was studied several times, the latest day (UTC) counts; on that day the study whose baseline has most
     finished processes, then the newest.
     """
     groups: dict[tuple[str, str], list[Result]] = {}
@@ -242,7 +242,7 @@ def _screens(result: Result) -> bool:
 
 
 def _software(result: Result) -> str:
-    """Return a name of the package versions that a result was measured with."""
+    """Return a hash of the package versions that a result was measured with."""
     return digest(result.machine.state.get("packages"))
 
 
@@ -268,7 +268,7 @@ def _first(result: Result) -> float | None:
 
 
 def _warm(result: Result) -> float | None:
-    """Mean seconds of the first answers after the first one; None without raw rows or where there were fewer."""
+    """Return the mean seconds of the answers after the first, or None without raw rows or with too few answers."""
     if result.queries is None or result.window is None or result.window.first < WARM_QUERIES:
         return None
     columns = {k: v[:WARM_QUERIES] for k, v in result.queries.columns.items()}
@@ -312,7 +312,7 @@ def _name(trial: Trial) -> str:
 def _with_limit(
     row: NanoRow, own: str, passed: Sequence[str], ceilings: roofline.Ceilings | Absent
 ) -> NanoRow:
-    """Hold the pick against the smallest limit of all precisions that passed: its own may be a slow choice."""
+    """Compare the pick with the smallest limit of all precisions that passed: its own may be a slow choice."""
     found = {p: _limit(row, p, ceilings) for p in dict.fromkeys((own, *passed))}
     mine, limits = found[own], {p: f for p, f in found.items() if isinstance(f, roofline.Limit)}
     if isinstance(mine, Absent):
@@ -332,7 +332,7 @@ def _with_limit(
 
 
 def _share(limit_s: float, steady: Field) -> Field:
-    """Return how much of what the machine allows was reached: least time / time."""
+    """Return the share of the machine's limit that was reached: least time / time."""
     if isinstance(steady, Absent):
         return steady
     if steady.lo is None or steady.hi is None:

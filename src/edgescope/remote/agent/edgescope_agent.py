@@ -108,7 +108,7 @@ FACT_BYTES, FACTS_BYTES = 1 << 16, 2 << 20
 
 
 class Refused(Exception):
-    """A request that is not carried out: a word for the program, a sentence for people."""
+    """A request that is not carried out: `code` is for the program, `what` is for people."""
 
     def __init__(self, code: str, what: str) -> None:
         super().__init__(what)
@@ -125,7 +125,7 @@ class KernelFile:
         self.path, self.fd = path, os.open(path, os.O_RDONLY)
 
     def number(self) -> float:
-        """Return the number it holds; OSError or ValueError where there is none."""
+        """Return the number in the file; OSError or ValueError if there is none."""
         return float(os.pread(self.fd, 64, 0))
 
     def __del__(self) -> None:
@@ -134,7 +134,7 @@ class KernelFile:
 
 
 class Gauge:
-    """One channel: what it is, and how to read it (OSError or ValueError where it cannot be read now)."""
+    """One channel: its description and its reader, which raises OSError or ValueError if it cannot read now."""
 
     def __init__(
         self, name: str, unit: str, scope: str, source: str, read: Callable[[], float], *, kind: str = "gauge"
@@ -143,7 +143,7 @@ class Gauge:
         self.name, self._read, self.reason = name, read, ""
 
     def read(self) -> Optional[float]:
-        """Return the value; None, with the reason kept, where there is none."""
+        """Return the value, or None if there is none; the reason is kept."""
         try:
             value = self._read()
         except (OSError, ValueError) as error:
@@ -161,7 +161,7 @@ def word(text: str) -> str:
 
 
 def text_of(path: str) -> str:
-    """Return the text of a small file; '' where it cannot be read."""
+    """Return the text of a small file, or '' if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(FACT_BYTES).decode("utf-8", "replace").strip("\0 \n")
@@ -170,7 +170,7 @@ def text_of(path: str) -> str:
 
 
 def scaled(path: str, scale: float) -> Callable[[], float]:
-    """Return a reader of a file's number times `scale`; OSError where the file is not there."""
+    """Return a reader of a file's number times `scale`; OSError if there is no such file."""
     file = KernelFile(path)
     return lambda: file.number() * scale
 
@@ -188,7 +188,7 @@ def with_sign(watts: Callable[[], float], amperes: Callable[[], float]) -> Calla
 def gauges(
     name: str, unit: str, scope: str, path: str, scale: float = 1.0, *, kind: str = "gauge"
 ) -> List[Gauge]:
-    """Return the gauge of one file, [] where it cannot be opened."""
+    """Return the gauge of one file, or [] if it cannot be opened."""
     try:
         return [Gauge(name, unit, scope, path, scaled(path, scale), kind=kind)]
     except OSError:
@@ -299,7 +299,7 @@ def temperatures(root: str) -> List[Gauge]:
 
 
 def powered(read: Callable[[], float]) -> Callable[[], float]:
-    """Return the reader with an error in place of what a powered-off sensor says."""
+    """Return a reader that raises ValueError for the value of a powered-off sensor."""
 
     def checked() -> float:
         value = read()
@@ -311,7 +311,7 @@ def powered(read: Callable[[], float]) -> Callable[[], float]:
 
 
 def heat(root: str) -> List[Gauge]:
-    """Return what holds clocks down (cooling states, over-current counters) and how hard the fan blows."""
+    """Return the channels of throttling (cooling states, over-current counters) and of the fan."""
     found: List[Gauge] = []
     for device in sorted(glob.glob(root + "/sys/class/thermal/cooling_device[0-9]*")):
         kind = text_of(device + "/type").lower()
@@ -333,7 +333,7 @@ def heat(root: str) -> List[Gauge]:
 
 
 def raised(name: str, path: str) -> List[Gauge]:
-    """Return a flag that is 1 while a cooling device is above state 0; [] where it cannot be opened."""
+    """Return a flag that is 1 while a cooling device is above state 0, or [] if it cannot be opened."""
     try:
         state = scaled(path, 1.0)
     except OSError:
@@ -342,7 +342,7 @@ def raised(name: str, path: str) -> List[Gauge]:
 
 
 def memory(root: str) -> List[Gauge]:
-    """Return the memory that can still be given, and the swap in use."""
+    """Return the channels of available memory and of used swap."""
     path = root + "/proc/meminfo"
 
     def bytes_of(key: str) -> float:
@@ -369,7 +369,7 @@ class CpuShares:
         self.last = self.now = (0.0, 0.0, 0.0, 0.0)
 
     def gauges(self) -> List[Gauge]:
-        """Return the three shares; the first of them moves the tick on."""
+        """Return the channels of the three shares; reading the first one reads the counters anew."""
         whose = self.path + " less the agent and its program"
         return [
             Gauge("cpu_busy", "share", "system", self.path, lambda: self.share(0, True), kind="interval"),
@@ -411,7 +411,7 @@ def tegrastats_rails(line: str) -> Dict[str, float]:
 
 
 class Tegrastats:
-    """The last line of a running tegrastats: where no power monitor is readable, it may still be."""
+    """The last line of a running tegrastats, which may read rails that no file shows."""
 
     def __init__(self, program: str) -> None:
         self.process = started([program, "--interval", "200"], None)
@@ -426,7 +426,7 @@ class Tegrastats:
         self.latest = {}
 
     def gauges(self, patience_s: float = 2.0) -> List[Gauge]:
-        """Return the rails that its first lines name; [] where none came in time."""
+        """Return the rails that its first lines name, or [] if no line came in time."""
         until = time.monotonic() + patience_s
         while not self.latest and self.process.poll() is None and time.monotonic() < until:
             time.sleep(0.02)
@@ -448,7 +448,7 @@ class Tegrastats:
 
 
 def sensors(root: str, mine_s: Callable[[], float]) -> List[Gauge]:
-    """Return every channel this board has, tegrastats left out."""
+    """Return every channel of this board except those of tegrastats."""
     parts = (rails, gpu, clocks, temperatures, heat, memory)
     found = CpuShares(root, mine_s).gauges() + [gauge for part in parts for gauge in part(root)]
     unique: Dict[str, Gauge] = collections.OrderedDict()
@@ -494,7 +494,7 @@ class Sampler(threading.Thread):
         return [round(now, 6), round(self.spent_s, 6), values]
 
     def stop(self) -> Dict[str, Any]:
-        """Stop; return how many ticks there were, what they cost, and why channels have no value."""
+        """Stop; return the number of ticks, their cost, and why channels have no value."""
         self.stopping.set()
         self.join(10.0)
         reasons = {gauge.name: gauge.reason for gauge in self.gauges if gauge.reason}
@@ -512,12 +512,12 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_agent() -> None:
-    """In the child: ask for SIGKILL when the agent is killed; for when it cannot clean up itself."""
+    """Run in the child: ask the kernel for SIGKILL when the agent dies, in case the agent cannot clean up."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def started(argv: List[str], folder: Optional[str]) -> "subprocess.Popen[bytes]":
-    """Return the program, started as the leader of a group of its own."""
+    """Start a program as the leader of its own process group; return it."""
     return subprocess.Popen(
         argv,
         cwd=folder,
@@ -530,7 +530,7 @@ def started(argv: List[str], folder: Optional[str]) -> "subprocess.Popen[bytes]"
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a program with its whole group; harmless where it has ended."""
+    """Kill a program with its whole group; do nothing if it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -578,7 +578,7 @@ class Run:
         end(self.process)
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds it has used so far; 0 once it has ended and been waited for."""
+        """Return the CPU seconds used so far, or 0 once it has ended and been waited for."""
         try:
             with open(f"/proc/{self.process.pid}/stat", "rb") as file:
                 fields = file.read().rsplit(b")", 1)[1].split()
@@ -588,7 +588,7 @@ class Run:
 
 
 def high_water(pid: int) -> int:
-    """Return the largest resident set of a process so far, in bytes; 0 where it has gone."""
+    """Return the largest resident set of a process so far, in bytes, or 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             found = re.search(rb"^VmHWM:\s+([0-9]+)", file.read(), re.MULTILINE)
@@ -608,18 +608,18 @@ class Files:
         self.partial: Dict[str, Tuple[Any, Any, int]] = {}
 
     def path(self, digest: str) -> str:
-        """Return where the content is or would be."""
+        """Return the path for a content, whether it is there or not."""
         if not re.fullmatch("[0-9a-f]{64}", digest):
             raise Refused("bad_request", "sha256 must be 64 hex digits")
         return os.path.join(self.folder, digest)
 
     def made(self) -> str:
-        """Return the folder, once it exists."""
+        """Make the folder if missing and return it."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         return self.folder
 
     def open(self, digest: str, size: int) -> bool:
-        """Begin to receive a file of `size` bytes; True where the content is there already."""
+        """Begin to receive a file of `size` bytes; return True if its content is there already."""
         path = self.path(digest)
         if os.path.isfile(path):
             os.utime(path, None)
@@ -652,7 +652,7 @@ class Files:
         return left - len(data)
 
     def finish(self, digest: str) -> None:
-        """Give a whole file its name; Refused where its content is another than announced."""
+        """Give a whole file its name; Refused if its content is not the announced one."""
         file, state, _ = self.partial[digest]
         file.flush()
         if state.hexdigest() != digest:
@@ -663,7 +663,7 @@ class Files:
         os.rename(self.path(digest) + ".part", self.path(digest))
 
     def close(self, digest: str) -> None:
-        """Forget what has come of a file so far."""
+        """Remove the part of a file that was received."""
         if digest in self.partial:
             with contextlib.suppress(OSError):  # what was still to be written does not fit either
                 self.partial.pop(digest)[0].close()
@@ -671,7 +671,7 @@ class Files:
             os.unlink(self.path(digest) + ".part")
 
     def adopt(self, path: str) -> Tuple[str, int]:
-        """Take a file that a program has written; return (sha256, size)."""
+        """Keep a file that a program has written; return (sha256, size)."""
         state = hashlib.sha256()
         with open(path, "rb") as file:
             for chunk in iter(lambda: file.read(1 << 20), b""):
@@ -710,7 +710,7 @@ class Files:
 
 
 def field(request: Dict[str, Any], name: str, kind: Any) -> Any:
-    """Return a field of a request; Refused where it is missing or of another type."""
+    """Return a field of a request; Refused if it is missing or of another type."""
     value = request.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise Refused("bad_request", f"{name} is missing or of the wrong type")
@@ -718,7 +718,7 @@ def field(request: Dict[str, Any], name: str, kind: Any) -> Any:
 
 
 def plain(name: Any) -> str:
-    """Return a file name that leads nowhere else; Refused for any other."""
+    """Return a plain file name; Refused for a path."""
     if not isinstance(name, str) or not re.fullmatch(r"[\w.+ -]{1,200}", name) or name in (".", ".."):
         raise Refused("bad_request", f"{str(name)[:60]!r} is not a plain file name")
     return name
@@ -738,7 +738,7 @@ class Agent:
         self.heard_s, self.over, self.now_s = time.monotonic(), False, time.monotonic()
 
     def send(self, message: Dict[str, Any]) -> None:
-        """Send one message; where the host has gone, end everything."""
+        """Send one message; end everything if the host has gone."""
         line = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
         try:
             with self.lock:
@@ -779,7 +779,7 @@ class Agent:
                 yield line
 
     def request(self, line: bytes) -> Dict[str, Any]:
-        """Return a request; Refused where the line is none."""
+        """Return the request in a line; Refused if the line is no request."""
         try:
             found = json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError):
@@ -798,7 +798,7 @@ class Agent:
         self.send({"id": identity, "error": {"code": code, "what": what[:500]}})
 
     def answer(self, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """Return the answer to a request; None where it comes later."""
+        """Return the answer to a request, or None if it comes later."""
         verbs: Dict[str, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
             "hello": self.hello,
             "ping": self.ping,
@@ -820,7 +820,7 @@ class Agent:
         return verb(request)
 
     def hello(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Say who answers, and how fine its clock is."""
+        """Return the agent's protocol, its Python and its clock."""
         self.files.tidy()
         return {
             "agent": "edgescope",
@@ -836,7 +836,7 @@ class Agent:
         return {"t_s": self.now_s}
 
     def facts(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Return the text of the files that say what this board is, and what only a call tells."""
+        """Return the text of the files that describe this board, and the facts that need a system call."""
         files: Dict[str, str] = {}
         absent: Dict[str, str] = {}
         total = 0
@@ -864,7 +864,7 @@ class Agent:
         }
 
     def trtexec(self, named: Optional[str]) -> Optional[str]:
-        """Return where trtexec is: the path named, EDGESCOPE_TRTEXEC, PATH, JetPack's place; None where it is not."""
+        """Return the path of trtexec, from the request, EDGESCOPE_TRTEXEC, PATH or JetPack's folder, or None."""
         asked = named or os.environ.get("EDGESCOPE_TRTEXEC")
         found = shutil.which(asked) if asked else shutil.which("trtexec") or shutil.which(TRTEXEC)
         return os.path.realpath(found) if found else None
@@ -895,7 +895,7 @@ class Agent:
         return {"channels": [gauge.about for gauge in found], "t_s": time.monotonic()}
 
     def tegrastats_gauges(self) -> List[Gauge]:
-        """Return the rails that tegrastats tells, [] where there is none."""
+        """Return the rails that tegrastats prints, or [] if there is no tegrastats."""
         program = shutil.which("tegrastats")
         if program is None:
             return []
@@ -903,12 +903,12 @@ class Agent:
         return self.tegrastats.gauges()
 
     def mine_s(self) -> float:
-        """Return the CPU seconds of the agent, its ended programs and the one that runs."""
+        """Return the CPU seconds of the agent, its ended programs and the running one."""
         run, spent = self.run, os.times()
         return spent[0] + spent[1] + spent[2] + spent[3] + (run.cpu_s() if run else 0.0)
 
     def sample_stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Stop sampling; the rows that were left come before this answer."""
+        """Stop sampling; the last rows are sent before this answer."""
         if self.sampler is None:
             raise Refused("bad_request", "it does not sample")
         told = self.sampler.stop()
@@ -919,7 +919,7 @@ class Agent:
         return told
 
     def put_begin(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Announce a file; say whether its content is here already."""
+        """Announce a file; return whether its content is here already."""
         digest, size = field(request, "sha256", str), field(request, "size", int)
         if size < 0:
             raise Refused("bad_request", "size must not be negative")
@@ -960,7 +960,7 @@ class Agent:
         return {}
 
     def run_program(self, request: Dict[str, Any]) -> None:
-        """Run a program in a folder with the files named; answered when it has ended."""
+        """Run a program in a folder with the named files; the answer comes when it has ended."""
         argv = field(request, "argv", list)
         if not argv or not all(isinstance(w, str) and "\0" not in w for w in argv):
             raise Refused("bad_request", "argv must be a list of words")
@@ -982,7 +982,7 @@ class Agent:
             raise
 
     def drive(self, identity: Any, argv: List[str], folder: str, limit_s: float, outputs: List[str]) -> None:
-        """Run the program, in a thread of its own: PR_SET_PDEATHSIG fires when the thread that forked ends."""
+        """Run the program in its own thread: PR_SET_PDEATHSIG fires when the thread that forked ends."""
         told: Optional[Dict[str, Any]] = None
         code, what = "failed", ""
         try:
@@ -1009,7 +1009,7 @@ class Agent:
             self.send({"id": identity, "ok": told})
 
     def cancel(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Stop the program that runs, if one does."""
+        """Stop the running program, if there is one."""
         run = self.run
         if run is not None:
             run.stop("cancelled")
@@ -1027,7 +1027,7 @@ class Agent:
         return {}
 
     def watch(self) -> None:
-        """End everything when the host has been silent for too long: its network may be gone without a word."""
+        """End everything when the host has been silent for too long: its network may have failed."""
         while True:
             time.sleep(1.0)
             busy = bool(self.folders) or self.sampler is not None

@@ -1,4 +1,4 @@
-"""A document as CSV in SI units: of a figure the value, the ends of the interval, n, and why it is absent."""
+"""A document as CSV in SI units: each figure's value, the ends of its interval, n, and why it is absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render(document: Document) -> str:
-    """Return the tables that are data, else those that everybody sees, one after another."""
+    """Return the tables marked as data, or if none is marked the tables that every reader sees."""
     every = doc.every(document.parts, Table, (DATA, MAIN, DETAIL))
     tables = [t for t in every if t.level is DATA] or every
     out = io.StringIO(newline="")
@@ -35,7 +35,7 @@ def render(document: Document) -> str:
 
 
 def _expanded(column: Column, i: int, table: Table) -> bool:
-    """Whether a column has figures with ends: those of a metric, and wherever one is measured or absent."""
+    """Return whether a column holds figures: it is a metric's, or one of its cells is measured or absent."""
     values = (c.value if isinstance(c, Cell) else c for c in (r.cells[i] for r in table.rows))
     return (column.key in METRICS and column.unit is not None) or any(
         isinstance(v, Measured | Absent) for v in values

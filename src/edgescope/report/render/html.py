@@ -1,4 +1,4 @@
-"""A document as one self-contained page for a person who must choose and defend: the answer first, the evidence after.
+"""A document as one self-contained page: first the answer, then the evidence that defends it.
 
 Everything is inside the file: the style sheet, plotly.js once, the figures' data. It opens from a memory stick
 without a network. Every text is escaped.
@@ -61,7 +61,7 @@ CELL = """
 .edgescope .chip { font-size: smaller; border: 1px solid; border-radius: .6em; padding: 0 .4em; margin-left: .4em }
 .edgescope .swatch { display: inline-block; width: .7em; height: .7em; margin-right: .4em }
 """
-"""The style of a notebook's cell; its own holds for tables and text."""
+"""The style of a document in a notebook's cell; tables and text keep the notebook's own style."""
 
 
 def render(document: Document) -> str:
@@ -73,13 +73,13 @@ def render(document: Document) -> str:
 
 
 def fragment(parts: Sequence[Part]) -> str:
-    """Return parts of a document for a notebook's cell: no page, no script, and a style that stays within them."""
+    """Return parts of a document for a notebook's cell, without a script; their style affects nothing else."""
     body = _Page(Document("", tuple(parts), {})).parts(parts, 4)
     return tag("div", tag("style", raw(CELL)), body, class_="edgescope")
 
 
 def _made_by(document: Document) -> Markup | None:
-    """Return the command, where no part of the document has it."""
+    """Return the command, or nothing if a part of the document shows it."""
     texts = {part.text for part in doc.every(document.parts, Code, LEVELS)}
     if not document.command or document.command in texts:
         return None
@@ -87,7 +87,7 @@ def _made_by(document: Document) -> Markup | None:
 
 
 def shell(title: str, body: Markup, *, plots: bool) -> str:
-    """Return a whole page around `body`: style sheet and footer, and what draws plots where there are any."""
+    """Return a whole page around `body`: style sheet, footer, and the plotting script if there are plots."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -115,14 +115,14 @@ def _asset(name: str) -> str:
 
 
 class _Page:
-    """What all parts of one page share: the terms that it defines."""
+    """The terms that one page defines, for all of its parts."""
 
     def __init__(self, document: Document) -> None:
         glossaries = (p for p in doc.every(document.parts, Pairs, LEVELS) if p.kind == "glossary")
         self.defined = {k.anchor for p in glossaries for k, _ in p.rows if isinstance(k, Mark)}
 
     def parts(self, parts: Sequence[Part | None], depth: int) -> Markup:
-        """Return parts one after another; headings of this depth."""
+        """Return parts one after another, with headings of this depth."""
         drawn = [(p, p.draw() if isinstance(p, Figure) else None) for p in doc.shown(parts, LEVELS)]
         absent = [tag("li", f"{p.title}: {f.reason}") for p, f in drawn if isinstance(f, Absent)]  # type: ignore[union-attr]
         out = [self.part(p, f, depth) for p, f in drawn if not isinstance(f, Absent)]
@@ -163,7 +163,7 @@ class _Page:
         return tag(name, head, body, id=part.anchor or None)
 
     def answer(self, part: Answer, depth: int) -> Markup:
-        """Return the card that a hurried reader stops at."""
+        """Return the card with the answer."""
         tiles = [self.tile(t) for t in part.tiles]
         pick = part.pick if isinstance(part.pick, tuple) else (part.pick,)
         anchor = next((v.anchor for v in pick if isinstance(v, Mark) and v.anchor), None)
@@ -211,7 +211,7 @@ class _Page:
         return join([join(tag("br") if i else None, text) for i, text in enumerate(plain(value).split("\n"))])
 
     def mark(self, mark: Mark) -> Markup:
-        """Return words with a meaning."""
+        """Return marked words: a badge, a warning, a link."""
         name, kind = ELEMENTS.get(mark.kind, ("span", mark.kind or None))
         text = f"{SYMBOLS[mark.kind]} {mark.text}" if mark.kind in SYMBOLS else mark.text
         if not mark.text or mark.to:
@@ -219,7 +219,7 @@ class _Page:
         return tag(name, text, class_=kind, title=mark.about or None, id=mark.anchor or None)
 
     def link(self, text: str, to: str) -> Markup:
-        """Return a link, where the page has what it leads to."""
+        """Return a link, or plain text if the page lacks its target."""
         known = to and (not to.startswith("def-") or to in self.defined)
         return tag("a", text, href=f"#{to}") if known else join(text)
 
@@ -237,7 +237,7 @@ class _Page:
         return join(tag("h4", table.title) if table.title else None, lead, tag("div", inner, class_="scroll"))
 
     def heading(self, column: Column, form: Format | None) -> Markup:
-        """Return the heading of a column: its name and below it its unit."""
+        """Return the heading of a column: its name, and its unit below it."""
         unit = column.shown_unit(form)
         name = self.link(column.title, f"def-{column.key}" if column.key in METRICS else "")
         small = tag("span", unit, class_="unit") if unit else None
@@ -246,7 +246,7 @@ class _Page:
     def row(
         self, row: Row, table: Table, columns: Sequence[tuple[int, Column]], forms: dict[int, Format | None]
     ) -> Markup:
-        """Return one row, its first cell the heading."""
+        """Return one row; its first cell is the heading."""
         out = []
         for i, column in columns:
             given, form = row.cells[i], forms[i]
@@ -272,7 +272,7 @@ def _swatch(series: int | None) -> Markup | None:
 
 
 def _figure(field: Field, form: Format, label: str, rejected: bool, reasons: bool) -> Markup:
-    """Return a cell with a figure, its interval below it; of what is absent the reason, or n/a."""
+    """Return a cell with a figure and its interval below it; an absent figure shows its reason, or n/a."""
     if isinstance(field, Absent):
         text = units.absence(field) if reasons and not rejected else "n/a"
         return tag("td", text, class_="num absent", data_label=label, title=units.absence(field))
@@ -303,7 +303,7 @@ def plotted(part: Figure, figure: Any, heading: str = "h3") -> Markup:
 
 
 def island(text: str) -> Markup:
-    """Return JSON that cannot end the script element it stands in, whatever its strings hold."""
+    """Return JSON whose strings cannot end the script element around it."""
     json.loads(text)
     safe = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return raw(safe.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))

@@ -112,7 +112,7 @@ def _cell(row: Row, i: int, column: Column, look: Format | None, first: bool) ->
 
 
 def _words(value: Value) -> str:
-    """Return a value in a line of text: what is struck out, is."""
+    """Return a value in a line of text; a rejected one is struck out."""
     if isinstance(value, tuple):
         return "".join(map(_words, value))
     text = " " if value == " " else escaped(plain(value))

@@ -1,6 +1,6 @@
-"""A document on a terminal: without -v at most LINES lines of WIDTH columns, a line a row, the answer first.
+"""A document on a terminal: the answer first, one line for each row; without -v at most LINES lines of WIDTH columns.
 
-A table that is too wide leaves out the columns of the highest rank, and under -v goes on below under the same names; a
+A table that is too wide leaves out the columns of the highest rank; -v prints them below, under the same names. A
 number is never broken. Only the standard library is imported here: a card must not wait for a layout engine.
 """
 
@@ -41,7 +41,7 @@ from edgescope.report.document import (
 LINES, WIDTH = 12, 80
 GAP = "  "
 _NARROWEST = 12
-"""Columns of words that are left when a table of words is squeezed."""
+"""The least width of a column when a table of words is squeezed."""
 
 Words = list[tuple[str, str]]
 """One line: texts with their styles."""
@@ -74,18 +74,18 @@ def show(document: Document, *, verbose: bool = False, limit: int | None = LINES
 
 
 def listing(document: Document) -> None:
-    """Print rows without end: as wide as the terminal, or in a file as wide as they are."""
+    """Print all rows: as wide as the terminal, or at full width if stdout is a file."""
     wide = width() if sys.stdout.isatty() else 10_000
     print("\n".join(painted(line) for line in lines(document, wide, limit=None)))
 
 
 def width() -> int:
-    """Return the columns of the terminal; WIDTH where output goes to a file."""
+    """Return the columns of the terminal, or WIDTH if output goes to a file."""
     return max(40, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
 
 
 def painted(line: Words) -> str:
-    """Return a line with its colours where somebody sees them."""
+    """Return a line as text, with colours if stdout is a terminal."""
     if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
         return "".join(text for text, _ in line).rstrip()
     return "".join(_coloured(text, style) for text, style in line)
@@ -99,7 +99,7 @@ def _coloured(text: str, style: str) -> str:
 def lines(
     document: Document, wide: int = WIDTH, *, verbose: bool = False, limit: int | None = LINES
 ) -> list[Words]:
-    """Return the lines of a document; without -v tables lose rows, then the tail goes, until `limit` holds."""
+    """Return the lines of a document; without -v tables are shortened, then the end is cut, until `limit` holds."""
     levels = (MAIN, DETAIL) if verbose else (BRIEF, MAIN)
     found = _drawn(document.parts, wide, levels, None)
     if verbose or limit is None or len(found) <= limit:
@@ -202,7 +202,7 @@ def _styled(value: Value, style: str = "") -> Words:
 
 
 def _cut(words: Words, wide: int) -> Words:
-    """Return a line that fits, with `…` where the rest of it was."""
+    """Return a line that fits; `…` stands for what was cut."""
     out: Words = []
     room = wide
     if sum(len(text) for text, _ in words) <= wide:
@@ -271,7 +271,7 @@ def _table(table: Table, wide: int, verbose: bool, most: int | None) -> Iterator
 
 
 def _fewest(rows: Sequence[Row], most: int) -> list[Row]:
-    """Return at most so many rows in their order: what is picked and the first ones."""
+    """Return at most `most` rows in their order: the picked one and the first ones."""
     first = sorted(range(len(rows)), key=lambda i: (rows[i].kind != "picked", i > 0, i))[: max(1, most)]
     return [rows[i] for i in sorted(first)]
 
@@ -289,7 +289,7 @@ def _cell(cell: Value | Cell, column: Column, row: Row, verbose: bool) -> tuple[
 
 
 def _mark(row: Row) -> tuple[str, str]:
-    """Return what the chips beside the name say: `pick`, `baseline`; and that a row is rejected."""
+    """Return the text of the chips beside the name: `pick`, `baseline`, `rejected`."""
     first = row.cells[0].value if isinstance(row.cells[0], Cell) else row.cells[0]
     chips = [plain(w) for w in _flat(first) if _chip(w)] + ["rejected"] * (row.kind == "rejected")
     return ", ".join(chips), _ROWS.get(row.kind, "")
@@ -304,7 +304,7 @@ def _flat(value: Value) -> list[Value]:
 
 
 def _blocks(columns: list[Column], grid: Grid, wide: int, verbose: bool) -> Iterator[Words]:
-    """Yield the table; what does not fit beside the names stands below (-v), or is left out."""
+    """Yield the table; columns that do not fit stand below it (-v), or are left out."""
     every = list(range(len(columns)))
     kept = _fitting(columns, grid, every, wide)
     yield from _lines(columns, grid, kept, wide, verbose)
@@ -352,7 +352,7 @@ def _lines(
 
 
 def _squeezed(columns: Sequence[Column], kept: Sequence[int], sizes: list[int], wide: int) -> list[int]:
-    """Return the widths, those of the widest words made smaller until all fit."""
+    """Return the widths; the widest columns of words become narrower until all fit."""
     sizes = list(sizes)
     words = [n for n, i in enumerate(kept) if columns[i].unit is None]
     while (over := sum(sizes) + len(GAP) * (len(sizes) - 1) - wide) > 0:
@@ -366,7 +366,7 @@ def _squeezed(columns: Sequence[Column], kept: Sequence[int], sizes: list[int], 
 
 
 def _folded(text: str, size: int, verbose: bool) -> list[str]:
-    """Return a cell's lines: under -v all of it, else one that ends with `…` where it was cut."""
+    """Return a cell's lines: the whole cell under -v, otherwise one line that ends with `…` if it was cut."""
     if not verbose:
         return [text if len(text) <= size else f"{text[: size - 1]}…"]
     parts = (textwrap.wrap(part, size, break_on_hyphens=False) or [""] for part in text.split("\n"))
@@ -374,13 +374,13 @@ def _folded(text: str, size: int, verbose: bool) -> list[str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Value]], below: Sequence[str] = ()) -> None:
-    """Print a table of words; columns whose headings are in `below` go there where there is no room."""
+    """Print a table of words; the columns in `below` move below the table if there is no room."""
     columns = tuple(Column(head, rank=1 + below.index(head) if head in below else 0) for head in heads)
     printed([Table(columns, tuple(Row(tuple(row)) for row in rows))])
 
 
 def note(text: str) -> None:
-    """Print a sentence that is no part of the answer."""
+    """Print a sentence outside the answer."""
     printed([Text(text, "dim")])
 
 
@@ -390,5 +390,5 @@ def words(part: Text) -> str:
 
 
 def printed(parts: Iterable[Part | None], *, verbose: bool = True) -> None:
-    """Print parts that are no whole answer: a list of models, what a probe found."""
+    """Print parts without an answer: a list of models, the findings of a probe."""
     show(Document("", tuple(parts)), verbose=verbose, limit=None)
