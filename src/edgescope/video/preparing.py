@@ -6,6 +6,8 @@ come in full size, libswscale's where the source has scaled them already, torch'
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +31,11 @@ def padded(array: NDArray[Any], batch: int) -> NDArray[Any]:
     return np.ascontiguousarray(array[np.minimum(np.arange(batch), len(array) - 1)])
 
 
+def vectorisable(preprocess: Sequence[Any]) -> list[Preprocess]:
+    """Return those that are known as data, not only as a function: only they can be applied to whole arrays."""
+    return [step for step in preprocess if isinstance(step, Preprocess)]
+
+
 class OneByOne:
     """Turns each frame into a picture and that into an input, as a loop around a network's own preprocessing does."""
 
@@ -49,25 +56,56 @@ class OnHost:
 
     def __init__(self, preprocess: Sequence[Preprocess], batch: int) -> None:
         self.preprocess, self.batch = preprocess, batch
+        self.factors = [coefficients(step) for step in preprocess]
+        self.arrays = [Arrays((batch, len(step.mean), *step.sides)) for step in preprocess]
 
     def __call__(self, item: Item) -> None:
         """Set the unit's inputs and fits."""
-        item.inputs = [self._input(step, item.frames) for step in self.preprocess]
+        item.inputs = [
+            self._input(step, item.frames, *factors, arrays.free())
+            for step, factors, arrays in zip(self.preprocess, self.factors, self.arrays, strict=True)
+        ]
         item.fits = _fits(self.preprocess[0], item.frames)
 
-    def _input(self, preprocess: Preprocess, frames: Sequence[Frame]) -> NDArray[np.float32]:
-        high, wide = preprocess.sides
-        channels = len(preprocess.mean)
-        out = np.empty((self.batch, channels, high, wide), dtype=np.float32)
-        scale, shift = coefficients(preprocess)
+    def _input(
+        self,
+        preprocess: Preprocess,
+        frames: Sequence[Frame],
+        scale: NDArray[np.float32],
+        shift: NDArray[np.float32],
+        out: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
         for row, frame in enumerate(frames):
-            pixels = _cut(preprocess, frame)
-            for channel in range(channels):
-                of = channels - 1 - channel if preprocess.order == "bgr" else channel
-                np.multiply(pixels[..., of], scale[channel], out=out[row, channel])
-            out[row] += shift[:, None, None]
+            pixels = _cut(preprocess, frame).transpose(2, 0, 1)
+            np.copyto(out[row], pixels[::-1] if preprocess.order == "bgr" else pixels)
+        some = out[: len(frames)]
+        if (scale != 1).any():
+            some *= scale[:, None, None]
+        if shift.any():
+            some += shift[:, None, None]
         out[len(frames) :] = out[len(frames) - 1]
         return out
+
+
+class Arrays:
+    """Arrays of one shape that are used again once nobody holds them: new memory costs time, page by page."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self.made = shape, list[NDArray[np.float32]]()
+        self.lock = threading.Lock()
+
+    def free(self) -> NDArray[np.float32]:
+        """Return an array that only this list refers to, or a new one."""
+        with self.lock:
+            for array in self.made:
+                if sys.getrefcount(array) <= HELD_HERE:
+                    return array
+            self.made.append(np.empty(self.shape, dtype=np.float32))
+            return self.made[-1]
+
+
+HELD_HERE = 3
+"""References to an array that is free: the list's, the loop's, and that of asking."""
 
 
 def coefficients(preprocess: Preprocess) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

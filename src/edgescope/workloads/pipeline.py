@@ -9,14 +9,13 @@ from typing import Any
 from edgescope.backends.base import Staged
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Decodes, Model, SeesImages
-from edgescope.models.image.preprocess import Preprocess
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
 from edgescope.registry import need
 from edgescope.video import description
 from edgescope.video.flow import FULL, Flow, Sequential, Stage, Threaded
 from edgescope.video.frame import Item, Source
-from edgescope.video.preparing import OneByOne, OnHost
+from edgescope.video.preparing import OneByOne, OnHost, vectorisable
 from edgescope.video.stages import (
     WAYS,
     ClassifyCrops,
@@ -240,7 +239,7 @@ class Pipeline:
         batch = self.plan.trial.batch
         if way == "image":
             return OneByOne(self.preprocess, batch)
-        plain = [step for step in self.preprocess if isinstance(step, Preprocess)]
+        plain = vectorisable(self.preprocess)
         if len(plain) < len(self.preprocess):
             raise UnsupportedError(
                 "E-PIPE-3",

@@ -54,7 +54,9 @@ def document(
     model = next(iter(models), MODELS[device])
     pinned = next((r.trial.model for r in found.values()), model)
     films = {
-        str(r.trial.workload_options.get("source", "")) for r in found.values() if r.trial.workload == "video"
+        str(r.trial.workload_options.get("source", ""))
+        for r in found.values()
+        if "postprocess" in r.trial.workload_options
     }
     film = next((f for f in sorted(films) if ":" not in f and (not source or f.startswith(source))), source)
     steps = climb.levels(paper, device)
