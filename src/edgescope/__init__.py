@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.capacity import capacity
     from edgescope.verbs.compare import compare
     from edgescope.verbs.energy import energy
+    from edgescope.verbs.ladder import ladder
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
     from edgescope.verbs.recommend import recommend
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _RECORDS = ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict")
-_VERBS = ("capacity", "compare", "energy", "offload", "optimize", "recommend", "run", "sweep")
+_VERBS = ("capacity", "compare", "energy", "ladder", "offload", "optimize", "recommend", "run", "sweep")
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
     **{verb: f"edgescope.verbs.{verb}" for verb in _VERBS},
@@ -70,6 +71,7 @@ __all__ = [
     "compare",
     "energy",
     "in_mode",
+    "ladder",
     "live",
     "offload",
     "optimize",
