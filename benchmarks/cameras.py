@@ -1,9 +1,9 @@
 """The age of frames under eight paced cameras, beside what a simulated queue makes of the stages' times.
 
-The face detector's pipeline in threads, on a made-up moving picture that costs next to nothing to decode, at half of the
-rate that it can do: cameras that take turns (fixed_rate), and cameras with one trigger (burst). The prediction takes each
-stage's times from units that go through one by one, and the frames' own due times. Each repeat times the stages anew.
-Target: p99 within 10 %.
+The face detector's pipeline in threads, on a made-up moving picture that costs next to nothing to decode, at half of
+the rate that it can do: cameras that take turns (fixed_rate), and cameras with one trigger (burst). The prediction
+takes each stage's times from units that go through one by one, and the frames' own due times. Each repeat times the
+stages anew. Target: p99 within 10 %.
 
     python benchmarks/cameras.py [--repeats 5] [--seconds 20] [--model centerface] [--backend openvino]
 """
@@ -46,7 +46,7 @@ def stage_times(trial: Trial, units: int) -> tuple[dict[str, np.ndarray[Any, Any
         with what_if.running(pipeline.flow(made)) as flow:
             rate = what_if.throughput(flow, trial.in_flight, 2.0)
     return {
-        name: np.array([[end - start for other, start, end in row if other == name][0] for row in rows])
+        name: np.array([next(end - start for other, start, end in row if other == name) for row in rows])
         * 1e-9
         for name in [name for name, *_ in rows[0]]
     }, rate
