@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
-from edgescope.options import Option, read, settled, unpinned
+from edgescope.options import Option, pinned, read, settled, unpinned
 
 KNOWN = {
     "loop": Option(True, "again"),
@@ -73,3 +73,16 @@ def test_a_file_is_pinned_by_its_content_and_missed_when_it_changes(tmp_path):
         unpinned(once["source"])
     with pytest.raises(UsageError, match="E-OPTION-3"):
         settled({"source": str(tmp_path / "none")}, KNOWN)
+
+
+def test_a_file_after_a_scheme_is_pinned_and_a_stream_is_not(tmp_path):
+    film = tmp_path / "clip.mp4"
+    film.write_bytes(b"frames")
+    known = {"source": Option("", "a film", file=True, scheme=True)}
+    pin = pinned(str(film)).rpartition("#")[2]
+    assert settled({"source": f"nvdec:{film}"}, known) == {"source": f"nvdec:{film}#{pin}"}
+    assert settled({"source": str(film)}, known) == {"source": f"{film}#{pin}"}
+    for stream in ("rtsp://host/path", "/dev/video0", "synthetic:640x480@30"):
+        assert settled({"source": stream}, known) == {"source": stream}
+    with pytest.raises(UsageError, match="E-OPTION-3"):
+        settled({"source": "gone.mp4"}, known)

@@ -70,7 +70,7 @@ def _settled(value: Scalar, option: Option | None) -> Scalar:
     return float(value) if type(option.default) is float and type(value) is int else value
 
 
-SCHEME = re.compile(r"([a-z][a-z0-9_]+:(?!//)|[a-z]+://|/dev/)")
+SCHEME = re.compile(r"([a-z][a-z0-9_]+:(?!//)|[a-z]+://|/dev/video)")
 
 
 def parted(name: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from edgescope.records import Status, Trial
 from edgescope.video import stages
 from edgescope.video.flow import Stage
 from edgescope.video.frame import Frame, Item
+from edgescope.video.sources import opening
 from edgescope.workloads import pipeline
 from edgescope.workloads.video import Video
 
@@ -132,6 +133,43 @@ def test_a_stage_of_ones_own_takes_part(film, tmp_path, monkeypatch):
     result = bench.run(trial(film, batch=2, max_s=0.5, workload_options=options), hz=0)
     assert [row["name"] for row in result.artifact["stages"]][1] == "darken"
     assert "darken" in result.spans.names and result.metrics["darken_s"].value > 0
+
+
+def test_a_live_source_is_opened_once_and_its_frames_have_ages(monkeypatch):
+    opened = []
+    real = opening.opened
+
+    def counting(name, **keys):
+        opened.append(name)
+        return real(name, **keys)
+
+    monkeypatch.setattr(opening, "opened", counting)
+    options = {"source": "synthetic:64x48@50", "what_if": True}
+    result = bench.run(trial("", batch=1, max_s=0.5, workload_options=options), hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert opened == ["synthetic:64x48@50"]
+    assert result.verification.fields["frame_agreement"].reason == "a live source cannot be played again"
+    assert 0 < result.metrics["frame_age_p50_s"].value < 1.0
+
+
+def test_what_a_full_queue_drops_does_not_fail_the_check(film):
+    options = {"queue": "drop_oldest", "queue_size": 1}
+    asked = trial(
+        film, batch=1, in_flight=8, scenario="burst", rate=400.0, max_s=0.6, workload_options=options
+    )
+    result = bench.run(replace(asked, scenario_options={"burst_size": 8}), hz=0)
+    assert result.verification.passed, result.verification.detail
+    dropped, done = (result.metrics[name].value for name in ("frames_dropped", "frames"))
+    assert dropped > 0 and done > 0
+
+
+def test_a_pipeline_that_finds_nothing_is_measured_and_says_so(film, tmp_path):
+    path = tmp_path / "decode.toml"
+    path.write_text("[[stage]]\nname = 'decode'\n")
+    result = bench.run(trial(film, batch=1, max_s=0.3, workload_options={"pipeline": str(path)}), hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert "no stage" in result.verification.fields["frame_agreement"].reason
+    assert set(result.spans.names) == {"unit", "decode"}
 
 
 def test_the_crops_of_boxes_are_classified():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,6 +182,9 @@ class Decoder(Protocol):
     @property
     def score(self) -> float:
         """Return the score that a box must exceed."""
+
+    READS: ClassVar[int | None]
+    """How many of the outputs it reads, from the first on; None: all."""
 
     def elements(self, outputs: Sequence[Any], fits: Sequence[Fit]) -> list[Detections]:
         """Return the boxes of each frame, read by Python loops where the outputs lie: on a device each read waits."""

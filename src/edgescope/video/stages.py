@@ -66,13 +66,14 @@ class Infer:
         networks: Sequence[tuple[str, Answer]],
         stage: Callable[[Batch], Batch] | None,
         owned: Callable[[Sequence[Any]], list[Any]] | None,
+        reads: int | None = None,
     ) -> None:
         """`networks`: the name of each one's input, and its session.
 
         `stage` brings host arrays to where the sessions take them; `owned` copies outputs that the next call
-        overwrites.
+        overwrites, the first `reads` of them.
         """
-        self.networks, self.stage, self.owned = networks, stage, owned
+        self.networks, self.stage, self.owned, self.reads = networks, stage, owned, reads
 
     def __call__(self, item: Item) -> None:
         """Set the unit's outputs."""
@@ -82,7 +83,7 @@ class Infer:
             if self.stage is not None and isinstance(given, np.ndarray):
                 batch = self.stage(batch)
             outputs = answer(batch)
-            item.outputs.append(self.owned(outputs) if self.owned else outputs)
+            item.outputs.append(self.owned(outputs[: self.reads]) if self.owned else outputs)
 
 
 class ReadBoxes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgescope.backends.base import Staged
+from edgescope.backends.base import Laned, Staged
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Decodes, Model, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
@@ -188,13 +189,34 @@ class Pipeline:
             found.append(Stage(row.name, run, threads, place, wait if on_gpu else None))
         return found
 
-    def flow(self, made: Sequence[Stage]) -> Flow:
-        """Return what drives the stages: in sequence with one unit in flight, else in threads."""
+    @contextmanager
+    def again(self, **differs: Any) -> Iterator[Decode]:
+        """Hold new sources open; a live source cannot be opened twice, so its own goes on."""
+        if self.decode.sources[0].live:
+            yield self.decode
+            return
+        before = len(self.made)
+        try:
+            yield self.sources(**differs)
+        finally:
+            for source in self.made[before:]:
+                source.close()
+            del self.made[before:]
+
+    def lossless(self, made: Sequence[Stage]) -> Flow:
+        """Return what drives the stages without dropping: for checks and closed loops."""
+        return self.flow(made, full="block")
+
+    def flow(self, made: Sequence[Stage], *, full: str = "") -> Flow:
+        """Return what drives the stages: in sequence with one unit in flight, else in threads.
+
+        `full` replaces what the trial asks of a full queue.
+        """
         options = self.plan.options
         skip = options["on_error"] == "skip"
         if self.plan.trial.in_flight == 1:
             return Sequential(made, skip=skip)
-        return Threaded(made, bound=options["queue_size"], full=options["queue"], skip=skip)
+        return Threaded(made, bound=options["queue_size"], full=full or options["queue"], skip=skip)
 
     def close(self) -> None:
         """Close every source."""
@@ -259,7 +281,9 @@ class Pipeline:
             for model, made in zip(self.models, self.ready, strict=True)
         ]
         staged = session.stage if isinstance(session, Staged) and self.plan.trial.io == "device" else None
-        return Infer(networks, staged, owned if kept else None)
+        model = self.models[0]
+        reads = model.decoder.READS if isinstance(model, Decodes) else None
+        return Infer(networks, staged, owned if kept else None, reads)
 
     def _read(self, way: str) -> Callable[[Item], None]:
         model = self.models[0]
@@ -284,12 +308,11 @@ def widened(plan: Plan, ready: Sequence[Loaded]) -> None:
     if threads == 1 or plan.trial.device == "cpu":
         return
     for made in ready:
-        lanes = getattr(made.session, "lanes", None)
-        if lanes is None:
+        if not isinstance(made.session, Laned):
             raise UnsupportedError(
                 "E-PIPE-3",
                 f"this pipeline has one stream: {plan.trial.backend} answers one query at a time",
                 effect="Nothing was measured",
                 fix="--workload-option infer_threads=1",
             )
-        lanes(threads, made.batches[0])
+        made.session.lanes(threads, made.batches[0])

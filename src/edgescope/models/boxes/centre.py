@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from edgescope.models.boxes.decoder import SLACK, Candidate, Candidates, GreedyDecoder, corners
 
@@ -19,6 +19,8 @@ CELL = 4
 @dataclass(frozen=True)
 class CentreDecoder(GreedyDecoder):
     """Reads probabilities (N, 1, h, w), sizes (N, 2, h, w) and offsets (N, 2, h, w) of an input of 4h x 4w pixels."""
+
+    READS: ClassVar[int | None] = 3
 
     score: float = 0.35
     overlap: float = 0.3

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,9 @@ class Candidates(NamedTuple):
 @dataclass(frozen=True)
 class GreedyDecoder(ABC):
     """A decoder that keeps boxes above `score`, and of those of a class that overlap the one with the best score."""
+
+    READS: ClassVar[int | None] = None
+    """How many of the outputs it reads, from the first on; None: all."""
 
     score: float
     overlap: float
