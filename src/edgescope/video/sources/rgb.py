@@ -17,6 +17,11 @@ Matrix = tuple[int, int, int, int]
 IDENTITY: Matrix = (1, 0, 0, 1)
 
 
+#: libswscale in one thread: with several a frame takes a fifth more of the cores that other stages need. Older PyAV
+#: has no such argument and always uses one.
+ALONE: dict[str, Any] = {"threads": 1} if "threads" in (VideoReformatter.reformat.__doc__ or "") else {}
+
+
 class Rgb:
     """Turns decoded frames into arrays; libswscale scales and converts in one step, with tables kept between frames.
 
@@ -43,7 +48,7 @@ class Rgb:
         self.rotation = degrees(matrix)
         width, height = self.size or self.sides
         wide, high = (height, width) if turned else (width, height)
-        return upright(self._scale(frame, wide, high, "rgb24").to_ndarray(), matrix)
+        return upright(self._scale(frame, wide, high, "rgb24", **ALONE).to_ndarray(), matrix)
 
     def close(self) -> None:
         """Free the tables, and libswscale's threads; the next frame makes them again."""
