@@ -140,7 +140,7 @@ def asked(work: Path, arguments: Sequence[str], budget: str) -> dict[str, Any]:
         answered.seek(0)
         out = answered.read()
     facts: dict[str, Any] = {
-        "command": " ".join(["edgescope", *command[:-1]]),
+        "command": " ".join(["edgescope", *command[:-1]]).replace(str(work), "WORK"),
         "wall_s": time.monotonic() - start,
     }
     facts |= {"first_figure_s": first, "exit": process.returncode}
