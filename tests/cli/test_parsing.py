@@ -27,7 +27,7 @@ def refused(typed, capsys):
         (["sweep", "--baches=1,2"], "edgescope sweep has no flag --baches. Try: --batch\n"),
         (
             ["study", "concurent"],
-            "no study is called 'concurent' (concurrent, nano_table). Try: edgescope study concurrent",
+            "no study is called 'concurent' (concurrent, nano_table, ladder). Try: edgescope study concurrent",
         ),
         (
             ["study", "concurrent", "--setpu", "x"],

@@ -14,7 +14,7 @@ from edgescope.video.sources.live import STALL_S, Live
 from edgescope.video.sources.rgb import Size
 from edgescope.video.sources.stream import ERRORS, connected
 
-FIX = "v4l2-ctl --list-devices, and add the user to the group video"
+FIX = "a name that is in /dev, and add the user to the group video"
 
 
 def camera(
