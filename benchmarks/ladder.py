@@ -64,9 +64,15 @@ def main() -> None:
     rows = report.records(found)
     alone = [rows[top.level.number][f"{name}_alone_fps"] for name in report.STAGES]
     rate = report.metric(top, "pipeline_fps")
-    reached = rate.value / min(a for a in alone if a) if isinstance(rate, Measured) else 0.0
+    known = [each for each in alone if each]
+    reached = rate.value / min(known) if known and isinstance(rate, Measured) else None
     same = all((row["agreement"] or 0) >= SAME for row in rows if row["fps"])
-    met = isinstance(whole, Measured) and whole.value >= TARGETS[args.device] and reached >= REACHED and same
+    met = (
+        isinstance(whole, Measured)
+        and whole.value >= TARGETS[args.device]
+        and (reached or 0) >= REACHED
+        and same
+    )
     figures = {
         "model": model,
         "levels": rows,

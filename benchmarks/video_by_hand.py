@@ -91,7 +91,7 @@ def main() -> None:
         pipeline = Pipeline(plan, [model], [ready])
         stack.callback(pipeline.close)
         stages = pipeline.stages()
-        alone = what_if._stubbed(stages, what_if._after_each(stages), {s.name for s in stages} - {"infer"})
+        alone = what_if.alone(stages, "infer")
         usual = replace(trial, options={})  # the engine as it comes: one query at a time, all cores
         hand = stack.enter_context(loaded(usual, model, HERE.backend(trial.backend), HERE)).session
         plain = replace(trial, options={}, backend="onnxruntime", precision="fp32")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edgescope.models.base import Detections
 from edgescope.records import Absent
-from edgescope.video.boxes import same_detections
+from edgescope.video.boxes import matched_share, same_detections
 
 
 def frame(*rows):
@@ -63,3 +63,26 @@ def test_nothing_to_compare_has_a_reason():
     assert isinstance(same_detections([], []).agreement, Absent)
     with pytest.raises(ValueError):
         same_detections([frame()], [])
+
+
+def squares(*rows):
+    """Detections of (x, y, class): squares of 10."""
+    return frame(*((x, y, x + 10, y + 10, 0.9, kind) for x, y, kind in rows))
+
+
+def test_the_share_counts_what_either_lacks_and_a_box_once_and_only_for_its_class():
+    def share(ours, theirs):
+        return matched_share([squares(*ours)], [squares(*theirs)]).value
+
+    assert share([(0, 0, 1), (1, 0, 1)], [(0, 0, 1)]) == pytest.approx(2 / 3)
+    assert share([(0, 0, 1)], [(0, 0, 2)]) == 0
+    assert share([(0, 0, 1)], [(4, 0, 1)]) == 0  # 6 x 10 of 14 x 10
+    assert share([(0, 0, 1)], [(3, 0, 1)]) == 1
+    assert share([], []) == 1 and share([], [(0, 0, 1)]) == 0
+    both = matched_share([squares((0, 0, 1), (50, 0, 1)), squares()], [squares((0, 0, 1)), squares()])
+    assert both.value == pytest.approx((2 + 1) / (3 + 1))
+
+
+def test_the_share_of_sets_of_different_lengths_is_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        matched_share([squares()], [])

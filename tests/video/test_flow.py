@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.analysis.predict.pipeline import POLICIES
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
-from edgescope.video.flow import FULL, EndOfFilm, Queue, Sequential, Stage, Threaded
+from edgescope.video.flow import EndOfFilm, Queue, Sequential, Stage, Threaded
 from edgescope.video.frame import Frame, Item
 
 
@@ -87,7 +88,7 @@ def test_a_stage_that_throws_on_one_frame_in_a_hundred_loses_only_that_frame(in_
     assert flow.counts.first_error == "ValueError: frame 7"
 
 
-@pytest.mark.parametrize("full", FULL)
+@pytest.mark.parametrize("full", POLICIES)
 def test_a_full_queue_waits_or_drops_as_asked_and_every_frame_is_accounted_for(full):
     gate, taken, out = threading.Event(), threading.Event(), []
 

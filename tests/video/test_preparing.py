@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.video.frame import Frame, Item
-from edgescope.video.preparing import OneByOne, OnHost, fit_of
+from edgescope.video.preparing import Arrays, OneByOne, OnHost, fit_of
 
 WAYS = [
     Preprocess(32),
@@ -73,3 +73,19 @@ def test_the_device_prepares_as_the_host_does():
         got = device.inputs[0].cpu().numpy()
         assert got.shape == host.inputs[0].shape and device.fits == host.fits
         assert np.abs(got - host.inputs[0]).mean() < 0.09  # another filter, so only near
+
+
+def test_an_array_is_used_again_only_once_nobody_holds_it():
+    arrays = Arrays((2, 3))
+    first, second = arrays.free(), arrays.free()
+    assert first is not second
+    del second
+    assert arrays.free() is not first and len(arrays.made) == 2
+
+
+def test_units_under_way_keep_inputs_of_their_own():
+    prepare, units = OnHost([WAYS[0]], 1), [item([(40, 40)], seed) for seed in range(3)]
+    for unit in units:
+        prepare(unit)
+    assert len({unit.inputs[0].ctypes.data for unit in units}) == 3
+    assert not np.array_equal(units[0].inputs[0], units[1].inputs[0])

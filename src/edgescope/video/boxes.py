@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from edgescope.models.base import Detections
 from edgescope.records import Absent, Measured
+from edgescope.stats import Interval
+from edgescope.stats.shares import clustered_share
 from edgescope.verify.measure import agreed
 from edgescope.verify.measures.boxes import BoxAgreement
 from edgescope.verify.measures.mean_ap import Found, overlap
@@ -70,6 +72,21 @@ def same_detections(
         worst_px=float(apart.max()) if count else float("nan"),
         agreement=agreement(ours, theirs, scenes) if n else Absent("there are no frames"),
     )
+
+
+def matched_share(ours: Sequence[Detections], theirs: Sequence[Detections], *, iou: float = IOU) -> Interval:
+    """Return the share of boxes that both have, of all boxes of either, over frames; a frame without any counts as 1.
+
+    Its interval takes the boxes of a frame together. Raises ValueError if the two have different numbers of frames.
+    """
+    hits: list[int] = []
+    frames: list[int] = []
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        both = 2 * len(_matches(a, b, iou)[0])
+        rows = [1] * both + [0] * (len(a) + len(b) - both) or [1]
+        hits += rows
+        frames += [number] * len(rows)
+    return clustered_share(hits, frames)
 
 
 def agreement(

@@ -18,8 +18,6 @@ from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.video.frame import Item
 
 Done = Callable[..., None]
-FULL = ("block", "drop_oldest", "drop_newest")
-"""What a full queue does."""
 
 
 class EndOfFilm(Exception):
@@ -63,8 +61,6 @@ class Flow(ABC):
         """`skip`: a unit that a stage fails on is counted and left out; otherwise it is an error."""
         self.stages, self.skip = tuple(stages), skip
         self.counts = Counts(busy_ns=dict.fromkeys((stage.name for stage in stages), 0))
-        self.last: Item | None = None
-        """The unit that was finished last."""
         self.seen: Callable[[Item], None] = lambda item: None
         """Called with each finished unit."""
 
@@ -80,7 +76,6 @@ class Flow(ABC):
         """Count a unit that passed every stage, and report it."""
         self.counts.units += 1
         self.counts.done += len(item.frames)
-        self.last = item
         self.seen(item)
         created = item.frames[0].created_ns if item.frames else -1
         done(item.query_id, QUERY_OK, len(item.frames), created)
@@ -138,7 +133,6 @@ class Queue:
         lock = threading.Lock()
         self.filled, self.emptied = threading.Condition(lock), threading.Condition(lock)
         self.closed = False
-        self.deepest = 0
 
     def put(self, passed: Passed) -> None:
         """Add a unit; if the queue is full, wait, or drop one."""
@@ -152,7 +146,6 @@ class Queue:
                     lost = self.items.popleft() if self.full == "drop_oldest" else passed
             if lost is not passed:
                 self.items.append(passed)
-                self.deepest = max(self.deepest, len(self.items))
                 self.filled.notify()
         if lost is not None:
             self.dropped(*lost)

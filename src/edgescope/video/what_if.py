@@ -121,6 +121,11 @@ def driven(flow: Flow, in_flight: int, more: Callable[[int], bool] | int) -> int
     return frames + sum(free.get() for _ in range(in_flight))
 
 
+def alone(stages: Sequence[Stage], name: str) -> list[Stage]:
+    """Return the stages with all but the one called `name` stubbed."""
+    return _stubbed(stages, _after_each(stages), {stage.name for stage in stages} - {name})
+
+
 def _after_each(stages: Sequence[Stage]) -> dict[str, list[Item]]:
     """Return KEPT units as they are after each stage."""
     seen: dict[str, list[Item]] = {stage.name: [] for stage in stages}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from edgescope.analysis.predict.pipeline import POLICIES
 from edgescope.backends.base import Laned, Staged
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Decodes, Model, SeesImages
@@ -14,7 +15,7 @@ from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
 from edgescope.registry import need
 from edgescope.video import description
-from edgescope.video.flow import FULL, Flow, Sequential, Stage, Threaded
+from edgescope.video.flow import Flow, Sequential, Stage, Threaded
 from edgescope.video.frame import Item, Source
 from edgescope.video.preparing import OneByOne, OnHost, vectorisable
 from edgescope.video.stages import (
@@ -50,7 +51,7 @@ OPTIONS: Mapping[str, Option] = {
     "preprocess_threads": Option(1, "threads that preprocess", least=1),
     "infer_threads": Option(1, "threads (on a GPU: streams) that infer", least=1),
     "postprocess_threads": Option(1, "threads that postprocess", least=1),
-    "queue": Option("block", "what a full queue between two stages does", FULL),
+    "queue": Option("block", "what a full queue between two stages does", POLICIES),
     "queue_size": Option(4, "units that wait between two stages at most", least=1),
     "on_error": Option(
         "stop", "a stage that fails on a unit: an error, or counted and skipped", ("stop", "skip")

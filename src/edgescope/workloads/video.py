@@ -24,9 +24,9 @@ from edgescope.models.base import Detections
 from edgescope.options import Option
 from edgescope.records import UNIT, Absent, Field, Json, Machine, Measured, Spans, Trial, Verification
 from edgescope.video import what_if
+from edgescope.video.boxes import matched_share
 from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential
 from edgescope.video.frame import Item
-from edgescope.video.matching import matched
 from edgescope.workloads import gate
 from edgescope.workloads.base import EndOfInput, Opened, Parts
 from edgescope.workloads.inference import Loaded, glimpse, loaded
@@ -145,6 +145,11 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
         "frames_dropped": Measured(float(counts.dropped), "frames", n=read),
         "frames_skipped": Measured(float(counts.skipped), "frames", n=read),
     }
+    if counts.units:
+        found |= {
+            f"{name}_busy_s": Measured(spent * 1e-9, "s", n=counts.units)
+            for name, spent in counts.busy_ns.items()
+        }
     if pipeline.plan.options["what_if"]:
         found |= _what_if(pipeline)
     return found
@@ -197,7 +202,7 @@ def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) 
         plain = Sequential(pipeline.plain(decode))
         wanted, _ = _by_frame(plain, 1, lambda number: number < units)
     common = [key for key in wanted if key in got]
-    same = matched([got[key] for key in common], [wanted[key] for key in common])
+    same = matched_share([got[key] for key in common], [wanted[key] for key in common])
     skips = pipeline.plan.options["on_error"] == "skip"
     strange = sorted(set(got) - set(wanted) if skips else set(got) ^ set(wanted))
     fields = {**worst.fields, "frame_agreement": same.measured("1")}

@@ -136,7 +136,7 @@ def climb(steps: list[Level], model: str, device: str, source: str, known: Known
         if rung.look is None:
             found.wants = looked(rung.trial)
             return found
-        rung.kept = rung.good and (below is None or (rate_of(rung.look) or 0) >= (_rate(below) or 0))
+        rung.kept = rung.good and (below is None or _faster(rung, below))
         if below is None and not rung.good:
             return found
         below = rung if rung.kept else below
@@ -203,5 +203,7 @@ def rate_of(result: Result) -> float | None:
     return rate.value if isinstance(rate, Measured) else None
 
 
-def _rate(rung: Rung) -> float | None:
-    return None if rung.look is None else rate_of(rung.look)
+def _faster(rung: Rung, below: Rung) -> bool:
+    """Return whether a level is no slower than the one below; False if either has no throughput."""
+    new, old = (None if each.look is None else rate_of(each.look) for each in (rung, below))
+    return new is not None and old is not None and new >= old

@@ -22,7 +22,7 @@ def waterfall(found: Climbed) -> Figure:
         for rung in rungs:
             field = metric(rung, f"{stage}_s")
             assert rung.trial is not None
-            times.append(field.value * 1e3 / rung.trial.batch if isinstance(field, Measured) else 0.0)
+            times.append(field.value * 1e3 / rung.trial.batch if isinstance(field, Measured) else None)
         figure.add_bar(
             y=names,
             x=times,

@@ -116,7 +116,10 @@ def fps(rung: Rung) -> Field:
         return Absent(rung.level.stays)
     if not rung.good:
         return Absent(str(rung.look.reason) if rung.look else "not measured")
-    rates = sorted(rung.fps) or [climb.rate_of(rung.look) or 0.0] if rung.look else []
+    look = climb.rate_of(rung.look) if rung.look else None
+    rates = sorted(rung.fps) or ([] if look is None else [look])
+    if not rates:
+        return Absent("it has no throughput")
     return Measured(rates[len(rates) // 2], "frames/s", rates[0], rates[-1], len(rates))
 
 
