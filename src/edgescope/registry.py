@@ -362,6 +362,13 @@ MODELS = Family(
     },
 )
 
+IMPORTERS = Family(
+    "edgescope.importers",
+    {
+        "nsys": Entry("edgescope.tracing.importers.nsys:IMPORTER", summary="Nsight Systems, exported to sqlite"),
+    },
+)
+
 DATA = Family(
     "edgescope.data",
     {
@@ -408,7 +415,7 @@ SOURCES = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS)
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS, IMPORTERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:
