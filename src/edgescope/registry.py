@@ -365,7 +365,9 @@ MODELS = Family(
 IMPORTERS = Family(
     "edgescope.importers",
     {
-        "nsys": Entry("edgescope.tracing.importers.nsys:IMPORTER", summary="Nsight Systems, exported to sqlite"),
+        "nsys": Entry(
+            "edgescope.tracing.importers.nsys:IMPORTER", summary="Nsight Systems, exported to sqlite"
+        ),
     },
 )
 
