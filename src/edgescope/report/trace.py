@@ -89,7 +89,7 @@ def _lines(one: Account) -> Iterator[str]:
         yield f"an inference has {_median(own.launches)} launches and {_median(own.syncs)} waits for the GPU"
     for g in one.gpus:
         idle = f"{_percent(g.idle_host_ns, g)} idle because the host was late"
-        yield f"GPU {g.device} is busy {g.busy:.1%} of the time, {idle}, {_percent(g.idle_launch_ns, g)} although launched"
+        yield f"GPU {g.device} is busy {g.busy:.1%} of the time, {idle}, {_percent(g.idle_launch_ns, g)} after a launch"
     if one.launches is not None and one.launches.kernel.count:
         d = one.launches
         times = ", ".join(
@@ -144,7 +144,6 @@ def _budget(found: Budget) -> list[doc.Part]:
     meaning = doc.Items(tuple(f"{k}: {v}" for k, v in PARTS.items()), level=doc.DETAIL)
     return [
         doc.Table(columns, tuple(rows), "Time budget of an inference", level=doc.DETAIL, grid=True),
-        doc.Text(text),
         meaning,
     ]
 
