@@ -365,9 +365,16 @@ MODELS = Family(
 IMPORTERS = Family(
     "edgescope.importers",
     {
-        "nsys": Entry(
-            "edgescope.tracing.importers.nsys:IMPORTER", summary="Nsight Systems, exported to sqlite"
-        ),
+        name: Entry(f"edgescope.tracing.importers.{name}:IMPORTER", summary=summary)
+        for name, summary in {
+            "nsys": "Nsight Systems, exported to sqlite",
+            "kineto": "torch.profiler's JSON, and edgescope's own Chrome trace",
+            "onnxruntime": "ONNX Runtime's profile",
+            "trtexec": "trtexec --exportProfile and --exportTimes",
+            "openvino": "OpenVINO's performance counters",
+            "summaries": "CSVs of nsys stats and of Nsight Compute",
+            "perf_sched": "perf sched record, as text of perf script",
+        }.items()
     },
 )
 

@@ -24,6 +24,8 @@ class Trace:
     """What the file says of the machine: `gpus`, `processes`, `cpu_cores`."""
     clock: str = "its own"
     """`monotonic` if the times are those of the queries; `its own` if they only compare within this trace."""
+    timed: bool = True
+    """Whether starts mean anything; False for a summary, whose rows are laid end to end."""
     notes: tuple[Message, ...] = ()
     """What is missing, repaired or unknown in the file."""
 

@@ -60,7 +60,7 @@ def _account(one: Account) -> list[doc.Part | None]:
     """Return the parts about one trace, those that it has rows for."""
     return [
         doc.Text(f"{one.trace.source}; {len(one.trace.spans):,} spans; clock: {one.trace.clock}", "dim"),
-        doc.Text(f"{len(one.inferences):,} inferences: {one.inferences.how}"),
+        doc.Text(f"{len(one.inferences):,} inferences: {one.inferences.how}") if one.trace.timed else None,
         doc.Items(tuple(_lines(one))),
         *(_budget(one.budget) if one.budget is not None else []),
         *(_gpus(one.gpus) if one.gpus else [doc.Text("nothing in the trace ran on a GPU", "dim")]),
@@ -310,7 +310,7 @@ def _scheduled(found: Sequence[Scheduled]) -> doc.Part | None:
 
 
 def _samples(found: Mapping[str, Field]) -> doc.Part | None:
-    rows = tuple(doc.Row((name, f"{show(value)}")) for name, value in found.items())
+    rows = tuple(doc.Row((name, show(value))) for name, value in found.items())
     columns = (doc.Column("sampled"), doc.Column("mean while the GPU was in use"))
     return doc.Table(columns, rows, "Samples of the GPU", level=doc.DETAIL) if rows else None
 

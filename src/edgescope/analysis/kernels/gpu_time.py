@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.cover import Cover
 from edgescope.analysis.kernels.launches import join
+from edgescope.analysis.kernels.nesting import own_ns
 from edgescope.analysis.kernels.rows import ON_GPU, Rows
 from edgescope.records import SPAN_KINDS
 
@@ -92,11 +93,12 @@ def _idle(
 
 
 def by_name(rows: Rows, *kinds: str) -> tuple[Named, ...]:
-    """Return count and time of the rows of some kinds by name, the longest total first."""
+    """Return count and time of the rows of some kinds by name, the longest total first; operators without those within them."""
     c = rows.of(*kinds)
     if not len(c["start_ns"]):
         return ()
-    names, length = c["name"], c["end_ns"] - c["start_ns"]
+    names = c["name"]
+    length = own_ns(c) if kinds == ("op",) else c["end_ns"] - c["start_ns"]
     size = len(rows.spans.names)
     count = np.bincount(names, minlength=size)
     total = np.bincount(names, weights=length, minlength=size)

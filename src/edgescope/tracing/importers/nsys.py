@@ -351,22 +351,23 @@ class _Export:
             _channel(str(names.get((int(k), int(m)), f"metric {m}")), int(k) & 0xFF) for k, m in pairs.T
         )
         order = np.argsort(found["timestamp"], kind="stable")
+        factors = np.where([c.unit == "share" for c in channels], 0.01, 1.0)
         return Readings(
             channels,
             found["timestamp"][order],
             index.ravel()[order].astype("int16"),
-            found["value"][order].astype("float64"),
+            np.asarray(found["value"] * factors[index.ravel()], "float64")[order],
         )
 
 
 def _channel(text: str, gpu: int) -> Channel:
-    """Return the channel of `SMs Active [Throughput %]`: gpu0_sm_active in percent."""
+    """Return the channel of `SMs Active [Throughput %]`: gpu0_sm_active, a share."""
     label, _, unit = text.partition(" [")
     unit = unit.rstrip("]")
     name = SAMPLES.get(label.lower(), re.sub(r"\W+", "_", label.lower()).strip("_"))
     if "%" not in unit and unit and "Hz" not in unit:
         name += "_" + re.sub(r"\W+", "_", unit.lower()).strip("_")
-    unit = "percent" if "%" in unit else "Hz" if "Hz" in unit else unit
+    unit = "share" if "%" in unit else "Hz" if "Hz" in unit else unit
     return Channel(f"gpu{gpu}_{name}", unit, "gpu_board", "average", f"nsys: {text}")
 
 
