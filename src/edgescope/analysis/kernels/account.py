@@ -17,9 +17,6 @@ from edgescope.analysis.kernels.sharing import Sharing, sharing
 from edgescope.records import Absent, Field, Measured, Readings, Spans, Trace
 
 
-NAMED = {"kernels": ("kernel", "graph"), "copies": ("copy",), "calls": ("api", "sync"), "operators": ("op",)}
-
-
 @dataclass(frozen=True)
 class Account:
     """What a trace says; an empty part is one that the trace has no rows for."""
@@ -42,36 +39,23 @@ class Account:
 def account(trace: Trace, name: str = "") -> Account:
     """Return the account of a trace; `name` is the name of the ranges that are its inferences."""
     rows = Rows(trace.spans)
-    if not trace.timed:
-        return Account(
-            trace,
-            inferences(Rows(Spans.none())),
-            None,
-            None,
-            (),
-            *_names(rows),
-            None,
-            (),
-            _means(trace.samples, rows),
-        )
-    found = inferences(rows, name)
-    spent = budget(rows, found) if len(found) else None
+    timed = rows if trace.timed else Rows(Spans.none())
+    found = inferences(timed, name)
+    spent = budget(timed, found) if len(found) else None
     return Account(
         trace=trace,
         inferences=found,
         budget=spent if spent is not None and (spent.launches.any() or spent.syncs.any()) else None,
-        launches=launches(rows),
-        gpus=gpu_times(rows),
-        **dict(zip(NAMED, _names(rows), strict=True)),
-        sharing=sharing(rows),
-        scheduled=scheduling(rows),
+        launches=launches(timed),
+        gpus=gpu_times(timed),
+        kernels=by_name(rows, "kernel", "graph"),
+        copies=by_name(rows, "copy"),
+        calls=by_name(rows, "api", "sync"),
+        operators=by_name(rows, "op"),
+        sharing=sharing(timed),
+        scheduled=scheduling(timed),
         samples=_means(trace.samples, rows),
     )
-
-
-def _names(rows: Rows) -> list[tuple[Named, ...]]:
-    """Return the rows by name, in the order of NAMED."""
-    return [by_name(rows, *kinds) for kinds in NAMED.values()]
 
 
 def _means(samples: Readings | None, rows: Rows) -> dict[str, Field]:

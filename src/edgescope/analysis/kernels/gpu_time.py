@@ -93,7 +93,10 @@ def _idle(
 
 
 def by_name(rows: Rows, *kinds: str) -> tuple[Named, ...]:
-    """Return count and time of the rows of some kinds by name, the longest total first; operators without those within them."""
+    """Return count and time of the rows of some kinds by name, the longest total first.
+
+    An operator's time is its own, without that of the operators within it.
+    """
     c = rows.of(*kinds)
     if not len(c["start_ns"]):
         return ()

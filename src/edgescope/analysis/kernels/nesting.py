@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,8 +25,8 @@ def own_ns(c: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         depth = np.arange(len(mine)) - np.searchsorted(np.sort(end), start, side="right")
         depth = np.maximum(depth, 0)
         levels = [np.flatnonzero(depth == d) for d in range(int(depth.max()) + 1)]
-        for outer, inner in zip(levels, levels[1:], strict=False):
+        for outer, inner in itertools.pairwise(levels):
             at = np.searchsorted(outer, inner) - 1
             held = (at >= 0) & (end[outer[np.maximum(at, 0)]] >= end[inner])
             np.subtract.at(own, mine[outer[at[held]]], length[mine[inner[held]]])
-    return np.maximum(own, 0)
+    return np.asarray(np.maximum(own, 0), "int64")
