@@ -102,7 +102,10 @@ def planned(trial: Trial) -> Plan:
     crops = [str(options["crops"])] if options["crops"] else []
     if odd := [name for name in (*names, *crops) if set(name) & set(".:@/")]:
         raise UsageError("E-PIPE-2", f"{odd[0]} is no name of the zoo", fix="edgescope models")
-    trials = (trial, *(replace(trial, model=name, shapes={}) for name in (*names, *crops)))
+    alone = (
+        replace(trial, in_flight=1) if trial.device == "cuda" else trial
+    )  # its threads ask for lanes: widened
+    trials = (alone, *(replace(alone, model=name, shapes={}) for name in (*names, *crops)))
     rows = described.stages
     if crops and "crops" not in [row.name for row in rows]:
         rows = (*rows, description.Described("crops"))
@@ -276,7 +279,7 @@ class Pipeline:
 
     def _infer(self) -> Infer:
         session = self.ready[0].session
-        kept = self.plan.trial.in_flight > 1
+        kept = self.plan.trial.in_flight > 1 and not isinstance(session, Laned)  # lanes own their outputs
         networks = [
             (model.inputs[0].name, made.session.__call__)
             for model, made in zip(self.models, self.ready, strict=True)
@@ -304,16 +307,17 @@ def preprocess_of(model: Model) -> Any:
 
 
 def widened(plan: Plan, ready: Sequence[Loaded]) -> None:
-    """Prepare the GPU sessions for several calls at once, if several threads will make them."""
+    """Prepare the GPU sessions for the threads that will call them; each unit's outputs are its own."""
     threads = plan.options["infer_threads"]
-    if threads == 1 or plan.trial.device == "cpu":
+    if plan.trial.in_flight == 1 or plan.trial.device == "cpu":
         return
     for made in ready:
-        if not isinstance(made.session, Laned):
+        if isinstance(made.session, Laned):
+            made.session.lanes(threads, made.batches[0], owned=True)
+        elif threads > 1:
             raise UnsupportedError(
                 "E-PIPE-3",
                 f"this pipeline has one stream: {plan.trial.backend} answers one query at a time",
                 effect="Nothing was measured",
                 fix="--workload-option infer_threads=1",
             )
-        made.session.lanes(threads, made.batches[0])
