@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from edgescope.analysis.predict.pipeline import POLICIES
@@ -14,7 +15,7 @@ from edgescope.models.base import Decodes, Model, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
 from edgescope.registry import need
-from edgescope.video import description
+from edgescope.video import annotated, description
 from edgescope.video.flow import Flow, Sequential, Stage, Threaded
 from edgescope.video.frame import Item, Source
 from edgescope.video.preparing import OneByOne, OnHost, vectorisable
@@ -59,6 +60,8 @@ OPTIONS: Mapping[str, Option] = {
     "also": Option("", "further networks of the zoo for the same frames, joined by +"),
     "crops": Option("", "a classifier of the zoo for what each box shows"),
     "pipeline": Option("", "TOML file that describes the stages", file=True),
+    "annotate": Option("", "video file or folder for the frames with their boxes, written after the window"),
+    "annotate_frames": Option(300, "frames that `annotate` writes at most", least=1),
     "what_if": Option(False, "measure after the window what each stage costs, by stubbing it"),
 }
 
@@ -134,6 +137,11 @@ def supported(plan: Plan) -> None:
             options["queue"] == "block" or trial.in_flight >= room,
             f"drops nothing with {trial.in_flight} units in flight: its queues hold {room}",
             f"--in-flight {room}",
+        ),
+        (
+            Path(str(options["annotate"])).suffix in ("", *annotated.VIDEO),
+            f"writes annotated frames as a video or into a folder, not as {options['annotate']}",
+            "--workload-option annotate=boxes.mp4",
         ),
         (
             sequential is False or max(options[f"{s}_threads"] for s in description.BUILT_IN[:4]) == 1,
@@ -292,6 +300,11 @@ class Pipeline:
     def _read(self, way: str) -> Callable[[Item], None]:
         model = self.models[0]
         return ReadBoxes(model.decoder, way) if isinstance(model, Decodes) else ReadClasses(way)
+
+
+def class_names(model: Model) -> Sequence[str]:
+    """Return the names of a detector's classes by number, or none."""
+    return getattr(model.decoder, "names", ()) if isinstance(model, Decodes) else ()
 
 
 def preprocess_of(model: Model) -> Any:
