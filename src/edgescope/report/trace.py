@@ -138,11 +138,10 @@ def _lines(one: Account) -> Iterator[str]:
 def _program(facts: Mapping[str, Json]) -> Iterator[str]:
     """Yield what the kernel knew of a program."""
     wall = facts["wall_ns"]
-    yield (
-        f"the program ran {show(_seconds(wall))} on {facts['on_cpu_ns'] / wall:.2f} CPUs in {facts['threads']} threads; "
-        f"ready threads waited {show(_seconds(facts['ready_ns']))} for a CPU; {facts['switches']:,} switches, "
-        f"at least {facts['migrations_seen']:,} migrations"
-    )
+    cpus, waited = f"{facts['on_cpu_ns'] / wall:.2f} CPUs", show(_seconds(facts["ready_ns"]))
+    yield f"the program ran {show(_seconds(wall))} on {cpus} in {facts['threads']} threads"
+    moved = f"{facts['switches']:,} switches, at least {facts['migrations_seen']:,} migrations"
+    yield f"ready threads waited {waited} for a CPU; {moved}"
 
 
 def _percent(ns: int, gpu: GpuTime) -> str:

@@ -42,8 +42,8 @@ class Traced(Answer):
     def perturbation(self) -> Field:
         """Return phase 2's throughput over phase 1's, or Absent where there are not two phases."""
         if self.clean is None or self.profiled is None:
-            return Absent("recorded elsewhere: there is no clean phase to compare with")
-        rates = [one.metrics.get("throughput") for one in (self.clean, self.profiled)]
+            return Absent("there is one phase only, so nothing to compare it with")
+        rates = [one.metrics.get("throughput_sps") for one in (self.clean, self.profiled)]
         if not all(isinstance(r, Measured) and r.value > 0 for r in rates):
             return Absent("a phase has no throughput")
         first, second = (r.value for r in rates if isinstance(r, Measured))

@@ -38,7 +38,7 @@ class Account:
     sharing: Sharing | None
     scheduled: tuple[Scheduled, ...]
     samples: Mapping[str, Field]
-    """Mean of each sampled metric from the first to the last activity of the GPU, or over the whole trace without one."""
+    """Mean of each sampled metric between the first and the last activity of the GPU, without a GPU over all."""
 
 
 def account(trace: Trace, name: str = "") -> Account:
