@@ -200,10 +200,19 @@ def _as_far_as(events: Path) -> Path:
             event, at = decoder.raw_decode(text, at)
         except ValueError:
             break
-        kept.append(event)
+        if isinstance(event, dict) and event.get("ph") == "X":
+            kept.append(_plain(event))
     whole = events.with_name("whole.json")
     whole.write_text(json.dumps(kept))
     return whole
+
+
+def _plain(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the event with numbers where numbers belong, and without what is none."""
+    times = {k: event[k] for k in ("ts", "dur") if isinstance(event.get(k), (int, float))}
+    args = event.get("args") if isinstance(event.get("args"), dict) else {}
+    numbers = {k: v for k, v in args.items() if isinstance(v, int)}
+    return {k: event.get(k) for k in ("ph", "cat", "name", "pid", "tid")} | times | {"args": numbers}
 
 
 IMPORTER = Importer(knows, read)
