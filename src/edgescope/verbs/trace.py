@@ -53,12 +53,22 @@ class Traced(Answer):
     def conclusive(self) -> bool:
         """Return whether the profiler left the program's speed alone, as far as that is known."""
         share = self.perturbation
-        return not isinstance(share, Measured) or share.value >= LEAST
+        return not isinstance(share, Measured) or LEAST <= share.value <= 1 / LEAST
 
     @property
     def warnings(self) -> tuple[Message, ...]:
         """Return what the figures of all traces suffer from."""
         share, found = self.perturbation, list(self.chosen.notes if self.chosen else ())
+        if isinstance(share, Measured) and share.value > 1 / LEAST:
+            found.append(
+                Message(
+                    "W-PROF-14",
+                    f"under the profiler the trial runs at {share.value:.0%} of its speed",
+                    evidence="a profiler makes nothing faster",
+                    effect="The two phases did not meet the same machine: no conclusion is drawn",
+                    fix="edgescope doctor",
+                )
+            )
         if isinstance(share, Measured) and share.value < LEAST:
             found.append(
                 Message(

@@ -88,7 +88,9 @@ def _load(base: Any, events: Path) -> None:
 
 def _tables(base: Any, found: Collected) -> None:
     """Add the rows of the table `e`; of a kernel, `pid` is the GPU, and its process is the one that made the calls."""
-    base.execute("CREATE TEMP TABLE n AS SELECT name, row_number() OVER () - 1 AS i FROM e GROUP BY name")
+    base.execute(
+        "CREATE TEMP TABLE n AS SELECT name, row_number() OVER (ORDER BY min(rowid)) - 1 AS i FROM e GROUP BY name"
+    )
     names = [row[0] for row in base.execute("SELECT name FROM n ORDER BY i").fetchall()]
     on_gpu = ", ".join(str(SPAN_KINDS.index(k)) for k in ("kernel", "copy", "graph"))
     main = base.execute(
