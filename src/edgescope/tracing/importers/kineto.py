@@ -36,7 +36,7 @@ KINDS = MappingProxyType(
 )
 TAIL, CHUNK = 1 << 20, 1 << 24
 EVENT = """columns={ph: 'VARCHAR', cat: 'VARCHAR', name: 'VARCHAR', pid: 'VARCHAR', tid: 'VARCHAR',
-ts: 'DECIMAL(22,3)', dur: 'DECIMAL(22,3)', args: 'STRUCT("correlation" BIGINT, device BIGINT, "context" BIGINT,
+ts: 'DOUBLE', dur: 'DOUBLE', args: 'STRUCT("correlation" BIGINT, device BIGINT, "context" BIGINT,
 stream BIGINT, bytes BIGINT, "graph node id" BIGINT, "graph id" BIGINT, "External id" BIGINT, process BIGINT,
 query_id BIGINT)'}"""
 
@@ -79,7 +79,7 @@ def _load(base: Any, events: Path) -> None:
     base.execute(
         f"""CREATE OR REPLACE TEMP TABLE e AS
         SELECT CASE cat {whens} ELSE -1 END::TINYINT AS kind, coalesce(name, '') AS name, pid, tid,
-               (ts * 1000)::BIGINT AS start, ((ts + coalesce(dur, 0)) * 1000)::BIGINT AS stop, args
+               (ts * 1000)::BIGINT AS start, start + (coalesce(dur, 0) * 1000)::BIGINT AS stop, args
         FROM read_json(?, format='array', maximum_object_size=268435456, {EVENT})
         WHERE ph = 'X' AND cat IS NOT NULL AND ts IS NOT NULL AND kind >= 0""",
         [str(events)],
