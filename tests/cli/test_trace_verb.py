@@ -81,8 +81,8 @@ def test_a_program_that_knows_nothing_of_it(tmp_path, capfd):
     functions = {n.name: n for n in one.functions}
     decode = next(n for name, n in functions.items() if name.startswith("decode"))
     detect = next(n for name, n in functions.items() if name.startswith("detect"))
-    assert decode.total_ns + sum(n.total_ns for k, n in functions.items() if "genexpr" in k) > 0.1e9
-    assert detect.total_ns > 0.05e9 and found.conclusive
+    assert decode.total_ns + sum(n.total_ns for k, n in functions.items() if "genexpr" in k) > 0.03e9
+    assert detect.total_ns > 0.03e9 and found.conclusive
     facts = one.trace.facts["program"]
     assert (
         facts["exit_code"] == 0 and 0 < facts["on_cpu_ns"] <= facts["wall_ns"] * 4 and facts["threads"] >= 2
@@ -129,3 +129,16 @@ def test_a_trial_in_two_phases(tmp_path, capsys):
     )
     assert any(n["name"].startswith("Conv ") for n in one["operators"]) and 0.2 < one["operating"] <= 1.0
     assert one["clock"] == "monotonic"
+
+
+def test_a_page_has_the_time_axis_and_the_cdfs(tmp_path):
+    page = tmp_path / "page.html"
+    assert main(["trace", NSYS, "--save", str(page)]) == 0
+    text = page.read_text()
+    for words in (
+        "Host, GPU and sensors over time",
+        "GPU: kernels",
+        "gpu0_sm_active",
+        "EC and CS of the inferences",
+    ):
+        assert words in text
