@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgescope import registry
+from edgescope.analysis.kernels import of_result
 from edgescope.errors import Message
 from edgescope.isolate import placement
 from edgescope.process import Launch
@@ -47,7 +48,10 @@ def _of_worker(folder: Path, number: int) -> Path:
 
 
 def with_spans(result: Result, folder: Path) -> Result:
-    """Return the result with its tracer's spans, and a warning for each trace that is missing or unreadable."""
+    """Return the result with its tracer's spans and their metrics.
+
+    It has a warning for each trace that is missing or unreadable.
+    """
     trial = result.trial
     if trial.tracer == Trial.tracer:
         return result
@@ -59,7 +63,8 @@ def with_spans(result: Result, folder: Path) -> Result:
             parts.append(seen if number < 0 else seen.of_process(number))
         except Exception as error:  # a killed profiler may leave any content
             result = replace(result, warnings=(*result.warnings, _unread(trial, place.name, error)))
-    return replace(result, spans=Spans.joined(parts)) if parts else result
+    result = replace(result, spans=Spans.joined(parts)) if parts else result
+    return replace(result, metrics={**result.metrics, **of_result.metrics(result)})
 
 
 def _unread(trial: Trial, where: str, error: Exception) -> Message:

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from edgescope import registry
 from edgescope.analysis.kernels.account import Account, account
 from edgescope.analysis.kernels.growth import Growth, growth
+from edgescope.analysis.kernels.of_result import trace_of
 from edgescope.bench.program import watched
-from edgescope.errors import Message, UnavailableError
+from edgescope.errors import Message
 from edgescope.models import zoo
-from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Spans, Status, Trace, Trial
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.study import grid
 from edgescope.tracing.profilers import Chosen, choose
@@ -155,57 +153,14 @@ def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
     if clean.status not in (Status.OK, Status.UNSTABLE):
         return Traced((), clean, None, chosen)
     if chosen.name == Trial.tracer:
-        return Traced(((trial.label, account(_of(clean, "the engine's own phases"))),), clean, None, chosen)
+        return Traced(_accounts(clean), clean, None, chosen)
     least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
     profiled = cells.run(replace(trial, tracer=chosen.name, min_s=least, max_s=most))
-    if profiled.spans is None:
-        return Traced((), clean, profiled, chosen)
-    source = registry.TRACERS[chosen.name].summary
-    return Traced(
-        ((f"{trial.model.partition('#')[0]} {trial.label}", account(_of(profiled, source))),),
-        clean,
-        profiled,
-        chosen,
-    )
+    return Traced(_accounts(profiled), clean, profiled, chosen)
 
 
-def _of(result: Result, source: str) -> Trace:
-    """Return a stored result's spans as a trace, each query of its window a unit of work."""
-    spans, queries, window = result.spans, result.queries, result.window
-    if spans is None or queries is None or window is None:
-        raise UnavailableError(
-            "E-PROF-7",
-            f"the result {result.id} has no spans",
-            evidence="no profiler ran, and its engine reports no phases",
-            fix="edgescope trace MODEL --profiler kineto",
-        )
-    rows = queries.rows(window).columns
-    inside = (spans.columns["end_ns"] > window.start_ns) & (spans.columns["start_ns"] < window.stop_ns)
-    phases = np.isin(spans.columns["kind"], (0, 1, 2))
-    kept = spans.where(inside & ~phases)
-    units = Spans.from_columns(
-        ("query",),
-        {
-            "name": 0,
-            "kind": 0,
-            "start_ns": rows["issued_ns"],
-            "end_ns": rows["done_ns"],
-            "process": rows["worker"] if result.workers else _process(kept),
-            "query_id": rows["query_id"],
-        },
-    )
-    return Trace(
-        Spans.joined([kept, units]),
-        source,
-        samples=result.readings,
-        facts={"cpu_cores": result.machine.stable.get("cpu", {}).get("cores")}
-        if result.machine.stable
-        else {},
-        clock="monotonic",
-    )
-
-
-def _process(spans: Spans) -> int:
-    """Return the process that the spans of a trial in one process carry."""
-    found = np.unique(spans.columns["process"])
-    return int(found[-1]) if len(found) else -1
+def _accounts(result: Result) -> tuple[tuple[str, Account], ...]:
+    """Return the account of a stored result, or () if it has no spans."""
+    found = trace_of(result)
+    label = f"{result.trial.model.partition('#')[0]} {result.trial.label}"
+    return ((label, account(found)),) if found is not None else ()

@@ -128,3 +128,24 @@ def test_a_gap_is_the_hosts_or_the_launchs_fault():
     (gpu,) = account(trace(*rows)).gpus
     assert (gpu.idle_host_ns, gpu.idle_launch_ns, gpu.idle_unknown_ns) == (6 * US, 14 * US, 10 * US)
     assert gpu.busy_ns == 30 * US and gpu.span_ns == 60 * US
+
+
+def test_a_traced_result_has_the_metrics_of_its_window():
+    from dataclasses import replace
+
+    from edgescope.analysis.kernels import of_result
+    from edgescope.records import Absent, Measured, Trial
+    from making import result
+
+    plain = result(Trial(model="null", backend="null"))
+    assert of_result.metrics(plain) == {} and of_result.trace_of(plain) is None
+    c = plain.queries.rows(plain.window).columns
+    at = int(c["issued_ns"][0]) / US
+    spans = trace(*(r for r in query(1, at, (at + 12, at + 30)) if r[0] != "range")).spans
+    traced = replace(plain, trial=replace(plain.trial, tracer="cupti"), spans=spans)
+    found = of_result.metrics(traced)
+    assert isinstance(found["ec_s"], Measured) and found["launch_s"].value == pytest.approx(4e-6)
+    whole = account(of_result.trace_of(traced))
+    assert len(whole.inferences) == len(c["issued_ns"]) and whole.trace.clock == "monotonic"
+    host_only = replace(traced, spans=spans.of_kind("range"))
+    assert isinstance(of_result.metrics(host_only)["ec_s"], Absent)
