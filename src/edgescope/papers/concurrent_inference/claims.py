@@ -46,8 +46,8 @@ TOP, SPAN, LEAST = 0.05, 1.2, 4
 BUSY, IDLE_PARTS = 0.90, 0.30
 """A GPU is busy from the first share on; its parts are idle up to the second."""
 EC = (
-    "A whole query's latency stands for the execution context, whose host span needs a profiler around the same cell, "
-    "which this version does not drive"
+    "A whole query's latency stands for the execution context, whose host span needs a profiler around the same cell "
+    "(edgescope trace); the cells of a study run clean"
 )
 # -- throughput and latency ----------------------------------------------------------------------------------
 

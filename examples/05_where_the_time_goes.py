@@ -1,0 +1,20 @@
+"""Ask a profiler where the time of a query goes, then query its spans with SQL.
+
+python examples/05_where_the_time_goes.py [MODEL]
+"""
+
+import sys
+import tempfile
+
+import edgescope
+from edgescope.tracing import table
+
+model = sys.argv[1] if len(sys.argv) > 1 else "squeezenet1_1"
+trial = edgescope.Trial(model=model, backend="onnxruntime", batch=4, warmup=0.2, min_s=0.3, max_s=0.3)
+with tempfile.TemporaryDirectory() as store:
+    traced = edgescope.trace(trial, store=store)  # clean first, then under the best profiler here
+print(traced)
+for label, account in traced.accounts:
+    for operator in account.operators[:3]:
+        print(f"  {operator.name:45} {operator.count:6} x {operator.total_ns / operator.count / 1e3:8.1f} us")
+    print(table.query(account.trace, "SELECT kind, count(*) AS spans FROM spans GROUP BY ALL ORDER BY kind"))
