@@ -14,7 +14,7 @@ trial = edgescope.Trial(model=model, backend="onnxruntime", batch=4, warmup=0.2,
 with tempfile.TemporaryDirectory() as store:
     traced = edgescope.trace(trial, store=store)  # clean first, then under the best profiler here
 print(traced)
-for label, account in traced.accounts:
+for _, account in traced.accounts:
     for operator in account.operators[:3]:
         print(f"  {operator.name:45} {operator.count:6} x {operator.total_ns / operator.count / 1e3:8.1f} us")
     print(table.query(account.trace, "SELECT kind, count(*) AS spans FROM spans GROUP BY ALL ORDER BY kind"))
