@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.capacity import capacity
     from edgescope.verbs.compare import compare
     from edgescope.verbs.energy import energy
+    from edgescope.verbs.explain import explain
     from edgescope.verbs.ladder import ladder
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
@@ -37,7 +38,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _RECORDS = ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict")
-_VERBS = ("capacity", "compare", "energy", "ladder", "offload", "optimize", "recommend", "run", "sweep")
+_VERBS = (
+    "capacity",
+    "compare",
+    "energy",
+    "explain",
+    "ladder",
+    "offload",
+    "optimize",
+    "recommend",
+    "run",
+    "sweep",
+)
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
     **{verb: f"edgescope.verbs.{verb}" for verb in _VERBS},
@@ -70,6 +82,7 @@ __all__ = [
     "capacity",
     "compare",
     "energy",
+    "explain",
     "in_mode",
     "ladder",
     "live",

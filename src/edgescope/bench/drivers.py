@@ -76,7 +76,12 @@ class InProcess:
         """
         trial, plan = started.trial, Plan(started.trial)
         own_use = OwnUse()
-        plan.edge = lambda: (own_use.mark(), watch.mark())
+
+        def edge() -> None:
+            own_use.mark()
+            watch.mark()
+
+        plan.edge = edge
         scenario = scenario_of(trial, plan)
         with open_work(trial) as opened:
             effective = opened.effective()

@@ -19,7 +19,10 @@ from edgescope.analysis.predict.roofline import Ceilings, Limit, Work
 from edgescope.analysis.run.usage import Usage, usage
 from edgescope.records import UNIT, Absent, Field, Json, Measured, Result
 
-STAGES, PHASES = "times of units that went through the stages one by one", "units timed by part after the window"
+STAGES, PHASES = (
+    "times of units that went through the stages one by one",
+    "units timed by part after the window",
+)
 FLOW = "time that each stage computed while the pipeline ran"
 WINDOW = "the process's own counters within the window"
 SAMPLER = "the sampler's readings within the window"

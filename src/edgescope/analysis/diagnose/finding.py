@@ -46,7 +46,7 @@ class Remedy:
     words: str
     change: Mapping[str, Json] = field(default_factory=dict)
     """Fields of the Trial and their new values; empty if no flag does it."""
-    gain: Field = Absent("not predicted")
+    gain: Field = field(default_factory=lambda: Absent("not predicted"))
     """Throughput afterwards over throughput before."""
     basis: str = ""
     """How the gain was computed."""

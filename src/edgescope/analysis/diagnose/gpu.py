@@ -64,7 +64,9 @@ def _launches(case: Case) -> Finding | None:
     ]
     active = known(of_gpu(case.result, "sm_active"))
     if active is not None:
-        evidence.append(Evidence(f"the multiprocessors had work for {active:.0%} of the time", ACTIVITY, active > 0.8))
+        evidence.append(
+            Evidence(f"the multiprocessors had work for {active:.0%} of the time", ACTIVITY, active > 0.8)
+        )
     fit, graph = case.batches, _better(case, "options.graph", True)
     compute_s, basis = _least(case, device)
     sure = Confidence.LIKELY
@@ -72,7 +74,13 @@ def _launches(case: Case) -> Finding | None:
     if larger is not None:
         grown = larger.ratio.value / (larger.after / case.trial.batch)
         evidence.append(Evidence(larger.text, larger.source, grown < 0.5))
-        sure = Confidence.CONFIRMED if grown >= 0.7 else Confidence.LIKELY if grown >= 0.5 else Confidence.POSSIBLE
+        sure = (
+            Confidence.CONFIRMED
+            if grown >= 0.7
+            else Confidence.LIKELY
+            if grown >= 0.5
+            else Confidence.POSSIBLE
+        )
     if fit is not None and compute_s is None:
         compute_s, basis = fit.each_s * case.trial.batch, "what each further sample of a batch costs"
     gain: Field = Absent("the time of the kernels alone is not known: edgescope trace tells it")
@@ -160,7 +168,9 @@ def _elements(case: Case) -> Finding | None:
     if share < SMALL:
         return None
     evidence = (
-        Evidence(f"postprocess takes {share:.0%} of a unit and reads the device's outputs one by one", PHASES),
+        Evidence(
+            f"postprocess takes {share:.0%} of a unit and reads the device's outputs one by one", PHASES
+        ),
         Evidence("each value that is read from a CUDA tensor waits for the device", "postprocess=elements"),
     )
     tried = next((i for i in case.of("workload_options.postprocess") if i.after in ("device", "host")), None)
@@ -193,7 +203,11 @@ def _arithmetic(case: Case) -> Finding | None:
     if tensor is not None and tensor < 0.02 and case.trial.precision not in TENSOR:
         evidence.append(Evidence(f"the tensor cores had work for {tensor:.1%} of the time", ACTIVITY))
         remedies = tuple(_precisions(case, share))
-        sure = Confidence.CONFIRMED if any(i.ratio.value >= FASTER for i in case.of("precision")) else Confidence.LIKELY
+        sure = (
+            Confidence.CONFIRMED
+            if any(i.ratio.value >= FASTER for i in case.of("precision"))
+            else Confidence.LIKELY
+        )
         return Finding("no tensor cores", 0.9 * share, sure, tuple(evidence), remedies, "", 2)
     if not isinstance(limit, Limit) or not whole or limit.compute_s / whole < FULL * 0.6:
         return None
@@ -219,7 +233,10 @@ def _precisions(case: Case, share: float) -> Iterator[Remedy]:
                 continue
             least = 1 / (1 - share * (1 - max(own.value / other.value, BYTES[precision] / BYTES["fp32"])))
             most = 1 / (1 - share * (1 - own.value / other.value))
-            gain, basis = Measured((least * most) ** 0.5, "ratio", least, most), "bytes and peak rate of either precision"
+            gain, basis = (
+                Measured((least * most) ** 0.5, "ratio", least, most),
+                "bytes and peak rate of either precision",
+            )
         yield Remedy(f"--precision {precision}", {"precision": precision}, gain, basis)
 
 
@@ -231,7 +248,9 @@ def _memory(case: Case) -> Finding | None:
         return None
     evidence = []
     if dram is not None:
-        evidence.append(Evidence(f"the device's memory was busy for {dram:.0%} of the time", ACTIVITY, dram < 0.3))
+        evidence.append(
+            Evidence(f"the device's memory was busy for {dram:.0%} of the time", ACTIVITY, dram < 0.3)
+        )
     if weights is not None:
         evidence.append(Evidence(f"reading the weights once takes {weights:.0%} of the time", ROOFLINE))
     part = min(0.95, max(dram or 0.0, weights or 0.0)) * share
@@ -241,11 +260,18 @@ def _memory(case: Case) -> Finding | None:
         batch = max(fit.batches)
         now, then = fit.seconds(case.trial.batch) / case.trial.batch, fit.seconds(batch) / batch
         remedies.append(
-            Remedy(f"--batch {batch}", {"batch": batch}, Measured(now / then, "ratio"), "two batches of the store")
+            Remedy(
+                f"--batch {batch}",
+                {"batch": batch},
+                Measured(now / then, "ratio"),
+                "two batches of the store",
+            )
         )
     if case.trial.precision in ("fp32", "tf32") and case.runs("fp16"):
         gain = Measured(1 / (1 - part * 0.5), "ratio")
-        remedies.append(Remedy("--precision fp16", {"precision": "fp16"}, gain, "the bytes of the weights at either"))
+        remedies.append(
+            Remedy("--precision fp16", {"precision": "fp16"}, gain, "the bytes of the weights at either")
+        )
     return Finding("memory-bound", part, Confidence.LIKELY, tuple(evidence), tuple(remedies), "", 1)
 
 
@@ -264,7 +290,9 @@ def _shared(case: Case) -> Finding | None:
         Evidence(f"{case.trial.processes} processes take turns on one GPU ({case.trial.sharing})", SAMPLER),
     )
     mps = _better(case, "sharing", "mps")
-    gain, basis = (mps.ratio, f"measured: {mps.source}") if mps else (alone.ratio, f"measured: {alone.source}")
+    gain, basis = (
+        (mps.ratio, f"measured: {mps.source}") if mps else (alone.ratio, f"measured: {alone.source}")
+    )
     change: dict[str, Json] = {"sharing": "mps"} if mps else {"processes": 1}
     words = "--sharing mps" if mps else "one process, with the same work in larger batches"
     return Finding(

@@ -77,9 +77,7 @@ def interventions(result: Result, others: Iterable[Result]) -> tuple[Interventio
         elif len(differing(result.trial, other.trial)) == 1:
             cells.setdefault(other.trial.cell, []).append(other)
     base = own or _rates([result])
-    return tuple(
-        made for cell in cells.values() if base and (made := _made(result, base, cell)) is not None
-    )
+    return tuple(made for cell in cells.values() if base and (made := _made(result, base, cell)) is not None)
 
 
 def _made(result: Result, base: Sequence[float], cell: Sequence[Result]) -> Intervention | None:

@@ -1,8 +1,9 @@
 """Which of the findings is the cause: the one that explains most of the time, or none where they contradict each other.
 
-Findings are ordered by the share of the time that they explain, less where they are less sure. Why a stage is slow goes
-before which stage is slow. Two causes of the same depth that both claim most of the time cannot both be right: then the
-cause is unknown, unless something that was tried decides between them. A cause that evidence speaks against is ruled out.
+Findings are ordered by the share of the time that they explain, less where they are less sure. Why a stage is slow
+goes before which stage is slow. Two causes of the same depth that both claim most of the time cannot both be right: the
+cause is then unknown, unless something that was tried decides between them. A cause that evidence speaks against is
+ruled out.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ OUTSIDE = frozenset({"offered load", "quota", "throttled", "contention", "oversu
 """Causes that slow down all parts alike: their shares are no rivals of a part's."""
 
 
-def diagnose(
-    result: Result, others: Iterable[Result] = (), ceilings: Ceilings | None = None
-) -> Diagnosis:
+def diagnose(result: Result, others: Iterable[Result] = (), ceilings: Ceilings | None = None) -> Diagnosis:
     """Return what limits a run, by its own figures and what else the store holds; `unknown` with the reason."""
     every = list(others)
     case = Case(result, every, ceilings)
     missing = tuple(_missing(case))
     if result.status is not Status.OK:
-        return Diagnosis(result, (), f"it did not finish: {result.reason or result.status.value}", (), missing)
+        return Diagnosis(
+            result, (), f"it did not finish: {result.reason or result.status.value}", (), missing
+        )
     if case.unit_s is None:
         return Diagnosis(result, (), "no throughput was measured", (), missing)
     return judged(result, [f for look in LOOKS for f in look(case)], missing)
@@ -62,8 +63,10 @@ def judged(result: Result, found: Sequence[Finding], missing: tuple[str, ...] = 
 def _refuted(finding: Finding) -> bool:
     """Return whether as much speaks against a finding as for it."""
     against = sum(e.against for e in finding.evidence)
-    return against > 0 and against >= len(finding.evidence) - against and (
-        finding.confidence is not Confidence.CONFIRMED
+    return (
+        against > 0
+        and against >= len(finding.evidence) - against
+        and (finding.confidence is not Confidence.CONFIRMED)
     )
 
 
@@ -71,7 +74,9 @@ def _nothing(ruled_out: Sequence[Finding]) -> str:
     if not ruled_out:
         return "no cause fits the figures that were measured"
     most = max(ruled_out, key=lambda f: f.weight)
-    return f"no cause explains enough of the time; the most that one explains is {most.share:.0%} ({most.name})"
+    return (
+        f"no cause explains enough of the time; the most that one explains is {most.share:.0%} ({most.name})"
+    )
 
 
 def _specific_first(found: Sequence[Finding]) -> list[Finding]:

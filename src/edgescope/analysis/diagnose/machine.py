@@ -96,7 +96,9 @@ def _throttled(case: Case) -> Finding | None:
     gain: Field = (
         Measured(1 / clock, "ratio") if clock is not None and 0 < clock < 1 else Absent("no clock was read")
     )
-    remedy = Remedy("cool it, raise its power limit, or feed it properly", {}, gain, "highest clock / mean clock")
+    remedy = Remedy(
+        "cool it, raise its power limit, or feed it properly", {}, gain, "highest clock / mean clock"
+    )
     return Finding("throttled", share, Confidence.LIKELY, evidence, (remedy,))
 
 
@@ -143,7 +145,9 @@ def _colocated(case: Case) -> Finding | None:
     need = float(case.threads or 1)
     asked = need + beside * need / case.trial.processes
     share = 1 - min(1.0, case.cores / asked) / min(1.0, case.cores / need)
-    evidence = [Evidence(f"{units.counted(beside, 'other model')} ran on the same {case.cores:g} cores", "the trial")]
+    evidence = [
+        Evidence(f"{units.counted(beside, 'other model')} ran on the same {case.cores:g} cores", "the trial")
+    ]
     sure, gain, basis = Confidence.LIKELY, 1 / max(0.05, 1 - share), "cores asked for / cores there are"
     if alone is not None:
         evidence.append(Evidence(alone.text, alone.source))

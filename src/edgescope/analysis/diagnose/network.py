@@ -77,7 +77,13 @@ def _calls(case: Case, seconds: float, share: float) -> Finding | None:
         evidence.append(Evidence(larger.text, larger.source, larger.ratio.value < FASTER))
         sure = Confidence.CONFIRMED if larger.ratio.value >= FASTER else Confidence.POSSIBLE
     return Finding(
-        "launch-bound", min(0.98, fixed) * share, sure, tuple(evidence), tuple(_fewer_calls(case, fixed)), "", 1
+        "launch-bound",
+        min(0.98, fixed) * share,
+        sure,
+        tuple(evidence),
+        tuple(_fewer_calls(case, fixed)),
+        "",
+        1,
     )
 
 
@@ -128,7 +134,9 @@ def _weights(case: Case, seconds: float, share: float) -> Finding | None:
         text = f"{flat:.0%} of a unit's time does not grow with the batch"
         evidence.append(Evidence(text, f"cells of batch {', '.join(map(str, fit.batches))}", flat < 0.3))
         sure = Confidence.CONFIRMED if flat >= 0.5 else Confidence.POSSIBLE if flat < 0.3 else sure
-    return Finding("memory-bound", part * share, sure, tuple(evidence), tuple(_fewer_bytes(case, part)), "", 1)
+    return Finding(
+        "memory-bound", part * share, sure, tuple(evidence), tuple(_fewer_bytes(case, part)), "", 1
+    )
 
 
 def _fewer_bytes(case: Case, part: float) -> Iterator[Remedy]:
@@ -200,7 +208,9 @@ def _quicker(case: Case, part: float, ceilings: Ceilings) -> Iterator[Remedy]:
         if other.value < 1.2 * own.value:
             continue
         gain: Field = Measured(1 / (1 - part * (1 - own.value / other.value)), "ratio")
-        basis = f"peak {other.value / 1e9:,.0f} instead of {own.value / 1e9:,.0f} GFLOP/s for its multiplications"
+        basis = (
+            f"peak {other.value / 1e9:,.0f} instead of {own.value / 1e9:,.0f} GFLOP/s for its multiplications"
+        )
         if precision in tried:
             gain, basis = tried[precision].ratio, f"measured: {tried[precision].source}"
         yield Remedy(f"--precision {precision}", {"precision": precision}, gain, basis)

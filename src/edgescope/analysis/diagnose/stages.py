@@ -78,7 +78,8 @@ def _share(case: Case, part: Part) -> tuple[float, list[Evidence], Confidence]:
     if not case.overlapped:
         source = STAGES if case.trial.workload == "video" else PHASES
         share = part.seconds / case.whole_s
-        text = f"{part.name} takes {units.text(part.seconds, 's')} of {units.text(case.whole_s, 's')} a unit, {share:.0%}"
+        each, whole = units.text(part.seconds, "s"), units.text(case.whole_s, "s")
+        text = f"{part.name} takes {each} of {whole} a unit, {share:.0%}"
         return share, [Evidence(text, source)], Confidence.LIKELY
     assert case.unit_s is not None
     busy = part.seconds / part.threads / case.unit_s
@@ -145,7 +146,11 @@ def _remedies(case: Case, part: Part, share: float) -> Iterator[Remedy]:
     most = 1 / max(0.02, 1 - share)
     options = case.trial.workload_options
     way = WAYS.get(part.name)
-    if way is not None and case.trial.workload == "video" and options.get(way.option, way.slow[0]) in way.slow:
+    if (
+        way is not None
+        and case.trial.workload == "video"
+        and options.get(way.option, way.slow[0]) in way.slow
+    ):
         change: dict[str, Json] = {"workload_options": {**options, way.option: way.fast}}
         gain, basis = _of_way(case, part, way, most)
         yield Remedy(f"--workload-option {way.option}={way.fast}", change, gain, basis)
@@ -173,7 +178,9 @@ def _of_way(case: Case, part: Part, way: Way, most: float) -> tuple[Field, str]:
             fast = other.metrics.get(f"{part.name}_s")
             if isinstance(fast, Measured):
                 after = case.whole_s - part.seconds + fast.value
-                return Measured(case.whole_s / after, "ratio"), "the stage's time in another cell of the store"
+                return Measured(
+                    case.whole_s / after, "ratio"
+                ), "the stage's time in another cell of the store"
     return Measured(most, "ratio", 1.0, most), "at most: the stage would cost nothing"
 
 
@@ -182,7 +189,12 @@ def _larger_step(case: Case, part: Part) -> Remedy:
     batch, fit = case.trial.batch * 4, case.batches
     if fit is not None:
         now, then = fit.seconds(case.trial.batch) / case.trial.batch, fit.seconds(batch) / batch
-        return Remedy(f"--batch {batch}", {"batch": batch}, Measured(now / then, "ratio"), "fixed and growing part of a step's time, from two batches")
+        return Remedy(
+            f"--batch {batch}",
+            {"batch": batch},
+            Measured(now / then, "ratio"),
+            "fixed and growing part of a step's time, from two batches",
+        )
     fixed = part.seconds if part.name == "optimizer" else 0.0
     rest = case.whole_s - fixed
     if not fixed:
@@ -208,7 +220,9 @@ def _overlap(case: Case, part: Part) -> Iterator[Remedy]:
         if case.whole_s / after >= 1.1:
             tried = next((i for i in case.of("in_flight") if i.after > 1), None)
             gain: Field = tried.ratio if tried else Measured(case.whole_s / after, "ratio")
-            basis = f"measured: {tried.source}" if tried else "the slowest stage, or all CPU time over the cores"
+            basis = (
+                f"measured: {tried.source}" if tried else "the slowest stage, or all CPU time over the cores"
+            )
             yield Remedy("--in-flight 6, so that the stages overlap", {"in_flight": 6}, gain, basis)
         return
     name = f"{part.name}_threads"
@@ -218,5 +232,8 @@ def _overlap(case: Case, part: Part) -> Iterator[Remedy]:
         change = {"workload_options": {**case.trial.workload_options, name: threads}}
         gain = Measured(case.unit_s / after, "ratio") if case.unit_s else Absent("no throughput")
         yield Remedy(
-            f"--workload-option {name}={threads}", change, gain, "the slowest stage, or all CPU time over the cores"
+            f"--workload-option {name}={threads}",
+            change,
+            gain,
+            "the slowest stage, or all CPU time over the cores",
         )

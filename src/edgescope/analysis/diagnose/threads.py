@@ -60,9 +60,13 @@ def _oversubscribed(case: Case) -> Finding | None:
         if fewer.ratio.value < BETTER:
             return Finding("oversubscription", max(0.0, share), sure, tuple(evidence))
         sure = Confidence.CONFIRMED
-    return Finding(
-        "oversubscription", share, sure, tuple(evidence), (Remedy(words, change, gain, basis),), "", 1
-    ) if setting else None
+    return (
+        Finding(
+            "oversubscription", share, sure, tuple(evidence), (Remedy(words, change, gain, basis),), "", 1
+        )
+        if setting
+        else None
+    )
 
 
 def _fewer(case: Case) -> Intervention | None:
@@ -92,13 +96,18 @@ def _same(tried: Intervention, change: dict[str, object]) -> bool:
     options = change.get("options")
     if isinstance(options, dict) and tried.setting == "options.threads":
         wanted = options.get("threads")
-    return wanted == tried.after
+    return bool(wanted == tried.after)
 
 
 def _too_few(case: Case) -> Finding | None:
     """Return the finding that cores are idle because the engine was told to use few threads."""
     threads, used = case.threads, case.cores_used
-    if case.trial.device != "cpu" or case.overlapped or case.trial.multi_process or case.trial.workload != "inference":
+    if (
+        case.trial.device != "cpu"
+        or case.overlapped
+        or case.trial.multi_process
+        or case.trial.workload != "inference"
+    ):
         return None
     cores = int(case.cores)
     if threads is None or used is None or threads >= cores or used < 0.85 * threads:
@@ -107,23 +116,24 @@ def _too_few(case: Case) -> Finding | None:
     if others > 0.5 * (1 - threads / cores):
         return None  # the cores that it leaves are taken
     evidence = [
-        Evidence(f"it computes with {threads} thread{'s' * (threads > 1)} and may use {cores} cores", "the engine"),
+        Evidence(
+            f"it computes with {threads} thread{'s' * (threads > 1)} and may use {cores} cores", "the engine"
+        ),
         Evidence(f"{used:.2f} cores were busy with it", WINDOW if case.figure("cores_used") else SAMPLER),
     ]
     more = next((i for i in case.of("options.threads") if i.after is None or i.after > threads), None)
     low, high = (1 + (cores / threads - 1) * e for e in USUAL_EFFICIENCY)
     gain = Measured((low * high) ** 0.5, "ratio", low, high)
-    basis, sure = f"each further core adds {USUAL_EFFICIENCY[0]:.0%} to {USUAL_EFFICIENCY[1]:.0%} of the first", (
-        Confidence.LIKELY
+    basis, sure = (
+        f"each further core adds {USUAL_EFFICIENCY[0]:.0%} to {USUAL_EFFICIENCY[1]:.0%} of the first",
+        (Confidence.LIKELY),
     )
     if more is not None:
         evidence.append(Evidence(more.text, more.source, more.ratio.value < BETTER))
         if more.ratio.value < BETTER:
             return None
         gain, basis, sure = more.ratio, f"measured: {more.source}", Confidence.CONFIRMED
-    remedy = Remedy(
-        f"--threads {cores}", {"options": {**case.trial.options, "threads": cores}}, gain, basis
-    )
+    remedy = Remedy(f"--threads {cores}", {"options": {**case.trial.options, "threads": cores}}, gain, basis)
     return Finding("too few threads", 1 - 1 / gain.value, sure, tuple(evidence), (remedy,), "", 1)
 
 
@@ -142,7 +152,9 @@ def _one_at_a_time(case: Case) -> Finding | None:
     evidence = (
         Evidence(f"{slow.threads} threads of {slow.name} are busy all the time", "the pipeline's own clock"),
         Evidence(f"together with all else they keep {used:.2f} of {case.cores:g} cores busy", WINDOW),
-        Evidence(f"Python lets a thread go on after {late * 1e3:.1f} ms, so it is no lock of Python's", WINDOW),
+        Evidence(
+            f"Python lets a thread go on after {late * 1e3:.1f} ms, so it is no lock of Python's", WINDOW
+        ),
     )
     if used < ONE_CORE[0]:
         return None  # hardly any core is busy: they wait for something outside, not for each other
@@ -167,9 +179,7 @@ def _interpreter(case: Case, used: float, late: float, slow: Part | None) -> Fin
     for tried in case.tried:
         if tried.setting.endswith("_threads") and isinstance(tried.after, int):
             more_threads = tried.after > (tried.before or 1)
-            evidence.append(
-                Evidence(tried.text, tried.source, more_threads and tried.ratio.value > 1.3)
-            )
+            evidence.append(Evidence(tried.text, tried.source, more_threads and tried.ratio.value > 1.3))
     if more is not None:
         evidence.append(Evidence(more.text, more.source, more.ratio.value < BETTER))
         gain, basis = more.ratio.value, f"measured: {more.source}"
