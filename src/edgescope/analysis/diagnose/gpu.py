@@ -149,7 +149,7 @@ def _copies(case: Case) -> Finding | None:
 
 def _pinned(case: Case, h2d: float, d2h: float, whole: float) -> Remedy:
     tried, limit = _better(case, "io", "pinned"), case.limit
-    gain: Field = Absent("the bandwidth of pinned memory is not known: edgescope ceilings --device cuda")
+    gain: Field = Absent("the bandwidth of pinned memory is not known: edgescope doctor --ceilings cuda")
     basis = ""
     if tried is not None:
         gain, basis = tried.ratio, f"measured: {tried.source}"
@@ -223,7 +223,7 @@ def _precisions(case: Case, share: float) -> Iterator[Remedy]:
     for precision in ("tf32", "fp16", "bf16"):
         if precision == case.trial.precision or not case.runs(precision):
             continue
-        gain: Field = Absent("this machine's ceilings were not measured: edgescope ceilings --device cuda")
+        gain: Field = Absent("this machine's ceilings were not measured: edgescope doctor --ceilings cuda")
         basis = ""
         other = case.ceilings.flops.get(precision) if case.ceilings else None
         if precision in tried:
