@@ -1,4 +1,4 @@
-"""`edgescope doctor --ceilings cpu`: measure the device's ceilings, store them with the machine's results, print them."""
+"""`edgescope doctor --ceilings cpu`: measure the device's ceilings, store them, print them."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures, indent=1))
         return 0
-    terminal.show(document(figures, str(path)))
+    terminal.show(document(figures, str(path)), verbose=True)
     return 0

@@ -3,8 +3,8 @@
     limit = max(2 MACs / peak, compulsory bytes / bandwidth) + transfers + launch floor
 
 Peak, bandwidth, transfers and launch floor are measured on the machine itself (`edgescope doctor --ceilings`), not
-taken from a data sheet. The compulsory bytes are parameters, inputs and outputs, each once; activations are left out, so
-the limit is a lower bound on time: a real engine has to write some of them. The bandwidth was measured on a working
+taken from a data sheet. The compulsory bytes are parameters, inputs and outputs, each once; activations are left out,
+so the limit is a lower bound on time: a real engine has to write some of them. The bandwidth was measured on a working
 set of this size or more, since weights that fit a cache are read from it. Two things can beat the limit: an algorithm
 with fewer multiplications (Winograd), and a ceiling that was measured on a disturbed machine; a share above 1 says
 that one did. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.

@@ -11,6 +11,7 @@ afterwards, stand beside the figures.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -152,7 +153,7 @@ def copies(best: Best, *, to_device: bool) -> list[dict[str, float]]:
     for size in COPIES:
         host, device = torch.ones(size // 4).pin_memory(), torch.ones(size // 4, device="cuda")
         target, source = (device, host) if to_device else (host, device)
-        seconds = best.many(lambda a=target, b=source: a.copy_(b, non_blocking=True), 20)
+        seconds = best.many(functools.partial(target.copy_, source, non_blocking=True), 20)
         found.append({"bytes": size, "value": seconds})
     return found
 
