@@ -14,20 +14,21 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 HERE = Path(__file__).parent
-WORK = Path(os.environ.get("PLANTED_FOLDER", HERE.parent / "planted-work"))
-"""Where films, data files and pipelines are written."""
+WORK = Path(os.environ.get("PLANTED_FOLDER", Path(tempfile.gettempdir()) / "edgescope-planted"))
+"""Where films, data files and pipelines are written; reading from disk needs a folder that lies on one."""
 LOCK = threading.Lock()
 DATA_BYTES = 16 << 20
 
@@ -59,14 +60,14 @@ class Plant:
 def convert_by_pixel(item: Any) -> None:
     """Convert each frame value by value in Python, as people do before they know numpy."""
     for frame in item.frames:
-        rows = frame.pixels[::4, ::4].tolist()
+        rows = frame.pixels.tolist()
         item.notes["grey"] = [[(3 * r + 6 * g + b) // 10 for r, g, b in row] for row in rows]
 
 
 def convert_at_once(item: Any) -> None:
     """Do the same with whole arrays."""
     for frame in item.frames:
-        item.notes["grey"] = frame.pixels[::4, ::4] @ np.array([3, 6, 1]) // 10
+        item.notes["grey"] = frame.pixels @ np.array([3, 6, 1], dtype=np.uint16) // 10
 
 
 def under_a_lock(item: Any) -> None:
@@ -422,6 +423,8 @@ PLANTS: tuple[Plant, ...] = (
     ),
 )
 
+SIZES = (("small", (320, 240), 60), ("middle", (1280, 720), 30), ("large", (3840, 2160), 16))
+"""Films: name, size, frames."""
 GPU = {"device": "cuda", "backend": "torch_eager", **SHORT}
 PLANTS_CUDA: tuple[Plant, ...] = (
     Plant(
@@ -560,15 +563,17 @@ def _described(path: Path, name: str, call: str, threads: int) -> None:
 
 def _film(path: Path, size: tuple[int, int], frames: int) -> None:
     import av
+    from PIL import Image
 
     rng = np.random.default_rng(0)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=25)
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
         stream.options = {"crf": "18", "preset": "ultrafast"}
-        base = rng.integers(0, 256, (size[1] // 8, size[0] // 8, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+        rough = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        base = np.asarray(Image.fromarray(rough).resize(size, Image.Resampling.BICUBIC))
         for k in range(frames):
-            image = np.roll(base, 7 * k, axis=1) ^ rng.integers(0, 24, base.shape, dtype=np.uint8)
+            image = np.roll(base, 8 * k, axis=1)
             container.mux(
                 stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24"))
             )

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgescope.records import Absent, Field, Json, Measured, Result, Role, Status, Trial
+from edgescope.analysis.cells.replicates import MEASURED
+from edgescope.records import Absent, Field, Json, Measured, Result, Role, Trial
 from edgescope.records.trial import ROLES, TABLES
 
 #: Roles whose fields are no settings of the work: how long it was measured, how it is judged, which repeat it is.
@@ -70,7 +71,7 @@ def interventions(result: Result, others: Iterable[Result]) -> tuple[Interventio
     own: list[float] = []
     cells: dict[str, list[Result]] = {}
     for other in others:
-        if other.machine.id != result.machine.id or other.status is not Status.OK:
+        if other.machine.id != result.machine.id or other.status not in MEASURED:
             continue
         if other.trial.cell == result.trial.cell or not differing(result.trial, other.trial):
             own += _rates([other])

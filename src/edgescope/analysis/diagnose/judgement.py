@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.diagnose import gpu, machine, network, stages, threads
 from edgescope.analysis.diagnose.case import Case
 from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding
 from edgescope.analysis.predict.roofline import Ceilings
-from edgescope.records import Result, Status
+from edgescope.records import Result
 
 LEAST = 0.12
 """A cause that explains less of the time than this is not worth a change."""
@@ -23,7 +24,11 @@ CLOSE = 0.6
 OVERFULL = 1.25
 """Two causes whose shares add to more than this contradict each other."""
 LOOKS = (machine.found, threads.found, stages.found, network.found, gpu.found)
-OUTSIDE = frozenset({"offered load", "quota", "throttled", "contention", "oversubscription"})
+NATURAL = frozenset({"compute-bound", "memory-bound"})
+"""Causes that say that the machine does what it can: whatever wastes time goes before them."""
+OUTSIDE = frozenset(
+    {"offered load", "quota", "throttled", "contention", "oversubscription", "too few threads"}
+)
 """Causes that slow down all parts alike: their shares are no rivals of a part's."""
 
 
@@ -32,7 +37,7 @@ def diagnose(result: Result, others: Iterable[Result] = (), ceilings: Ceilings |
     every = list(others)
     case = Case(result, every, ceilings)
     missing = tuple(_missing(case))
-    if result.status is not Status.OK:
+    if result.status not in MEASURED:
         return Diagnosis(
             result, (), f"it did not finish: {result.reason or result.status.value}", (), missing
         )
@@ -49,7 +54,7 @@ def judged(result: Result, found: Sequence[Finding], missing: tuple[str, ...] = 
     ruled_out = (*against, *small)
     if not left:
         return Diagnosis(result, (), _nothing(ruled_out), ruled_out, missing)
-    ordered = _specific_first(left)
+    ordered = _waste_first(_specific_first(left))
     if rival := _rival(ordered):
         first = ordered[0]
         reason = (
@@ -90,6 +95,12 @@ def _specific_first(found: Sequence[Finding]) -> list[Finding]:
                 ordered.insert(i, ordered.pop(at))
                 break
     return ordered
+
+
+def _waste_first(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with those of NATURAL after all that waste time for sure."""
+    waste = [f for f in found if f.cause not in NATURAL and f.confidence is not Confidence.POSSIBLE]
+    return [*waste, *(f for f in found if f not in waste)]
 
 
 def _rival(ordered: Sequence[Finding]) -> Finding | None:

@@ -51,6 +51,14 @@ WAYS: Mapping[str, Way] = {
 }
 
 
+#: Built-in stage -> what makes it cheaper and is no option.
+CHEAPER: Mapping[str, str] = {
+    "decode": "a smaller film, or a hardware decoder (source=nvdec:FILE)",
+    "preprocess": "frames in the network's size",
+    "postprocess": "fewer boxes",
+}
+
+
 def found(case: Case) -> Iterator[Finding]:
     """Yield a finding for each part outside of the network that takes a share of the time."""
     if not case.parts or case.unit_s is None or case.open_loop:
@@ -157,9 +165,10 @@ def _remedies(case: Case, part: Part, share: float) -> Iterator[Remedy]:
     if part.name in ("fetch", "optimizer") and case.trial.workload == "training":
         yield _larger_step(case, part)
     yield from _overlap(case, part)
-    if CAUSE_OF.get(part.name) is None:
+    if case.trial.workload == "video":
+        words = CHEAPER.get(part.name, "whole arrays instead of loops, or less of it")
         yield Remedy(
-            f"make {part.name} cheaper: whole arrays instead of loops, or less of it",
+            f"make {part.name} cheaper: {words}",
             {},
             Measured(most, "ratio"),
             "the time of a unit / that time without the stage: the most that can be gained",
@@ -226,7 +235,10 @@ def _overlap(case: Case, part: Part) -> Iterator[Remedy]:
             yield Remedy("--in-flight 6, so that the stages overlap", {"in_flight": 6}, gain, basis)
         return
     name = f"{part.name}_threads"
-    if part.name in ("decode", "preprocess", "infer", "postprocess") and part.threads < int(cores):
+    shared = (
+        part.name == "decode" and case.trial.workload_options.get("cameras", 1) == 1
+    )  # one source, one lock
+    if part.name in ("decode", "preprocess", "postprocess") and part.threads < int(cores) and not shared:
         threads = part.threads + 1
         after = max(part.seconds / threads, _without(case, part), sum(p.seconds for p in case.parts) / cores)
         change = {"workload_options": {**case.trial.workload_options, name: threads}}

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgescope import units
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.diagnose.finding import Remedy
-from edgescope.records import Absent, Field, Measured, Result, Status
+from edgescope.records import Absent, Field, Measured, Result
 from edgescope.stats.pairs import paired_log_ratio
 
 CLOSE = 0.2
@@ -46,7 +47,7 @@ def checked(remedy: Remedy, pairs: Sequence[tuple[Result, Result]]) -> Check:
     """Return the gain of a remedy over (without, with) pairs of runs; absent if a run failed."""
     for pair in pairs:
         for result in pair:
-            if result.status is not Status.OK:
+            if result.status not in MEASURED:
                 why = f"{result.trial.label} ended with {result.status.value}: {result.reason}"
                 return Check(remedy, remedy.gain, Absent(why))
     rates = [tuple(_rate(result) for result in pair) for pair in pairs]
