@@ -19,6 +19,8 @@ from edgescope.records import Result
 
 LEAST = 0.12
 """A cause that explains less of the time than this is not worth a change."""
+MATTERS = 0.17
+"""Waste of at least this weight goes before what a machine naturally is bound by."""
 CLOSE = 0.6
 """A more specific cause that explains this share of what a general one does stands for it."""
 OVERFULL = 1.25
@@ -99,7 +101,8 @@ def _specific_first(found: Sequence[Finding]) -> list[Finding]:
 
 def _waste_first(found: Sequence[Finding]) -> list[Finding]:
     """Return the findings with those of NATURAL after all that waste time for sure."""
-    waste = [f for f in found if f.cause not in NATURAL and f.confidence is not Confidence.POSSIBLE]
+    sure = [f for f in found if f.confidence is not Confidence.POSSIBLE and f.weight >= MATTERS]
+    waste = [f for f in sure if f.cause not in NATURAL]
     return [*waste, *(f for f in found if f not in waste)]
 
 
