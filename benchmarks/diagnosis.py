@@ -1,4 +1,4 @@
-"""Does `edgescope explain` find what was planted, and does the remedy gain what it predicted?
+"""Whether `edgescope explain` finds what was planted, and the remedy gains what it predicted.
 
 Each planted bottleneck (planted.py) is measured with the few other cells that its sweep holds, and explained from these
 alone. Then the remedy runs in turns with the trial itself, in fresh processes: the one that explain names, or the
@@ -151,6 +151,10 @@ def row(
     first: Finding | None = diagnosis.findings[0] if diagnosis.findings else None
     right = first is not None and first.cause in (plant.cause, *plant.also)
     right = right and (not plant.part or not first or first.part in (plant.part, ""))
+    others = [
+        f for f in diagnosis.findings if f.cause != "contention"
+    ]  # where neighbours of the benchmark ran
+    aside = bool(others) and others[0].cause in (plant.cause, *plant.also)
     gain = chosen.gain.value if chosen is not None and isinstance(chosen.gain, Measured) else None
     got = realised.value if isinstance(realised, Measured) else None
     return {
@@ -161,6 +165,7 @@ def row(
         "share": first.share if first else None,
         "confidence": first.confidence.value if first else None,
         "right": right,
+        "right_but_for_contention": right or aside,
         "confidently_wrong": first is not None and not right and first.confidence is Confidence.CONFIRMED,
         "evidence": [e.text for e in first.evidence] if first else [],
         "next": [f.name for f in diagnosis.findings[1:]],
@@ -184,6 +189,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "plants": len(done),
         "failed": len(rows) - len(done),
         "right": right,
+        "right_but_for_contention": sum(r["right_but_for_contention"] for r in done),
         "right_share": right / len(done) if done else None,
         "confidently_wrong": sum(r["confidently_wrong"] for r in done),
         "gains_checked": len(gains),
@@ -204,9 +210,18 @@ def line(found: dict[str, Any]) -> str:
         return f"{found['plant']:36} {found['planted']:20} FAILED {found['failed']}"
     gain, got = found["predicted"], found["realised"]
     text = f"{'-' if gain is None else f'{gain:.2f}':>6} {'-' if got is None else f'{got:.2f}':>6}"
-    mark = "ok" if found["right"] else "XX" if found["confidently_wrong"] else "no"
+    mark = (
+        "ok"
+        if found["right"]
+        else "(c"
+        if found["right_but_for_contention"]
+        else "XX"
+        if found["confidently_wrong"]
+        else "no"
+    )
     sure = found["confidence"] or ""
-    return f"{mark} {found['plant']:33} {found['planted']:20} {found['found']:28} {sure:10} {text} {found['seconds']:5.0f} s"
+    names = f"{mark} {found['plant']:33} {found['planted']:20} {found['found']:28} {sure:10}"
+    return f"{names} {text} {found['seconds']:5.0f} s"
 
 
 def _write(out: Path, device: str, rows: list[dict[str, Any]]) -> None:

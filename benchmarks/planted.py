@@ -313,11 +313,11 @@ PLANTS: tuple[Plant, ...] = (
         [{"options": {"threads": 1}}],
     ),
     Plant(
-        "processes with two threads each",
+        "processes with four threads each",
         "oversubscription",
-        {**NET, "processes": 4, "options": {"threads": 2}},
+        {**NET, "processes": 4, "options": {"threads": 4}},
         {**NET, "processes": 4, "options": {"threads": 1}},
-        [{"processes": 2}],
+        [{"options": {"threads": 2}}],
     ),
     Plant(
         "one thread",

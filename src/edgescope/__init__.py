@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.energy import energy
     from edgescope.verbs.explain import explain
     from edgescope.verbs.ladder import ladder
+    from edgescope.verbs.layers import layers
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
     from edgescope.verbs.recommend import recommend
@@ -44,6 +45,7 @@ _VERBS = (
     "energy",
     "explain",
     "ladder",
+    "layers",
     "offload",
     "optimize",
     "recommend",
@@ -85,6 +87,7 @@ __all__ = [
     "explain",
     "in_mode",
     "ladder",
+    "layers",
     "live",
     "offload",
     "optimize",

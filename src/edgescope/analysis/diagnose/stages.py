@@ -160,11 +160,9 @@ def _remedies(case: Case, part: Part, share: float) -> Iterator[Remedy]:
         and options.get(way.option, way.slow[0]) in way.slow
     ):
         change: dict[str, Json] = {"workload_options": {**options, way.option: way.fast}}
-        gain, basis = _of_way(case, part, way, most)
-        yield Remedy(f"--workload-option {way.option}={way.fast}", change, gain, basis)
+        yield Remedy(f"--workload-option {way.option}={way.fast}", change, *_of_way(case, part, way, most))
     if part.name in ("fetch", "optimizer") and case.trial.workload == "training":
         yield _larger_step(case, part)
-    yield from _overlap(case, part)
     if case.trial.workload == "video":
         words = CHEAPER.get(part.name, "whole arrays instead of loops, or less of it")
         yield Remedy(
@@ -173,6 +171,7 @@ def _remedies(case: Case, part: Part, share: float) -> Iterator[Remedy]:
             Measured(most, "ratio"),
             "the time of a unit / that time without the stage: the most that can be gained",
         )
+    yield from _overlap(case, part)
 
 
 def _of_way(case: Case, part: Part, way: Way, most: float) -> tuple[Field, str]:
@@ -190,7 +189,7 @@ def _of_way(case: Case, part: Part, way: Way, most: float) -> tuple[Field, str]:
                 return Measured(
                     case.whole_s / after, "ratio"
                 ), "the stage's time in another cell of the store"
-    return Measured(most, "ratio", 1.0, most), "at most: the stage would cost nothing"
+    return Absent(f"at most {most:.2g} times: how much cheaper the stage is that way is not known"), ""
 
 
 def _larger_step(case: Case, part: Part) -> Remedy:

@@ -50,13 +50,13 @@ def checked(remedy: Remedy, pairs: Sequence[tuple[Result, Result]]) -> Check:
             if result.status not in MEASURED:
                 why = f"{result.trial.label} ended with {result.status.value}: {result.reason}"
                 return Check(remedy, remedy.gain, Absent(why))
-    rates = [tuple(_rate(result) for result in pair) for pair in pairs]
-    if not rates or any(rate is None or rate <= 0 for pair in rates for rate in pair):
+    before, after = ([_rate(pair[side]) for pair in pairs] for side in (0, 1))
+    if not pairs or min(*before, *after) <= 0:
         return Check(remedy, remedy.gain, Absent("a run has no throughput"))
-    after, before = [pair[1] for pair in rates], [pair[0] for pair in rates]
     return Check(remedy, remedy.gain, paired_log_ratio(after, before).measured("ratio"))
 
 
-def _rate(result: Result) -> float | None:
+def _rate(result: Result) -> float:
+    """Return the samples per second of a run; 0 if it has none."""
     found = result.metrics.get("throughput_sps")
-    return found.value if isinstance(found, Measured) else None
+    return found.value if isinstance(found, Measured) else 0.0

@@ -32,7 +32,7 @@ class _Recorder(TorchDispatchMode):
     """Records each operation that runs within the block."""
 
     def __init__(self, module: nn.Module, device: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.cuda, self.path, self.rows = device == "cuda", [""], list[dict[str, Any]]()
         self.hooks = [
             hook
@@ -58,7 +58,7 @@ class _Recorder(TorchDispatchMode):
         if not self.cuda:
             return time.monotonic_ns()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()  # type: ignore[no-untyped-call]
+        event.record()
         return event
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ def _pass(module: nn.Module, inputs: Sequence[torch.Tensor], device: str) -> lis
     try:
         if device == "cuda":
             torch.cuda.synchronize()
-            torch.cuda._sleep(WAIT_CYCLES)
+            torch.cuda._sleep(WAIT_CYCLES)  # type: ignore[no-untyped-call]
         with recorder:
             module(*inputs)
         if device == "cuda":
