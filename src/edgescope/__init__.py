@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
+    from edgescope.verbs.trace import trace
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,7 @@ _VERBS = (
     "recommend",
     "run",
     "sweep",
+    "trace",
 )
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
@@ -94,6 +96,7 @@ __all__ = [
     "recommend",
     "run",
     "sweep",
+    "trace",
 ]
 
 

@@ -363,6 +363,22 @@ MODELS = Family(
     },
 )
 
+IMPORTERS = Family(
+    "edgescope.importers",
+    {
+        name: Entry(f"edgescope.tracing.importers.{name}:IMPORTER", summary=summary)
+        for name, summary in {
+            "nsys": "Nsight Systems, exported to sqlite",
+            "kineto": "torch.profiler's JSON, and edgescope's own Chrome trace",
+            "onnxruntime": "ONNX Runtime's profile",
+            "trtexec": "trtexec --exportProfile and --exportTimes",
+            "openvino": "OpenVINO's performance counters",
+            "summaries": "CSVs of nsys stats and of Nsight Compute",
+            "perf_sched": "perf sched record, as text of perf script",
+        }.items()
+    },
+)
+
 DATA = Family(
     "edgescope.data",
     {
@@ -409,7 +425,7 @@ SOURCES = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS)
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS, IMPORTERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:
