@@ -1,6 +1,7 @@
 """Measures the ceilings of this machine in a process of its own, in a mode, and keeps them beside its results.
 
-The program (backends/pytorch/ceilings.py) holds PyTorch, and a mode must be in effect before it starts.
+The program (backends/pytorch/ceilings.py) holds PyTorch, and a mode must be in effect before it starts. The load of the
+machine before and after, and by how much the same integer work took longer afterwards, stand beside the figures.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from edgescope import bench, registry
 from edgescope.analysis.predict import roofline
+from edgescope.devices import spin
 from edgescope.errors import UnavailableError
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
@@ -27,6 +29,7 @@ def measure(device: str, *, mode: str = catalog.AS_IS, seconds: float = SECONDS)
     """Return the ceilings of a device in a mode; UnavailableError if PyTorch or the device is missing."""
     program = [sys.executable, "-m", registry.CEILINGS_PROGRAM, device, f"{seconds:g}"]
     devices = {} if mode == catalog.AS_IS else bench.present()
+    load, before = os.getloadavg(), spin.spin(spin.calibrate())
     with entered(catalog.find(mode, devices)) as entered_mode:
         launch = entered_mode.launch()
         done = subprocess.run(
@@ -45,8 +48,10 @@ def measure(device: str, *, mode: str = catalog.AS_IS, seconds: float = SECONDS)
             effect="Nothing was measured",
             fix="pip install 'edgescope[torch]'",
         )
+    slower = spin.slowdown(before, spin.spin(before.loops))
+    loads = {"load_average_before": load, "load_average_after": os.getloadavg(), "spin_slowdown": slower}
     found: dict[str, Json] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return {**found, "machine_meanwhile": loads}
 
 
 def keep(figures: dict[str, Json], root: Path, where: Machine, mode: str = catalog.AS_IS) -> Path:

@@ -3,8 +3,7 @@
 Through PyTorch: the largest FLOP/s of a matrix product in each precision (int8: integer operations), the bandwidth of
 copying and of reading a working set of each size, the time to launch nothing and wait for it (on a GPU, an empty CUDA
 graph), and the time to copy to and from the device. Each is the best of many repeats: a ceiling is what is possible,
-not what is usual. The load of the machine before and after, and by how much the same integer work took longer
-afterwards, stand beside the figures.
+not what is usual.
 
     python -m edgescope.backends.pytorch.ceilings cpu|cuda SECONDS        prints the figures as JSON
 """
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from typing import Any
 
 import torch
 
-from edgescope.devices import spin
 
 SIZES: dict[str, tuple[int, ...]] = {"cpu": (512, 1024, 2048, 4096), "cuda": (2048, 4096, 8192)}
 KINDS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -35,11 +32,10 @@ MIN_REPEATS = 5
 
 def measured(device: str, seconds: float) -> dict[str, Any]:
     """Return the ceilings of a device, each figure the best of `seconds`."""
-    best, load = Best(device, seconds), os.getloadavg()
-    before = spin.spin(spin.calibrate())
+    best = Best(device, seconds)
     with torch.inference_mode():
         flops = {name: peak(best, name) for name in KINDS if device == "cuda" or name != "tf32"}
-        figures: dict[str, Any] = {
+        return {
             "device": device,
             "flops": believable(flops),
             "bandwidth": [{"bytes": n, "value": bandwidth(best, n)} for n in WORKING_SETS],
@@ -47,9 +43,6 @@ def measured(device: str, seconds: float) -> dict[str, Any]:
             "h2d": copies(best, to_device=True),
             "d2h": copies(best, to_device=False),
         }
-    slower = spin.slowdown(before, spin.spin(before.loops))
-    loads = {"load_average_before": load, "load_average_after": os.getloadavg()}
-    return {**figures, "machine_meanwhile": loads | {"spin_slowdown": slower}}
 
 
 class Best:
