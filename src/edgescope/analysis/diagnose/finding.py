@@ -83,7 +83,8 @@ class Finding:
 class Diagnosis:
     """The answer: findings, the first one first; none if the cause is unknown."""
 
-    result: Result
+    result: Result | None
+    """What was explained; None for a trace alone."""
     findings: tuple[Finding, ...]
     reason: str = ""
     """Why the cause is unknown; '' if it is known."""
@@ -91,6 +92,16 @@ class Diagnosis:
     """Causes that evidence speaks against, or that are too small to matter."""
     missing: tuple[str, ...] = ()
     """What would tell more: each a sentence with a command."""
+
+    trace: str = ""
+    """The file of the trace that was taken into account; '' for none."""
+
+    @property
+    def label(self) -> str:
+        """Return the model and its variant, or the name of the trace."""
+        if self.result is None:
+            return self.trace
+        return f"{self.result.trial.model.partition('#')[0]} {self.result.trial.label}"
 
     @property
     def cause(self) -> str:

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-
 SIZES: dict[str, tuple[int, ...]] = {"cpu": (512, 1024, 2048, 4096), "cuda": (2048, 4096, 8192)}
 KINDS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KINDS |= {"int8": torch.int8}
