@@ -7,11 +7,13 @@ processes, and puts the gain beside its prediction.
   edgescope explain latest
   edgescope explain 3f2a91 --verify
   edgescope explain latest --verify --remedy 2
+  edgescope explain --trace report.sqlite
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from edgescope.cli import opened, trial_flags
 
@@ -21,7 +23,9 @@ INTERRUPTED = "Finished runs are stored; the same command takes them into accoun
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("results", nargs="+", metavar="RESULT", help="a name in edgescope list, or latest")
+    sub.add_argument("results", nargs="*", metavar="RESULT", help="a name in edgescope list, or latest")
+    text = "a profiler's file of the same work (edgescope trace); without a RESULT it is explained alone"
+    sub.add_argument("--trace", type=Path, default=None, metavar="FILE", help=text)
     sub.add_argument("--verify", action="store_true", help="run the remedy and check its predicted gain")
     text = "which of the remedies that flags can do --verify runs, from 1 (1)"
     sub.add_argument("--remedy", type=trial_flags.whole, default=1, metavar="N", help=text)
@@ -44,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         *args.results,
         verify=args.verify,
         remedy=args.remedy,
+        trace=args.trace,
         store=opened.store(args),
         setup=opened.setup(args),
     )

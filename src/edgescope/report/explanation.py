@@ -20,15 +20,10 @@ def document(
     parts: list[doc.Part | None] = []
     for diagnosis, check in zip(diagnoses, checks, strict=True):
         mine = tuple(_parts(diagnosis, check))
-        parts += mine if len(diagnoses) == 1 else [doc.Section(_label(diagnosis), mine)]
+        parts += mine if len(diagnoses) == 1 else [doc.Section(diagnosis.label, mine)]
     data = [_data(d, c) for d, c in zip(diagnoses, checks, strict=True)]
-    title = f"Explanation of {_label(diagnoses[0])}" if len(diagnoses) == 1 else "Explanations"
+    title = f"Explanation of {diagnoses[0].label}" if len(diagnoses) == 1 else "Explanations"
     return doc.Document(title, tuple(parts), {"results": data}, command)
-
-
-def _label(diagnosis: Diagnosis) -> str:
-    trial = diagnosis.result.trial
-    return f"{trial.model.partition('#')[0]} {trial.label}"
 
 
 def _parts(diagnosis: Diagnosis, check: Check | None) -> Iterator[doc.Part | None]:
@@ -36,7 +31,7 @@ def _parts(diagnosis: Diagnosis, check: Check | None) -> Iterator[doc.Part | Non
     if diagnosis.findings:
         first = diagnosis.findings[0]
         yield doc.Items(tuple(_evidence(first)), kind="plain")
-        yield _remedies(diagnosis.result.trial, first)
+        yield _remedies(first)
         yield doc.Code(_applied(diagnosis), level=doc.MAIN) if _applied(diagnosis) else None
     if check is not None:
         kind = "" if check.holds else "warn"
@@ -68,7 +63,7 @@ def _evidence(finding: Finding) -> Iterator[doc.Value]:
         yield doc.Mark(f"{text} [{e.source}]" if e.source else text, "warn" if e.against else "")
 
 
-def _remedies(trial: Trial, finding: Finding) -> doc.Table | None:
+def _remedies(finding: Finding) -> doc.Table | None:
     if not finding.remedies:
         return None
     heads = (
@@ -86,6 +81,8 @@ def _why(remedy: Remedy) -> str:
 
 def _applied(diagnosis: Diagnosis) -> str:
     """Return the command that measures the first remedy that flags can do, or ''."""
+    if diagnosis.result is None:
+        return ""
     trial = diagnosis.result.trial
     for remedy in diagnosis.findings[0].remedies:
         if remedy.change:
@@ -111,8 +108,9 @@ def _table(findings: Sequence[Finding]) -> doc.Table:
 
 def _data(diagnosis: Diagnosis, check: Check | None) -> dict[str, Json]:
     return {
-        "result": diagnosis.result.id,
-        "trial": settings(diagnosis.result.trial),
+        "result": diagnosis.result.id if diagnosis.result else None,
+        "trial": settings(diagnosis.result.trial) if diagnosis.result else None,
+        "trace": diagnosis.trace,
         "cause": diagnosis.cause,
         "reason": diagnosis.reason,
         "findings": [to_plain(f) for f in diagnosis.findings],

@@ -9,11 +9,13 @@ ruled out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from edgescope.analysis.cells.replicates import MEASURED
-from edgescope.analysis.diagnose import gpu, machine, network, stages, threads
+from edgescope.analysis.diagnose import gpu, machine, network, stages, threads, traced
 from edgescope.analysis.diagnose.case import Case
 from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding
+from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.predict.roofline import Ceilings
 from edgescope.records import Result
 
@@ -34,8 +36,16 @@ OUTSIDE = frozenset(
 """Causes that slow down all parts alike: their shares are no rivals of a part's."""
 
 
-def diagnose(result: Result, others: Iterable[Result] = (), ceilings: Ceilings | None = None) -> Diagnosis:
-    """Return what limits a run, by its own figures and what else the store holds; `unknown` with the reason."""
+def diagnose(
+    result: Result,
+    others: Iterable[Result] = (),
+    ceilings: Ceilings | None = None,
+    account: Account | None = None,
+) -> Diagnosis:
+    """Return what limits a run, by its own figures, what else the store holds, and the account of a trace of it.
+
+    The cause is `unknown`, with the reason, where they contradict each other or say too little.
+    """
     every = list(others)
     case = Case(result, every, ceilings)
     missing = tuple(_missing(case))
@@ -45,10 +55,18 @@ def diagnose(result: Result, others: Iterable[Result] = (), ceilings: Ceilings |
         )
     if case.unit_s is None:
         return Diagnosis(result, (), "no throughput was measured", (), missing)
-    return judged(result, [f for look in LOOKS for f in look(case)], missing)
+    own = [f for look in LOOKS for f in look(case)]
+    return judged(result, [*own, *(traced.found(account) if account is not None else ())], missing)
 
 
-def judged(result: Result, found: Sequence[Finding], missing: tuple[str, ...] = ()) -> Diagnosis:
+def of_trace(account: Account, name: str) -> Diagnosis:
+    """Return what limits a program, by the account of its trace alone; `name` is the trace's file."""
+    if not account.gpus:
+        return Diagnosis(None, (), "the trace holds no activity of a GPU", trace=name)
+    return replace(judged(None, list(traced.found(account))), trace=name)
+
+
+def judged(result: Result | None, found: Sequence[Finding], missing: tuple[str, ...] = ()) -> Diagnosis:
     """Return the diagnosis from the findings of every cause."""
     against = [f for f in found if _refuted(f)]
     small = [f for f in found if f not in against and f.weight < LEAST]
