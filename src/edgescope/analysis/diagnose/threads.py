@@ -23,6 +23,8 @@ USUAL_EFFICIENCY = (0.6, 1.0)
 
 def found(case: Case) -> Iterator[Finding]:
     """Yield the causes in how threads share cores that the figures speak for."""
+    if case.open_loop:
+        return
     for look in (_oversubscribed, _too_few, _one_at_a_time):
         if (finding := look(case)) is not None:
             yield finding
