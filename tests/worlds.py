@@ -67,7 +67,7 @@ def world(
     if parts:
         spans = Spans.of("stage", [(name, 0, 0, round(s * S)) for name, s in parts.items()])
         metrics |= {f"{name}_s": Measured(s, "s") for name, s in parts.items()}
-        metrics |= {f"{name}_busy_s": Measured(s * 100, "s", n=100) for name, s in parts.items()}
+        metrics |= {f"{name}_busy_s": Measured(s, "s", n=100) for name, s in parts.items()}
     return result(
         asked,
         machine=MACHINE,

@@ -123,6 +123,11 @@ def test_a_stage_that_is_off_the_cpu_waits_for_data():
     assert any(r.change == {"in_flight": 6} for r in found.remedies)
 
 
+def test_a_stage_that_was_ready_and_did_not_run_is_not_stalled():
+    of = {**ALONE, "cores_used": 0.25, "run_wait_share": 0.74}
+    assert first(video({**STAGES, "load": 0.03}, of=of)).cause == "stage-bound"
+
+
 def test_a_stage_in_the_kernel_allocates():
     of = {**ALONE, "kernel_time_share": 0.6, "page_faults_per_s": 50_000.0}
     assert first(video({**STAGES, "buffer": 0.03}, of=of)).cause == "allocation-bound"

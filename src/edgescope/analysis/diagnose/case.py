@@ -106,8 +106,8 @@ class Case:
         found = []
         for name in names:
             busy = self.result.metrics.get(f"{name}_busy_s")
-            if self.overlapped and isinstance(busy, Measured) and busy.n:
-                found.append(Part(name, busy.value / busy.n, threads.get(name, 1)))
+            if self.overlapped and isinstance(busy, Measured):
+                found.append(Part(name, busy.value, threads.get(name, 1)))
             elif (seconds := self.figure(f"{name}_s")) is not None:
                 found.append(Part(name, seconds, threads.get(name, 1)))
         return tuple(found)

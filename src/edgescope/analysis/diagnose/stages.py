@@ -115,8 +115,8 @@ def _why(case: Case, part: Part, share: float) -> Finding | None:
     if used is None:
         return None
     if not case.overlapped and case.trial.device == "cpu":
-        waits = (case.figure("run_wait_share") or 0.0) * used
-        off = max(0.0, 1 - used - waits)
+        waits = min(0.99, case.figure("run_wait_share") or 0.0)
+        off = max(0.0, 1 - used / (1 - waits))  # neither on a CPU nor ready to be
         if off >= WAITING and off >= 0.6 * share:
             return _stalled(case, part, min(share, off), off)
     kernel = case.figure("kernel_time_share")
