@@ -257,7 +257,30 @@ WORKLOADS = Family(
 )
 
 TRACERS = Family(
-    "edgescope.tracers", {"none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler")}
+    "edgescope.tracers",
+    {
+        "none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler"),
+        "cupti": Entry(
+            "edgescope.tracing.cupti:CuptiTracer",
+            "pip install cupti-python",
+            "CUDA calls, kernels, copies of any engine",
+            ("cuda",),
+        ),
+        "kineto": Entry(
+            "edgescope.tracing.kineto:KinetoTracer",
+            "pip install 'edgescope[torch]'",
+            "torch.profiler: operators of PyTorch; on a GPU also every kernel of the process",
+            ("cpu", "cuda"),
+        ),
+        "engine": Entry(
+            "edgescope.tracing.engine:EngineTracer", summary="the profile of ONNX Runtime or OpenVINO itself"
+        ),
+        "nsys": Entry(
+            "edgescope.tracing.nsys:NsysTracer",
+            summary="Nsight Systems, which starts the process",
+            devices=("cuda",),
+        ),
+    },
 )
 
 LOADGEN = "pip install mlcommons-loadgen"

@@ -39,7 +39,7 @@ from edgescope.records.rows import (
     Window,
 )
 from edgescope.records.spans import SPAN_DTYPES, SPAN_KINDS, SPAN_LATER, UNIT, Spans
-from edgescope.records.trace import Trace
+from edgescope.records.trace import CLOCK_MARK, Trace
 from edgescope.records.trial import (
     DEVICE_KINDS,
     IO_KINDS,
@@ -55,6 +55,7 @@ from edgescope.records.trial import (
 SCHEMA_VERSION = 2
 
 __all__ = [
+    "CLOCK_MARK",
     "DEVICE_KINDS",
     "IO_KINDS",
     "PRECISIONS",

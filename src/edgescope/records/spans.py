@@ -94,6 +94,8 @@ class Spans:
     @classmethod
     def joined(cls, parts: Sequence[Spans]) -> Spans:
         """Return the rows of several tables as one table with one list of names."""
+        if not parts:
+            return cls.none()
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         index = {name: i for i, name in enumerate(names)}
         columns = {k: _joined([part.columns[k] for part in parts]) for k in SPAN_DTYPES if k != "name"}

@@ -10,6 +10,9 @@ from edgescope.records.field import Json
 from edgescope.records.rows import Readings
 from edgescope.records.spans import Spans
 
+#: How the name of a range begins that holds the queries' clock at its start; it is no work of the program.
+CLOCK_MARK = "edgescope clock "
+
 
 @dataclass(frozen=True)
 class Trace:

@@ -33,12 +33,16 @@ class Traced(Protocol):
     @property
     def growth(self) -> Growth | None: ...  # noqa: D102
     @property
+    def perturbation(self) -> Field: ...  # noqa: D102
+    @property
+    def conclusive(self) -> bool: ...  # noqa: D102
+    @property
     def warnings(self) -> Sequence[Message]: ...  # noqa: D102
 
 
 def document(traced: Traced) -> doc.Document:
     """Return the document about one or several traces."""
-    parts: list[doc.Part | None] = []
+    parts: list[doc.Part | None] = [_disturbed(traced)]
     if (grown := traced.growth) is not None:
         parts += _growth(grown)
     for label, one in traced.accounts:
@@ -52,6 +56,19 @@ def document(traced: Traced) -> doc.Document:
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
 
 
+def _disturbed(traced: Traced) -> doc.Part:
+    """Return how much the profiler slowed the trial, which belongs to every figure below it."""
+    share = traced.perturbation
+    if isinstance(share, Absent):
+        return doc.Text(f"perturbation: {share.reason}", "dim")
+    words = f"perturbation: under the profiler the throughput is {share.value:.2f} of the clean run's"
+    return doc.Text(
+        doc.Mark(
+            words if traced.conclusive else f"{words}: no conclusion", "" if traced.conclusive else "warn"
+        )
+    )
+
+
 def _warned(warnings: Sequence[Message]) -> list[doc.Part]:
     return [doc.Items(tuple(doc.Mark(str(w), "warn") for w in warnings), kind="warnings")] if warnings else []
 
@@ -59,16 +76,23 @@ def _warned(warnings: Sequence[Message]) -> list[doc.Part]:
 def _account(one: Account) -> list[doc.Part | None]:
     """Return the parts about one trace, those that it has rows for."""
     return [
-        doc.Text(f"{one.trace.source}; {len(one.trace.spans):,} spans; clock: {one.trace.clock}", "dim"),
+        doc.Text(
+            f"{one.trace.source}: {len(one.trace.spans):,} spans, clock: {one.trace.clock}", "dim", doc.DETAIL
+        ),
         doc.Text(f"{len(one.inferences):,} inferences: {one.inferences.how}") if one.trace.timed else None,
         doc.Items(tuple(_lines(one))),
         *(_budget(one.budget) if one.budget is not None else []),
-        *(_gpus(one.gpus) if one.gpus else [doc.Text("nothing in the trace ran on a GPU", "dim")]),
+        *(
+            _gpus(one.gpus)
+            if one.gpus
+            else [doc.Text("nothing in the trace ran on a GPU", "dim", doc.DETAIL)]
+        ),
         *(_launches(one.launches) if one.launches is not None else []),
         _names("Kernels", one.kernels),
         _names("Operators", one.operators),
         _names("Copies", one.copies),
         _names("Calls of the host", one.calls),
+        _names("Functions, without what they call", one.functions),
         *(_sharing(one.sharing) if one.sharing is not None else []),
         _scheduled(one.scheduled),
         _samples(one.samples),
@@ -101,8 +125,23 @@ def _lines(one: Account) -> Iterator[str]:
         whole_ns = sum(n.total_ns for n in names)
         if names:
             yield f"longest {title}: {short(names[0].name)}, {names[0].total_ns / whole_ns:.1%} of their time"
+    if one.functions and not one.kernels:
+        yield f"longest function: {one.functions[0].name}, {show(_seconds(one.functions[0].total_ns))} of its own"
+    if one.operating >= 0:
+        yield f"operators run for {one.operating:.1%} of the inferences' time"
+    if program := one.trace.facts.get("program"):
+        yield from _program(program)
     for s in one.scheduled[:1]:
         yield f"process {s.process}: {s.switches:,} context switches, {s.migrations:,} migrations"
+
+
+def _program(facts: Mapping[str, Json]) -> Iterator[str]:
+    """Yield what the kernel knew of a program."""
+    wall = facts["wall_ns"]
+    cpus, waited = f"{facts['on_cpu_ns'] / wall:.2f} CPUs", show(_seconds(facts["ready_ns"]))
+    yield f"the program ran {show(_seconds(wall))} on {cpus} in {facts['threads']} threads"
+    moved = f"{facts['switches']:,} switches, at least {facts['migrations_seen']:,} migrations"
+    yield f"ready threads waited {waited} for a CPU; {moved}"
 
 
 def _percent(ns: int, gpu: GpuTime) -> str:
@@ -310,9 +349,9 @@ def _scheduled(found: Sequence[Scheduled]) -> doc.Part | None:
 
 
 def _samples(found: Mapping[str, Field]) -> doc.Part | None:
-    rows = tuple(doc.Row((name, show(value))) for name, value in found.items())
-    columns = (doc.Column("sampled"), doc.Column("mean while the GPU was in use"))
-    return doc.Table(columns, rows, "Samples of the GPU", level=doc.DETAIL) if rows else None
+    rows = tuple(doc.Row((name, show(value))) for name, value in found.items() if isinstance(value, Measured))
+    columns = (doc.Column("sampled"), doc.Column("mean"))
+    return doc.Table(columns, rows, "Samples", level=doc.DETAIL) if rows else None
 
 
 def _growth(found: Growth) -> list[doc.Part | None]:
@@ -353,6 +392,8 @@ def _data(traced: Traced) -> dict[str, Json]:
     return {
         "traces": {label: _plain(one) for label, one in traced.accounts},
         "growth": traced.growth,
+        "perturbation": traced.perturbation,
+        "conclusive": traced.conclusive,
         "warnings": list(traced.warnings),
     }
 
@@ -377,6 +418,8 @@ def _plain(one: Account) -> dict[str, Json]:
         "copies": list(one.copies),
         "calls": list(one.calls),
         "operators": list(one.operators),
+        "operating": one.operating if one.operating >= 0 else None,
+        "functions": list(one.functions),
         "sharing": one.sharing
         and {
             "blocked": [{"waited": a, "ran": b, "ns": ns} for (a, b), ns in one.sharing.blocked_ns.items()],

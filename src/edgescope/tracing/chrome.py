@@ -1,4 +1,7 @@
-"""A trace as Chrome trace JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+"""A trace as Chrome trace JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+The categories are those of torch.profiler where it has one, so its readers (HolisticTraceAnalysis) open the file too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from edgescope.records import SPAN_KINDS, Trace
 
 ON_GPU = [SPAN_KINDS.index(kind) for kind in ("kernel", "copy", "graph")]
 ON_CPU = [SPAN_KINDS.index(kind) for kind in ("sched", "ready")]
+CATEGORIES = {"op": "cpu_op", "range": "user_annotation", "copy": "gpu_memcpy", "api": "cuda_runtime"}
+CATEGORIES |= {"sync": "cuda_runtime", "call": "python_function"}
 #: Process numbers of the tracks of GPUs and CPUs: beyond what Linux gives to processes.
 GPU_TRACKS, CPU_TRACKS = 1 << 23, 1 << 24
 
@@ -81,7 +86,7 @@ def _event(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
         args["graph id"] = row["graph"]
     return {
         "ph": "X",
-        "cat": SPAN_KINDS[kind],
+        "cat": CATEGORIES.get(SPAN_KINDS[kind], SPAN_KINDS[kind]),
         "name": trace.spans.names[row["name"]],
         "pid": track[0],
         "tid": track[1],

@@ -39,3 +39,14 @@ def read(path: Path | str, kind: str = "") -> Trace:
         effect="Nothing was imported",
         fix="for a .nsys-rep file: nsys export --type sqlite FILE.nsys-rep",
     )
+
+
+def known(name: str) -> bool:
+    """Return whether a name is that of a file in a format that edgescope reads."""
+    path = Path(name)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    members = (registry.load(registry.IMPORTERS, n, "importer") for n in registry.IMPORTERS)
+    return any(member.knows(path, head) for member in members)

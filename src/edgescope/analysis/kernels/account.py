@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgescope.analysis.kernels.budget import Budget, budget
+from edgescope.analysis.kernels.cover import Cover
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named, by_name, gpu_times
 from edgescope.analysis.kernels.inferences import Inferences, inferences
 from edgescope.analysis.kernels.launches import Launches, launches
@@ -30,10 +31,14 @@ class Account:
     copies: tuple[Named, ...]
     calls: tuple[Named, ...]
     operators: tuple[Named, ...]
+    functions: tuple[Named, ...]
+    """Functions of the program, of the operating system and of libraries, each without what it called."""
+    operating: float
+    """Share of the inferences' time in which an operator ran; -1 if the trace has no operators or no inferences."""
     sharing: Sharing | None
     scheduled: tuple[Scheduled, ...]
     samples: Mapping[str, Field]
-    """Mean of each sampled metric while the GPU was in use: from its first to its last activity."""
+    """Mean of each sampled metric between the first and the last activity of the GPU, without a GPU over all."""
 
 
 def account(trace: Trace, name: str = "") -> Account:
@@ -52,10 +57,20 @@ def account(trace: Trace, name: str = "") -> Account:
         copies=by_name(rows, "copy"),
         calls=by_name(rows, "api", "sync"),
         operators=by_name(rows, "op"),
+        functions=by_name(rows, "call"),
+        operating=_operating(timed, found),
         sharing=sharing(timed),
         scheduled=scheduling(timed),
         samples=_means(trace.samples, rows),
     )
+
+
+def _operating(rows: Rows, found: Inferences) -> float:
+    operators = rows.of("op")
+    inside = Cover.of(found.start, found.end)
+    if not len(operators["start_ns"]) or not inside.total:
+        return -1.0
+    return (inside & Cover.of(operators["start_ns"], operators["end_ns"])).total / inside.total
 
 
 def _means(samples: Readings | None, rows: Rows) -> dict[str, Field]:
@@ -71,5 +86,5 @@ def _means(samples: Readings | None, rows: Rows) -> dict[str, Field]:
         if len(value):
             found[channel.name] = Measured(float(np.mean(value)), channel.unit, n=len(value))
         else:
-            found[channel.name] = Absent("no sample lies between the first and the last activity of the GPU")
+            found[channel.name] = Absent("no sample lies within the trace")
     return found

@@ -95,13 +95,13 @@ def _idle(
 def by_name(rows: Rows, *kinds: str) -> tuple[Named, ...]:
     """Return count and time of the rows of some kinds by name, the longest total first.
 
-    An operator's time is its own, without that of the operators within it.
+    The time of an operator or a function is its own, without that of those within it.
     """
     c = rows.of(*kinds)
     if not len(c["start_ns"]):
         return ()
     names = c["name"]
-    length = own_ns(c) if kinds == ("op",) else c["end_ns"] - c["start_ns"]
+    length = own_ns(c) if kinds in (("op",), ("call",)) else c["end_ns"] - c["start_ns"]
     size = len(rows.spans.names)
     count = np.bincount(names, minlength=size)
     total = np.bincount(names, weights=length, minlength=size)

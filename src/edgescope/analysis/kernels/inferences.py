@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.rows import Rows
 from edgescope.errors import UsageError, closest_name
-from edgescope.records import SPAN_KINDS
-
-#: Ranges of this name are edgescope's marks of its clock, not work.
-CLOCK_MARK = "edgescope clock "
+from edgescope.records import CLOCK_MARK, SPAN_KINDS
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ KINDS = MappingProxyType(
 )
 TAIL, CHUNK = 1 << 20, 1 << 24
 EVENT = """columns={ph: 'VARCHAR', cat: 'VARCHAR', name: 'VARCHAR', pid: 'VARCHAR', tid: 'VARCHAR',
-ts: 'DECIMAL(22,3)', dur: 'DECIMAL(22,3)', args: 'STRUCT("correlation" BIGINT, device BIGINT, "context" BIGINT,
+ts: 'DOUBLE', dur: 'DOUBLE', args: 'STRUCT("correlation" BIGINT, device BIGINT, "context" BIGINT,
 stream BIGINT, bytes BIGINT, "graph node id" BIGINT, "graph id" BIGINT, "External id" BIGINT, process BIGINT,
 query_id BIGINT)'}"""
 
@@ -79,7 +79,7 @@ def _load(base: Any, events: Path) -> None:
     base.execute(
         f"""CREATE OR REPLACE TEMP TABLE e AS
         SELECT CASE cat {whens} ELSE -1 END::TINYINT AS kind, coalesce(name, '') AS name, pid, tid,
-               (ts * 1000)::BIGINT AS start, ((ts + coalesce(dur, 0)) * 1000)::BIGINT AS stop, args
+               (ts * 1000)::BIGINT AS start, start + (coalesce(dur, 0) * 1000)::BIGINT AS stop, args
         FROM read_json(?, format='array', maximum_object_size=268435456, {EVENT})
         WHERE ph = 'X' AND cat IS NOT NULL AND ts IS NOT NULL AND kind >= 0""",
         [str(events)],
@@ -88,7 +88,9 @@ def _load(base: Any, events: Path) -> None:
 
 def _tables(base: Any, found: Collected) -> None:
     """Add the rows of the table `e`; of a kernel, `pid` is the GPU, and its process is the one that made the calls."""
-    base.execute("CREATE TEMP TABLE n AS SELECT name, row_number() OVER () - 1 AS i FROM e GROUP BY name")
+    base.execute(
+        "CREATE TEMP TABLE n AS SELECT name, row_number() OVER (ORDER BY min(rowid)) - 1 AS i FROM e GROUP BY name"
+    )
     names = [row[0] for row in base.execute("SELECT name FROM n ORDER BY i").fetchall()]
     on_gpu = ", ".join(str(SPAN_KINDS.index(k)) for k in ("kernel", "copy", "graph"))
     main = base.execute(
@@ -200,10 +202,19 @@ def _as_far_as(events: Path) -> Path:
             event, at = decoder.raw_decode(text, at)
         except ValueError:
             break
-        kept.append(event)
+        if isinstance(event, dict) and event.get("ph") == "X":
+            kept.append(_plain(event))
     whole = events.with_name("whole.json")
     whole.write_text(json.dumps(kept))
     return whole
+
+
+def _plain(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the event with numbers where numbers belong, and without what is none."""
+    times = {k: event[k] for k in ("ts", "dur") if isinstance(event.get(k), (int, float))}
+    args = event.get("args") if isinstance(event.get("args"), dict) else {}
+    numbers = {k: v for k, v in args.items() if isinstance(v, int)}
+    return {k: event.get(k) for k in ("ph", "cat", "name", "pid", "tid")} | times | {"args": numbers}
 
 
 IMPORTER = Importer(knows, read)
