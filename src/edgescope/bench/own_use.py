@@ -20,8 +20,8 @@ from edgescope.records import QUERY_END, Absent, Field, Measured, Trial
 from edgescope.workloads.base import EndOfInput, Work
 
 UNSEEN = Absent("the window had no two ends in this process")
-TICK_S, TICKING_S = 0.001, 0.3
-"""Sleep of the thread that looks how late Python lets it go on, and how long it looks."""
+TICK_S, TICKING_S, LOOKS = 0.001, 0.4, 5
+"""Sleep of the thread that looks how late Python lets it go on, how long it looks, and how often at least."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
         free.release()
 
     def tick() -> None:
-        while not stop.wait(TICK_S):
+        while not stop.is_set():
             before = clock.now()
             time.sleep(TICK_S)
             late.append(clock.now() - before - round(TICK_S * 1e9))
@@ -188,6 +188,6 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
         free.acquire()
     stop.set()
     ticker.join()
-    if len(late) < 10:
+    if len(late) < LOOKS:
         return Absent(f"only {len(late)} looks in {TICKING_S:g} s")
     return Measured(sorted(late)[len(late) // 2] * 1e-9, "s", n=len(late))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.analysis.predict.layers import Layer
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
+from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import (
     LAYER_RUNS,
     Artifact,
@@ -161,8 +162,10 @@ class OpenVino(AboutOpenVino):
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
         """Return the time, FLOPs and bytes of every executed node, from the plugin's performance counters."""
         compiled = _compiled(artifact, {**_settings(artifact.spec), "PERF_COUNT": "YES"})
+        assert artifact.path is not None
         inputs = [batch[i.name] for i in artifact.model.inputs]
-        return layers.read(compiled, compiled.create_infer_request(), inputs, artifact.path, LAYER_RUNS)
+        paths = ModulePaths(artifact.path, artifact.spec.batch)
+        return layers.read(compiled, compiled.create_infer_request(), inputs, paths, LAYER_RUNS)
 
 
 def _compiled(artifact: Artifact, settings: dict[str, Any]) -> Any:

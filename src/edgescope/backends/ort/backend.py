@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.analysis.predict.layers import Layer
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
+from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import (
     LAYER_RUNS,
     Artifact,
@@ -131,6 +132,8 @@ class OnnxRuntime(AboutOrt):
                 effect="Nothing was measured",
                 fix="--device cpu, or --backend torch_eager",
             )
+        assert artifact.path is not None
+        paths = ModulePaths(artifact.path, artifact.spec.batch)
         options = _options(artifact.spec, artifact.notes["axes"])
         with scratch.folder("ort-profile") as folder:
             options.enable_profiling = True
@@ -138,7 +141,7 @@ class OnnxRuntime(AboutOrt):
             session = _open(artifact.path, options)
             for _ in range(LAYER_RUNS + 1):
                 session.run(None, batch)
-            return layers.read(Path(session.end_profiling()), artifact.path, LAYER_RUNS + 1)
+            return layers.read(Path(session.end_profiling()), paths)
 
 
 def _check(spec: Spec) -> None:

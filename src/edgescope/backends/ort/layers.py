@@ -1,4 +1,4 @@
-"""The time of every operator of an ONNX Runtime session, from a profiled run, with FLOPs and bytes by shape."""
+"""The time of every operator of an ONNX Runtime session, from a profiled run; its work is that of the file's nodes."""
 
 from __future__ import annotations
 
@@ -14,56 +14,41 @@ from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.records import Json
 
 KERNEL = "_kernel_time"
-BYTES = {"float": 4, "float16": 2, "double": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+WIDTHS = {"float": 4, "float16": 2, "double": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
 PRECISIONS = {"float": "fp32", "float16": "fp16", "int8": "int8", "uint8": "int8"}
-MULTIPLY = ("Conv", "QLinearConv", "ConvInteger", "NhwcFusedConv", "FusedConv")
-MATRIX = ("Gemm", "MatMul", "FusedMatMul", "FusedGemm", "QLinearMatMul", "QGemm", "MatMulInteger")
 
 
-def read(profile: Path, file: Path | None, runs: int) -> list[Layer]:
-    """Return the operators in a profile of several runs of `file`, with the median of their times.
-
-    The first run is left out: it allocates.
-    """
+def read(profile: Path, paths: ModulePaths) -> list[Layer]:
+    """Return the operators in a profile of several runs, with the median of their times; the first run allocates."""
     events = [e for e in json.loads(profile.read_text()) if e.get("cat") == "Node" and KERNEL in e["name"]]
     by_index: dict[str, list[Mapping[str, Json]]] = {}
     for event in events:
         by_index.setdefault(str(event["args"].get("node_index", event["name"])), []).append(event)
-    paths = ModulePaths(file) if file is not None else None
-    return [_layer(found, paths, runs) for found in by_index.values()]
+    return [_layer(found, paths) for found in by_index.values()]
 
 
-def _layer(events: Sequence[Mapping[str, Json]], paths: ModulePaths | None, runs: int) -> Layer:
+def _layer(events: Sequence[Mapping[str, Json]], paths: ModulePaths) -> Layer:
     first = events[0]
     name, kind = str(first["name"]).removesuffix(KERNEL), str(first["args"]["op_name"])
-    later = events[1:] if len(events) >= runs > 1 else events
-    seconds = statistics.median(e["dur"] for e in later) * 1e-6
-    given, made = (_shapes(first["args"].get(key, ())) for key in ("input_type_shape", "output_type_shape"))
+    seconds = statistics.median(e["dur"] for e in events[1:] or events) * 1e-6
+    given, made = (_bytes(first["args"].get(key, ())) for key in ("input_type_shape", "output_type_shape"))
+    work, (element, width) = paths.of(name, kind), _element(first["args"].get("input_type_shape", ()))
+    moved = given[0] + work.weights * width if work.weights and given else sum(given)
     return Layer(
-        paths.of(name, kind) if paths else name,
+        work.path,
         kind,
         seconds,
-        _flops(kind, given, made),
-        sum(BYTES.get(t, 4) * prod(shape) for t, shape in (*given, *made)),
-        PRECISIONS.get(given[0][0], "fp32") if given else "fp32",
-        kind in MULTIPLY and len(given) > 1 and len(given[1][1]) > 1 and given[1][1][1] == 1 < given[1][1][0],
+        work.flops,
+        moved + sum(made),
+        PRECISIONS.get(element, "fp32"),
+        work.depthwise,
     )
 
 
-Shapes = list[tuple[str, list[int]]]
+def _bytes(shapes: Any) -> list[int]:
+    return [WIDTHS.get(kind, 4) * prod(shape) for entry in shapes for kind, shape in entry.items()]
 
 
-def _shapes(found: Any) -> Shapes:
-    return [(kind, list(shape)) for entry in found for kind, shape in entry.items()]
-
-
-def _flops(kind: str, given: Shapes, made: Shapes) -> int:
-    if not made:
-        return 0
-    out = prod(made[0][1])
-    if kind in MULTIPLY:
-        weights = next((shape for _, shape in given[1:] if len(shape) >= 3), [])
-        return 2 * out * prod(weights[1:]) if weights else 0
-    if kind in MATRIX and given and given[0][1]:
-        return 2 * out * given[0][1][-1]
-    return 0
+def _element(shapes: Any) -> tuple[str, int]:
+    kind = next((kind for entry in shapes for kind in entry), "float")
+    return kind, WIDTHS.get(kind, 4)
