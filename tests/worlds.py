@@ -76,7 +76,7 @@ def world(
         artifact=artifact,
         effective=Effective(asked.device, asked.precision, threads, "says so"),
         model=ModelInfo("net", "unknown", False, "made up", "d", params, macs),
-        window=Window(0, 500, 0, 10 * S),
+        window=Window(0, 50, 0, 10 * S),
         readings=readings(own, others, **(flags or {})),
         warnings=(),
     )

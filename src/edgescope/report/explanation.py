@@ -53,7 +53,7 @@ def _answer(diagnosis: Diagnosis) -> doc.Answer:
     first = diagnosis.findings[0]
     means = CAUSES[first.cause]
     short = (means, f"{first.share:.0%} of the time, {first.confidence.value}")
-    reason = f"{means[0].upper()}{means[1:]}. It explains {first.share:.0%} of the time ({first.confidence.value})."
+    reason = f"{first.name}: {means}. It explains {first.share:.0%} of the time ({first.confidence.value})."
     return doc.Answer("Cause", first.name, short, reason)
 
 
