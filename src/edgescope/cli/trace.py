@@ -75,7 +75,7 @@ def _traced(args: argparse.Namespace) -> Traced:
     """Return what the command line asks for: the words after -- are a program, existing traces are files."""
     from edgescope.errors import UnsupportedError
     from edgescope.tracing.read import known
-    from edgescope.verbs.trace import trace, trace_program
+    from edgescope.verbs.trace import trace
 
     if args.on:
         raise UnsupportedError(
@@ -86,7 +86,8 @@ def _traced(args: argparse.Namespace) -> Traced:
         )
     words = list(args.argv)
     if "--" in words:
-        return trace_program(words[words.index("--") + 1 :], range_name=args.range, seconds=args.seconds)
+        program = words[words.index("--") + 1 :]
+        return trace(program=program, range_name=args.range, seconds=args.seconds)
     if args.kind or len(args.what) > 1 or known(args.what[0]):
         return trace(args.what, range_name=args.range, kind=args.kind)
     from edgescope.cli.bench import trials_of

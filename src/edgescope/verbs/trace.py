@@ -122,33 +122,29 @@ class Traced(Answer):
 
 
 def trace(
-    what: Trial | Path | str | Sequence[Path | str],
+    what: Trial | Path | str | Sequence[Path | str] = (),
     *,
+    program: Sequence[str] = (),
+    seconds: float = 0.0,
     range_name: str = "",
     kind: str = "",
     profiler: str = "",
     store: Stored = None,
     setup: Setup = Setup(),
 ) -> Traced:
-    """Return the kernel-level account of a trial, or of traces that a profiler exported.
+    """Return the kernel-level account of a trial, of a program, or of traces that a profiler exported.
 
     A trial runs twice, each time in a fresh process: clean, then under `profiler` (by default the best one here).
-    Several files show how the account grows from one to the next. `range_name` names the ranges that are the
+    A `program`, its words as a list, runs to its end with the profilers that need nothing in it; what it does after
+    `seconds` is not recorded (0: all of it). Several files show how the account grows from one to the next. `range_name` names the ranges that are the
     inferences; `kind` the files' format, if their content does not tell it.
     """
+    if program:
+        return Traced(((Path(program[0]).name, account(watched(program, seconds), range_name)),))
     if isinstance(what, Trial):
         return _trial(what, profiler, store, setup)
     files = [what] if isinstance(what, (str, Path)) else list(what)
     return Traced(tuple((Path(f).name, account(read(f, kind), range_name)) for f in files))
-
-
-def trace_program(command: Sequence[str], *, range_name: str = "", seconds: float = 0.0) -> Traced:
-    """Run any program under the profilers that need nothing in it; return its account when it has ended.
-
-    After `seconds` the recording stops; 0 records until the end. The program itself always runs to its end.
-    """
-    found = watched(command, seconds)
-    return Traced(((Path(command[0]).name, account(found, range_name)),))
 
 
 def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
