@@ -48,7 +48,7 @@ def document(traced: Traced) -> doc.Document:
     if (grown := traced.growth) is not None:
         parts += _growth(grown)
     for label, one in traced.accounts:
-        own = _account(one) + (_cause(label, one) if traced.conclusive else [])
+        own = (_cause(label, one) if traced.conclusive else []) + _account(one)
         parts += (
             own
             if len(traced.accounts) == 1
