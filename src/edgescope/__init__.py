@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from edgescope.verbs.capacity import capacity
     from edgescope.verbs.compare import compare
     from edgescope.verbs.energy import energy
+    from edgescope.verbs.explain import explain
     from edgescope.verbs.ladder import ladder
+    from edgescope.verbs.layers import layers
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
     from edgescope.verbs.recommend import recommend
@@ -42,7 +44,9 @@ _VERBS = (
     "capacity",
     "compare",
     "energy",
+    "explain",
     "ladder",
+    "layers",
     "offload",
     "optimize",
     "recommend",
@@ -82,8 +86,10 @@ __all__ = [
     "capacity",
     "compare",
     "energy",
+    "explain",
     "in_mode",
     "ladder",
+    "layers",
     "live",
     "offload",
     "optimize",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 TORCH = "pip install 'edgescope[torch]'"
-VERSION = 4  # raise this when the stored facts of a model change
+VERSION = 5  # raise this when the stored facts of a model change
 LIVE = "live"
 """The kind of model, and the folder of the cache, of networks that lived in a Python process."""
 
@@ -49,6 +49,7 @@ class Custom:
             source=self._source.format(name=zoo.bare(name)),
             digest=self._about["digest"],
             params=self._about["params"],
+            macs=self._about.get("macs"),
         )
 
     def module(self) -> torch.nn.Module:
