@@ -142,6 +142,19 @@ class SeesImages(Protocol):
         """Return the function that turns an opened image (PIL) into one sample, without the batch axis."""
 
 
+@runtime_checkable
+class SeesClips(Protocol):
+    """Optional interface of a model of clips, whose first input is (channels, frames, height, width)."""
+
+    @property
+    def frame_preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
+        """Return the function that turns one frame (PIL) into one slice of its input, (channels, height, width)."""
+
+    @property
+    def frame_step(self) -> int:
+        """Return the step between the frames that it sees: 1 for every frame of a video, 2 for every second."""
+
+
 @dataclass(frozen=True, slots=True)
 class Detections:
     """The boxes found in one frame, the most certain first."""
