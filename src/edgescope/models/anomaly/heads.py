@@ -56,5 +56,5 @@ class Light(nn.Module):
         return Scored(torch.sigmoid(self.last(self.drop(x))).squeeze(-1), x)
 
 
-HEADS: dict[str, Callable[[int], nn.Module]] = {"rtfm": Rtfm, "mil_ranking": Ranking, "light": Light}
+HEADS: dict[str, Callable[[int], nn.Module]] = {"rtfm": Rtfm, "mil_ranking": Ranking, "light_head": Light}
 """Name of a head -> its class, which takes the width of the features."""
