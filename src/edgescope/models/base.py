@@ -26,7 +26,7 @@ Batch = Mapping[str, NDArray[Any]]
 MIN_FRAMES, TRAINED_FRAMES = 100, 400
 """The least real inputs by which the gate judges a trained network, labelled or not (one of them is one point then),
 and the number that it requests."""
-DENSE = ("segment", "detect")
+DENSE = ("segment", "detect", "features", "score")
 """Tasks whose answer is not a class, so labelled photographs and 400 frames show nothing that a few inputs do not."""
 
 
