@@ -26,7 +26,7 @@ class Option:
     scheme: bool = False
     """For a file: `scheme:NAME` is allowed too, where NAME may be a file or a stream, which has no content to pin."""
     weights: bool = False
-    """Whether it names a network, whose file of weights after an @ belongs to the trial (`rtfm@head.pth#0123456789ab`)."""
+    """Whether it names a network; a file of weights after an @ belongs to the trial (`rtfm@head.pth#0123456789ab`)."""
 
     def problem(self, name: str, value: Scalar) -> str:
         """Return what is wrong with a value, or '' if nothing is."""

@@ -345,7 +345,7 @@ MODELS = Family(
             summary="a named classifier of clips, or name@weights.pth",
         ),
         "anomaly": Entry(
-            "edgescope.models.anomaly.network:AnomalyNetwork",
+            "edgescope.models.anomaly.network:network",
             summary="a named network of video anomaly detection, or name@weights.pth",
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),

@@ -10,6 +10,7 @@ from typing import Any
 from edgescope.analysis.predict.pipeline import POLICIES
 from edgescope.backends.base import Laned, Staged
 from edgescope.errors import UnsupportedError, UsageError
+from edgescope.models import zoo
 from edgescope.models.base import Decodes, Model, SeesClips, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
@@ -62,6 +63,7 @@ OPTIONS: Mapping[str, Option] = {
     "also": Option("", "further networks of the zoo for the same frames, joined by +"),
     "crops": Option("", "a classifier of the zoo for what each box shows"),
     "head": Option("", "a network that scores the snippets, such as rtfm or rtfm@head.pth", weights=True),
+    "snippets": Option(0, "snippets that the head looks at; 0: its usual number", least=0),
     "stride": Option(0, "frames from one snippet to the next; 0: as many as a snippet has", least=0),
     "views": Option(1, "crops of a frame that a network of snippets sees: 1 or 10", least=1),
     "alarm": Option("", "rule of the alarm, such as on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3"),
@@ -123,7 +125,11 @@ def _of_head(trial: Trial, options: Mapping[str, Any]) -> Trial:
     network, _, file = str(options["head"]).partition("@")
     name = f"{network}@{unpinned(file)}" if file else network
     precision = "fp32" if trial.precision == "int8" else trial.precision
-    return replace(trial, model=name, shapes={}, batch=options["views"], precision=precision)
+    shapes: dict[str, tuple[int, ...]] = {}
+    if options["snippets"]:
+        (spec,) = zoo.get(name).inputs
+        shapes = {spec.name: (1, options["snippets"], *spec.shape[1:])}
+    return replace(trial, model=name, shapes=shapes, batch=options["views"], precision=precision)
 
 
 def supported(plan: Plan) -> None:
@@ -354,7 +360,7 @@ def _cutting(plan: Plan, models: Sequence[Model]) -> Cutting | None:
     if not isinstance(model, SeesClips) or len(models) > 1 or options["crops"] or threads > 1:
         raise UnsupportedError(
             "E-PIPE-3",
-            "this pipeline of snippets runs one network over them, each stage in one thread, so that they stay in order",
+            "this pipeline of snippets runs one network, each stage in one thread",
             effect="Nothing was measured",
             fix="--workload-option infer_threads=1, without also and crops",
         )
