@@ -156,6 +156,7 @@ ORDER = (
         "artifacts",
         "backends",
         "video",
+        "anomaly",
     ),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
     *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "cli"),

@@ -21,7 +21,10 @@ PORT_OF_32X2 = (
     ("conv1.{x}", "stem.{x}"),
     ("bn1.{x}", "stem_norm.{x}"),
     *((f"layer{{s}}.{{b}}.conv{n}.{{x}}", f"stages.{{s}}.{{b}}.{ours}.{{x}}") for n, ours in PARTS.items()),
-    *((f"layer{{s}}.{{b}}.bn{n}.{{x}}", f"stages.{{s}}.{{b}}.{ours}_norm.{{x}}") for n, ours in PARTS.items()),
+    *(
+        (f"layer{{s}}.{{b}}.bn{n}.{{x}}", f"stages.{{s}}.{{b}}.{ours}_norm.{{x}}")
+        for n, ours in PARTS.items()
+    ),
     ("layer{s}.{b}.downsample.{x}", "stages.{s}.{b}.shortcut.{x}"),
     ("layer{s}.{b}.nl.bn.{x}", "stages.{s}.{b}.non_local.norm.{x}"),
     ("layer{s}.{b}.nl.{x}", "stages.{s}.{b}.non_local.{x}"),
@@ -98,7 +101,11 @@ def to_theirs(state: Mapping[str, Value], publisher: str) -> dict[str, Value]:
 def publisher_of(names: Iterable[str]) -> str:
     """Return the publisher whose names these are, or '' if they are edgescope's own."""
     known = set(names)
-    signs = {"8x8": "s1.pathway0_stem.conv.weight", "32x2": "layer1.0.conv1.weight", "rtfm": "Aggregate.conv_1.0.weight"}
+    signs = {
+        "8x8": "s1.pathway0_stem.conv.weight",
+        "32x2": "layer1.0.conv1.weight",
+        "rtfm": "Aggregate.conv_1.0.weight",
+    }
     return next((name for name, sign in signs.items() if sign in known), "")
 
 

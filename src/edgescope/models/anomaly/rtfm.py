@@ -106,7 +106,9 @@ class Rtfm(nn.Module):
         """Return (N, T, F): each snippet's features with those of the snippets around it, added to its own."""
         convolutions = [*self.dilated, self.narrow]
         products = F.linear(x, torch.cat([_taps(part.weight) for part in convolutions]))
-        *branches, narrow = products.split([part.weight.numel() // x.shape[2] for part in convolutions], dim=2)
+        *branches, narrow = products.split(
+            [part.weight.numel() // x.shape[2] for part in convolutions], dim=2
+        )
         joined = [
             norm(F.relu(_summed(product, part.dilation[0], part.bias)))
             for part, norm, product in zip(self.dilated, self.dilated_norms, branches, strict=True)
