@@ -154,6 +154,10 @@ class SeesClips(Protocol):
     def frame_step(self) -> int:
         """Return the step between the frames that it sees: 1 for every frame of a video, 2 for every second."""
 
+    @property
+    def width(self) -> int:
+        """Return the number of values that it gives of a clip: features, or classes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Detections:

@@ -66,6 +66,9 @@ OPTIONS: Mapping[str, Option] = {
     "snippets": Option(0, "snippets that the head looks at; 0: its usual number", least=0),
     "stride": Option(0, "frames from one snippet to the next; 0: as many as a snippet has", least=0),
     "views": Option(1, "crops of a frame that a network of snippets sees: 1 or 10", least=1),
+    "normalisation": Option(
+        "weights", "of a network of snippets: its weights' own, or that of RTFM's features", ("weights", "rtfm")
+    ),
     "alarm": Option("", "rule of the alarm, such as on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3"),
     "pipeline": Option("", "TOML file that describes the stages", file=True),
     "what_if": Option(False, "measure after the window what each stage costs, by stubbing it"),
@@ -125,10 +128,11 @@ def _of_head(trial: Trial, options: Mapping[str, Any]) -> Trial:
     network, _, file = str(options["head"]).partition("@")
     name = f"{network}@{unpinned(file)}" if file else network
     precision = "fp32" if trial.precision == "int8" else trial.precision
-    shapes: dict[str, tuple[int, ...]] = {}
-    if options["snippets"]:
-        (spec,) = zoo.get(name).inputs
-        shapes = {spec.name: (1, options["snippets"], *spec.shape[1:])}
+    below = zoo.get(trial.model, trial.shapes)
+    (spec,) = zoo.get(name).inputs
+    width = below.width if isinstance(below, SeesClips) else spec.shape[-1]
+    shape = (options["snippets"] or spec.shape[0], width)
+    shapes = {} if shape == spec.shape else {spec.name: (1, *shape)}
     return replace(trial, model=name, shapes=shapes, batch=options["views"], precision=precision)
 
 
@@ -191,6 +195,8 @@ class Pipeline:
         self.every = tuple(zip(plan.trials, models, ready, strict=True))
         """The trial of each network, the network, and its session; those that see whole frames come first."""
         self.preprocess = [preprocess_of(model) for model in self.models]
+        if plan.options["normalisation"] == "rtfm":
+            self.preprocess = [replace(step, mean=(0.5,) * 3, std=(0.5,) * 3) for step in self.preprocess]
         self.cutting = _cutting(plan, self.models)
         self.made: list[Source] = []
         self.decode = self.sources()

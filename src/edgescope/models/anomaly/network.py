@@ -47,11 +47,11 @@ class AnomalyNetwork:
         self.info = self._info(base)
 
     def _shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the input's shape; its number of frames or of snippets may be another than the usual one."""
+        """Return the input's shape: a snippet may have another number of frames, a head's input any two axes."""
         usual = tuple(self.entry["input"])
-        given, axis = tuple(shapes.get("input", (1, *usual))[1:]), len(usual) - 2 if len(usual) == 2 else 1
-        rest = (*usual[:axis], *usual[axis + 1 :])
-        return given if len(given) == len(usual) and (*given[:axis], *given[axis + 1 :]) == rest else usual
+        given = tuple(shapes.get("input", (1, *usual))[1:])
+        fits = len(given) == len(usual) and (len(usual) == 2 or (given[0], *given[2:]) == (usual[0], *usual[2:]))
+        return given if fits else usual
 
     def _info(self, name: str) -> ModelInfo:
         usual = self.inputs[0].shape == tuple(self.entry["input"])
@@ -82,7 +82,8 @@ class AnomalyNetwork:
             self.info.name,
             "pip install 'edgescope[torch]'",
         )
-        module: torch.nn.Module = make(self.entry, self._weights, seed=SEED)
+        entry = self.entry | {"input": self.inputs[0].shape}
+        module: torch.nn.Module = make(entry, self._weights, seed=SEED)
         return module
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
@@ -110,6 +111,11 @@ class FeatureNetwork(AnomalyNetwork):
     def frame_step(self) -> int:
         """Return 1: it sees every frame of a snippet."""
         return 1
+
+    @property
+    def width(self) -> int:
+        """Return the number of features of a snippet."""
+        return int(self.entry["feature_width"])
 
 
 @dataclass(frozen=True)

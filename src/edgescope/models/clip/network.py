@@ -69,8 +69,7 @@ class ClipClassifier:
         make = need(
             "edgescope.models.clip.torch_networks:network", self.info.name, "pip install 'edgescope[torch]'"
         )
-        classes = len(self._about.origin.classes) if self._about else self._entry["classes"]
-        module: torch.nn.Module = make(self._entry, self._weights, classes=classes, seed=SEED)
+        module: torch.nn.Module = make(self._entry, self._weights, classes=self.width, seed=SEED)
         return module
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
@@ -87,6 +86,11 @@ class ClipClassifier:
     def frame_step(self) -> int:
         """Return the step between the frames of a clip."""
         return dataset.EVERY
+
+    @property
+    def width(self) -> int:
+        """Return the number of classes."""
+        return len(self._about.origin.classes) if self._about else int(self._entry["classes"])
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return real clips for weights of `edgescope train`, seeded noise for any others.
