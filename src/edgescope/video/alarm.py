@@ -44,7 +44,7 @@ class Rule:
     @classmethod
     def of(cls, text: str) -> Rule:
         """Return the rule that a text such as `on=0.6,off=0.4` writes; what it leaves out keeps its default."""
-        known = {field.name: type(field.default) for field in fields(cls)}
+        known = {field.name: int if field.name == "smooth" else float for field in fields(cls)}
         found: dict[str, float] = {}
         for word in filter(None, text.split(",")):
             name, _, value = word.partition("=")

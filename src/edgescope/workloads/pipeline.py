@@ -67,7 +67,9 @@ OPTIONS: Mapping[str, Option] = {
     "stride": Option(0, "frames from one snippet to the next; 0: as many as a snippet has", least=0),
     "views": Option(1, "crops of a frame that a network of snippets sees: 1 or 10", least=1),
     "normalisation": Option(
-        "weights", "of a network of snippets: its weights' own, or that of RTFM's features", ("weights", "rtfm")
+        "weights",
+        "of a network of snippets: its weights' own, or that of RTFM's features",
+        ("weights", "rtfm"),
     ),
     "alarm": Option("", "rule of the alarm, such as on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3"),
     "pipeline": Option("", "TOML file that describes the stages", file=True),

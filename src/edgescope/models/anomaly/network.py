@@ -50,7 +50,9 @@ class AnomalyNetwork:
         """Return the input's shape: a snippet may have another number of frames, a head's input any two axes."""
         usual = tuple(self.entry["input"])
         given = tuple(shapes.get("input", (1, *usual))[1:])
-        fits = len(given) == len(usual) and (len(usual) == 2 or (given[0], *given[2:]) == (usual[0], *usual[2:]))
+        fits = len(given) == len(usual) and (
+            len(usual) == 2 or (given[0], *given[2:]) == (usual[0], *usual[2:])
+        )
         return given if fits else usual
 
     def _info(self, name: str) -> ModelInfo:

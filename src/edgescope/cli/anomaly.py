@@ -1,0 +1,24 @@
+"""Detect anomalies in video: watch a camera, a stream or a film and raise alarms."""
+
+from __future__ import annotations
+
+import argparse
+
+from edgescope.cli import anomaly_watch
+
+HELP = "detect anomalies in video"
+PARTS = {"watch": anomaly_watch}
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add the parts of this verb, each with its flags."""
+    parts = sub.add_subparsers(dest="part", metavar="PART", required=True)
+    for name, module in PARTS.items():
+        one = parts.add_parser(name, help=module.HELP, description=module.__doc__)
+        one.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.configure(one)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the part that was named; return its exit code."""
+    return int(PARTS[args.part].run(args))
