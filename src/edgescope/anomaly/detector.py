@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.anomaly.features import Engine, Extractor, Features
+from edgescope.anomaly.features import DEFAULT, Engine, Extractor, Features
 from edgescope.anomaly.preparation import Frames, Preparation
 from edgescope.errors import ModelError
 from edgescope.models.anomaly.heads import HEADS
@@ -111,14 +111,14 @@ def user_weights(network: str) -> dict[str, torch.Tensor] | None:
 class Detector:
     """Features of frames and scores of features; the feature network's engine starts with the first frames."""
 
-    def __init__(self, checkpoint: Checkpoint, engine: Engine = Engine()) -> None:
+    def __init__(self, checkpoint: Checkpoint, engine: Engine = DEFAULT) -> None:
         self.checkpoint, self.engine = checkpoint, engine
         self.preparation = _with_weights(checkpoint)
         self._extractor: Extractor | None = None
         self._head = checkpoint.module()
 
     @classmethod
-    def load(cls, path: Path, engine: Engine = Engine()) -> Detector:
+    def load(cls, path: Path, engine: Engine = DEFAULT) -> Detector:
         """Return the detector of a file; `engine` computes its features."""
         return cls(read(path), engine)
 

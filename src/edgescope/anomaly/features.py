@@ -42,10 +42,13 @@ class Engine:
         )
 
 
+DEFAULT = Engine()
+
+
 class Extractor:
     """Computes features: frames or prepared inputs in, arrays out. It holds the engine's memory until `close`."""
 
-    def __init__(self, preparation: Preparation, engine: Engine = Engine()) -> None:
+    def __init__(self, preparation: Preparation, engine: Engine = DEFAULT) -> None:
         self.preparation, self.engine = preparation, engine
         backend: Backend = load(BACKENDS, engine.backend, "backend")()
         model = zoo.get(preparation.network)

@@ -76,8 +76,8 @@ class Preparation:
         return out.reshape(-1, *out.shape[2:])
 
     def _factors(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        mean, std = (np.asarray(x, dtype=np.float32)[:, None, None, None] for x in (self.mean, self.std))
-        return 1 / (255 * std), -mean / std
+        mean, std = (np.asarray(x)[:, None, None, None] for x in (self.mean, self.std))
+        return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
 
     def _places(self) -> Sequence[tuple[int, int, bool]]:
         (width, height), (high, wide) = self.frame_size, self.side

@@ -57,9 +57,9 @@ class NonLocal(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (N, C, T, H, W), as x."""
         pooled = self.pool(x)
-        theta, phi, g = self.theta(x).flatten(2), self.phi(pooled).flatten(2), self.g(pooled).flatten(2)
-        weights = torch.softmax(torch.bmm(theta.transpose(1, 2), phi) * self.scale, dim=2)
-        gathered = torch.bmm(g, weights.transpose(1, 2)).unflatten(2, x.shape[2:])
+        theta, phi, g = self.theta(x), self.phi(pooled).flatten(2), self.g(pooled).flatten(2)
+        weights = torch.softmax(torch.bmm(theta.flatten(2).transpose(1, 2), phi) * self.scale, dim=2)
+        gathered = torch.bmm(g, weights.transpose(1, 2)).view_as(theta)
         found: torch.Tensor = x + self.norm(self.out(gathered))
         return found
 
@@ -122,7 +122,8 @@ class I3d(nn.Module):
             x = stage(x)
             if number == 0:
                 x = self.halve(x)
-        return x.mean(dim=(2, 3, 4))
+        features: torch.Tensor = x.mean(dim=(2, 3, 4))
+        return features
 
     def classify(self, clips: torch.Tensor) -> torch.Tensor:
         """Return the logits (N, classes) of Kinetics' actions."""

@@ -10,6 +10,7 @@ dilated convolutions and the 1x1 share one product. It computes what convolution
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -50,10 +51,9 @@ class NonLocal1d(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (N, T, C)."""
-        inner = self.out.in_channels
         weight = torch.cat([part.weight for part in (self.theta, self.phi, self.g)]).squeeze(2)
         bias = torch.cat([_bias(part) for part in (self.theta, self.phi, self.g)])
-        theta, phi, g = F.linear(x, weight, bias).split(inner, dim=2)
+        theta, phi, g = F.linear(x, weight, bias).chunk(3, dim=2)
         gathered = torch.bmm(torch.bmm(theta, phi.transpose(1, 2)) / x.shape[1], g)
         found: torch.Tensor = x + self.norm(F.linear(gathered, self.out.weight.squeeze(2), self.out.bias))
         return found
@@ -104,23 +104,20 @@ class Rtfm(nn.Module):
 
     def temporal(self, x: torch.Tensor) -> torch.Tensor:
         """Return (N, T, F): each snippet's features with those of the snippets around it, added to its own."""
-        convolutions = [*self.dilated, self.narrow]
-        products = F.linear(x, torch.cat([_taps(part.weight) for part in convolutions]))
-        *branches, narrow = products.split(
-            [part.weight.numel() // x.shape[2] for part in convolutions], dim=2
-        )
-        joined = [
-            norm(F.relu(_summed(product, part.dilation[0], part.bias)))
-            for part, norm, product in zip(self.dilated, self.dilated_norms, branches, strict=True)
-        ]
-        joined.append(self.non_local(F.relu(narrow)))
-        fused = _summed(F.linear(torch.cat(joined, dim=2), _taps(self.fuse.weight)), 1, None)
+        weights = [_taps(part.get_parameter("weight")) for part in (*self.dilated, self.narrow)]
+        products = F.linear(x, torch.cat(weights)).chunk(3 * len(DILATIONS) + 1, dim=2)
+        joined = []
+        for number, (part, norm) in enumerate(zip(self.dilated, self.dilated_norms, strict=True)):
+            taps = products[3 * number : 3 * number + 3]
+            joined.append(norm(F.relu(_summed(taps, DILATIONS[number]) + _bias(part))))
+        joined.append(self.non_local(F.relu(products[-1])))
+        fused = _summed(F.linear(torch.cat(joined, dim=2), _taps(self.fuse.weight)).chunk(3, dim=2), 1)
         found: torch.Tensor = self.fuse_norm(F.relu(fused)) + x
         return found
 
 
-def _bias(part: nn.Conv1d) -> torch.Tensor:
-    assert part.bias is not None
+def _bias(part: nn.Module) -> torch.Tensor:
+    assert isinstance(part.bias, torch.Tensor)
     return part.bias
 
 
@@ -129,14 +126,11 @@ def _taps(weight: torch.Tensor) -> torch.Tensor:
     return weight.permute(2, 0, 1).flatten(0, 1)
 
 
-def _summed(products: torch.Tensor, dilation: int, bias: torch.Tensor | None) -> torch.Tensor:
-    """Return the convolution (N, T, C) from the products of its three taps (N, T, 3 C): those of t-d, t and t+d."""
-    before, here, after = products.chunk(3, dim=2)
-    length = products.shape[1]
-    d = min(dilation, length)
-    whole = here if bias is None else here + bias
-    early = F.pad(before[:, : length - d], (0, 0, d, 0))
-    return whole + early + F.pad(after[:, d:], (0, 0, 0, d))
+def _summed(taps: Sequence[torch.Tensor], dilation: int) -> torch.Tensor:
+    """Return the convolution (N, T, C) from the products (N, T, C) of its three taps, for t - d, t and t + d."""
+    before, here, after = taps
+    d = min(dilation, here.shape[1])
+    return here + F.pad(before[:, : here.shape[1] - d], (0, 0, d, 0)) + F.pad(after[:, d:], (0, 0, 0, d))
 
 
 def _start(part: nn.Module) -> None:

@@ -16,8 +16,13 @@ from edgescope.models.anomaly import checkpoints
 from edgescope.models.anomaly.heads import HEADS
 from edgescope.models.anomaly.i3d import I3d
 from edgescope.models.image import torch_networks as image_networks
+from edgescope.models.image import torchvision_compat
 from edgescope.models.image.network import pretrained_file
 from edgescope.models.weights import fill, read_state
+
+torchvision_compat.ensure()
+
+import torchvision  # noqa: E402
 
 
 class S3d(nn.Module):
@@ -25,7 +30,7 @@ class S3d(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        whole: Any = image_networks.torchvision.models.get_model("s3d", weights=None)
+        whole: Any = torchvision.models.get_model("s3d", weights=None)
         self.features, self.avgpool, self.classifier = whole.features, whole.avgpool, whole.classifier
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
