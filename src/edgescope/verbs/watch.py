@@ -121,7 +121,7 @@ def watch(
     """Watch a stream until it ends, or for `seconds`; return its alarms and what was dropped or failed.
 
     `rule` says when an alarm is raised (`on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3`); `sinks` are told of each;
-    `tell` is called with a line for each alarm. Further arguments are those of `chain`: features, head, backend, precision ...
+    `tell` is called with a line for each alarm. Further arguments are those of `chain`.
     """
     trial = chain(source, detector=detector, rule=rule, **how)
     with opened(trial, sinks) as session:

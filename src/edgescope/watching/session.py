@@ -20,10 +20,11 @@ import numpy as np
 
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import DeviceError
-from edgescope.records import QUERY_ERROR, QUERY_OK, Json
+from edgescope.records import QUERY_ERROR, QUERY_OK
 from edgescope.video.alarm import Alarm, Alarms, Scored
 from edgescope.video.flow import EndOfFilm, Flow
 from edgescope.video.frame import Item
+from edgescope.video.sources.live import shown
 from edgescope.video.stages import Decode
 from edgescope.watching.event import Event, Sink
 
@@ -58,7 +59,7 @@ class Ages:
         if not (total := int(self.counts.sum())):
             return None
         number = int(np.searchsorted(np.cumsum(self.counts), share * total))
-        return float(self.LEAST_S * self.GROWTH ** (number + 1))
+        return round(float(self.LEAST_S * self.GROWTH ** (number + 1)), 4)
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Session:
         clock: Clock | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.flow, self.source, self.sinks = flow, source, tuple(sinks)
+        self.flow, self.source, self.sinks = flow, shown(source), tuple(sinks)
         self.clock: Clock = clock or MonotonicClock()
         self.wall, self.name = wall, uuid.uuid4().hex[:8]
         self.counts, self.lock = Counts(), threading.Lock()
@@ -225,7 +226,7 @@ class Session:
                 found.append({})
         return found
 
-    def summary(self) -> dict[str, Json]:
+    def summary(self) -> dict[str, Any]:
         """Return what was watched and what came of it, as JSON values."""
         counts, facts = self.counts, self.facts
         seconds = (self.clock.now() - self.started) * 1e-9

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from edgescope.monitor.frame import BLOCKS, Row
 from edgescope.units import counted, lasting
@@ -80,7 +81,7 @@ def status(session: Session) -> str:
     summary = session.summary()
     age = session.counts.ages.last_s
     age_text = "" if math.isnan(age) else f", age {age * 1e3:.0f} ms"
-    dropped = summary["dropped_by_source"] + summary["dropped_by_queues"]  # type: ignore[operator]
+    dropped = summary["dropped_by_source"] + summary["dropped_by_queues"]
     score = session.counts.recent[-1].smoothed if session.counts.recent else math.nan
     return (
         f"{summary['stream_s']:.1f} s: score {score:.2f}, {counted(session.counts.alarms, 'alarm')}, "
@@ -102,7 +103,7 @@ def _listed(events: Sequence[Event]) -> list[Row]:
     return [((line(event), "" if event.alarm.over else "bad"),) for event in events[-LISTED:]]
 
 
-def _state(summary: dict[str, object]) -> list[Row]:
+def _state(summary: Mapping[str, Any]) -> list[Row]:
     def ms(name: str) -> str:
         value = summary[name]
         return f"{value * 1e3:.0f} ms" if isinstance(value, float) else "n/a"
