@@ -10,7 +10,7 @@ from edgescope.models.image.preprocess import Preprocess
 from edgescope.video.flow import EndOfFilm
 from edgescope.video.frame import Frame, Item
 from edgescope.video.online import Online
-from edgescope.video.snippets import Cutting, DecodeSnippets, PlainSnippets, Snippets, picked
+from edgescope.video.snippets import Cutting, DecodeSnippets, PlainSnippets, Snippet, Snippets, picked
 
 HOW = Preprocess((8, 10), mean=(0.0,) * 3, std=(1.0,) * 3, divide=1.0)
 SIDES = (16, 12)
@@ -123,10 +123,16 @@ def test_ten_views_are_corners_and_middle_and_their_mirror_images():
 def test_no_memory_is_taken_however_long_the_stream_is():
     cutting = Cutting(4)
     stage = Snippets(HOW, cutting, 1)
-    units([Film(8)], cutting, 1, stage)
+    decode = DecodeSnippets([Film(4000)], 1, cutting)
+    stage(first := Item(0, [Frame(np.zeros((12, 16, 3), dtype=np.uint8), 0, time_s=0.0)]))
     window = stage.windows[0]
     before = window.pixels
-    units([Film(4000)], cutting, 1, stage)
+    del first
+    for number in range(1000):
+        item = Item(number)
+        decode(item)
+        stage(item)
+        del item
     assert stage.windows[0].pixels is before and len(window.frames) == 4 and len(stage.arrays.made) <= 2
 
 
@@ -146,12 +152,10 @@ def scored(features, snippets=3, views=1, numbers=None):
         given.append(batch["input"].copy())
         return [batch["input"].sum(axis=-1)]
 
-    stage = Online(TensorSpec("input", (snippets, 1), "float32"), head, views)
+    stage = Online(TensorSpec("input", (snippets, 1), "float32"), head, Cutting(4, views=views))
     scores = []
     for number, feature in enumerate(features):
         at = numbers[number] if numbers else number
-        from edgescope.video.snippets import Snippet
-
         place = Snippet(0, at * 4, at * 4 + 3, at * 1.0, at + 1.0, -1)
         item = Item(0, outputs=[[np.array(feature, dtype=np.float32).reshape(views, 1)]], notes={"snippets": [place]})
         stage(item)

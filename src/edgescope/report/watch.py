@@ -7,7 +7,7 @@ from typing import Any
 
 from edgescope.records import Absent, Field, Json, Measured
 from edgescope.report import document as doc
-from edgescope.report.document import Column, Items, Mark, Pairs, Row, Table, Text
+from edgescope.report.document import DETAIL, Column, Items, Mark, Pairs, Row, Table, Text
 from edgescope.units import counted, lasting
 
 Summary = Mapping[str, Any]
@@ -30,10 +30,12 @@ def document(summary: Summary, alarms: Sequence[Mapping[str, Json]]) -> doc.Docu
         _alarms(alarms) if alarms else Text("no alarm was raised", "dim"),
         Items(tuple(Mark(text, "warn") for text in trouble), kind="warnings") if trouble else None,
         Pairs(
-            tuple((name, _told(value)) for name, value in summary.items() if name != "sinks"), "The session"
+            tuple((name, _told(value)) for name, value in summary.items() if name != "sinks"),
+            "The session",
+            level=DETAIL,
         ),
         *(
-            Pairs(tuple((k, _told(v)) for k, v in sink.items()), str(next(iter(sink))))
+            Pairs(tuple((k, _told(v)) for k, v in sink.items()), str(next(iter(sink))), level=DETAIL)
             for sink in summary["sinks"]
         ),
     )

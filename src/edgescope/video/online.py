@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgescope.models.base import TensorSpec
 from edgescope.models.boxes.decoder import on_host
 from edgescope.video.frame import Item
-from edgescope.video.snippets import Snippet
+from edgescope.video.snippets import Cutting, Snippet
 from edgescope.video.stages import Answer
 
 Features = NDArray[np.float32]
@@ -30,8 +30,8 @@ class Online:
     output is one score for each snippet, and one a view where views are a batch: their mean counts.
     """
 
-    def __init__(self, spec: TensorSpec, answer: Answer, views: int) -> None:
-        self.spec, self.answer, self.views = spec, answer, views
+    def __init__(self, spec: TensorSpec, answer: Answer, cutting: Cutting) -> None:
+        self.spec, self.answer, self.cutting = spec, answer, cutting
         self.snippets = spec.shape[-2]
         self.windows: dict[int, Features] = {}
         self.last: dict[int, Snippet] = {}
@@ -40,10 +40,11 @@ class Online:
         """Set `item.notes["scores"]`: one for each snippet of the unit, nan if its features are not finite."""
         snippets: Sequence[Snippet] = item.notes["snippets"]
         features = on_host(item.outputs[0][:1])[0]
-        rows = features.reshape(-1, self.views, features[0].size)[: len(snippets)].astype(np.float32)
+        rows = features.reshape(-1, self.cutting.views, features[0].size)[: len(snippets)].astype(np.float32)
         scores: list[float] = []
         for snippet, row in zip(snippets, rows, strict=True):
             scores.append(self._score(snippet, row) if np.isfinite(row).all() else float("nan"))
+            self.last[snippet.camera] = snippet
         item.notes["scores"] = scores
 
     def _score(self, snippet: Snippet, row: Features) -> float:
@@ -54,12 +55,10 @@ class Online:
         else:
             window[:, :-1] = window[:, 1:].copy()
             window[:, -1] = row
-        self.last[snippet.camera] = snippet
         given = window[None] if len(self.spec.shape) == 3 else window
         output: Any = on_host(self.answer({self.spec.name: given})[:1])[0]
         return float(output.reshape(-1, self.snippets)[:, -1].mean())
 
     def _after_gap(self, snippet: Snippet) -> bool:
-        """Return whether frames are missing between a snippet and the one before it."""
-        before = self.last[snippet.camera]
-        return snippet.first - before.last > snippet.last - snippet.first + 1
+        """Return whether more than a snippet is missing between a snippet and the one before it."""
+        return snippet.last - self.last[snippet.camera].last > self.cutting.every + self.cutting.span

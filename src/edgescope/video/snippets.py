@@ -150,7 +150,7 @@ class Ends:
     def __call__(self, item: Item) -> set[int]:
         """Return the numbers of the frames, from 1, of the camera's next unit."""
         camera, every = item.frames[0].camera, self.cutting.every
-        first = every if camera in self.begun else self.cutting.span
+        first = every if camera in self.begun else max(every, self.cutting.span)
         self.begun.add(camera)
         return {*range(first, len(item.frames) + 1, every), len(item.frames)}
 

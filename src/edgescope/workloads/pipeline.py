@@ -306,7 +306,8 @@ class Pipeline:
 
     def _score(self) -> Callable[[Item], None]:
         model, made = self._second("head", "the stage score has no head")
-        return Online(model.inputs[0], made.answer, self.plan.options["views"])
+        assert self.cutting is not None  # or the options were refused
+        return Online(model.inputs[0], made.answer, self.cutting)
 
     def _prepare(self, way: str) -> Callable[[Item], None]:
         batch = self.plan.trial.batch
