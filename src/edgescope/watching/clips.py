@@ -34,6 +34,8 @@ MOST = 1200
 """Frames that the pre-roll holds at most, whatever the frame rate."""
 QUEUED = 240
 """Frames that wait for the thread at most, beyond a pre-roll."""
+FINISH_S = 30.0
+"""How long `close` waits for a clip."""
 TIME_BASE = Fraction(1, 1000)
 PART = ".part"
 ERRORS = (OSError, av.error.FFmpegError)
@@ -67,6 +69,7 @@ class Clips:
         self.problem = ""
         self._before: dict[int, deque[Small]] = {}
         self._open: dict[int, _Writer] = {}
+        self._writers: list[_Writer] = []
         self._lock = threading.Lock()
 
     def frames(self, frames: Sequence[Frame], times: Sequence[float]) -> None:
@@ -94,7 +97,8 @@ class Clips:
         since = alarm.start_s - self.length.before_s
         first = [small for small in self._before.get(camera, ()) if small.time_s >= since]
         until_s = (first[0].time_s if first else alarm.start_s) + self.length.most_s
-        self._open[camera] = _Writer(self.path(event), first, until_s, self._written)
+        made = self._open[camera] = _Writer(self.path(event), first, until_s, self._written)
+        self._writers = [each for each in self._writers if each.thread.is_alive()] + [made]
 
     def path(self, event: Event) -> Path:
         """Return the file that an alarm's clip is in, once it is complete."""
@@ -119,8 +123,10 @@ class Clips:
     def close(self) -> None:
         """Complete the clips under way."""
         for writer in self._open.values():
-            writer.end(wait=True)
+            writer.end()
         self._open.clear()
+        for writer in self._writers:
+            writer.thread.join(FINISH_S)
 
     def _written(self, problem: str) -> None:
         with self._lock:
@@ -148,11 +154,9 @@ class _Writer:
             return False
         return True
 
-    def end(self, *, wait: bool = False) -> None:
-        """Let the thread complete the file; `wait` until it has, for some seconds."""
+    def end(self) -> None:
+        """Let the thread complete the file once it has written what waits."""
         self.queue.put(None)
-        if wait:
-            self.thread.join(30.0)
 
     def _frames(self) -> Iterator[Small]:
         while (small := self.queue.get()) is not None:
