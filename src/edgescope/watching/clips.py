@@ -14,7 +14,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -34,6 +34,7 @@ MOST = 1200
 """Frames that the pre-roll holds at most, whatever the frame rate."""
 QUEUED = 240
 """Frames that wait for the thread at most, beyond a pre-roll."""
+LOOK_S = 0.5
 FINISH_S = 30.0
 """How long `close` waits for a clip."""
 TIME_BASE = Fraction(1, 1000)
@@ -139,7 +140,7 @@ class _Writer:
     """The thread that writes one clip."""
 
     def __init__(self, path: Path, first: Sequence[Small], until_s: float, written: Any) -> None:
-        self.path, self.until_s, self.written = path, until_s, written
+        self.path, self.until_s, self.written, self.ended = path, until_s, written, False
         self.queue: queue.Queue[Small | None] = queue.Queue(len(first) + QUEUED)
         for small in first:
             self.queue.put(small)
@@ -156,11 +157,16 @@ class _Writer:
 
     def end(self) -> None:
         """Let the thread complete the file once it has written what waits."""
-        self.queue.put(None)
+        self.ended = True
+        with suppress(queue.Full):  # then the thread sees it after what waits
+            self.queue.put_nowait(None)
 
     def _frames(self) -> Iterator[Small]:
-        while (small := self.queue.get()) is not None:
-            yield small
+        while not (self.ended and self.queue.empty()):
+            with suppress(queue.Empty):
+                if (small := self.queue.get(timeout=LOOK_S)) is None:
+                    return
+                yield small
 
     def _write(self) -> None:
         part = self.path.with_name(self.path.name + PART)
