@@ -76,14 +76,14 @@ def read(path: Path) -> Checkpoint:
         page = torch.load(str(path), map_location="cpu", weights_only=True)
         if not isinstance(page, dict) or page.get("format") != FORMAT:
             raise ValueError("it is not a file that edgescope anomaly train writes")
-        shape: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in page["preparation"].items()
-        }
         if page["head"] not in HEADS:
             raise ValueError(f"it holds a head {page['head']!r}")
         return Checkpoint(
-            page["head"], Preparation(**shape), page["head_state"], page["feature_state"], page["about"]
+            page["head"],
+            Preparation.of(page["preparation"]),
+            page["head_state"],
+            page["feature_state"],
+            page["about"],
         )
     except (
         OSError,

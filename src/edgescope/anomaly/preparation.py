@@ -6,8 +6,9 @@ ceil(n / 16) snippets and no frame is dropped. Ten crops are the four corners an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,12 @@ class Preparation:
     std: tuple[float, ...]
     width: int
     """Number of features of a snippet."""
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Preparation:
+        """Return what a manifest or a detector's file holds."""
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+        return cls(**fields)
 
     def count(self, frames: int) -> int:
         """Return the number of snippets of a video of so many frames."""
