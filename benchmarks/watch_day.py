@@ -101,7 +101,11 @@ def main() -> None:
     parser.add_argument("--no-clips", action="store_true")
     parser.add_argument("--json", type=Path, default=None)
     args = parser.parse_args()
-    found = {"machine": machine_id(), "commit": commit(), **day(args.hours, args.fps, args.seconds, clips=not args.no_clips)}
+    found = {
+        "machine": machine_id(),
+        "commit": commit(),
+        **day(args.hours, args.fps, args.seconds, clips=not args.no_clips),
+    }
     for sink in found["sinks"]:
         for name in ("log", "clips", "webhook"):
             if name in sink:

@@ -103,7 +103,9 @@ class Camera:
         pass
 
 
-def session(hours: float, fps: float, events: list[Planted], sinks=(), *, wall=None) -> tuple[Session, Camera]:
+def session(
+    hours: float, fps: float, events: list[Planted], sinks=(), *, wall=None
+) -> tuple[Session, Camera]:
     """A session over a simulated camera."""
     clock = FastClock()
     camera = Camera(clock, hours, fps, events)
@@ -126,7 +128,11 @@ def session(hours: float, fps: float, events: list[Planted], sinks=(), *, wall=N
     ]
     begun, zero = clock.now(), 1.7e9
     made = Session(
-        Sequential(stages), "camera:0", sinks, clock=clock, wall=wall or (lambda: zero + (clock.now() - begun) * 1e-9)
+        Sequential(stages),
+        "camera:0",
+        sinks,
+        clock=clock,
+        wall=wall or (lambda: zero + (clock.now() - begun) * 1e-9),
     )
     return made, camera
 

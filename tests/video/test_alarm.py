@@ -109,10 +109,15 @@ def test_cameras_have_states_of_their_own_and_one_numbering():
 @given(rules)
 def test_a_rule_reads_what_it_writes(rule):
     again = Rule.of(str(rule))
-    assert all(math.isclose(a, b, rel_tol=1e-4) for a, b in zip(vars(again).values(), vars(rule).values(), strict=True))
+    assert all(
+        math.isclose(a, b, rel_tol=1e-4)
+        for a, b in zip(vars(again).values(), vars(rule).values(), strict=True)
+    )
 
 
-@pytest.mark.parametrize("text", ["on=x", "onn=0.5", "on=0.3,off=0.4", "min_s=-1", "smooth=0", "on=nan", "smooth=1.5"])
+@pytest.mark.parametrize(
+    "text", ["on=x", "onn=0.5", "on=0.3,off=0.4", "min_s=-1", "smooth=0", "on=nan", "smooth=1.5"]
+)
 def test_a_rule_that_cannot_be_is_refused(text):
     with pytest.raises(UsageError, match="E-ALARM-1"):
         Rule.of(text)

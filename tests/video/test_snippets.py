@@ -55,7 +55,12 @@ def test_snippets_slide_over_the_film_and_the_last_frames_end_one():
     cutting = Cutting(4, stride=2)
     found = units([Film(9)], cutting, 1, Snippets(HOW, cutting, 1))
     assert [shown(item, 0) for item in found] == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7], [5, 6, 7, 8]]
-    assert [(s.first, s.last) for item in found for s in item.notes["snippets"]] == [(0, 3), (2, 5), (4, 7), (5, 8)]
+    assert [(s.first, s.last) for item in found for s in item.notes["snippets"]] == [
+        (0, 3),
+        (2, 5),
+        (4, 7),
+        (5, 8),
+    ]
     assert [s.end_s for item in found for s in item.notes["snippets"]] == [3 / 25, 5 / 25, 7 / 25, 8 / 25]
 
 
@@ -78,7 +83,12 @@ def test_a_gap_longer_than_a_snippet_begins_anew():
     cutting = Cutting(4, stride=2)
     film = Film(30, gaps=range(6, 20))
     found = units([film], cutting, 1, Snippets(HOW, cutting, 1))
-    assert [shown(item, 0) for item in found][:4] == [[0, 1, 2, 3], [2, 3, 4, 5], [20, 20, 21, 21], [20, 21, 22, 23]]
+    assert [shown(item, 0) for item in found][:4] == [
+        [0, 1, 2, 3],
+        [2, 3, 4, 5],
+        [20, 20, 21, 21],
+        [20, 21, 22, 23],
+    ]
 
 
 @given(
@@ -157,7 +167,9 @@ def scored(features, snippets=3, views=1, numbers=None):
     for number, feature in enumerate(features):
         at = numbers[number] if numbers else number
         place = Snippet(0, at * 4, at * 4 + 3, at * 1.0, at + 1.0, -1)
-        item = Item(0, outputs=[[np.array(feature, dtype=np.float32).reshape(views, 1)]], notes={"snippets": [place]})
+        item = Item(
+            0, outputs=[[np.array(feature, dtype=np.float32).reshape(views, 1)]], notes={"snippets": [place]}
+        )
         stage(item)
         scores += item.notes["scores"]
     return given, scores

@@ -26,7 +26,9 @@ def frame(number, camera=0, size=(64, 48)):
 
 
 def event(start_s, raised_s, end_s=0.0, *, number=1, camera=0, over=False):
-    return Event(f"s-{number}", "film", Alarm(number, camera, start_s, raised_s, end_s, 0.9, raised_s, over=over))
+    return Event(
+        f"s-{number}", "film", Alarm(number, camera, start_s, raised_s, end_s, 0.9, raised_s, over=over)
+    )
 
 
 def feed(clips, numbers, camera=0, size=(64, 48)):
@@ -37,7 +39,8 @@ def feed(clips, numbers, camera=0, size=(64, 48)):
 def numbers_in(path):
     with av.open(str(path)) as container:
         return [
-            (number_of(found.to_ndarray(format="rgb24")), float(found.time)) for found in container.decode(video=0)
+            (number_of(found.to_ndarray(format="rgb24")), float(found.time))
+            for found in container.decode(video=0)
         ]
 
 

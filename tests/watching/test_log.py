@@ -60,7 +60,9 @@ while True:
 
 def test_every_event_that_a_killed_process_wrote_is_there(tmp_path):
     path = tmp_path / "alarms.jsonl"
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
         while int(process.stdout.readline()) < 50:
             pass
         os.kill(process.pid, signal.SIGKILL)

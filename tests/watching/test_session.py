@@ -89,7 +89,11 @@ def test_features_that_are_no_numbers_are_counted_and_raise_nothing():
     made.flow.stages = tuple(type(s)(s.name, nan if s.name == "infer" else s.run) for s in made.flow.stages)
     made.run(never)
     summary = made.summary()
-    assert summary["unscored_snippets"] == summary["snippets"] > 0 and not summary["alarms"] and broken is made.decode
+    assert (
+        summary["unscored_snippets"] == summary["snippets"] > 0
+        and not summary["alarms"]
+        and broken is made.decode
+    )
 
 
 def test_a_stage_that_always_fails_ends_it_and_one_that_fails_at_times_does_not():
@@ -114,7 +118,9 @@ def test_a_stage_that_always_fails_ends_it_and_one_that_fails_at_times_does_not(
     stages = made.flow.stages
     made.flow.stages = having(at_times)
     made.run(never)
-    assert made.summary()["failed_units"] == len(calls) // 3 and "now and then" in made.summary()["first_error"]
+    assert (
+        made.summary()["failed_units"] == len(calls) // 3 and "now and then" in made.summary()["first_error"]
+    )
     made, _ = session(0.05, FPS, [])
     stages, calls[:] = made.flow.stages, []
     made.flow.stages = having(faulty)
