@@ -113,7 +113,7 @@ def _cells(paper: Paper, device: str, source: str) -> list[Cell]:
     chains, usual = {row["key"]: row for row in page["chain"]}, page["usual"]
     engine = usual[device]
 
-    def cell(part: str, key: str, engine: Mapping[str, str], **shape: int) -> Cell:
+    def cell(part: str, key: str, engine: Mapping[str, Any], **shape: int) -> Cell:
         row = chains[key]
         return Cell(part, row["title"], _trial(row, device, source, engine, **shape), **shape)
 
@@ -133,7 +133,7 @@ def _trial(
     chain: Mapping[str, Any],
     device: str,
     source: str,
-    engine: Mapping[str, str],
+    engine: Mapping[str, Any],
     *,
     snippets: int = SNIPPETS,
     frames: int = FRAMES,
