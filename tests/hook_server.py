@@ -46,8 +46,29 @@ class Hook:
     def up(self) -> None:
         self.server = ThreadingHTTPServer(("127.0.0.1", self.port), self.handler)
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
 
     def down(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+
+def main() -> None:
+    """Serve on a port until killed, and write what was received to a file, a line each: `hook_server.py PORT FILE`."""
+    import sys
+
+    class Lines(list):
+        def append(self, row) -> None:
+            with open(sys.argv[2], "a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    hook = Hook(int(sys.argv[1]))
+    hook.received = Lines()
+    print(hook.port, flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

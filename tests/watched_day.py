@@ -1,7 +1,7 @@
-"""A day of a camera in a minute: a clock that only moves when somebody waits, frames with planted events, a small scorer.
+"""A day of a camera in minutes: a clock that moves when somebody waits, frames with planted events, a small scorer.
 
-Everything else is what `edgescope anomaly watch` runs: the stages that cut snippets, the head over a window, the alarms,
-the session and its sinks.
+Everything else is what `edgescope anomaly watch` runs: the stages that cut snippets, the head over a window, the
+alarms, the session and its sinks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """When alarms are raised and end: whatever the scores do, an alarm follows its rule."""
 
+import itertools
 import math
 
 import pytest
@@ -48,7 +49,7 @@ def test_every_alarm_follows_its_rule(rule, scores):
         assert alarm.raised_s - alarm.start_s >= rule.min_s
         assert alarm.start_s < alarm.raised_s <= alarm.end_s <= len(scores) * SPAN_S
         assert alarm.start_s <= alarm.peak_s - SPAN_S <= alarm.end_s - SPAN_S
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         assert after.start_s >= before.end_s
         assert after.raised_s >= before.end_s + rule.cooldown_s
     assert state.unscored == sum(map(math.isnan, scores))

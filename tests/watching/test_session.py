@@ -1,4 +1,4 @@
-"""A session that runs for hours: every planted event is alarmed, times do not drift, memory stays, faults are counted."""
+"""A session that runs for hours: planted events are alarmed, times do not drift, memory stays, faults count."""
 
 import json
 import tracemalloc
@@ -124,7 +124,7 @@ def test_a_stage_that_always_fails_ends_it_and_one_that_fails_at_times_does_not(
     made, _ = session(0.05, FPS, [])
     stages, calls[:] = made.flow.stages, []
     made.flow.stages = having(faulty)
-    with pytest.raises(DeviceError, match="E-WATCH-1.*the network is broken"):
+    with pytest.raises(DeviceError, match=r"E-WATCH-1.*the network is broken"):
         made.run(never)
     assert len(calls) == FAILURES and len(stages) == 5
 

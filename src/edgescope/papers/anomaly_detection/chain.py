@@ -113,9 +113,10 @@ def _cells(paper: Paper, device: str, source: str) -> list[Cell]:
     chains, usual = {row["key"]: row for row in page["chain"]}, page["usual"]
     engine = usual[device]
 
-    def cell(part: str, key: str, engine: Mapping[str, Any], **shape: int) -> Cell:
+    def cell(part: str, key: str, engine: Mapping[str, Any], **shape: Any) -> Cell:
         row = chains[key]
-        return Cell(part, row["title"], _trial(row, device, source, engine, **shape), **shape)
+        made = Cell(part, row["title"], _trial(row, device, source, engine, **shape))
+        return replace(made, **shape)
 
     return [
         *(cell("engines", "rtfm", each) for each in page["engines"][device]),
