@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from edgescope.backends.base import spec_of
 from edgescope.models.base import Detections
@@ -52,11 +52,32 @@ WHAT_IF_S = 0.15
 #: Pictures with boxes for a page, and the frames, or seconds, of the film that they are taken from.
 SAMPLES, SAMPLED, SAMPLED_S = 3, 120, 3.0
 
+#: Whole arrays at once, on the host (frames come in the network's size) or on the device.
+HOST = {"decode": "scaled", "preprocess": "host", "postprocess": "host"}
+DEVICE = {"preprocess": "device", "postprocess": "device"}
+
 
 class Video:
     """Runs the frames of a film or a camera through the stages of a pipeline."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = OPTIONS
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Mapping[str, Any]]]] = {
+        "cpu": (
+            {"workload_options": HOST},
+            {"in_flight": 4, "workload_options": HOST},
+            {"in_flight": 6, "workload_options": {**HOST, "infer_threads": 2}},
+        ),
+        "cuda": (
+            {"io": "device", "workload_options": DEVICE},
+            {"io": "device", "batch": 8, "in_flight": 4, "workload_options": DEVICE},
+            {
+                "io": "device",
+                "batch": 32,
+                "in_flight": 8,
+                "workload_options": {**DEVICE, "infer_threads": 2, "postprocess_threads": 2},
+            },
+        ),
+    }
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
         """Build each network's artifact and its reference; read the first frame of the film."""

@@ -40,7 +40,7 @@ class S3d(nn.Module):
 
 
 class Frames(nn.Module):
-    """An image network over each frame of a snippet: the mean of its features, and of how they change.
+    """An image network over each frame of a snippet: the mean of its last block's features, and of how they change.
 
     It is no network of motion: it stands in where no weights of one can be had, because an image network with real
     weights sees more in a film than a network for films with random ones. (N, 3, T, H, W) -> (N, 2 x features).
@@ -53,8 +53,8 @@ class Frames(nn.Module):
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
         """Return, side by side, the mean over frames and the mean absolute difference from frame to frame."""
         images = clips.transpose(1, 2).flatten(0, 1)
-        maps = self.network.forward_features(images).mean(dim=(2, 3))
-        frames = maps.unflatten(0, (clips.shape[0], clips.shape[2]))
+        maps = self.network.blocks(self.network.bn1(self.network.conv_stem(images))).mean(dim=(2, 3))
+        frames = maps.view(clips.shape[0], clips.shape[2], -1)
         moved = (frames[:, 1:] - frames[:, :-1]).abs().mean(dim=1)
         return torch.cat([frames.mean(dim=1), moved], dim=1)
 
