@@ -15,7 +15,7 @@ from typing import Any
 from edgescope.analysis.cells.replicates import across, quotient
 from edgescope.analysis.cells.row import Row
 from edgescope.papers.paper import Paper
-from edgescope.records import Absent, Field, Result, Status, Trial
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 
 PARTS = ("engines", "shapes", "views", "chains")
 ROUNDS = 3
@@ -50,6 +50,12 @@ class Cell:
         if not self.runs:
             return Absent(self.problem or "not measured")
         return across(self.runs, name)
+
+    @property
+    def fps(self) -> Field:
+        """Return its frames per second."""
+        rate = self["throughput_sps"]
+        return replace(rate, unit="frames/s") if isinstance(rate, Measured) else rate
 
     @property
     def row(self) -> Row:

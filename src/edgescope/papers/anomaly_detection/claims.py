@@ -17,7 +17,7 @@ def real_time(cells: Cells) -> Found:
     best = cells.fastest
     if best is None:
         return unknown(NOTHING)
-    rate = best["throughput_sps"]
+    rate = best.fps
     text = f"{best.engine}: {show(rate)}, a camera gives {CAMERA_FPS:g} frames/s"
     holds = above(rate, CAMERA_FPS, exact=True)
     if holds is None and isinstance(rate, Measured) and rate.value < CAMERA_FPS / 2:

@@ -20,7 +20,7 @@ __all__ = ["document", "planned", "wanted"]
 
 FIGURES = (
     ("throughput_sps", "Frames per second", "frames/s"),
-    ("peak_rss_bytes", "Memory", "byte"),
+    ("peak_rss_bytes", "Memory", "bytes"),
     ("power_w", "Power", "W"),
     ("energy_per_sample_j", "Energy per frame", "J"),
 )
@@ -56,12 +56,12 @@ def document(
         answer = doc.Answer("Nothing measured", "", (none,), none, kind="none")
         return doc.Document(title, (answer, section(paper, found)), {"cells": []}, command)
     short = (
-        f"{best.chain}, {best.frames} frames a snippet, {SNIPPETS} snippets: {show(best['throughput_sps'])}",
+        f"{best.chain}, {best.frames} frames a snippet, {SNIPPETS} snippets: {show(best.fps)}",
         tally(found, why=True),
         *_answers(cells),
     )
     tiles = (
-        doc.Tile("Frames per second", best["throughput_sps"]),
+        doc.Tile("Frames per second", best.fps),
         doc.Tile("Memory", best["peak_rss_bytes"]),
     )
     parts = (
@@ -71,10 +71,20 @@ def document(
         _shapes(cells),
         _views(cells),
         _chains(paper, cells),
-        Items(tuple(_answers(cells)), "The study's open questions"),
+        Items(tuple(_failed(cells)), "What did not run") if _failed(cells) else None,
+        Items(tuple(_answers(cells)), "The study's open questions") if _answers(cells) else None,
     )
     data: dict[str, Any] = {"cells": [_plain(cell) for cell in cells.every], "claims": plain_claims(found)}
     return doc.Document(title, parts, data, command)
+
+
+def _failed(cells: Cells) -> list[str]:
+    """Return each cell that was tried and did not run, with the reason."""
+    return [
+        f"{cell.engine}, {cell.chain}: {cell.problem}"
+        for cell in cells.every
+        if cell.problem and not cell.runs
+    ]
 
 
 def _answers(cells: Cells) -> list[str]:
