@@ -76,18 +76,20 @@ def chain(
         made = named(Path(detector))
         features, head, found = made.features, made.head, dict(made.options)
         rule = rule or ("" if made.threshold is None else Rule.of(f"on={made.threshold:.6g}"))
-    live = source.startswith(LIVE) or (source.startswith("synthetic:") and "@" in source)
+    rule = Rule.of(rule) if isinstance(rule, str) else rule  # a mistake in it is found before anything is opened
+    made_up = source.startswith("synthetic:")
+    live = source.startswith(LIVE) or (made_up and "@" in source)
     full = {"queue": "drop_oldest"} if live else {}
     usual: dict[str, Scalar] = {
         "source": source,
         "head": head,
         "loop": False,
         "preprocess": "host",
-        "decode": "scaled",
+        "decode": "full" if made_up else "scaled",
         "queue_size": 1,
         **full,
         **found,
-        **({"alarm": str(rule)} if rule else {}),
+        "alarm": str(rule),
         **options,
     }
     views = int(usual.get("views", 1))
