@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from edgescope.bench.parts import HERE
 from edgescope.papers.anomaly_detection import chain, claims, report
 from edgescope.papers.claim import Answer
 from edgescope.papers.paper import papers
@@ -55,7 +56,7 @@ def test_the_plan_measures_engines_in_rounds_and_each_question_once():
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_planned_trial_is_one_that_the_workload_accepts(device):
     for trial in chain.planned(PAPER, device=device):
-        plan = pipeline.planned(trial)
+        plan = pipeline.planned(trial, HERE)
         pipeline.supported(plan)
         assert plan.trials[-1].model == trial.workload_options["head"]
 

@@ -11,7 +11,6 @@ from typing import Any
 from edgescope.analysis.predict.pipeline import POLICIES
 from edgescope.backends.base import Laned, Staged
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.models import zoo
 from edgescope.models.base import Decodes, Model, SeesClips, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
@@ -33,6 +32,7 @@ from edgescope.video.stages import (
     owned,
     scaled_size,
 )
+from edgescope.workloads.base import Parts
 from edgescope.workloads.inference import Loaded
 
 #: A real film that is installed with samples.txt.
@@ -108,8 +108,8 @@ class Plan:
         return made
 
 
-def planned(trial: Trial) -> Plan:
-    """Return the options and stages of a trial: those of its file, then its own."""
+def planned(trial: Trial, parts: Parts) -> Plan:
+    """Return the options and stages of a trial: those of its file, then its own; `parts` has the models."""
     given, described = dict(trial.workload_options), description.Description()
     if name := str(given.pop("pipeline", "")):
         described = description.read(unpinned(name))
@@ -124,24 +124,24 @@ def planned(trial: Trial) -> Plan:
     )  # its threads ask for lanes: widened
     trials = (alone, *(replace(alone, model=name, shapes={}) for name in (*names, *crops)))
     if options["head"]:
-        trials = (*trials, _of_head(alone, options))
+        trials = (*trials, _of_head(alone, options, parts))
     rows = described.stages or (description.SCORED if options["head"] else description.USUAL)
     if crops and "crops" not in [row.name for row in rows]:
         rows = (*rows, description.Described("crops"))
     return Plan(trial, trials, options, rows)
 
 
-def _of_head(trial: Trial, options: Mapping[str, Any]) -> Trial:
+def _of_head(trial: Trial, options: Mapping[str, Any], parts: Parts) -> Trial:
     """Return the trial of the head: a row for each view; fp32 beside an int8 network, whose features it scores."""
     network, _, file = str(options["head"]).partition("@")
     name = f"{network}@{unpinned(file)}" if file else network
     precision = "fp32" if trial.precision == "int8" else trial.precision
-    below = zoo.get(trial.model, trial.shapes)
-    (spec,) = zoo.get(name).inputs
+    head = replace(trial, model=name, shapes={}, batch=options["views"], precision=precision)
+    below, (spec,) = parts.model(trial), parts.model(head).inputs
     width = below.width if isinstance(below, SeesClips) else spec.shape[-1]
     shape = (options["snippets"] or spec.shape[0], width)
     shapes = {} if shape == spec.shape else {spec.name: (1, *shape)}
-    return replace(trial, model=name, shapes=shapes, batch=options["views"], precision=precision)
+    return replace(head, shapes=shapes)
 
 
 def supported(plan: Plan) -> None:

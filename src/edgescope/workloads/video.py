@@ -81,7 +81,7 @@ class Video:
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
         """Build each network's artifact and its reference; read the first frame of the film."""
-        plan = planned(trial)
+        plan = planned(trial, parts)
         supported(plan)
         for one in plan.trials:
             model = parts.model(one)
@@ -98,7 +98,7 @@ class Video:
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
         """Hold the decoders and every network open; run one unit through all of it before anything is timed."""
-        plan = planned(trial)
+        plan = planned(trial, parts)
         supported(plan)
         with ExitStack() as stack:
             models = [parts.model(one) for one in plan.trials]
