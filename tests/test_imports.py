@@ -234,6 +234,7 @@ VERBS = (
     "bench",
     "sweep",
     "train",
+    "anomaly",
     "optimize",
     "recommend",
     "capacity",
