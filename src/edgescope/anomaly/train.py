@@ -29,7 +29,10 @@ from edgescope.training import fit
 from edgescope.training.task import Task
 
 SELECT = ("validation", "last", "test")
-OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
+OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+}
 FUSED = "cuda"
 """Device on which Adam updates all weights in one kernel."""
 RESIDENT = 0.25
@@ -54,7 +57,7 @@ class Recipe:
     patience: int | None = None
     """Looks without a better value after which training stops; None: never."""
     select: str = "validation"
-    """The split that chooses the weights: validation, test (as the original does), or last for those of the last step."""
+    """The split that chooses the weights: validation, test (as the original does); last: those of the last step."""
     precision: str = "fp32"
     device: str = "cpu"
     seed: int = 0
@@ -188,7 +191,9 @@ class Bags:
         half = self.chosen.bags // 2
         for step in range(epoch * self.chosen.judged_every, (epoch + 1) * self.chosen.judged_every):
             parts = [
-                kind[torch.from_numpy(drawn(len(kind), half, step, [self.chosen.seed, number])).to(kind.device)]
+                kind[
+                    torch.from_numpy(drawn(len(kind), half, step, [self.chosen.seed, number])).to(kind.device)
+                ]
                 for number, kind in enumerate((self.normal, self.anomalous))
             ]
             yield torch.cat(parts)
@@ -197,7 +202,9 @@ class Bags:
 def drawn(count: int, size: int, step: int, seed: Sequence[int]) -> NDArray[np.int64]:
     """Return the videos of a step: all of them in random order, again and again, `size` a step."""
     places = np.arange(step * size, (step + 1) * size)
-    orders = {p: np.random.default_rng([*seed, p]).permutation(count) for p in np.unique(places // count).tolist()}
+    orders = {
+        p: np.random.default_rng([*seed, p]).permutation(count) for p in np.unique(places // count).tolist()
+    }
     return np.array([orders[place // count][place % count] for place in places.tolist()], dtype=np.int64)
 
 
@@ -217,7 +224,9 @@ def scored(network: Any, features: FeatureSet, rows: Sequence[Row], device: str 
     with torch.inference_mode():
         for row in rows:
             crops = torch.from_numpy(features.features(row)).transpose(0, 1).to(device)
-            found.append(scored_video(row, network(crops).mean(dim=0).cpu().numpy(), features.preparation.snippet))
+            found.append(
+                scored_video(row, network(crops).mean(dim=0).cpu().numpy(), features.preparation.snippet)
+            )
     return found
 
 
@@ -258,7 +267,7 @@ def _judged(features: FeatureSet, select: str) -> Callable[[Task], float]:
 
 
 def _threshold(network: torch.nn.Module, features: FeatureSet) -> tuple[float, str]:
-    """Return the score above which a snippet is an anomaly, chosen on the validation split, and what it was chosen by."""
+    """Return the score above which a snippet is an anomaly, chosen on the validation split, and what chose it."""
     rows = features.of("validation")
     found, of = judging(scored(network, features, rows), rows)
     return found.youden, of

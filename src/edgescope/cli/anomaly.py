@@ -1,13 +1,25 @@
-"""Detect anomalies in video: watch a camera, a stream or a film and raise alarms."""
+"""Detect anomalies in video: make a set of videos, extract features, train a detector, evaluate it, watch with it."""
 
 from __future__ import annotations
 
 import argparse
 
-from edgescope.cli import anomaly_watch
+from edgescope.cli import (
+    anomaly_evaluate,
+    anomaly_extract,
+    anomaly_generate,
+    anomaly_train,
+    anomaly_watch,
+)
 
 HELP = "detect anomalies in video"
-PARTS = {"watch": anomaly_watch}
+PARTS = {
+    "generate": anomaly_generate,
+    "extract": anomaly_extract,
+    "train": anomaly_train,
+    "evaluate": anomaly_evaluate,
+    "watch": anomaly_watch,
+}
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

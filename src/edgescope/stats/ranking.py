@@ -42,9 +42,10 @@ class Curve:
 
     @property
     def pr_auc(self) -> float:
-        """Return the area under the precision-recall curve by trapezoids, as the field reports it."""
-        precision = self.true / np.maximum(self.true + self.false, 1e-300)
-        return area(self.tpr, np.concatenate([precision[:1], precision])) if len(precision) else float("nan")
+        """Return the area under the precision-recall curve by trapezoids, from precision 1 on, as the field does."""
+        found = self.true + self.false
+        precision = np.divide(self.true, found, out=np.ones_like(found), where=found > 0)
+        return area(self.tpr, np.concatenate([[1.0], precision]))
 
     @property
     def youden(self) -> float:

@@ -36,7 +36,7 @@ class Plan:
     seed: int = 0
     device: str = "cpu"
     precision: str = "fp32"
-    """fp32, or bf16 or fp16 for mixed precision."""
+    """fp32, tf32 (on an NVIDIA GPU), or bf16 or fp16 for mixed precision."""
     judged_from: int = 1
     """The first epoch that is judged."""
     best: bool = False
@@ -96,7 +96,7 @@ def fit(
     requested device; ModelError if the loss is no longer a number.
     """
     available(plan.device)
-    with repeatable(plan.seed, plan.device, deterministic=plan.deterministic):
+    with repeatable(plan.seed, plan.device, deterministic=plan.deterministic), _matmuls(plan.precision):
         run = _Run(make(), plan, judge)
         if kept:
             run.resume(*kept)
@@ -255,6 +255,17 @@ def available(device: str) -> None:
             effect="Nothing was trained",
             fix="--device cpu, or a PyTorch built for your driver",
         )
+
+
+@contextmanager
+def _matmuls(precision: str) -> Iterator[None]:
+    """Let matrix products of float32 use TF32 within the block if it is requested; restore the setting afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager
