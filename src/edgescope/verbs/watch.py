@@ -14,7 +14,7 @@ from edgescope.records import Answer, Json, Scalar, Trial
 from edgescope.registry import home, need
 from edgescope.report import watch as report
 from edgescope.report.document import Document
-from edgescope.video.alarm import Rule
+from edgescope.video.alarm import Rule, Scored
 from edgescope.video.description import SCORED
 from edgescope.video.flow import Driven
 from edgescope.watching.event import Event, Sink
@@ -94,7 +94,7 @@ def chain(
     }
     views = int(usual.get("views", 1))
     in_flight = len(SCORED) * (int(usual["queue_size"]) + 1)
-    fields = {"batch": views, "in_flight": in_flight, "backend": Trial.backend, **trial}
+    fields = {"batch": views, "in_flight": in_flight, "backend": "torch_eager", **trial}
     fields.setdefault("device", home(str(fields["backend"])))
     return Trial(model=features, workload="video", workload_options=usual, **fields)
 
@@ -118,16 +118,18 @@ def watch(
     sinks: Sequence[Sink] = (),
     seconds: float = 0.0,
     tell: Callable[[object], None] = lambda what: None,
+    scored: Callable[[Scored], None] = lambda scored: None,
     **how: Any,
 ) -> Watched:
     """Watch a stream until it ends, or for `seconds`; return its alarms and what was dropped or failed.
 
     `rule` says when an alarm is raised (`on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3`); `sinks` are told of each;
-    `tell` is called with a line for each alarm. Further arguments are those of `chain`.
+    `tell` is called with a line for each alarm, `scored` with each snippet. Further arguments are those of `chain`.
     """
     trial = chain(source, detector=detector, rule=rule, **how)
     with opened(trial, sinks) as session:
         end = time.monotonic() + seconds if seconds else float("inf")
+        session.on_scored = scored
         session.on_event = lambda event: tell(report.line(event.plain()))
         session.run(lambda: time.monotonic() >= end, trial.in_flight)
         return watched(session, trial)
