@@ -78,6 +78,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch until the stream ends or a signal comes; print the summary; return 0."""
+    from edgescope.errors import Message
     from edgescope.report import RENDERERS, save, writable
     from edgescope.report.render import terminal
     from edgescope.verbs.watch import chain, opened, watched
@@ -99,11 +100,15 @@ def run(args: argparse.Namespace) -> int:
         **({"device": args.device} if args.device else {}),
     )
     stopped = Stopped(args.seconds)
-    if not args.detector:
-        print(
-            "W-WATCH-1: without --detector the head is untrained, and its scores mean nothing",
-            file=sys.stderr,
+    if not args.detector and "@" not in args.head:
+        warning = Message(
+            "W-WATCH-1",
+            "there is no --detector",
+            evidence=f"{args.features} and {args.head} without trained weights of yours",
+            effect="The scores mean nothing",
+            fix="edgescope anomaly train FEATURES --output detector.pt",
         )
+        print(warning, file=sys.stderr)
     with opened(trial, _sinks(args)) as session, stopped:
         with _shown(args, session, stopped):
             session.run(stopped, trial.in_flight)

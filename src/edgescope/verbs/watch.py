@@ -76,7 +76,9 @@ def chain(
         made = named(Path(detector))
         features, head, found = made.features, made.head, dict(made.options)
         rule = rule or ("" if made.threshold is None else Rule.of(f"on={made.threshold:.6g}"))
-    rule = Rule.of(rule) if isinstance(rule, str) else rule  # a mistake in it is found before anything is opened
+    rule = (
+        Rule.of(rule) if isinstance(rule, str) else rule
+    )  # a mistake in it is found before anything is opened
     made_up = source.startswith("synthetic:")
     live = source.startswith(LIVE) or (made_up and "@" in source)
     full = {"queue": "drop_oldest"} if live else {}
