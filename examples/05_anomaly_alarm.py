@@ -23,16 +23,20 @@ class Picture:
         self.frame, self.scores = None, []
 
     def frames(self, frames, times):
+        """Take the frames of the next snippet."""
         self.frame = frames[-1].pixels
 
     def told(self, event):
+        """Take an alarm that was raised or has ended."""
         if not event.alarm.over:
             self.raised = self.frame
 
     def file(self, event):
+        """Return the file that belongs to an alarm."""
         return "alarm.png"
 
     def facts(self):
+        """Return what the report says of this sink."""
         return {"picture": "alarm.png"}
 
     def close(self):

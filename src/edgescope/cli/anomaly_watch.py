@@ -48,6 +48,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--precision", default="fp32", help="precision of both (fp32)")
     text = "cpu or cuda (the backend's usual device)"
     group.add_argument("--device", default=None, choices=("cpu", "cuda"), help=text)
+    text = "snippets that the network takes at once: more are faster, and alarms come later (1)"
+    group.add_argument("--batch", type=trial_flags.whole, default=1, help=text)
     text = "option of the pipeline, e.g. stride=8, decode=full (edgescope docs video)"
     group.add_argument(
         "--workload-option", type=trial_flags.option, action="append", default=[], metavar="K=V", help=text
@@ -97,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
         options=options,
         backend=args.backend,
         precision=args.precision,
+        batch=args.batch,
         **({"device": args.device} if args.device else {}),
     )
     stopped = Stopped(args.seconds)

@@ -59,10 +59,10 @@ def _plot(
     brush.rectangle((across(alarm.start_s), top, across(alarm.end_s), bottom), fill=(255, 220, 220))
     brush.line((left, up(threshold), right, up(threshold)), fill=GREY)
     brush.line((left, bottom, right, bottom), fill=BLACK)
-    points: list[tuple[float, float]] = [(left, up(known[0].smoothed))]
-    for each in known:
-        points += [
-            (across(each.snippet.start_s), up(each.smoothed)),
-            (across(each.snippet.end_s), up(each.smoothed)),
-        ]
+    points: list[tuple[float, float]] = []
+    reached = start
+    for each in known:  # snippets that overlap: each score holds from where the one before it ended
+        height = up(each.smoothed)
+        points += [(across(max(reached, each.snippet.start_s)), height), (across(each.snippet.end_s), height)]
+        reached = each.snippet.end_s
     brush.line(points, fill=BLUE, width=2)
