@@ -60,7 +60,9 @@ def test_the_ranking_loss_compares_every_pair():
     hinge = np.mean([max(0, 1 - a + n) for a in abnormal for n in normal])
     smooth = 8e-5 * np.mean([(np.diff(s) ** 2).sum() for s in scores[3:]])
     sparse = 8e-5 * np.mean([s.sum() for s in scores[3:]])
-    assert float(losses.ranking(network, given).total.detach()) == pytest.approx(hinge + smooth + sparse, rel=1e-5)
+    assert float(losses.ranking(network, given).total.detach()) == pytest.approx(
+        hinge + smooth + sparse, rel=1e-5
+    )
 
 
 def test_the_light_heads_loss_asks_the_highest_scores():

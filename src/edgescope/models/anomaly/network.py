@@ -26,7 +26,7 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-VERSION = 1  # raise this when a network of models/anomaly changes
+VERSION = 2  # raise this when a network of models/anomaly changes
 
 
 class AnomalyNetwork:
