@@ -45,6 +45,7 @@ class PlainNonLocal(nn.Module):
         self.W = nn.Sequential(nn.Conv1d(inner, channels, 1), nn.BatchNorm1d(channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (N, C, T)."""
         g, theta = self.g(x).permute(0, 2, 1), self.theta(x).permute(0, 2, 1)
         y = torch.matmul(torch.matmul(theta, self.phi(x)) / x.shape[2], g)
         return self.W(y.permute(0, 2, 1).contiguous()) + x
@@ -64,6 +65,7 @@ class PlainAggregate(nn.Module):
         self.non_local = PlainNonLocal(width // 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (N, T, F)."""
         x = x.permute(0, 2, 1)
         branches = [self.conv_1(x), self.conv_2(x), self.conv_3(x), self.non_local(self.conv_4(x))]
         return (self.conv_5(torch.cat(branches, dim=1)) + x).permute(0, 2, 1)
@@ -79,6 +81,7 @@ class Plain(nn.Module):
         self.drop = nn.Dropout(0.7)
 
     def loss(self, bags: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a minibatch: normal bags first."""
         count, crops, length, width = bags.shape
         half, k = count // 2, length // 10
         features = self.drop(self.Aggregate(bags.view(-1, length, width)))

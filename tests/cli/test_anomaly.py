@@ -1,4 +1,4 @@
-"""`edgescope anomaly`: from films to a judged detector, on real pixels; and what it says of requests that make no sense."""
+"""`edgescope anomaly`: from films to a judged detector, on real pixels; and what it says of bad requests."""
 
 import json
 
