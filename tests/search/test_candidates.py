@@ -229,7 +229,7 @@ def test_a_workload_adds_settings_of_its_own_to_every_engine_but_the_baseline():
     base = Trial(
         model="squeezenet1_1", workload="video", workload_options={"source": "film.mp4", "decode": "full"}
     )
-    trials = candidates.propose(base).trials
+    trials = candidates.propose(base, piled=True).trials
     first, second = trials[0], trials[1]
     assert first.workload_options == base.workload_options and first.in_flight == 1
     mine = [
@@ -243,8 +243,10 @@ def test_a_workload_adds_settings_of_its_own_to_every_engine_but_the_baseline():
         assert tuned.workload_options["preprocess"] == "host"
         assert tuned.workload_options["decode"] == "full", "what the trial sets stays"
     asked = replace(base, in_flight=2)
-    assert {t.in_flight for t in candidates.propose(asked).trials} == {2}
-    assert {t.in_flight for t in candidates.propose(Trial(model="squeezenet1_1")).trials} == {1}
+    assert {t.in_flight for t in candidates.propose(asked, piled=True).trials} == {2}
+    assert {t.in_flight for t in candidates.propose(base).trials} == {1}, "what piles up costs latency"
+    assert len(candidates.propose(base).trials) > len(candidates.propose(Trial(model="squeezenet1_1")).trials)
+    assert {t.in_flight for t in candidates.propose(Trial(model="squeezenet1_1"), piled=True).trials} == {1}
 
 
 def test_a_network_that_is_a_file_is_proposed_to_engines_that_read_it():

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgescope import registry
+from edgescope.analysis.cells.alternation import same_load
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS
 from edgescope.errors import UnavailableError, UsageError, closest_name
 from edgescope.models import zoo
@@ -132,6 +133,7 @@ def propose(
     backend: Sequence[str] = (),
     precision: Sequence[str] = (),
     exclude: Sequence[Mapping[str, Scalar]] = (),
+    piled: bool = False,
 ) -> Proposal:
     """Return the trials to compare for `base` on its device; options of `base` go to every candidate.
 
@@ -139,7 +141,7 @@ def propose(
     compile (tune=max-autotune) adds the candidates that have it. `backend` and `precision` choose among the
     candidates (empty: all). Each table of `exclude` drops the candidates that have all its values. The
     baseline (the first candidate whose engine is installed) always stays. `installed` says what can run here
-    (None: assume all).
+    (None: assume all). `piled` adds what has several queries in flight or a larger batch, which costs latency.
 
     UsageError if no candidate has a name, if no candidate is left to compare, or if the baseline lacks an
     option.
@@ -172,7 +174,7 @@ def propose(
         if lacking:
             missing.append(lacking)
         else:
-            tuned = [] if candidate == first else _tuned(trial)
+            tuned = [] if candidate == first else _tuned(trial, piled=piled)
             # a user's option may make two candidates equal
             trials += [each for each in dict.fromkeys((trial, *tuned)) if each not in trials]
     return Proposal(tuple(trials), (*_merged(missing), *unmatched))
@@ -206,7 +208,7 @@ def _trial(candidate: Candidate, base: Trial) -> Trial:
     )
 
 
-def _tuned(trial: Trial) -> list[Trial]:
+def _tuned(trial: Trial, *, piled: bool) -> list[Trial]:
     """Return what the workload itself has to try with an engine; what the trial already sets stays."""
     workload = registry.load(registry.WORKLOADS, trial.workload, "workload")
     plain, found = Trial(model=""), []
@@ -217,7 +219,7 @@ def _tuned(trial: Trial) -> list[Trial]:
             if isinstance(value, Mapping) or getattr(trial, name) == getattr(plain, name)
         }
         found.append(replace(trial, **fields))
-    return found
+    return [each for each in found if piled or same_load(each, trial)]
 
 
 def reads_tflite_only(model: str) -> bool:
