@@ -159,7 +159,7 @@ def ways(args: argparse.Namespace) -> dict[str, Engine]:
     return {
         "fp32": Engine("torch_eager", "cuda", "fp32", args.batch),
         "fp16": Engine("torch_eager", "cuda", "fp16", args.batch),
-        "fp16 channels_last": Engine("torch_eager", "cuda", "fp16", args.batch, {"channels_last": True}),
+        "fp16 channels_last": Engine("torch_eager", "cuda", "fp16", args.batch, {"layout": "channels_last"}),
         "fp16 graph": Engine("torch_eager", "cuda", "fp16", args.batch, {"graph": True}),
         "compiled fp16": Engine("torch_compile", "cuda", "fp16", args.batch),
         "onnxruntime fp16": Engine("onnxruntime", "cuda", "fp16", args.batch),
