@@ -10,7 +10,6 @@ A feature network without weights of the user's own is in the file by its name o
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from edgescope.models.anomaly.heads import HEADS
 from edgescope.models.anomaly.torch_networks import load as load_weights
 from edgescope.models.weights import read_state
 from edgescope.records import Json
+from edgescope.training.fit import UNREADABLE
 
 FORMAT = "edgescope anomaly detector 1"
 Arrays = NDArray[np.float32]
@@ -85,15 +85,7 @@ def read(path: Path) -> Checkpoint:
             page["feature_state"],
             page["about"],
         )
-    except (
-        OSError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        TypeError,
-        KeyError,
-        pickle.UnpicklingError,
-    ) as error:
+    except UNREADABLE as error:
         raise ModelError(
             "E-ANOMALY-3",
             f"{path} is no detector",
