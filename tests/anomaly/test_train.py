@@ -12,7 +12,7 @@ from edgescope.analysis.anomaly import evaluate
 from edgescope.anomaly import detector, feature_set, train
 from edgescope.anomaly.feature_set import Row
 from edgescope.anomaly.preparation import Preparation
-from edgescope.anomaly.segments import segmented
+from edgescope.anomaly.segments import folded, segmented, stretched
 from edgescope.errors import ModelError, UsageError
 
 PREPARED = Preparation("frames_lite0", 16, 2, (40, 32), (32, 32), (0.0,) * 3, (1.0,) * 3, 32)
@@ -135,6 +135,16 @@ def test_segments_are_means_and_copies():
         bounds = np.linspace(0, count, 33, dtype=int)
         wanted = [features[a:b].mean(axis=0) if a < b else features[a] for a, b in pairwise(bounds)]
         np.testing.assert_allclose(segmented(features), np.stack(wanted, axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 5, 31, 32, 33, 70])
+def test_a_short_video_is_scored_as_it_was_trained_on(count):
+    features = np.random.default_rng(0).random((count, 1, 4), dtype=np.float32)
+    rows = stretched(count)
+    assert len(rows) == max(32, count) and set(rows.tolist()) == set(range(count))
+    if count <= 32:
+        np.testing.assert_array_equal(features[rows][:, 0], segmented(features)[0])
+    np.testing.assert_allclose(folded(features[rows, 0, 0], count), features[:, 0, 0], rtol=1e-6)
 
 
 def test_what_is_no_detector_is_named(tmp_path):

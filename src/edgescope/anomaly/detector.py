@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.anomaly.features import DEFAULT, Engine, Extractor, Features
 from edgescope.anomaly.preparation import Frames, Preparation
+from edgescope.anomaly.segments import folded, stretched
 from edgescope.errors import ModelError
 from edgescope.models.anomaly.heads import HEADS
 from edgescope.models.anomaly.torch_networks import load as load_weights
@@ -144,16 +145,22 @@ class Detector:
         """
         crops = features[:, None] if features.ndim == 2 else features
         check_features(crops, self.preparation.width)
-        with torch.inference_mode():
-            sequences = torch.from_numpy(np.ascontiguousarray(crops.swapaxes(0, 1), dtype=np.float32))
-            found: Arrays = self._head(sequences).mean(dim=0).numpy()
-        return found
+        return score(self._head, crops)
 
     def close(self) -> None:
         """Free the feature network."""
         if self._extractor is not None:
             self._extractor.close()
         self._extractor = None
+
+
+def score(head: Any, features: Arrays, device: str = "cpu") -> Arrays:
+    """Return one score per snippet of features (snippets, crops, width), the mean over crops."""
+    rows = features[stretched(len(features))].swapaxes(0, 1)
+    with torch.inference_mode():
+        sequences = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)).to(device)
+        found: Arrays = head(sequences).mean(dim=0).float().cpu().numpy()
+    return folded(found, len(features))
 
 
 def check_features(features: NDArray[Any], width: int, name: str = "the features") -> None:
