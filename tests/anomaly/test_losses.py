@@ -1,5 +1,7 @@
 """The losses against a second derivation, written in another way: numpy, bag by bag, in float64."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,7 @@ def rtfm_by_hand(network, given):
     return {
         "bags": np.mean(entropy),
         "lengths": 1e-4 * np.mean(lengths),
-        "smooth": 8e-4 * sum((b - a) ** 2 for a, b in zip(flat[:-1], flat[1:], strict=True)),
+        "smooth": 8e-4 * sum((b - a) ** 2 for a, b in pairwise(flat)),
         "sparse": 8e-3 * np.sqrt((flat**2).sum()),
     }
 
@@ -60,7 +62,9 @@ def test_the_ranking_loss_compares_every_pair():
     hinge = np.mean([max(0, 1 - a + n) for a in abnormal for n in normal])
     smooth = 8e-5 * np.mean([(np.diff(s) ** 2).sum() for s in scores[3:]])
     sparse = 8e-5 * np.mean([s.sum() for s in scores[3:]])
-    assert float(losses.ranking(network, given).total.detach()) == pytest.approx(hinge + smooth + sparse, rel=1e-5)
+    assert float(losses.ranking(network, given).total.detach()) == pytest.approx(
+        hinge + smooth + sparse, rel=1e-5
+    )
 
 
 def test_the_light_heads_loss_asks_the_highest_scores():

@@ -15,7 +15,7 @@ import torch
 
 from edgescope import cache
 from edgescope.anomaly import detector
-from edgescope.anomaly.preparation import NORMALISATIONS
+from edgescope.anomaly.preparation import preparation
 from edgescope.records import Scalar
 
 
@@ -36,8 +36,8 @@ def named(path: Path) -> Named:
     checkpoint = detector.read(path)
     prepared = checkpoint.preparation
     options: dict[str, Scalar] = {"views": prepared.crops} if prepared.crops != 1 else {}
-    mean, std = NORMALISATIONS["rtfm"] or (0.0, 0.0)
-    if tuple(prepared.mean) == (mean,) * 3 and tuple(prepared.std) == (std,) * 3:
+    usual = preparation(prepared.network)
+    if (tuple(prepared.mean), tuple(prepared.std)) != (usual.mean, usual.std):
         options["normalisation"] = "rtfm"
     features = prepared.network
     if checkpoint.feature_state is not None:

@@ -10,7 +10,6 @@ A feature network without weights of the user's own is in the file by its name o
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,11 +22,13 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.anomaly.features import DEFAULT, Engine, Extractor, Features
 from edgescope.anomaly.preparation import Frames, Preparation
+from edgescope.anomaly.segments import folded, stretched
 from edgescope.errors import ModelError
 from edgescope.models.anomaly.heads import HEADS
 from edgescope.models.anomaly.torch_networks import load as load_weights
 from edgescope.models.weights import read_state
 from edgescope.records import Json
+from edgescope.training.fit import UNREADABLE
 
 FORMAT = "edgescope anomaly detector 1"
 Arrays = NDArray[np.float32]
@@ -85,15 +86,7 @@ def read(path: Path) -> Checkpoint:
             page["feature_state"],
             page["about"],
         )
-    except (
-        OSError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        TypeError,
-        KeyError,
-        pickle.UnpicklingError,
-    ) as error:
+    except UNREADABLE as error:
         raise ModelError(
             "E-ANOMALY-3",
             f"{path} is no detector",
@@ -152,16 +145,22 @@ class Detector:
         """
         crops = features[:, None] if features.ndim == 2 else features
         check_features(crops, self.preparation.width)
-        with torch.inference_mode():
-            sequences = torch.from_numpy(np.ascontiguousarray(crops.swapaxes(0, 1), dtype=np.float32))
-            found: Arrays = self._head(sequences).mean(dim=0).numpy()
-        return found
+        return score(self._head, crops)
 
     def close(self) -> None:
         """Free the feature network."""
         if self._extractor is not None:
             self._extractor.close()
         self._extractor = None
+
+
+def score(head: Any, features: Arrays, device: str = "cpu") -> Arrays:
+    """Return one score per snippet of features (snippets, crops, width), the mean over crops."""
+    rows = features[stretched(len(features))].swapaxes(0, 1)
+    with torch.inference_mode():
+        sequences = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)).to(device)
+        found: Arrays = head(sequences).mean(dim=0).float().cpu().numpy()
+    return folded(found, len(features))
 
 
 def check_features(features: NDArray[Any], width: int, name: str = "the features") -> None:

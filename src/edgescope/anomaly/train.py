@@ -220,14 +220,10 @@ def pooled(features: FeatureSet, rows: Sequence[Row]) -> NDArray[np.float32]:
 def scored(network: Any, features: FeatureSet, rows: Sequence[Row], device: str = "cpu") -> list[ScoredVideo]:
     """Return the scores of videos: all snippets of each at once, the mean over crops."""
     network.eval()
-    found = []
-    with torch.inference_mode():
-        for row in rows:
-            crops = torch.from_numpy(features.features(row)).transpose(0, 1).to(device)
-            found.append(
-                scored_video(row, network(crops).mean(dim=0).cpu().numpy(), features.preparation.snippet)
-            )
-    return found
+    snippet = features.preparation.snippet
+    return [
+        scored_video(row, detector.score(network, features.features(row), device), snippet) for row in rows
+    ]
 
 
 def scored_video(row: Row, scores: NDArray[np.float32], snippet: int) -> ScoredVideo:

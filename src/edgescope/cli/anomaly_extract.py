@@ -44,6 +44,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--precision", default="fp32", help="fp32, fp16, bf16 or what the engine has (fp32)")
     group.add_argument("--device", default="", help="cpu or cuda (the engine's own)")
+    text = "option of the engine, e.g. graph=true; may be repeated"
+    group.add_argument(
+        "--option", action="append", default=[], type=trial_flags.option, metavar="NAME=VALUE", help=text
+    )
     group.add_argument("--batch", type=trial_flags.whole, default=1, help="snippets computed at once (1)")
     group.add_argument("--threads", type=trial_flags.whole, default=1, help="videos decoded at once (1)")
     text = "stop: leave a damaged video out; skip: use what can be decoded (stop)"
@@ -66,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
         precision=args.precision,
         device=args.device,
         batch=args.batch,
+        options=dict(args.option),
         threads=args.threads,
         damaged=args.damaged,
         again=args.no_cache,

@@ -77,7 +77,8 @@ class Fitted:
 
 Judge = Callable[[], float]
 """Returns how good the network is now, the larger the better; it leaves the network's mode as it found it."""
-UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, TypeError, KeyError, pickle.UnpicklingError)
+UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, TypeError, LookupError, pickle.UnpicklingError)
+"""What torch.load raises for a file of something else, and what reading such a content raises."""
 
 
 def fit(

@@ -51,12 +51,12 @@ class Frames(nn.Module):
         self.network = network
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
-        """Return, side by side, the mean over frames and the mean absolute difference from frame to frame."""
+        """Return, side by side, means of the maps, and of how much each place changes from frame to frame."""
         images = clips.transpose(1, 2).flatten(0, 1)
-        maps = self.network.blocks(self.network.bn1(self.network.conv_stem(images))).mean(dim=(2, 3))
-        frames = maps.view(clips.shape[0], clips.shape[2], -1)
-        moved = (frames[:, 1:] - frames[:, :-1]).abs().mean(dim=1)
-        return torch.cat([frames.mean(dim=1), moved], dim=1)
+        maps = self.network.blocks(self.network.bn1(self.network.conv_stem(images)))
+        maps = maps.view(clips.shape[0], clips.shape[2], *maps.shape[1:])
+        moved = (maps[:, 1:] - maps[:, :-1]).abs().mean(dim=(1, 3, 4))
+        return torch.cat([maps.mean(dim=(1, 3, 4)), moved], dim=1)
 
 
 def network(entry: dict[str, Any], weights: Path | None, *, seed: int = 0) -> nn.Module:
