@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
+<<<<<<< HEAD
     from edgescope.verbs.watch import watch
+=======
+    from edgescope.verbs.trace import trace
+>>>>>>> main
 
 __version__ = "0.1.0"
 
@@ -48,7 +52,11 @@ _VERBS = (
     "recommend",
     "run",
     "sweep",
+<<<<<<< HEAD
     "watch",
+=======
+    "trace",
+>>>>>>> main
 )
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
@@ -90,7 +98,11 @@ __all__ = [
     "recommend",
     "run",
     "sweep",
+<<<<<<< HEAD
     "watch",
+=======
+    "trace",
+>>>>>>> main
 ]
 
 
