@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
-<<<<<<< HEAD
-    from edgescope.verbs.watch import watch
-=======
     from edgescope.verbs.trace import trace
->>>>>>> main
+    from edgescope.verbs.watch import watch
 
 __version__ = "0.1.0"
 
@@ -52,11 +49,8 @@ _VERBS = (
     "recommend",
     "run",
     "sweep",
-<<<<<<< HEAD
-    "watch",
-=======
     "trace",
->>>>>>> main
+    "watch",
 )
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
@@ -98,11 +92,8 @@ __all__ = [
     "recommend",
     "run",
     "sweep",
-<<<<<<< HEAD
-    "watch",
-=======
     "trace",
->>>>>>> main
+    "watch",
 ]
 
 

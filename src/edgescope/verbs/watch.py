@@ -69,7 +69,8 @@ def chain(
     """Return the trial whose pipeline watches `source`: the same that `edgescope bench` measures.
 
     `detector` is a file of `edgescope anomaly train`; without one, `features` and `head` are networks of the zoo.
-    `options` are those of the workload `video`, `batch` is the number of snippets of one call, `trial` holds fields of the Trial (backend, precision, device, shapes).
+    `options` are those of the workload `video`, `batch` is the number of snippets of one call,
+    `trial` holds fields of the Trial (backend, precision, device, shapes).
     """
     found: dict[str, Scalar] = {}
     if detector:
