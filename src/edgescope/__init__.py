@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
     from edgescope.verbs.trace import trace
+    from edgescope.verbs.watch import watch
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ _VERBS = (
     "run",
     "sweep",
     "trace",
+    "watch",
 )
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
@@ -97,6 +99,7 @@ __all__ = [
     "run",
     "sweep",
     "trace",
+    "watch",
 ]
 
 

@@ -368,6 +368,10 @@ MODELS = Family(
             "edgescope.models.clip.network:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",
         ),
+        "anomaly": Entry(
+            "edgescope.models.anomaly.network:network",
+            summary="a named network of video anomaly detection, or name@weights.pth",
+        ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
         "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),
         "torch": Entry(

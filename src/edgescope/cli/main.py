@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from edgescope import __version__
 from edgescope.cli import (
+    anomaly,
     backends,
     bench,
     capacity,
@@ -49,6 +50,7 @@ VERBS = {
     "bench": bench,
     "sweep": sweep,
     "train": train,
+    "anomaly": anomaly,
     "optimize": optimize,
     "recommend": recommend,
     "capacity": capacity,
