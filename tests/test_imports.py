@@ -247,6 +247,7 @@ VERBS = (
     "report",
     "study",
     "record",
+    "trace",
 )
 
 

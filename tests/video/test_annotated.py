@@ -41,14 +41,14 @@ def boxes(n: int) -> Detections:
 
 def test_pictures_come_in_order_with_their_boxes_drawn_and_no_more_than_asked_for():
     shown = list(annotated.pictures(film(9), ["thing"], 5))
-    assert [frame.index for frame, _, _ in shown] == [0, 1, 2, 3, 4]
+    assert [index for index, _, _ in shown] == [0, 1, 2, 3, 4]
     assert [n for _, n, _ in shown] == [0, 1, 2, 3, 0]
     assert [bool((pixels != 90).any()) for _, _, pixels in shown] == [False, True, True, True, False]
     assert len(list(annotated.pictures(film(9), [], 100))) == 9
 
 
 def test_a_unit_that_fails_is_left_out_and_time_ends_it():
-    assert [f.index for f, _, _ in annotated.pictures(film(6, broken=1), [], 100)] == [0, 1, 4, 5]
+    assert [index for index, _, _ in annotated.pictures(film(6, broken=1), [], 100)] == [0, 1, 4, 5]
     assert list(annotated.pictures(film(6), [], 100, seconds=0.0)) == []
 
 

@@ -242,6 +242,16 @@ WIDER: Mapping[str, frozenset[str]] = {
 }
 
 
+#: Variable that names the folder for an engine's own profile; not set unless the tracer `engine` is at work.
+PROFILE = "EDGESCOPE_ENGINE_PROFILE"
+
+
+def profile_folder() -> Path | None:
+    """Return the folder that the engine's own profile goes to as files `engine*`, or None if it is not wanted."""
+    folder = os.environ.get(PROFILE)
+    return Path(folder) if folder else None
+
+
 def precision_of(kinds: Mapping[str, int]) -> str:
     """Return the precision that heavy operators ran in, from operator counts by precision.
 

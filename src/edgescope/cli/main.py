@@ -32,6 +32,7 @@ from edgescope.cli import (
     show,
     study,
     sweep,
+    trace,
     train,
 )
 from edgescope.cli.parsing import Parser
@@ -52,6 +53,7 @@ VERBS = {
     "recommend": recommend,
     "capacity": capacity,
     "offload": offload,
+    "trace": trace,
     "compare": compare,
     "energy": energy,
     "list": list_results,

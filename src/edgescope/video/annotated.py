@@ -19,14 +19,16 @@ from edgescope.records import Json
 from edgescope.registry import need
 from edgescope.video.drawing import drawn
 from edgescope.video.flow import EndOfFilm, Flow
-from edgescope.video.frame import Frame, Item
+from edgescope.video.frame import Item
 
 VIDEO = (".mp4", ".mkv", ".avi", ".mov")
 PYAV = "pip install 'edgescope[video]'"
 SIDE = 360
 """Longest side of a picture for a page, in pixels."""
-Picture = tuple[Frame, int, NDArray[np.uint8]]
-"""A frame, the number of boxes found in it, and its pixels with the boxes, RGB (height, width, 3)."""
+Picture = tuple[int, int, NDArray[np.uint8]]
+"""A frame's number, the number of boxes found in it, and its pixels with the boxes, RGB (height, width, 3).
+
+The frame itself is not kept: its image may lie in a decoder's memory."""
 
 
 def pictures(
@@ -50,7 +52,7 @@ def pictures(
             for frame, found in zip(item.frames[: frames - given], item.found, strict=False):
                 if frame.camera == 0:
                     given += 1
-                    yield frame, len(found), drawn(frame.pixels, found, names)
+                    yield frame.index, len(found), drawn(frame.pixels, found, names)
 
 
 def write(path: Path, shown: Iterable[Picture], fps: float) -> int:
@@ -67,11 +69,11 @@ def thumbnails(shown: Iterable[Picture], count: int) -> list[Json]:
     ends = [k * len(kept) // count for k in range(count + 1)]
     parts = [kept[first:stop] for first, stop in itertools.pairwise(ends) if first < stop]
     best = [max(part, key=lambda picture: picture[1]) for part in parts]
-    return [[_uri(pixels), _caption(frame, boxes)] for frame, boxes, pixels in best]
+    return [[_uri(pixels), _caption(index, boxes)] for index, boxes, pixels in best]
 
 
-def _caption(frame: Frame, boxes: int) -> str:
-    return f"frame {frame.index}: {boxes} box{'' if boxes == 1 else 'es'}"
+def _caption(index: int, boxes: int) -> str:
+    return f"frame {index}: {boxes} box{'' if boxes == 1 else 'es'}"
 
 
 def _uri(pixels: NDArray[np.uint8]) -> str:
@@ -86,8 +88,8 @@ def _folder(path: Path, shown: Iterable[Picture]) -> int:
     path.mkdir(parents=True, exist_ok=True)
     fromarray = need("PIL.Image:fromarray", "drawing", "pip install pillow")
     written = 0
-    for frame, _, pixels in shown:
-        fromarray(pixels).save(path / f"{frame.index:06d}.jpg", quality=90)
+    for index, _, pixels in shown:
+        fromarray(pixels).save(path / f"{index:06d}.jpg", quality=90)
         written += 1
     return written
 
