@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def supervised(features: FeatureSet) -> float:
-    """Return the frame AUC of a small network that was trained on the label of every snippet: what the features hold."""
+    """Return the frame AUC of a small network that was trained on the labels of snippets: what the features hold."""
 
     def snippets(*splits: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         rows = [row for row in features.rows if row.split in splits]
