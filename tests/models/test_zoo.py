@@ -56,6 +56,8 @@ def test_the_zoo_holds_what_it_should():
         *TWO,
         *CLIPS,
         "lenet5",
+        "resnet18_cifar",
+        "mobilenet_v3_large_203class",
     )
 
 
