@@ -11,6 +11,7 @@ import mmap
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def resident_bytes(path: Path | str) -> tuple[int, int]:
     return min(int((flags & 1).sum()) * PAGE, size), size
 
 
-def _mincore() -> "ctypes._NamedFuncPointer":
+def _mincore() -> Any:
     call = ctypes.CDLL(None, use_errno=True).mincore
     call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
     return call

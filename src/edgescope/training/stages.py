@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -51,10 +51,10 @@ class Loaded:
         """Return it with its tensors in pinned memory; the loader's pinning thread calls this."""
         from torch.utils.data._utils.pin_memory import pin_memory
 
-        return Loaded(pin_memory(self.data), self.costs)
+        return Loaded(pin_memory(self.data), self.costs)  # type: ignore[no-untyped-call]
 
 
-class stage:  # noqa: N801  (used as `with stage("read"):`)
+class stage:
     """Counts the time of a block to one stage of this process's loader."""
 
     def __init__(self, name: str) -> None:
@@ -122,12 +122,16 @@ _batch = _Batch()
 class WatchedCollate:
     """Joins the items of a minibatch as `collate` does, and adds what loading them cost."""
 
-    collate: Callable[[Sequence[Any]], Any]
+    collate: Callable[[list[Any]], Any]
     reads_disk: bool = False
     """Whether to ask the kernel how much came from a disk, which takes 20 microseconds."""
     _known: dict[int, int] = field(default_factory=dict)
 
-    def __call__(self, items: Sequence[Any]) -> Loaded:
+    def __post_init__(self) -> None:
+        """Note what this process has read before; a worker begins at 0."""
+        self._known[os.getpid()] = disk_bytes()
+
+    def __call__(self, items: list[Any]) -> Loaded:
         """Return the minibatch with its costs."""
         start = _batch.begin()
         kept = [item for item in items if not isinstance(item, Skipped)]
@@ -152,7 +156,7 @@ class WatchedCollate:
         if not self.reads_disk:
             return 0
         now, pid = disk_bytes(), os.getpid()
-        before = self._known.get(pid, 0 if get_worker_info() else now)
+        before = self._known.get(pid, 0)
         self._known[pid] = now
         return now - before
 

@@ -27,9 +27,7 @@ class Timeline:
         self.starts_ns: list[int] = []
         """When each step began."""
         self._cuda = device == "cuda"
-        self._events = (
-            [torch.cuda.Event(enable_timing=True) for _ in range(len(PARTS) + 1)] if self._cuda else []
-        )
+        self._events = [_event() for _ in range(len(PARTS) + 1)] if self._cuda else []
         self._marks: list[tuple[str, int]] = []
 
     def begin(self) -> None:
@@ -68,3 +66,7 @@ class Timeline:
         start: Any = self._events[0]
         used = self._events[1 : len(self._marks)]
         return [self._marks[0][1], *(self._marks[0][1] + round(start.elapsed_time(e) * 1e6) for e in used)]
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -161,7 +161,8 @@ def _supported(trial: Trial) -> None:
 
 def _losses(loop: Loop, batches: list[Any]) -> list[float]:
     """Return the losses of the first steps, as many as there is time for."""
-    end, found = time.monotonic() + CHECK_S, []
+    end = time.monotonic() + CHECK_S
+    found: list[float] = []
     for batch in batches:
         if len(found) >= FEWEST and time.monotonic() > end:
             break
