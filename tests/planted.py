@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from edgescope.training.stages import stage
 from edgescope.training.task import Task
 
-ITEM_S, BATCH_S = 0.004, 0.03
+ITEM_S, BATCH_S = 0.01, 0.1
 """Seconds slept in an item, and in the collation or the step of a minibatch."""
 SLEPT = []
 """Start and end of each sleep of this process: on a busy machine a sleep wakes late."""

@@ -34,7 +34,7 @@ def test_an_epoch_ends_with_what_is_left_and_the_next_has_another_order():
 
 
 def test_rows_say_how_many_samples_each_step_held():
-    result = bench.run(trial(max_queries=7), hz=0)
+    result = bench.run(trial(max_queries=7, max_s=20), hz=0)
     held = result.queries.columns["samples"]
     assert set(held) == {4, 8} and result.metrics["epochs"].n == held.sum()
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason

@@ -95,8 +95,13 @@ class Loop:
     def peek(self, n: int) -> list[Any]:
         """Return the first n minibatches, loaded in this process; the run itself begins anew."""
         alone = replace(self._settings(), num_workers=0, persistent=False, pinned=False)
-        batches = loading.Batches(self.task.batches, alone)
-        return list(itertools.islice((b for b in batches.epoch(0) if b is not None), n))
+        batches, found = loading.Batches(self.task.batches, alone), list[Any]()
+        for number in range(n):
+            rest = (each for each in batches.epoch(number) if each is not None)
+            found += itertools.islice(rest, n - len(found))
+            if len(found) == n:
+                break
+        return found
 
     def alone(self, batch: Any) -> float:
         """Take one step with a minibatch that is there already; return its loss, so the device has finished."""
