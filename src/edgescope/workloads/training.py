@@ -67,6 +67,7 @@ class Training:
             "drop the files from it before the first epoch (cold) or each, or read them first (warm)",
             ("as_is", "cold", "cold_epochs", "warm"),
         ),
+        "held": Option(False, "train on the first minibatch again and again: the device's own speed"),
         "on_error": Option("stop", "skip: an item that cannot be loaded is counted", ("stop", "skip")),
     }
 
@@ -176,7 +177,10 @@ def _metrics(loop: Loop, first: float) -> dict[str, Field]:
     seen = sum(row["samples"] for row in loop.log if row["end_ns"])
     whole = seen / max(1, sum(row["end_ns"] is not None for row in loop.log))
     ended = loop.done / whole if whole else None
+    steps = max(1, len(loop.line.starts_ns))
     found: dict[str, Field] = {
+        "loader_cpu_s": Measured(sum(cost.cpu_ns for _, cost in loop.costs) * 1e-9 / steps, "s", n=steps),
+        "host_cpu_s": Measured(loop.cpu_s / steps, "s", n=steps),
         "loss_first": Measured(first, "nats"),
         "loss_last": Measured(loop.loss, "nats"),
         "epochs": Measured(ended, "epochs", n=loop.done) if ended else Absent("no epoch ended in the run"),

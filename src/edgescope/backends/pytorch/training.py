@@ -58,7 +58,12 @@ class Loop:
         self.witness: shared.Witness = self._witness()
         self.take = Step(self._compiled(), self.spec.device, trial.precision, non_blocking=self.pinned)
         self.batches = loading.Batches(self.task.batches, self._settings())
+        if options["held"]:
+            first = self.peek(1)[0]
+            self.batches = loading.Batches(lambda epoch: itertools.repeat(first))
         self.line = Timeline(self.spec.device)
+        self.cpu_s = 0.0
+        """CPU time of this process in its steps; the loader's workers are processes of their own."""
         self.done, self.loss, self.skipped, self.broken = 0, float("nan"), 0, False
         self.lost: list[str] = []
         self.costs: list[tuple[int, Costs]] = []
@@ -116,6 +121,7 @@ class Loop:
         """
         if self.broken:
             return None
+        begun = time.process_time()
         try:
             batch = self._next()
         except Exception:
@@ -126,6 +132,7 @@ class Loop:
         self.line.mark("fetch")
         self.loss = float(self.take(batch, self.line.mark))
         self.line.end()
+        self.cpu_s += time.process_time() - begun
         size = samples_in(batch)
         self.done += size
         self.log[-1]["samples"] += size
@@ -212,7 +219,7 @@ class Loop:
 
     def _files(self) -> list[Path]:
         items = self.batches.items
-        if items is None:
+        if items is None and not self.options["held"]:
             source: Any = self.task.batches(0)
             items = getattr(source, "dataset", None)
         return list(getattr(items, "files", ()))
