@@ -1,4 +1,4 @@
-"""Planted bottlenecks of training: is the right setting named first, and is the gain what was predicted?
+"""Planted bottlenecks of training: whether the right setting is named first, and gains what was predicted.
 
     PYTHONPATH=src:tests python benchmarks/training_advice.py [--only read,decode] [--seconds 900]
 
@@ -142,7 +142,7 @@ def examined(name: str, folder: Path, verify: bool) -> dict[str, Any]:
         verify=verify,
         store=folder / "store",
         setup=Setup(tell=say),
-        **{**keys, "workload_options": options},
+        **{"options": {"threads": 1}, **keys, "workload_options": options},
     )
     print(found, file=sys.stderr)
     pick, gain = found.pick, getattr(found.realised, "value", None)
@@ -177,15 +177,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="edgescope-advice-") as place:
         photo_set.write(Path(place) / "jpg", photo_set.Recipe(64, 1280, 960))
         for name in args.only:
-            if time.monotonic() - begun < args.seconds:
+            if time.monotonic() - begun > args.seconds:
+                break
+            try:
                 rows.append(examined(name, Path(place), args.verify))
-    first, near = (
-        sum(row["first"] for row in rows),
-        sum(row["off"] is not None and abs(row["off"]) <= 0.2 for row in rows),
-    )
-    figures = {"cases": len(rows), "right_first": first, "within_20_per_cent": near, "rows": rows}
-    enough = len(rows) >= 8 and first >= len(rows) - 1 and near == sum(row["first"] for row in rows)
-    publish("training_advice", figures, met=enough)
+            except Exception as error:  # one case that fails must not lose the others
+                rows.append({"case": name, "first": False, "off": None, "failed": str(error)})
+            first = sum(row["first"] for row in rows)
+            near = sum(row["off"] is not None and abs(row["off"]) <= 0.2 for row in rows)
+            figures = {"cases": len(rows), "right_first": first, "within_20_per_cent": near, "rows": rows}
+            publish("training_advice", figures, met=len(rows) >= 8 and min(first, near) >= len(rows) - 1)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ WORTH = 1.03
 """Least gain that is worth a change."""
 BURSTS = 1.15
 """A stall of more than this over what the parts explain comes from minibatches that take unequally long."""
+COMPUTES = 0.5
+"""Least share of a step on a CPU that it computes if its arithmetic matters."""
 HELD: dict[str, Any] = {"warmup": 0.3, "min_s": 0.8, "max_s": 1.2}
 
 
@@ -113,39 +115,39 @@ def of_loader(trial: Trial, facts: Facts, *, draft: float | None, fits: bool) ->
         )
 
 
-def probes(trial: Trial, facts: Facts, best: float) -> Iterator[tuple[str, Scalar, Trial, str]]:
-    """Yield knob, value, trial and caution of what is worth trying on a held minibatch, the most promising first."""
+@dataclass(frozen=True)
+class Probe:
+    """A setting of the device, to be tried on a held minibatch."""
+
+    knob: str
+    value: Scalar
+    trial: Trial
+    caution: str = ""
+
+
+def probes(trial: Trial, facts: Facts, best: float) -> Iterator[Probe]:
+    """Yield what is worth trying on a held minibatch; nothing if no device could beat the gain `best`."""
     loading = facts.step - facts.device if facts.workers == 0 else 0.0
-    most = facts.step / max(loading, 1e-9)  # a device that took no time at all
+    most = facts.step / max(loading, 1e-9)  # with a device that takes no time at all
     if most <= max(best, WORTH):
         return
     held = held_of(trial)
+    more = 4 * round(facts.samples)
+    yield Probe("batch", more, replace(held, batch=more), "other updates of the weights: tune the rate")
+    if trial.device == "cpu" and facts.device_cpu < COMPUTES * facts.device:
+        return  # the step waits, and waits no less with other arithmetic
     if trial.device == "cpu":
         now = int(trial.options.get("threads", 0) or 0)
         for threads in sorted({1, facts.cores} - {now}):
-            yield "threads", threads, replace(held, options={**trial.options, "threads": threads}), ""
-    yield (
-        "batch",
-        4 * trial.batch,
-        replace(held, batch=4 * trial.batch),
-        "other updates of the weights: tune the rate",
-    )
+            yield Probe("threads", threads, replace(held, options={**trial.options, "threads": threads}))
     if trial.device == "cuda" and trial.io == "host":
-        yield "io", "pinned", replace(held, io="pinned"), ""
+        yield Probe("io", "pinned", replace(held, io="pinned"))
     if trial.options.get("layout") != "channels_last":
-        yield (
-            "layout",
-            "channels_last",
-            replace(held, options={**trial.options, "layout": "channels_last"}),
-            "",
-        )
+        options = {**trial.options, "layout": "channels_last"}
+        yield Probe("layout", "channels_last", replace(held, options=options))
     if trial.precision == "fp32":
-        yield (
-            "precision",
-            "bf16",
-            replace(held, precision="bf16"),
-            "losses differ from fp32 in the third digit",
-        )
+        differs = "losses differ from fp32 in the third digit"
+        yield Probe("precision", "bf16", replace(held, precision="bf16"), differs)
 
 
 def held_of(trial: Trial) -> Trial:
@@ -153,14 +155,13 @@ def held_of(trial: Trial) -> Trial:
     return replace(changed(trial, held=True), **HELD)
 
 
-def of_device(
-    trial: Trial, facts: Facts, base: Result, found: Result, knob: str, value: Scalar, caution: str
-) -> Change | None:
-    """Return the change that a probe speaks for; None if either run failed."""
-    before, now = (step_of(result) for result in (base, found))
+def of_device(trial: Trial, facts: Facts, probe: Probe, held: Result, found: Result) -> Change | None:
+    """Return the change that a probe speaks for, against the held minibatch as it is; None if either run failed."""
+    before, now = (step_of(result) for result in (held, found))
     if before is None or now is None:
         return None
-    samples = facts.samples * (found.trial.batch / trial.batch if knob == "batch" else 1)
+    knob, value = probe.knob, probe.value
+    samples = float(value) if knob == "batch" else facts.samples
     after = model.on_device(facts, before, now, samples)
     options = {**trial.options, knob: value} if knob in ("threads", "layout") else trial.options
     fields: dict[str, Any] = {knob: value} if knob in ("batch", "precision", "io") else {}
@@ -171,7 +172,7 @@ def of_device(
         model.gain(facts, after),
         f"a step on a held minibatch takes {_ms(now)} instead of {_ms(before)}"
         + (f", for {samples / facts.samples:g} times the samples" if knob == "batch" else ""),
-        caution,
+        probe.caution,
     )
 
 

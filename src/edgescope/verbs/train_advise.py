@@ -22,7 +22,7 @@ from edgescope.search.training_advice import GOOD, WORTH, Change
 from edgescope.stats import paired_log_ratio
 from edgescope.study import grid
 
-WINDOW: Mapping[str, float] = {"warmup": 0.0, "min_s": 6.0, "max_s": 6.0}
+WINDOW: Mapping[str, float] = {"warmup": 0.0, "min_s": 4.0, "max_s": 4.0}
 """Seconds of each run; epochs that end within them count as a whole."""
 PAIRS = 3
 """Pairs of runs, one with the setting and one without, in turns."""
@@ -121,10 +121,10 @@ def train_advise(
     tried = list(advice.probes(asked, facts, best))
     if tried:
         held = _run(cells, setup, advice.held_of(asked))
-        for knob, value, probe, caution in tried:
-            found = _run(cells, setup, probe)
+        for probe in tried:
+            found = _run(cells, setup, probe.trial)
             results += [held, found]
-            change = advice.of_device(asked, facts, held, found, knob, value, caution)
+            change = advice.of_device(asked, facts, probe, held, found)
             changes += [change] if change is not None else []
     ranked = tuple(sorted(changes, key=lambda change: -change.gain))
     part, share = _bottleneck(base, facts)

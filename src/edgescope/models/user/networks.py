@@ -62,6 +62,8 @@ class Custom:
 
     def module(self) -> torch.nn.Module:
         """Return the network in eval mode; ModelError if it cannot be made, or its weights differ."""
+        if (task := self.task()) is not None:
+            return task.network
         make = need("edgescope.models.user.factory:make", self._name, TORCH)
         module: torch.nn.Module = make(self._name, self._about["state"]).module
         return module
