@@ -69,7 +69,7 @@ FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]
 #: The program itself as the subject of a sentence.
 PROSE = re.compile(
     r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
-    r"|edgescope (?:itself|record made|train (?:on|writes)|never asks)\b"
+    r"|edgescope (?:itself|record made|train clips (?:on|writes)|never asks)\b"
 )
 
 
