@@ -72,17 +72,17 @@ class Items(Dataset[Any]):
 
 
 def _collated(rows: list[Any]) -> Any:
-    time.sleep(0.04)
+    time.sleep(0.005 * len(rows))
     return default_collate(rows)
 
 
-def _task(items: Items, *, step_s: float = 0.02, batch: int = 8, **loader: Any) -> Task:
-    """Return a task whose step takes a fixed time, as a device's does that it hardly fills."""
+def _task(items: Items, *, step_s: float = 0.02, batch: int = 8, fixed: bool = False, **loader: Any) -> Task:
+    """Return a task whose step takes `step_s` for eight samples, or, if `fixed`, for any number of them."""
     network = nn.Linear(4, 3)
     made = DataLoader(items, batch_size=batch, shuffle=items.every == 1, **loader)
 
     def loss(net: nn.Module, rows: Any) -> torch.Tensor:
-        time.sleep(step_s)
+        time.sleep(step_s if fixed else step_s * len(rows[0]) / 8)
         return nn.functional.cross_entropy(net(rows[0]), rows[1])
 
     return Task(network, lambda epoch: made, loss, torch.optim.SGD(network.parameters(), lr=0.01))
@@ -117,7 +117,7 @@ def bursts() -> Task:
 
 def small_batch() -> Task:
     """The step takes as long for two samples as for eight."""
-    return _task(Items(800, "", 0.0), batch=2)
+    return _task(Items(800, "", 0.0), batch=2, fixed=True)
 
 
 def few_workers() -> Task:

@@ -13,6 +13,7 @@ import json
 from edgescope.cli import opened, trial_flags
 
 HELP = "name a training run's bottleneck, the setting to change and its gain, and verify it"
+WHAT = ("backend", "precision", "batch")
 INTERRUPTED = "Finished runs are stored; the same command goes on with the others."
 
 
@@ -22,13 +23,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "model", help="classifier of the zoo, or module:callable that returns a network or a Task"
     )
     group = sub.add_argument_group("the run as it is")
-    group.add_argument("--batch", type=trial_flags.whole, default=1, help="samples in a minibatch (1)")
-    group.add_argument("--precision", default="fp32", help="fp32, tf32, bf16 or fp16 (fp32)")
-    group.add_argument("--backend", default="torch_eager", help="torch_eager or torch_compile (torch_eager)")
-    text = "option of the workload (edgescope docs training); may be repeated"
-    group.add_argument(
-        "--workload-option", type=trial_flags.option, action="append", default=[], metavar="K=V", help=text
-    )
+    trial_flags.add_what(group, usual=("torch_eager", "fp32", "1"))
+    trial_flags.add_work(group)
     trial_flags.add_engine(group)
     group = sub.add_argument_group("the advice")
     group.add_argument("--no-verify", action="store_true", help="predict only; do not measure the change")
@@ -42,11 +38,9 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.verbs.train_advise import train_advise
 
     keys = trial_flags.engine_keys(args) | {
-        "batch": args.batch,
-        "precision": args.precision,
-        "backend": args.backend,
         "device": args.device or "cpu",
         "workload_options": dict(args.workload_option),
+        **{name: trial_flags.axis(name, getattr(args, name), single=True) for name in WHAT},
     }
     found = train_advise(
         args.model, verify=not args.no_verify, store=opened.store(args), setup=opened.setup(args), **keys

@@ -19,8 +19,8 @@ INTERRUPTED = "Finished cells are stored; the same command goes on with the othe
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda (cpu)")
-    text = "only these networks: lenet5, resnet18_cifar, mobilenet_v3_large_203class (all)"
-    sub.add_argument("--models", default="", metavar="NAME,..", help=text)
+    text = "only these models (all)"
+    sub.add_argument("--models", type=trial_flags.words, default=(), metavar="NAME,..", help=text)
     text = "begin no run after this time (20min); the same command goes on"
     sub.add_argument("--budget", type=trial_flags.seconds, default=1200.0, metavar="TIME", help=text)
     trial_flags.add_output(sub, "file to write: the study's page as well (.html, .md, .csv, .json)")
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         writable(args.output, RENDERERS)
     found = train_characterize(
         device=args.device,
-        models=tuple(filter(None, args.models.split(","))),
+        models=args.models,
         budget=args.budget,
         store=opened.store(args),
         setup=opened.setup(args),

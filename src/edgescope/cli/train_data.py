@@ -22,8 +22,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("folder", type=Path, help="folder to write, new or empty")
     sub.add_argument("--count", type=trial_flags.whole, default=1000, help="number of pictures (1000)")
     sub.add_argument("--size", type=size, default=(640, 480), metavar="WxH", help="their size (640x480)")
-    text = "photographs that they are crops of, and so classes (10)"
-    sub.add_argument("--classes", type=trial_flags.whole, default=10, help=text)
+    text = "photographs that they are crops of; each is a class (10)"
+    sub.add_argument("--photographs", type=trial_flags.whole, default=10, help=text)
     sub.add_argument("--packed", action="store_true", help="one file that is held in memory, not JPEG files")
     sub.add_argument("--grey", action="store_true", help="one channel")
     trial_flags.add_seed(sub)
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     width, height = args.size
     recipe = photo_set.Recipe(
-        args.count, width, height, args.classes, packed=args.packed, grey=args.grey, seed=args.seed
+        args.count, width, height, args.photographs, packed=args.packed, grey=args.grey, seed=args.seed
     )
     about = photo_set.write(args.folder, recipe)
     if args.json:

@@ -333,7 +333,7 @@ def items_of(model: Model, network: nn.Module, trial: Trial, options: Mapping[st
                 "E-STEP-5",
                 f"{folder} has {items.classes} classes, {model.info.name} has {classes}",
                 effect="Nothing was trained",
-                fix=f"edgescope train data {folder} --classes {classes}",
+                fix=f"edgescope train data {folder} --photographs {classes}",
             )
         return items, f"{len(items)} samples of {folder}"
     samples = model.samples(Purpose.BENCH, DISTINCT)

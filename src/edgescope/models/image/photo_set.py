@@ -48,7 +48,7 @@ class Recipe:
                 min(self.width, self.height) < 8,
                 f"--size must be at least 8x8, not {self.width}x{self.height}",
             ),
-            (not 1 <= self.classes <= known, f"--classes must be from 1 to {known}, not {self.classes}"),
+            (not 1 <= self.classes <= known, f"--photographs must be from 1 to {known}, not {self.classes}"),
             (self.packed and self.count * self.width * self.height > 4e9, "a packed data set of over 4 GB"),
         ):
             if wrong:
