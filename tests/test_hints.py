@@ -154,7 +154,11 @@ def hints() -> Iterator[tuple[str, str, str, str]]:
         if defined or re.fullmatch(r"--[a-zA-Z]+=\S*", text):
             continue  # where a flag is defined, or a word of another program's command line
         if not foreign and not OTHER_PROGRAMS.search(text):
-            named = [v for v in re.findall(r"edgescope ((?:study|train) \w+|[a-z]+)", text) if v.split(" ")[0] in VERBS]
+            named = [
+                v
+                for v in re.findall(r"edgescope ((?:study|train) \w+|[a-z]+)", text)
+                if v.split(" ")[0] in VERBS
+            ]
             for match in FLAG.finditer(text):
                 yield (
                     f"{module}:{line}",

@@ -44,7 +44,20 @@ def test_it_prints_each_epoch_and_leaves_a_model(films, tmp_path, capsys):
 def test_json_is_what_lies_beside_the_weights(films, tmp_path, capsys):
     out = tmp_path / "w.pth"
     assert (
-        main(["train", "clips", "har_densenet", "--data", str(films), "--output", str(out), "--epochs", "1", "--json"])
+        main(
+            [
+                "train",
+                "clips",
+                "har_densenet",
+                "--data",
+                str(films),
+                "--output",
+                str(out),
+                "--epochs",
+                "1",
+                "--json",
+            ]
+        )
         == 0
     )
     printed = json.loads(capsys.readouterr().out)
@@ -64,7 +77,10 @@ def test_json_is_what_lies_beside_the_weights(films, tmp_path, capsys):
     ],
 )
 def test_bad_requests_say_what_to_do(films, tmp_path, capsys, name, flags, code, says):
-    assert main(["train", "clips", name, "--data", str(films), "--output", str(tmp_path / "w.pth"), *flags]) == code
+    assert (
+        main(["train", "clips", name, "--data", str(films), "--output", str(tmp_path / "w.pth"), *flags])
+        == code
+    )
     assert says in capsys.readouterr().err
     assert not list(tmp_path.glob("*.pth*"))
 

@@ -21,7 +21,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda (cpu)")
     text = "only these models (all)"
     sub.add_argument("--models", type=trial_flags.words, default=(), metavar="NAME,..", help=text)
-    text = "begin no run after this time (20min); the same command goes on"
+    text = "time until the answer (20min); what it leaves no time for is measured by the same command"
     sub.add_argument("--budget", type=trial_flags.seconds, default=1200.0, metavar="TIME", help=text)
     trial_flags.add_output(sub, "file to write: the study's page as well (.html, .md, .csv, .json)")
     opened.add_verbose(sub)

@@ -87,10 +87,7 @@ def facts(result: Result, cores: int) -> Facts:
     spans, options = result.spans, result.artifact
     if spans is None or UNIT not in spans.names:
         raise ValueError("the run took no step")
-    ended = epochs.bounds(spans)
-    units = spans.columns["kind"] == 0
-    starts, ends = (spans.columns[name][units] for name in ("start_ns", "end_ns"))
-    stretches = [(a, b) for _, a, b in ended] or [(int(starts.min()), int(ends.max()))]
+    ended, stretches = epochs.bounds(spans), steady(result)
     every = [epochs.anatomy(spans, a, b) for a, b in stretches]
     steps = sum(each.steps for each in every)
     rows = [row for row in options["log"] if row["end_ns"]] or list(options["log"])
@@ -114,9 +111,23 @@ def facts(result: Result, cores: int) -> Facts:
         prefetch=int(options["prefetch_factor"]) or 2,
         cores=cores,
         step=wall / steps,
-        steps=round(steps / len(ended)) if ended else 0,
+        steps=round(sum(int(row["batches"]) for row in rows) / len(rows)) if ended else 0,
         start=edges,
     )
+
+
+def steady(result: Result) -> list[tuple[int, int]]:
+    """Return the stretches that advice is about: the epochs after the first, or all after the first fetch.
+
+    In the first epoch workers start that may persist, and files are read that memory may then hold.
+    """
+    spans = result.spans
+    assert spans is not None
+    later = [(a, b) for _, a, b in epochs.bounds(spans)][1:]
+    fetch = spans.columns["name"] == spans.names.index("fetch")
+    unit = spans.columns["name"] == spans.names.index(UNIT)
+    first = int(spans.columns["end_ns"][fetch].min())
+    return later or [(first, int(spans.columns["end_ns"][unit].max()))]
 
 
 def workers_of(result: Result) -> int:

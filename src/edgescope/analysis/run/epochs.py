@@ -156,7 +156,7 @@ def metrics(spans: Spans, log: Sequence[Mapping[str, Any]]) -> dict[str, Field]:
 
 
 def _epochs(ended: Sequence[tuple[int, int, int]], log: Sequence[Mapping[str, Any]]) -> dict[str, Field]:
-    none = Absent("no epoch ended in the run: --workload-option epochs=2, and a longer --max")
+    none = Absent("no epoch ended in the run: --workload-option epochs=2, and a longer --duration")
     times = [(b - a) * 1e-9 for _, a, b in ended]
     later = Absent("one epoch ended in the run") if times else none
     found: dict[str, Field] = {
