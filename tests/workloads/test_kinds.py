@@ -23,6 +23,19 @@ ROWS = {
         ("fetch", "h2d", "forward", "backward", "optimizer"),
         "loss_last",
     ),
+    "interleaved": (
+        Trial(
+            model="lenet5",
+            workload="interleaved",
+            scenario="fixed_rate",
+            rate=5.0,
+            warmup=0.1,
+            min_s=1.0,
+            max_s=1.0,
+        ),
+        (),
+        "trained_sps",
+    ),
     "video": (
         Trial(model="squeezenet1_1", backend="onnxruntime", workload="video", batch=2, **SHORT),
         ("decode", "preprocess", "infer", "postprocess"),
@@ -125,7 +138,7 @@ def test_a_sweep_runs_it_and_its_command_asks_it_again(name, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("field", "names"),
     [
-        ("workload", ["inference", "training", "video"]),
+        ("workload", ["inference", "training", "interleaved", "video"]),
         ("scenario", sorted({*registry.SCENARIOS} - {"burst"})),  # also the name of a state of a long run
     ],
 )
