@@ -116,7 +116,7 @@ class Training:
                 failure=lambda: failures.first,
                 breakdown=loop.spans,
                 metrics=lambda: _metrics(loop, loss),
-                glimpse=lambda: _glimpse(again(replace(trial, seed=0)), batches[0]),
+                glimpse=lambda: _glimpse(make(model, replace(trial, seed=0), options, dropout=False)),
             )
         finally:
             loop.close()
@@ -129,9 +129,11 @@ def _stepped(loop: Loop) -> int:
     return size
 
 
-def _glimpse(losses: list[float], batch: Any) -> Glimpse:
+def _glimpse(loop: Loop) -> Glimpse:
+    """Return the first losses of a loop with the seed that all workers share."""
+    batches = loop.peek(STEPS)
     count = need("edgescope.backends.pytorch.training:bytes_in", "training", "pip install 'edgescope[torch]'")
-    return Glimpse([np.array(losses)], count(batch))
+    return Glimpse([np.array(_losses(loop, batches))], count(batches[0]))
 
 
 def _supported(trial: Trial) -> None:
