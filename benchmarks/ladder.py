@@ -11,23 +11,30 @@ its slowest stage does alone.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from facts import publish
 
 from edgescope import bench
+from edgescope.bench.run import begin
+from edgescope.devices.manifest import machine
 from edgescope.models import zoo
 from edgescope.options import pinned
 from edgescope.papers.paper import papers
 from edgescope.papers.video_ladder import climb, report
-from edgescope.records import Measured, Result, Trial
+from edgescope.records import Measured, Result, Status, Trial
 from edgescope.report import save
 from edgescope.store.results import Store
 from edgescope.study import grid
+from edgescope.video import what_if
 
 TARGETS, REACHED, SAME = {"cuda": 72.0, "cpu": 4.0}, 0.9, 0.9
+HANGS_S = 150
+"""A run that takes longer prints where each thread is, and ends the program."""
 
 
 def main() -> None:
@@ -38,25 +45,46 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--seconds", type=float, default=480.0, help="no new run begins after this time")
+    parser.add_argument("--brief", action="store_true", help="stub each stage in two rounds only")
+    parser.add_argument(
+        "--rounds", type=int, default=climb.ROUNDS, help="rounds of all levels after the first look"
+    )
     args = parser.parse_args()
+    if args.brief:
+        what_if.ROUNDS = what_if.FEWEST = 2
     model, film = args.model or report.MODELS[args.device], pinned(args.source) if args.source else ""
     paper = papers()[report.NAME]
-    steps, seen, end = climb.levels(paper, args.device), dict[str, Result](), time.monotonic() + args.seconds
+    steps, start = climb.levels(paper, args.device), time.monotonic()
+    store = Store(args.store) if args.store else None
+    seen = {result.trial.id: result for result in store.results()} if store else {}
+    running = (args.store or Path("ladder")).with_suffix(".running")
+    faulthandler.enable()
 
     def known(trial: Trial) -> Result | None:
         return seen.get(grid.pinned(trial, zoo.pin).id)
 
-    while (found := climb.climb(steps, model, args.device, film, known)).wants is not None:
-        if time.monotonic() > end:
+    while (
+        found := climb.climb(steps, model, args.device, film, known, rounds=args.rounds)
+    ).wants is not None:
+        if time.monotonic() - start > args.seconds:
             break
         trial = grid.pinned(found.wants, zoo.pin)
-        result = seen[trial.id] = bench.run(trial)
-        if args.store:
-            Store(args.store).save(result)
-        rate = climb.rate_of(result)
-        print(
-            f"{trial.label}: {result.status.value} {rate} {result.reason or ''}", file=sys.stderr, flush=True
+        if store and running.exists() and running.read_text() == trial.id:
+            bare = begin(trial, machine(bench.present()))
+            result = replace(bare, status=Status.CRASHED, reason="an earlier try ended or hung the program")
+        else:
+            if store:
+                running.write_text(trial.id)
+            faulthandler.dump_traceback_later(HANGS_S, exit=True)
+            result = bench.run(trial)
+            faulthandler.cancel_dump_traceback_later()
+        seen[trial.id] = result
+        if store:
+            store.save(result)
+        told = (
+            f"{time.monotonic() - start:5.0f} s  {trial.label}: {result.status.value} {climb.rate_of(result)}"
         )
+        print(f"{told} {result.reason or ''}", file=sys.stderr, flush=True)
     if args.page:
         save(report.of(paper, found, model, args.device), args.page)
     first, top = found.rungs[0], found.kept[-1]

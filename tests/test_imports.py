@@ -245,6 +245,7 @@ VERBS = (
     "report",
     "study",
     "record",
+    "trace",
 )
 
 

@@ -33,11 +33,23 @@ if TYPE_CHECKING:
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
+    from edgescope.verbs.trace import trace
 
 __version__ = "0.1.0"
 
 _RECORDS = ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict")
-_VERBS = ("capacity", "compare", "energy", "ladder", "offload", "optimize", "recommend", "run", "sweep")
+_VERBS = (
+    "capacity",
+    "compare",
+    "energy",
+    "ladder",
+    "offload",
+    "optimize",
+    "recommend",
+    "run",
+    "sweep",
+    "trace",
+)
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
     **{verb: f"edgescope.verbs.{verb}" for verb in _VERBS},
@@ -78,6 +90,7 @@ __all__ = [
     "recommend",
     "run",
     "sweep",
+    "trace",
 ]
 
 

@@ -259,7 +259,30 @@ WORKLOADS = Family(
 )
 
 TRACERS = Family(
-    "edgescope.tracers", {"none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler")}
+    "edgescope.tracers",
+    {
+        "none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler"),
+        "cupti": Entry(
+            "edgescope.tracing.cupti:CuptiTracer",
+            "pip install cupti-python",
+            "CUDA calls, kernels, copies of any engine",
+            ("cuda",),
+        ),
+        "kineto": Entry(
+            "edgescope.tracing.kineto:KinetoTracer",
+            "pip install 'edgescope[torch]'",
+            "torch.profiler: operators of PyTorch; on a GPU also every kernel of the process",
+            ("cpu", "cuda"),
+        ),
+        "engine": Entry(
+            "edgescope.tracing.engine:EngineTracer", summary="the profile of ONNX Runtime or OpenVINO itself"
+        ),
+        "nsys": Entry(
+            "edgescope.tracing.nsys:NsysTracer",
+            summary="Nsight Systems, which starts the process",
+            devices=("cuda",),
+        ),
+    },
 )
 
 LOADGEN = "pip install mlcommons-loadgen"
@@ -365,6 +388,22 @@ MODELS = Family(
     },
 )
 
+IMPORTERS = Family(
+    "edgescope.importers",
+    {
+        name: Entry(f"edgescope.tracing.importers.{name}:IMPORTER", summary=summary)
+        for name, summary in {
+            "nsys": "Nsight Systems, exported to sqlite",
+            "kineto": "torch.profiler's JSON, and edgescope's own Chrome trace",
+            "onnxruntime": "ONNX Runtime's profile",
+            "trtexec": "trtexec --exportProfile and --exportTimes",
+            "openvino": "OpenVINO's performance counters",
+            "summaries": "CSVs of nsys stats and of Nsight Compute",
+            "perf_sched": "perf sched record, as text of perf script",
+        }.items()
+    },
+)
+
 DATA = Family(
     "edgescope.data",
     {
@@ -411,7 +450,7 @@ SOURCES = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS)
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS, IMPORTERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:

@@ -106,8 +106,11 @@ class Laned(Protocol):
     figure's label would be false.
     """
 
-    def lanes(self, n: int, batch: Batch) -> None:
-        """Prepare for n parallel calls, with a batch like those to come, before any thread calls."""
+    def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
+        """Prepare for n parallel calls, with a batch like those to come, before any thread calls.
+
+        `owned`: later calls overwrite no outputs; otherwise outputs are valid until another call takes the same lane.
+        """
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,16 @@ WIDER: Mapping[str, frozenset[str]] = {
     "bf16": frozenset({"tf32", "fp32"}),
     "fp32": frozenset(),
 }
+
+
+#: Variable that names the folder for an engine's own profile; not set unless the tracer `engine` is at work.
+PROFILE = "EDGESCOPE_ENGINE_PROFILE"
+
+
+def profile_folder() -> Path | None:
+    """Return the folder that the engine's own profile goes to as files `engine*`, or None if it is not wanted."""
+    folder = os.environ.get(PROFILE)
+    return Path(folder) if folder else None
 
 
 def precision_of(kinds: Mapping[str, int]) -> str:

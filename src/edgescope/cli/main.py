@@ -31,6 +31,7 @@ from edgescope.cli import (
     show,
     study,
     sweep,
+    trace,
     train,
 )
 from edgescope.cli.parsing import Parser
@@ -50,6 +51,7 @@ VERBS = {
     "recommend": recommend,
     "capacity": capacity,
     "offload": offload,
+    "trace": trace,
     "compare": compare,
     "energy": energy,
     "list": list_results,

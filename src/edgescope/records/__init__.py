@@ -32,16 +32,14 @@ from edgescope.records.rows import (
     QUERY_END,
     QUERY_ERROR,
     QUERY_OK,
-    SPAN_DTYPES,
-    SPAN_KINDS,
-    UNIT,
     Channel,
     Idle,
     Queries,
     Readings,
-    Spans,
     Window,
 )
+from edgescope.records.spans import SPAN_DTYPES, SPAN_KINDS, SPAN_LATER, UNIT, Spans
+from edgescope.records.trace import CLOCK_MARK, Trace
 from edgescope.records.trial import (
     DEVICE_KINDS,
     IO_KINDS,
@@ -57,6 +55,7 @@ from edgescope.records.trial import (
 SCHEMA_VERSION = 2
 
 __all__ = [
+    "CLOCK_MARK",
     "DEVICE_KINDS",
     "IO_KINDS",
     "PRECISIONS",
@@ -70,6 +69,7 @@ __all__ = [
     "SHARING",
     "SPAN_DTYPES",
     "SPAN_KINDS",
+    "SPAN_LATER",
     "TABLES",
     "UNIT",
     "Absent",
@@ -92,6 +92,7 @@ __all__ = [
     "Scalar",
     "Spans",
     "Status",
+    "Trace",
     "Trial",
     "Trust",
     "Turn",

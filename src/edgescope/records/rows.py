@@ -1,8 +1,8 @@
-"""Raw rows as columns: queries, the sampler's readings, and the spans of a unit's time."""
+"""Raw rows as columns: queries and the sampler's readings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -104,79 +104,3 @@ class Readings:
         index = next((i for i, c in enumerate(self.channels) if c.name == name), -1)
         mine = self.channel == index
         return self.t_ns[mine], self.value[mine]
-
-
-#: Kinds of spans: a phase of an inference, a stage of a pipeline, or an event of a profiler.
-SPAN_KINDS = ("unit", "phase", "stage", "api", "kernel", "copy", "sync", "range", "sched")
-#: One row per span: times in nanoseconds of the monotonic clock; -1 if there is no such number.
-SPAN_DTYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "name": "int32",
-        "kind": "int8",
-        "start_ns": "int64",
-        "end_ns": "int64",
-        "process": "int32",
-        "stream": "int32",
-        "correlation": "int64",
-        "query_id": "int64",
-        "bytes": "int64",
-    }
-)
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Where time went, from any source: one row per span (SPAN_DTYPES); `name` is an index into `names`."""
-
-    names: tuple[str, ...]
-    columns: Mapping[str, NDArray[Any]]
-
-    @classmethod
-    def none(cls) -> Spans:
-        """Return no spans."""
-        return cls((), {name: np.empty(0, dtype) for name, dtype in SPAN_DTYPES.items()})
-
-    @classmethod
-    def of(
-        cls, kind: str, rows: Sequence[tuple[str, int, int, int]], expected: Collection[str] = ()
-    ) -> Spans:
-        """Return (name, query_id, start_ns, end_ns) rows of one kind as spans of no process, stream or bytes.
-
-        An `expected` name without a row stays in `names`.
-        """
-        names = tuple(dict.fromkeys([*expected, *(row[0] for row in rows)]))
-        index = {name: i for i, name in enumerate(names)}
-        known = {
-            "name": [index[row[0]] for row in rows],
-            "kind": [SPAN_KINDS.index("unit" if row[0] == UNIT else kind) for row in rows],
-            "query_id": [row[1] for row in rows],
-            "start_ns": [row[2] for row in rows],
-            "end_ns": [row[3] for row in rows],
-        }
-        missing = [-1] * len(rows)
-        return cls(names, {k: np.array(known.get(k, missing), dtype) for k, dtype in SPAN_DTYPES.items()})
-
-    @classmethod
-    def joined(cls, parts: Sequence[Spans]) -> Spans:
-        """Return the rows of several tables as one table with one list of names."""
-        names = tuple(dict.fromkeys(name for part in parts for name in part.names))
-        index = {name: i for i, name in enumerate(names)}
-        columns = {k: np.concatenate([part.columns[k] for part in parts]) for k in SPAN_DTYPES}
-        renamed = [np.array([index[n] for n in p.names], "int32")[p.columns["name"]] for p in parts]
-        return cls(names, {**columns, "name": np.concatenate(renamed)})
-
-    def of_process(self, number: int) -> Spans:
-        """Return the same rows as those of worker `number`."""
-        return Spans(self.names, {**self.columns, "process": np.full(len(self), number, "int32")})
-
-    def __len__(self) -> int:
-        return len(self.columns["name"])
-
-    def durations_ns(self, name: str) -> NDArray[np.int64]:
-        """Return how long each span of this name took, in the order of the rows."""
-        mine = self.columns["name"] == (self.names.index(name) if name in self.names else -1)
-        return np.asarray((self.columns["end_ns"] - self.columns["start_ns"])[mine], dtype=np.int64)
-
-
-#: Name of the span of a whole unit of work; its phases or stages lie within it.
-UNIT = "unit"

@@ -32,6 +32,7 @@ from edgescope.records import (
     QUERY_DTYPES,
     SPAN_DTYPES,
     SPAN_KINDS,
+    SPAN_LATER,
     Json,
     Machine,
     Queries,
@@ -341,7 +342,7 @@ def _queries(path: Path, window: Window | None) -> Queries:
 
 
 def _spans(path: Path, data: Mapping[str, Json]) -> Spans:
-    columns = rows.read(path, SPAN_DTYPES)
+    columns = rows.read(path, SPAN_DTYPES, SPAN_LATER)
     try:
         names = codec.span_names(data)
     except ValueError as error:

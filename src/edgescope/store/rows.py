@@ -6,7 +6,7 @@ The file is opened here and handed to DuckDB by its descriptor, so DuckDB follow
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +46,25 @@ def write(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
         raise OSError(errno.ENOSPC if full else errno.EIO, text) from error
 
 
-def read(path: Path, dtypes: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    """Return the columns that `dtypes` names, as these types; StoreError if the file lacks them."""
+def read(path: Path, dtypes: Mapping[str, str], later: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """Return the columns that `dtypes` names, as these types; StoreError if the file lacks them.
+
+    A column in `later` may be lacking: older versions did not write it. It is then -1 in every row.
+    """
     import duckdb
 
-    words = ", ".join(f"CAST({name} AS {_SQL[kind]}) AS {name}" for name, kind in dtypes.items())
     try:
         with plain_files.opened(path, MOST_BYTES) as handle, duckdb.connect() as connection:
             source = [f"/dev/fd/{handle}"]
             counted = connection.execute("SELECT count(*) FROM read_parquet(?)", source).fetchone()
             if not counted or counted[0] > MOST:
                 raise _damaged(path, f"{counted[0] if counted else 'no'} rows; {MOST:,} are read at most")
+            has = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", source).fetchall()
+            lacking = set(later) - {name for name, *_ in has}
+            words = ", ".join(
+                f"CAST({-1 if name in lacking else name} AS {_SQL[kind]}) AS {name}"
+                for name, kind in dtypes.items()
+            )
             found = connection.execute(f"SELECT {words} FROM read_parquet(?)", source).fetchnumpy()
     except (duckdb.Error, OSError) as error:
         raise _damaged(path, (str(error) or type(error).__name__).splitlines()[0]) from error

@@ -141,7 +141,7 @@ def optimize(
     model = named(model, example_inputs)
     of = base(model, trial, goals)
     there = _engines(of, cells, setup)
-    proposal = proposed(of, backend, precision, exclude)
+    proposal = proposed(of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
@@ -193,14 +193,16 @@ def so_far(results: Sequence[Result]) -> str:
 
 
 def _alone(newest: Result, first: Result) -> str:
-    """Return the latency of a run alone, and roughly how it compares with that of the baseline."""
-    timed, base = (r.metrics.get("latency_p50_s") for r in (newest, first))
+    """Return the latency of a run alone (or its throughput), and roughly how it compares with that of the baseline."""
+    alike = alternation.same_load(newest.trial, first.trial)
+    timed, base = (r.metrics.get("latency_p50_s" if alike else "throughput_sps") for r in (newest, first))
     if not isinstance(timed, Measured) or newest.status not in MEASURED:
         return f"  {newest.trial.label}: {newest.status.value}"
     words = f"  {newest.trial.label}: {units.show(timed, interval=False)}"
-    if newest is first or not isinstance(base, Measured) or timed.value <= 0:
+    if newest is first or not isinstance(base, Measured) or min(timed.value, base.value) <= 0:
         return words
-    ratio, margin = base.value / timed.value, halving.margin([first, newest])
+    ratio = base.value / timed.value if alike else timed.value / base.value
+    margin = halving.margin([first, newest])
     return f"{words}, roughly {ratio:.2g}x [{ratio / margin:.2g}, {ratio * margin:.2g}] by one short run"
 
 
@@ -253,7 +255,10 @@ def proposed(
     backend: Sequence[str] = (),
     precision: Sequence[str] = (),
     exclude: Sequence[Mapping[str, Scalar]] = (),
+    *,
+    piled: bool = False,
 ) -> Proposal:
     """Return the candidates that can run here; UnavailableError if there are none."""
     there = candidates.installed()
-    return candidates.propose(of, there, backend=backend, precision=precision, exclude=exclude).possible()
+    found = candidates.propose(of, there, backend=backend, precision=precision, exclude=exclude, piled=piled)
+    return found.possible()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from edgescope import units
 from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.metrics import Metric
-from edgescope.records import Result
+from edgescope.records import Result, Trial
 from edgescope.stats.alternation import Blocks, alternation_ratio, difference
 from edgescope.stats.intervals import Interval
 
@@ -45,18 +45,29 @@ def confirms(result: Result) -> bool:
     return result.alternation is not None and result.alternation.purpose == CONFIRMING
 
 
+def same_load(mine: Trial, theirs: Trial) -> bool:
+    """Return whether two trials have as many samples under way, so that the ratio of latencies is that of speeds."""
+    return (mine.batch, mine.in_flight) == (theirs.batch, theirs.in_flight)
+
+
 def blocks(mine: Result, theirs: Result) -> Blocks:
-    """Return the log of how many times faster `mine` was than `theirs`, block by block."""
-    ours, base = _times(mine), _times(theirs)
+    """Return the log of how many times faster `mine` was than `theirs`, block by block.
+
+    Latencies are compared; seconds a sample where the two have different batches or queries in flight.
+    """
+    timed = same_load(mine.trial, theirs.trial)
+    ours, base = _times(mine, latency=timed), _times(theirs, latency=timed)
     both = sorted(ours.keys() & base.keys())
     return Blocks([base[b] - ours[b] for b in both])
 
 
-def _times(result: Result) -> dict[int, float]:
+def _times(result: Result, *, latency: bool = True) -> dict[int, float]:
     """Return block -> mean log time of its turns, for the blocks in which every turn had a time."""
     found: dict[int, list[float]] = {}
     for turn in result.alternation.turns if result.alternation else ():
-        found.setdefault(turn.block, []).append(turn.time_s)
+        samples = turn.queries * result.trial.batch if turn.time_s > 0 else 0
+        each = turn.time_s if latency or not samples else (turn.stop_ns - turn.start_ns) * 1e-9 / samples
+        found.setdefault(turn.block, []).append(each)
     return {b: math.fsum(map(math.log, times)) / len(times) for b, times in found.items() if min(times) > 0}
 
 

@@ -227,7 +227,8 @@ def worst_verdict(results: Sequence[Result]) -> Verdict:
 
 def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> Row:
     """Return the row with its speed-up over the baseline, the number of pairs, and the warnings about them."""
-    piled = not registry.scenario(row.trial.scenario).timed
+    alike = alternation.same_load(row.trial, baseline[0].trial)
+    piled = not registry.scenario(row.trial.scenario).timed or not alike
     name = "throughput_sps" if piled else "latency_p50_s"
     wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
     found = pairs(wrong or group, baseline, name, NEIGHBOURS_S)

@@ -6,6 +6,7 @@ back, node by node, from the compiled graph. int8 reads the same QDQ file as ONN
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
-from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
+from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, profile_folder, threads_of
 from edgescope.backends.openvino.about import HINTS, AboutOpenVino
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective
@@ -90,9 +91,29 @@ class OpenVinoSession:
         )
 
     def close(self) -> None:
-        """Drop requests and graph."""
+        """Drop requests and graph; write the last request's counters if a profile was asked for."""
+        if (folder := profile_folder()) is not None:
+            write_counters(self.idle[0].request, folder / "engine.csv")
         self.idle.clear()
         del self.compiled
+
+
+def write_counters(request: Any, path: Path) -> None:
+    """Write the time of each layer in a request's last inference, as OpenVINO's benchmark_app does."""
+    rows = [
+        (
+            info.node_name,
+            str(info.status),
+            info.node_type,
+            info.exec_type,
+            info.real_time.total_seconds() * 1e3,
+        )
+        for info in request.get_profiling_info()
+    ]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(("layerName", "execStatus", "layerType", "execType", "realTime (ms)"))
+        writer.writerows(rows)
 
 
 def _text(info: Any, key: str) -> str:
@@ -141,6 +162,8 @@ def _settings(spec: Spec) -> dict[str, Any]:
     }
     if (threads := threads_of(spec)) is not None:
         settings["INFERENCE_NUM_THREADS"] = threads
+    if profile_folder() is not None:
+        settings["PERF_COUNT"] = True
     return settings
 
 

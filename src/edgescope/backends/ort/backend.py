@@ -30,6 +30,7 @@ from edgescope.backends.base import (
     counted,
     flag,
     precision_of,
+    profile_folder,
     threads_of,
 )
 from edgescope.backends.ort import cuda
@@ -73,7 +74,11 @@ class OrtSession:
         return Effective(device, precision_of(kinds), threads, evidence)
 
     def close(self) -> None:
-        """Drop the session; the runtime frees its arena."""
+        """Drop the session; the runtime frees its arena, and writes its profile if it was asked for one."""
+        if profile_folder() is not None:
+            written = Path(self.session.end_profiling())
+            start = self.session.get_profiling_start_time_ns()
+            written.with_name(written.name + ".start").write_text(str(start))
         del self.run, self.session
 
 
@@ -164,6 +169,8 @@ def _options(spec: Spec, axes: Mapping[str, int]) -> Any:
     for axis, size in axes.items():
         options.add_free_dimension_override_by_name(axis, size)
     options.log_severity_level = 3
+    if (folder := profile_folder()) is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(folder / "engine")
     return options
 
 

@@ -1,0 +1,90 @@
+"""The whole kernel-level account of a trace: budget, launches, GPU time, blame, scheduling, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgescope.analysis.kernels.budget import Budget, budget
+from edgescope.analysis.kernels.cover import Cover
+from edgescope.analysis.kernels.gpu_time import GpuTime, Named, by_name, gpu_times
+from edgescope.analysis.kernels.inferences import Inferences, inferences
+from edgescope.analysis.kernels.launches import Launches, launches
+from edgescope.analysis.kernels.rows import Rows
+from edgescope.analysis.kernels.scheduling import Scheduled, scheduling
+from edgescope.analysis.kernels.sharing import Sharing, sharing
+from edgescope.records import Absent, Field, Measured, Readings, Spans, Trace
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a trace says; an empty part is one that the trace has no rows for."""
+
+    trace: Trace
+    inferences: Inferences
+    budget: Budget | None
+    launches: Launches | None
+    gpus: tuple[GpuTime, ...]
+    kernels: tuple[Named, ...]
+    copies: tuple[Named, ...]
+    calls: tuple[Named, ...]
+    operators: tuple[Named, ...]
+    functions: tuple[Named, ...]
+    """Functions of the program, of the operating system and of libraries, each without what it called."""
+    operating: float
+    """Share of the inferences' time in which an operator ran; -1 if the trace has no operators or no inferences."""
+    sharing: Sharing | None
+    scheduled: tuple[Scheduled, ...]
+    samples: Mapping[str, Field]
+    """Mean of each sampled metric between the first and the last activity of the GPU, without a GPU over all."""
+
+
+def account(trace: Trace, name: str = "") -> Account:
+    """Return the account of a trace; `name` is the name of the ranges that are its inferences."""
+    rows = Rows(trace.spans)
+    timed = rows if trace.timed else Rows(Spans.none())
+    found = inferences(timed, name)
+    spent = budget(timed, found) if len(found) else None
+    return Account(
+        trace=trace,
+        inferences=found,
+        budget=spent if spent is not None and (spent.launches.any() or spent.syncs.any()) else None,
+        launches=launches(timed),
+        gpus=gpu_times(timed),
+        kernels=by_name(rows, "kernel", "graph"),
+        copies=by_name(rows, "copy"),
+        calls=by_name(rows, "api", "sync"),
+        operators=by_name(rows, "op"),
+        functions=by_name(rows, "call"),
+        operating=_operating(timed, found),
+        sharing=sharing(timed),
+        scheduled=scheduling(timed),
+        samples=_means(trace.samples, rows),
+    )
+
+
+def _operating(rows: Rows, found: Inferences) -> float:
+    operators = rows.of("op")
+    inside = Cover.of(found.start, found.end)
+    if not len(operators["start_ns"]) or not inside.total:
+        return -1.0
+    return (inside & Cover.of(operators["start_ns"], operators["end_ns"])).total / inside.total
+
+
+def _means(samples: Readings | None, rows: Rows) -> dict[str, Field]:
+    if samples is None:
+        return {}
+    busy = rows.gpu_cover()
+    first, last = (int(busy.start[0]), int(busy.end[-1])) if len(busy) else (None, None)
+    found: dict[str, Field] = {}
+    for channel in samples.channels:
+        t, value = samples.series(channel.name)
+        if first is not None and last is not None:
+            value = value[(t >= first) & (t <= last)]
+        if len(value):
+            found[channel.name] = Measured(float(np.mean(value)), channel.unit, n=len(value))
+        else:
+            found[channel.name] = Absent("no sample lies within the trace")
+    return found

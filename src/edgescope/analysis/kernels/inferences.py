@@ -1,0 +1,120 @@
+"""Where one inference begins and ends in a trace: by the queries, by ranges that the program set, or by its waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.kernels.rows import Rows
+from edgescope.errors import UsageError, closest_name
+from edgescope.records import CLOCK_MARK, SPAN_KINDS
+
+
+@dataclass(frozen=True)
+class Inferences:
+    """One row per inference, sorted by start within each process."""
+
+    how: str
+    """How they were found, for a reader."""
+    process: NDArray[Any]
+    thread: NDArray[Any]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of_process(self, process: int) -> Inferences:
+        """Return the inferences of one process."""
+        return self.where(self.process == process)
+
+    def where(self, rows: NDArray[Any]) -> Inferences:
+        """Return the inferences that a mask chooses."""
+        return Inferences(self.how, self.process[rows], self.thread[rows], self.start[rows], self.end[rows])
+
+
+def inferences(rows: Rows, name: str = "") -> Inferences:
+    """Return the inferences of a trace; none if nothing marks them.
+
+    `name` is the name of their ranges. Without it, they are the units of work that edgescope noted, else the ranges
+    of the most frequent name that is not within another such range, else what lies between two waits for the GPU.
+    """
+    if name:
+        return _called(rows, name)
+    units = rows.of("unit")
+    if len(units["start_ns"]):
+        return _as_inferences("the units of work that edgescope noted", units, slice(None))
+    ranges = rows.of("range")
+    best = _outermost(rows, ranges)
+    if best:
+        return _called(rows, best)
+    return _between_waits(rows)
+
+
+def _called(rows: Rows, name: str) -> Inferences:
+    found = rows.of("range", "unit", "op")
+    index = rows.spans.names.index(name) if name in rows.spans.names else -1
+    mine = found["name"] == index
+    if not mine.any():
+        known = {rows.spans.names[i] for i in np.unique(found["name"]).tolist()}
+        close = closest_name(name, known)
+        raise UsageError(
+            "E-PROF-4",
+            f"the trace has no range called {name!r}",
+            evidence=f"ranges: {', '.join(sorted(known)[:8]) or 'none'}",
+            fix=f"--range {close!r}" if close else "without --range",
+        )
+    return _as_inferences(f"ranges called {name!r}", found, mine)
+
+
+def _as_inferences(how: str, c: Mapping[str, NDArray[Any]], rows: Any) -> Inferences:
+    order = np.lexsort((c["start_ns"][rows], c["process"][rows]))
+    return Inferences(
+        how, *(np.asarray(c[k])[rows][order] for k in ("process", "thread", "start_ns", "end_ns"))
+    )
+
+
+def _outermost(rows: Rows, ranges: Mapping[str, NDArray[Any]]) -> str:
+    """Return the name of the most frequent range that lies in no other range of its thread; '' if there is none."""
+    count: Counter[str] = Counter()
+    where = np.stack([ranges["process"], ranges["thread"]]) if len(ranges["start_ns"]) else np.empty((2, 0))
+    for process, thread in np.unique(where, axis=1).T.tolist():
+        mine = np.flatnonzero((ranges["process"] == process) & (ranges["thread"] == thread))
+        end = np.maximum.accumulate(ranges["end_ns"][mine])
+        outer = np.concatenate(([True], ranges["start_ns"][mine][1:] >= end[:-1]))
+        names, counts = np.unique(ranges["name"][mine][outer], return_counts=True)
+        for i, n in zip(names.tolist(), counts.tolist(), strict=True):
+            if not rows.spans.names[i].startswith(CLOCK_MARK):
+                count[rows.spans.names[i]] += n
+    return max(count, key=lambda n: (count[n], n)) if count else ""
+
+
+def _between_waits(rows: Rows) -> Inferences:
+    """Return what lies between the end of one wait for the GPU and the end of the next, in each thread that waits.
+
+    Only waits that follow a launch end an inference, so a second wait in a row belongs to the first.
+    """
+    calls = rows.of("api", "sync")
+    is_sync = calls["kind"] == SPAN_KINDS.index("sync")
+    launches = rows.launching[calls["name"]] & ~is_sync if len(is_sync) else is_sync
+    parts = []
+    both = np.stack([calls["process"][is_sync], calls["thread"][is_sync]])
+    for process, thread in np.unique(both, axis=1).T.tolist():
+        mine = (calls["process"] == process) & (calls["thread"] == thread)
+        sync, launch = np.flatnonzero(mine & is_sync), np.flatnonzero(mine & launches)
+        seen = np.searchsorted(launch, sync)
+        last = np.concatenate((seen[1:] > seen[:-1], [True])) if len(sync) else np.empty(0, bool)
+        ends = np.maximum.accumulate(calls["end_ns"][sync])[last]
+        if len(ends) > 1:
+            many = np.full(len(ends) - 1, 1)
+            parts.append((process * many, thread * many, ends[:-1], ends[1:]))
+    if not parts:
+        none = np.empty(0, "int64")
+        return Inferences("nothing in the trace marks them", none, none, none, none)
+    columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
+    return Inferences("the time from the end of one wait for the GPU to the end of the next", *columns)

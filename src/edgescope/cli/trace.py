@@ -1,0 +1,99 @@
+"""Show where the time goes, kernel by kernel: of a trial, of any program, or of a trace that was recorded elsewhere.
+
+edgescope trace resnet50 --backend torch_eager       a clean run, then one under the best profiler here
+edgescope trace -- python my_video.py                any Python program, which needs nothing in it
+edgescope trace report.sqlite                        an export of Nsight Systems, Kineto, ONNX Runtime ...
+edgescope trace p1.sqlite p2.sqlite p4.sqlite        how it grows from trace to trace
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import opened, trial_flags
+from edgescope.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from edgescope.verbs.trace import Traced
+
+HELP = "where the time goes: calls, kernels, copies, waits; of a trial, a program, or a trace file"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("what", nargs="+", help="a model, files that a profiler exported, or -- and a program")
+    group = sub.add_argument_group("traces")
+    group.add_argument(
+        "--range", default="", metavar="NAME", help="the ranges that are the inferences (found)"
+    )
+    group.add_argument(
+        "--kind", default="", metavar="NAME", help="format of the files (told by their content)"
+    )
+    group.add_argument(
+        "--profiler", default="", metavar="NAME", help="cupti, kineto, engine or nsys (the best here)"
+    )
+    text = "of a program: record this long; it then goes on unprofiled (to its end)"
+    group.add_argument("--seconds", type=trial_flags.seconds, default=0.0, metavar="TIME", help=text)
+    text = "also write the trace: .json or .json.gz for Perfetto, .parquet for DuckDB"
+    group.add_argument("--save", type=Path, default=None, metavar="FILE", help=text)
+    text = "SQL over the table `spans` instead of the account, e.g. 'SELECT kind, count(*) FROM spans GROUP BY 1'"
+    group.add_argument("--query", default="", metavar="SQL", help=text)
+    group.add_argument("--on", default=None, metavar="ssh://USER@HOST", help="not supported yet")
+    trial_flags.add_what(sub)
+    opened.add_verbose(sub)
+    trial_flags.add_load(sub)
+    trial_flags.add_timing(sub)
+    trial_flags.add_safety(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the account; return 0, 3 where the profiler disturbed too much for one."""
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
+    from edgescope.report.trace import document
+    from edgescope.tracing import chrome, table
+
+    found = _traced(args)
+    traces = [account.trace for _, account in found.accounts]
+    if args.save and traces:
+        writer = table.write if args.save.suffix == ".parquet" else chrome.write
+        writer(traces[0], args.save)
+    if args.query and traces:
+        print(table.query(traces[0], args.query))
+        return 0
+    page = document(found)
+    if args.json:
+        print(as_json.text(page))
+    else:
+        terminal.show(page, verbose=args.verbose)
+    return 0 if found.conclusive and found.accounts else 3
+
+
+def _traced(args: argparse.Namespace) -> Traced:
+    """Return what the command line asks for: the words after -- are a program, existing traces are files."""
+    from edgescope.errors import UnsupportedError
+    from edgescope.tracing.read import known
+    from edgescope.verbs.trace import trace
+
+    if args.on:
+        raise UnsupportedError(
+            "E-PROF-9",
+            "tracing on a board over ssh is not supported yet",
+            effect="Nothing was measured",
+            fix="run edgescope trace on the board, or nsys there and edgescope trace on its export here",
+        )
+    words = list(args.argv)
+    if "--" in words:
+        program = words[words.index("--") + 1 :]
+        return trace(program=program, range_name=args.range, seconds=args.seconds)
+    if args.kind or len(args.what) > 1 or known(args.what[0]):
+        return trace(args.what, range_name=args.range, kind=args.kind)
+    from edgescope.cli.bench import trials_of
+
+    args.model, args.replicates = args.what[0], 1
+    with waiting(f"tracing {args.model}"):
+        return trace(
+            trials_of(args)[0], profiler=args.profiler, store=opened.store(args), setup=opened.setup(args)
+        )

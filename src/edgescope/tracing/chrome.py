@@ -1,0 +1,96 @@
+"""A trace as Chrome trace JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+The categories are those of torch.profiler where it has one, so its readers (HolisticTraceAnalysis) open the file too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from edgescope.records import SPAN_KINDS, Trace
+
+ON_GPU = [SPAN_KINDS.index(kind) for kind in ("kernel", "copy", "graph")]
+ON_CPU = [SPAN_KINDS.index(kind) for kind in ("sched", "ready")]
+CATEGORIES = {"op": "cpu_op", "range": "user_annotation", "copy": "gpu_memcpy", "api": "cuda_runtime"}
+CATEGORIES |= {"sync": "cuda_runtime", "call": "python_function"}
+#: Process numbers of the tracks of GPUs and CPUs: beyond what Linux gives to processes.
+GPU_TRACKS, CPU_TRACKS = 1 << 23, 1 << 24
+
+
+def write(trace: Trace, path: Path) -> None:
+    """Write the trace; .gz packs it. Times are microseconds with three decimals, so nanoseconds are kept."""
+    with (
+        gzip.open(path, "wt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open("w", encoding="utf-8") as file
+    ):
+        _write(trace, file)
+
+
+def _write(trace: Trace, file: IO[str]) -> None:
+    file.write('{"schemaVersion": 1, "deviceProperties": ' + json.dumps(_gpus(trace)) + ",\n")
+    file.write(
+        '"displayTimeUnit": "ns", "edgescope": ' + json.dumps({"source": trace.source, "clock": trace.clock})
+    )
+    file.write(',\n"traceEvents": [\n')
+    for i, event in enumerate(_events(trace)):
+        file.write((",\n" if i else "") + json.dumps(event, ensure_ascii=False))
+    file.write("\n]}\n")
+
+
+def _gpus(trace: Trace) -> list[dict[str, Any]]:
+    found = trace.facts.get("gpus", {})
+    return [
+        {"id": int(i), "name": g.get("name"), "numSms": g.get("multiprocessors")} for i, g in found.items()
+    ]
+
+
+def _events(trace: Trace) -> Iterator[dict[str, Any]]:
+    yield from _tracks(trace)
+    columns = {k: v.tolist() for k, v in trace.spans.columns.items()}
+    for row in zip(*columns.values(), strict=True):
+        yield _event(trace, dict(zip(columns, row, strict=True)))
+    samples = trace.samples
+    if samples is not None:
+        for t, channel, value in zip(
+            samples.t_ns.tolist(), samples.channel.tolist(), samples.value.tolist(), strict=True
+        ):
+            name = samples.channels[channel].name
+            yield {"ph": "C", "name": name, "pid": GPU_TRACKS, "ts": t / 1000, "args": {name: value}}
+
+
+def _tracks(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield the names of processes, and of the tracks of GPUs and CPUs."""
+    for pid, name in trace.facts.get("processes", {}).items():
+        yield {"ph": "M", "name": "process_name", "pid": int(pid), "args": {"name": name}}
+    for gpu, facts in trace.facts.get("gpus", {"0": {}}).items():
+        label = f"GPU {gpu} {facts.get('name', '')}".strip()
+        yield {"ph": "M", "name": "process_name", "pid": GPU_TRACKS + int(gpu), "args": {"name": label}}
+    yield {"ph": "M", "name": "process_name", "pid": CPU_TRACKS, "args": {"name": "CPUs"}}
+
+
+def _event(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
+    kind, start = row["kind"], row["start_ns"]
+    track = (row["process"], row["thread"])
+    if kind in ON_GPU:
+        track = (GPU_TRACKS + max(row["device"], 0), row["stream"])
+    elif kind in ON_CPU:
+        track = (CPU_TRACKS, row["device"])
+    kept = ("correlation", "device", "context", "stream", "bytes", "process", "query_id")
+    args = {k: row[k] for k in kept if row[k] >= 0}
+    if row["graph"] >= 0:
+        args["graph id"] = row["graph"]
+    return {
+        "ph": "X",
+        "cat": CATEGORIES.get(SPAN_KINDS[kind], SPAN_KINDS[kind]),
+        "name": trace.spans.names[row["name"]],
+        "pid": track[0],
+        "tid": track[1],
+        "ts": start / 1000,
+        "dur": (row["end_ns"] - start) / 1000,
+        "args": args,
+    }

@@ -1,0 +1,82 @@
+"""Which profiler a trial gets here: the best one first, what each step down loses, and what would unlock more."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+from edgescope import registry
+from edgescope.errors import Message
+from edgescope.records import Trial
+
+#: Engines that can profile themselves.
+OWN = ("onnxruntime", "openvino")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One profiler: what it needs here, and what is lost where the next one takes its place."""
+
+    tracer: str
+    package: str
+    """The module that must be importable; '' if none."""
+    loses: str
+    """What is missing where this one cannot be used."""
+    unlock: str
+    """The command that makes it usable."""
+
+
+CUDA = (
+    Step("cupti", "cupti", "less perturbation", "pip install cupti-python"),
+    Step("kineto", "torch", "every call, kernel and copy", "pip install 'edgescope[torch]'"),
+)
+CPU_TORCH = (Step("kineto", "torch", "every operator", "pip install 'edgescope[torch]'"),)
+CPU_OWN = (Step("engine", "", "every operator", ""),)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The profiler that a trial gets."""
+
+    name: str
+    """A key of registry.TRACERS; none if the phases that the engine reports are all there is."""
+    notes: tuple[Message, ...] = ()
+    """What was lost on the way down."""
+    lighter: str = ""
+    """A command that perturbs less."""
+
+
+def choose(trial: Trial, profiler: str = "") -> Chosen:
+    """Return the profiler for a trial; UsageError if `profiler` names none."""
+    if profiler:
+        registry.entry(registry.TRACERS, profiler, "profiler")
+        return Chosen(profiler)
+    notes: list[Message] = []
+    for step in _ladder(trial):
+        if not step.package or importlib.util.find_spec(step.package) is not None:
+            return Chosen(step.tracer, tuple(notes), notes[0].fix if notes else "")
+        notes.append(
+            Message(
+                "I-PROF-5",
+                f"the profiler {step.tracer} is not installed",
+                effect=f"What it would add: {step.loses}",
+                fix=step.unlock,
+            )
+        )
+    notes.append(
+        Message(
+            "W-PROF-10",
+            f"no profiler here sees into {trial.backend} on {trial.device}",
+            effect="The account has the phases that the engine reports itself, and no operators or kernels",
+            fix="--backend torch_eager, onnxruntime or openvino, which can be profiled everywhere",
+        )
+    )
+    return Chosen(Trial.tracer, tuple(notes))
+
+
+def _ladder(trial: Trial) -> tuple[Step, ...]:
+    if trial.device != "cpu":
+        return CUDA
+    if trial.backend in OWN:
+        return CPU_OWN
+    return CPU_TORCH if trial.backend.startswith("torch") else ()

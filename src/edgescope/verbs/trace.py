@@ -1,0 +1,211 @@
+"""Return where the time of a trial, of a program or of a recorded trace goes: `edgescope.trace("report.sqlite")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from edgescope import registry
+from edgescope.analysis.kernels.account import Account, account
+from edgescope.analysis.kernels.growth import Growth, growth
+from edgescope.bench.program import watched
+from edgescope.errors import Message, UnavailableError
+from edgescope.models import zoo
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Spans, Status, Trace, Trial
+from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.study import grid
+from edgescope.tracing.profilers import Chosen, choose
+from edgescope.tracing.read import read
+
+#: Phase 2 at less than this share of phase 1's throughput supports no conclusion about phase 1.
+LEAST = 0.8
+#: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
+SECONDS = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Traced(Answer):
+    """The kernel-level account of one or several traces."""
+
+    accounts: tuple[tuple[str, Account], ...]
+    """Label, account."""
+    clean: Result | None = None
+    """Phase 1: the same trial without a profiler; its figures are those of the trial."""
+    profiled: Result | None = None
+    """Phase 2: the trial under the profiler; only its shares mean something."""
+    chosen: Chosen | None = None
+
+    @property
+    def perturbation(self) -> Field:
+        """Return phase 2's throughput over phase 1's, or Absent where there are not two phases."""
+        if self.clean is None or self.profiled is None:
+            return Absent("there is one phase only, so nothing to compare it with")
+        rates = [one.metrics.get("throughput_sps") for one in (self.clean, self.profiled)]
+        if not all(isinstance(r, Measured) and r.value > 0 for r in rates):
+            return Absent("a phase has no throughput")
+        first, second = (r.value for r in rates if isinstance(r, Measured))
+        return Measured(second / first, "ratio")
+
+    @property
+    def conclusive(self) -> bool:
+        """Return whether the profiler left the program's speed alone, as far as that is known."""
+        share = self.perturbation
+        return not isinstance(share, Measured) or LEAST <= share.value <= 1 / LEAST
+
+    @property
+    def warnings(self) -> tuple[Message, ...]:
+        """Return what the figures of all traces suffer from."""
+        share, found = self.perturbation, list(self.chosen.notes if self.chosen else ())
+        if isinstance(share, Measured) and share.value > 1 / LEAST:
+            found.append(
+                Message(
+                    "W-PROF-14",
+                    f"under the profiler the trial runs at {share.value:.0%} of its speed",
+                    evidence="a profiler makes nothing faster",
+                    effect="The two phases did not meet the same machine: no conclusion is drawn",
+                    fix="edgescope doctor",
+                )
+            )
+        if isinstance(share, Measured) and share.value < LEAST:
+            found.append(
+                Message(
+                    "W-PROF-7",
+                    f"under the profiler the trial runs at {share.value:.0%} of its speed",
+                    evidence=f"at least {LEAST:.0%} is needed",
+                    effect="No conclusion is drawn: order and counts hold, times and shares do not",
+                    fix=(self.chosen.lighter if self.chosen else "")
+                    or "a larger --batch, which makes calls fewer",
+                )
+            )
+        failed = [one for one in (self.clean, self.profiled) if one is not None and one.reason is not None]
+        found += [one.reason for one in failed if one.reason is not None]
+        if self.profiled is not None:
+            found += [w for w in self.profiled.warnings if w.code.startswith("W-SPAN")]
+        return tuple(found)
+
+    @property
+    def growth(self) -> Growth | None:
+        """Return how the series grows, or None for one trace."""
+        return growth(self.accounts) if len(self.accounts) > 1 else None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the source, then the budget and the use of the GPU, of each trace."""
+        if isinstance(self.perturbation, Measured):
+            yield f"phase 2 / phase 1 throughput: {self.perturbation.value:.2f}"
+        for label, one in self.accounts:
+            yield f"{label}: {one.trace.source}, {len(one.trace.spans):,} spans"
+            if one.budget is not None:
+                ec, cs = (one.budget.distribution(name).quantile_ns(0.5) * 1e-6 for name in ("ec", "cs"))
+                yield f"  {len(one.inferences):,} inferences: EC {ec:.3g} ms, CS {cs:.3g} ms"
+            for gpu in one.gpus:
+                yield f"  GPU {gpu.device}: busy {gpu.busy:.1%} of {gpu.span_ns / 1e6:.3g} ms"
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return one row per part of each trace's budget: its median and its total."""
+        share = self.perturbation
+        return [
+            {
+                "trace": label,
+                "part": name,
+                "median_s": d.quantile_ns(0.5) * 1e-9,
+                "total_s": d.total_ns * 1e-9,
+                "perturbation": share.value if isinstance(share, Measured) else None,
+            }
+            for label, one in self.accounts
+            if one.budget is not None
+            for name in ("ec", "cs", *one.budget.parts)
+            if (d := one.budget.distribution(name)).count
+        ]
+
+
+def trace(
+    what: Trial | Path | str | Sequence[Path | str] = (),
+    *,
+    program: Sequence[str] = (),
+    seconds: float = 0.0,
+    range_name: str = "",
+    kind: str = "",
+    profiler: str = "",
+    store: Stored = None,
+    setup: Setup = Setup(),
+) -> Traced:
+    """Return the kernel-level account of a trial, of a program, or of traces that a profiler exported.
+
+    A trial runs twice, each time in a fresh process: clean, then under `profiler` (by default the best one here).
+    A `program`, its words as a list, runs to its end with the profilers that need nothing in it; what it does after
+    `seconds` is not recorded (0: all of it). Several files show how the account grows from one to the next. `range_name` names the ranges that are the
+    inferences; `kind` the files' format, if their content does not tell it.
+    """
+    if program:
+        return Traced(((Path(program[0]).name, account(watched(program, seconds), range_name)),))
+    if isinstance(what, Trial):
+        return _trial(what, profiler, store, setup)
+    files = [what] if isinstance(what, (str, Path)) else list(what)
+    return Traced(tuple((Path(f).name, account(read(f, kind), range_name)) for f in files))
+
+
+def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
+    trial = grid.pinned(trial, zoo.pin)
+    chosen = choose(trial, profiler)
+    cells = setup.cells(store_of(store))
+    clean = cells.run(replace(trial, tracer=Trial.tracer))
+    if clean.status not in (Status.OK, Status.UNSTABLE):
+        return Traced((), clean, None, chosen)
+    if chosen.name == Trial.tracer:
+        return Traced(((trial.label, account(_of(clean, "the engine's own phases"))),), clean, None, chosen)
+    least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
+    profiled = cells.run(replace(trial, tracer=chosen.name, min_s=least, max_s=most))
+    if profiled.spans is None:
+        return Traced((), clean, profiled, chosen)
+    source = registry.TRACERS[chosen.name].summary
+    return Traced(
+        ((f"{trial.model.partition('#')[0]} {trial.label}", account(_of(profiled, source))),),
+        clean,
+        profiled,
+        chosen,
+    )
+
+
+def _of(result: Result, source: str) -> Trace:
+    """Return a stored result's spans as a trace, each query of its window a unit of work."""
+    spans, queries, window = result.spans, result.queries, result.window
+    if spans is None or queries is None or window is None:
+        raise UnavailableError(
+            "E-PROF-7",
+            f"the result {result.id} has no spans",
+            evidence="no profiler ran, and its engine reports no phases",
+            fix="edgescope trace MODEL --profiler kineto",
+        )
+    rows = queries.rows(window).columns
+    inside = (spans.columns["end_ns"] > window.start_ns) & (spans.columns["start_ns"] < window.stop_ns)
+    phases = np.isin(spans.columns["kind"], (0, 1, 2))
+    kept = spans.where(inside & ~phases)
+    units = Spans.from_columns(
+        ("query",),
+        {
+            "name": 0,
+            "kind": 0,
+            "start_ns": rows["issued_ns"],
+            "end_ns": rows["done_ns"],
+            "process": rows["worker"] if result.workers else _process(kept),
+            "query_id": rows["query_id"],
+        },
+    )
+    return Trace(
+        Spans.joined([kept, units]),
+        source,
+        samples=result.readings,
+        facts={"cpu_cores": result.machine.stable.get("cpu", {}).get("cores")}
+        if result.machine.stable
+        else {},
+        clock="monotonic",
+    )
+
+
+def _process(spans: Spans) -> int:
+    """Return the process that the spans of a trial in one process carry."""
+    found = np.unique(spans.columns["process"])
+    return int(found[-1]) if len(found) else -1

@@ -1,0 +1,130 @@
+"""The account of traces whose truth is known: two processes that take turns, threads that lose the CPU, growth."""
+
+import numpy as np
+import pytest
+
+from edgescope.analysis.kernels.account import account
+from edgescope.analysis.kernels.growth import growth
+from edgescope.errors import UsageError
+from edgescope.records import SPAN_KINDS, Spans, Trace
+
+US = 1000
+FIELDS = ("kind", "name", "start_ns", "end_ns", "process", "thread", "device", "stream", "correlation")
+
+
+def trace(*rows, **facts):
+    """Rows of (kind, name, start us, end us, process, device, correlation); a thread is its process."""
+    names = list(dict.fromkeys(r[1] for r in rows))
+    columns = {
+        "kind": [SPAN_KINDS.index(r[0]) for r in rows],
+        "name": [names.index(r[1]) for r in rows],
+        "start_ns": [round(r[2] * US) for r in rows],
+        "end_ns": [round(r[3] * US) for r in rows],
+        "process": [r[4] for r in rows],
+        "thread": [r[4] if r[0] not in ("kernel", "copy") else -1 for r in rows],
+        "device": [r[5] for r in rows],
+        "correlation": [r[6] for r in rows],
+        "stream": [7 if r[0] in ("kernel", "copy") else -1 for r in rows],
+    }
+    return Trace(
+        Spans.from_columns(names, {k: np.array(v, "int64") for k, v in columns.items()}), "made", facts=facts
+    )
+
+
+def query(process, at, kernel, *, ec=10, wait=None, correlation=1):
+    """One query: a launch of 4 us after `ec` - 4 us of own work, a kernel (start, end), a wait until its end."""
+    end = wait or kernel[1] + 2
+    return (
+        ("range", "infer", at, end, process, -1, -1),
+        ("api", "cudaLaunchKernel", at + ec - 4, at + ec, process, -1, correlation),
+        ("kernel", "gemm", *kernel, process, 0, correlation),
+        ("sync", "cudaStreamSynchronize", at + ec, end, process, -1, correlation + 10_000),
+    )
+
+
+def test_one_query_alone():
+    found = account(trace(*query(1, 0, (12, 30))))
+    parts = {k: v.tolist() for k, v in found.budget.parts.items()}
+    assert parts == {
+        "launch": [4 * US],
+        "rescheduled": [0],
+        "blocked": [0],
+        "compute": [6 * US],
+        "wait_compute": [18 * US],
+        "wait_blocked": [0],
+        "wait_idle": [4 * US],
+    }
+    assert found.launches.queue.total_ns == 2 * US and found.launches.total.total_ns == 24 * US
+    assert found.budget.closure == 1.0
+
+
+def test_whose_kernel_held_up_whom():
+    one, two = query(1, 0, (12, 30)), query(2, 0, (30, 50))
+    found = account(trace(*one, *two))
+    assert found.sharing.blocked_ns == {(1, 2): 0, (2, 1): 18 * US}, (
+        "2 launched at 10, and 1's work ran from 12 to 30"
+    )
+    assert [(t.process, t.turns) for t in found.sharing.turns] == [(1, 1), (2, 1)]
+    assert found.sharing.overlapped_ns == 0
+    second = found.budget.of_process(2)
+    assert second.parts["wait_blocked"].tolist() == [18 * US] and second.parts["wait_compute"].tolist() == [
+        20 * US
+    ]
+    assert found.launches.blocked.count == 1 and found.launches.blocked.total_ns == 18 * US
+    assert (found.budget.total == found.inferences.end - found.inferences.start).all()
+
+
+def test_work_that_runs_at_once_is_sharing_and_no_turn_of_time():
+    found = account(trace(*query(1, 0, (12, 30)), *query(2, 0, (20, 50))))
+    assert found.sharing.overlapped_ns == 10 * US
+
+
+def test_time_off_the_cpu_is_taken_from_where_it_was_lost():
+    on = (("sched", "on a CPU", 0, 2, 1, 0, -1), ("sched", "on a CPU", 5, 32, 1, 1, -1))
+    found = account(trace(*query(1, 0, (12, 30)), *on))
+    assert found.budget.scheduled and found.budget.parts["rescheduled"].tolist() == [3 * US]
+    assert found.budget.parts["compute"].tolist() == [3 * US]
+    assert (found.scheduled[0].switches, found.scheduled[0].migrations) == (2, 1)
+
+
+def test_inferences_are_the_outer_ranges_else_what_lies_between_waits():
+    rows = [*query(1, 0, (12, 30)), *query(1, 40, (52, 70), correlation=2)]
+    inner = [("range", "layer", at, at + 1, 1, -1, -1) for at in (1, 3, 5, 41, 43)]
+    marks = [("range", f"edgescope clock {i}", 80 + i, 80.5 + i, 1, -1, -1) for i in range(5)]
+    found = account(trace(*rows, *inner, *marks))
+    assert found.inferences.how == "ranges called 'infer'" and len(found.inferences) == 2
+    assert len(account(trace(*rows, *inner), "layer").inferences) == 5
+    with pytest.raises(UsageError, match="--range 'infer'"):
+        account(trace(*rows), "infre")
+    bare = account(trace(*(r for r in rows if r[0] != "range")))
+    assert bare.inferences.start.tolist() == [32 * US] and bare.inferences.end.tolist() == [72 * US]
+
+
+def test_growth_finds_the_onset_of_preemption():
+    def level(processes, ec):
+        rng = np.random.default_rng(processes)
+        rows = []
+        for p in range(processes):
+            for i in range(20):
+                at = i * 500
+                spent = ec * rng.uniform(0.9, 1.1)
+                rows += query(p + 1, at, (at + spent + 2, at + spent + 12), ec=spent, correlation=i)
+        return account(trace(*rows, cpu_cores=6))
+
+    series = [(f"p{p}", level(p, ec)) for p, ec in ((4, 60), (1, 10), (2, 11), (8, 200))]
+    found = growth(series)
+    assert [x.processes for x in found.levels] == [1, 2, 4, 8] and found.onset == 4 and found.cores == 6
+    assert growth(series[1:3]).onset is None
+
+
+def test_a_gap_is_the_hosts_or_the_launchs_fault():
+    rows = (
+        ("api", "cudaLaunchKernel", 0, 4, 1, -1, 1),
+        ("kernel", "a", 10, 20, 1, 0, 1),
+        ("api", "cudaLaunchKernel", 26, 30, 1, -1, 2),
+        ("kernel", "b", 40, 50, 1, 0, 2),
+        ("kernel", "c", 60, 70, 1, 0, 99),
+    )
+    (gpu,) = account(trace(*rows)).gpus
+    assert (gpu.idle_host_ns, gpu.idle_launch_ns, gpu.idle_unknown_ns) == (6 * US, 14 * US, 10 * US)
+    assert gpu.busy_ns == 30 * US and gpu.span_ns == 60 * US
