@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
     from edgescope.verbs.trace import trace
+    from edgescope.verbs.train_advise import train_advise
+    from edgescope.verbs.train_characterize import train_characterize
 
 __version__ = "0.1.0"
 
@@ -49,6 +51,8 @@ _VERBS = (
     "run",
     "sweep",
     "trace",
+    "train_advise",
+    "train_characterize",
 )
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
@@ -91,6 +95,8 @@ __all__ = [
     "run",
     "sweep",
     "trace",
+    "train_advise",
+    "train_characterize",
 ]
 
 
