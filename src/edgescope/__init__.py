@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
     from edgescope.verbs.trace import trace
+    from edgescope.verbs.train_advise import train_advise
+    from edgescope.verbs.train_characterize import train_characterize
     from edgescope.verbs.watch import watch
 
 __version__ = "0.1.0"
@@ -54,6 +56,8 @@ _VERBS = (
     "run",
     "sweep",
     "trace",
+    "train_advise",
+    "train_characterize",
     "watch",
 )
 _HOMES = {
@@ -99,6 +103,8 @@ __all__ = [
     "run",
     "sweep",
     "trace",
+    "train_advise",
+    "train_characterize",
     "watch",
 ]
 

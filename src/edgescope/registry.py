@@ -247,6 +247,9 @@ WORKLOADS = Family(
             "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
         ),
         "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
+        "interleaved": Entry(
+            "edgescope.workloads.interleaved:Interleaved", summary="inference, with training in its gaps"
+        ),
         "video": Entry(
             "edgescope.workloads.video:Video",
             summary="video frames: decode, preprocess, infer, postprocess",
