@@ -104,6 +104,34 @@ class _Knobs:
         return any(self.grid.numbers(name) is not None for name in names)
 
     @property
+    def cores(self) -> Floats:
+        """Return the cores that an engine can use."""
+        cores = self.plain("cpu_cores")
+        if not self.vary("threads"):
+            return cores
+        return np.minimum(cores, self.plain("threads")) if self.vary("cpu_cores") else self.plain("threads")
+
+    @property
+    def alone(self) -> NDArray[np.bool_]:
+        """Return whether the training process loads its own data."""
+        workers = self.grid.numbers("workers")
+        return np.zeros(len(self.grid), dtype=bool) if workers is None else workers == 0
+
+    @property
+    def loaders(self) -> Floats:
+        """Return how many processes load data, at most one a core."""
+        workers = self.grid.numbers("workers")
+        if workers is None:
+            return np.ones(len(self.grid))
+        return np.maximum(1.0, np.minimum(workers, self.cores) if self.vary("cpu_cores") else workers)
+
+    def words(self) -> dict[str, Floats]:
+        """Return a column of 0 and 1 for each value of each word but its first: `sharing mps`."""
+        axes = [a for a in self.grid.axes() if not a.ordinal]
+        pairs = [(a, level) for a in axes for level in range(1, len(a.levels))]
+        return {f"{a.name} {a.levels[n]}": (a.at == n).astype(np.float64) for a, n in pairs}
+
+    @property
     def lanes(self) -> Floats:
         """Return the samples that are under way at once."""
         return self.plain("batch") * self.plain("processes") * self.plain("in_flight")
@@ -117,37 +145,32 @@ LANES = ("batch", "processes", "in_flight")
 def seconds(grid: ModeGrid, level: float) -> Curve:
     """Return the curve of log seconds of one sample; `level`: the log seconds that the fastest profiled mode took."""
     k = _Knobs(grid)
-    cpu_hz, lanes, workers = k.share("cpu_hz"), k.lanes, grid.numbers("workers")
-    gpu = k.share("gpu_hz") * k.share("gpu_sm_share") * k.share("gpu_power_w")
-    cores = k.plain("cpu_cores")
-    if k.vary("threads"):
-        cores = np.minimum(cores, k.plain("threads")) if k.vary("cpu_cores") else k.plain("threads")
-    loaders = np.ones(len(grid)) if workers is None else np.maximum(1.0, np.minimum(workers, cores if k.vary("cpu_cores") else workers))
-    alone = np.zeros(len(grid), dtype=bool) if workers is None else workers == 0
-    terms: dict[str, Floats] = {}
-    if k.vary(*GPU):
-        terms["gpu"] = 1 / gpu
-    if k.vary("memory_hz"):
-        terms["memory"] = 1 / k.share("memory_hz")
-    if k.vary("cpu_quota"):
-        terms["quota"] = 1 / (k.share("cpu_quota") * cpu_hz)
-    if k.vary("cpu_hz", *LANES):
-        terms["launch"] = 1 / (cpu_hz * lanes / lanes.max())
-    if k.vary(*LANES):
-        terms["latency"] = lanes.max() / lanes
-    terms["rest"] = np.ones(len(grid))
-    priors = [Prior(name, level - 1.2, 1.5) for name in terms] + [Prior("overlap", 1.0, 0.7)]
+    terms, lanes = _terms(k), np.log(k.lanes / k.lanes.max())
+    batch = np.log(k.plain("batch"))
+    wide = lanes - (batch - batch.max())
+    names, words = list(terms), k.words()
     logs = np.log(np.stack(list(terms.values())))
+    together = np.array([name in ("launch", "latency") for name in names])
+    at_words = slice(len(names) + 2, len(names) + 2 + len(words) * (len(names) + 1))
+    priors = [Prior(name, level - 1.2, 1.5) for name in names]
+    priors += [Prior("overlap", 1.0, 0.7), Prior("side by side", 1.0, 1.5)]
+    for word in words:
+        priors += [Prior(f"{word} {name}", 0.0, 0.7) for name in names] + [Prior(f"{word} side by side", 0.0, 2.0)]
     with_cpu = k.vary(*CPU)
     if with_cpu:
         priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2), Prior("loader", level - 2.0, 1.5)]
+    flags = np.stack(list(words.values())) if words else np.zeros((0, len(grid)))
+    cpu_hz, cores, loaders, alone = k.share("cpu_hz"), k.cores, k.loaders, k.alone
 
     def of(at: Floats, rows: Rows) -> Floats:
-        power = 1 + np.exp(at[len(terms)])
-        found = logs[:, rows] + at[: len(terms), None]
+        power = 1 + np.exp(at[len(names)])
+        by_word = at[at_words].reshape(len(words), len(names) + 1).T @ flags[:, rows]
+        beside = 1 / (1 + np.exp(-at[len(names) + 1] - by_word[-1]))
+        found = logs[:, rows] + at[: len(names), None] + by_word[:-1]
+        found = found - together[:, None] * ((batch - batch.max())[rows] + beside * wide[rows])
         if not with_cpu:
             return _pnorm(found, power)
-        cpu, serial, loader = at[len(terms) + 1 :]
+        cpu, serial, loader = at[-3:]
         part = 1 / (1 + np.exp(-serial))
         busy = np.exp(cpu) * (part + (1 - part) / cores[rows] * cores.max()) / cpu_hz[rows]
         loading = np.exp(loader) / loaders[rows] / cpu_hz[rows]
@@ -156,6 +179,19 @@ def seconds(grid: ModeGrid, level: float) -> Curve:
         return np.asarray(np.log(total + np.where(alone[rows], loading, 0.0)))
 
     return Curve(tuple(priors), of)
+
+
+def _terms(k: _Knobs) -> dict[str, Floats]:
+    """Return each term that the grid's knobs change, apart from its coefficient, the queries under way and the CPU's."""
+    ones = np.ones(len(k.grid))
+    found = {
+        "gpu": (GPU, 1 / (k.share("gpu_hz") * k.share("gpu_sm_share") * k.share("gpu_power_w"))),
+        "memory": (("memory_hz",), 1 / k.share("memory_hz")),
+        "quota": (("cpu_quota",), 1 / (k.share("cpu_quota") * k.share("cpu_hz"))),
+        "launch": (("cpu_hz",), 1 / k.share("cpu_hz")),
+        "latency": (LANES, ones),
+    }
+    return {name: values for name, (knobs, values) in found.items() if k.vary(*knobs)} | {"rest": ones}
 
 
 def _pnorm(logs: Floats, power: float) -> Floats:
@@ -169,30 +205,28 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     k = _Knobs(grid)
     rate = np.exp(log_seconds.min() - log_seconds)
     clocks = {"cpu": k.share("cpu_hz"), "gpu": k.share("gpu_hz"), "memory": k.share("memory_hz")}
-    online = {"cpu": k.share("cpu_cores") * k.share("cpu_quota"), "gpu": k.share("gpu_sm_share"), "memory": np.ones(len(grid))}
+    online = {"cpu": k.share("cpu_cores") * k.share("cpu_quota"), "gpu": k.share("gpu_sm_share"), "memory": 1.0}
     has = {"cpu": k.vary(*CPU, "cpu_quota"), "gpu": True, "memory": k.vary("memory_hz")}
-    parts = [name for name, there in has.items() if there]
+    on = {f"{part} on": clocks[part] * online[part] for part, there in has.items() if there}
+    work = {f"{part} work": rate for part, there in has.items() if there}
+    work |= {"query": rate / k.lanes * k.lanes.min()} if k.vary(*LANES) else {}
+    if k.vary("memory_hz") and k.vary("gpu_hz"):
+        work["gpu stalled"] = clocks["gpu"] * rate / clocks["memory"] * clocks["memory"].min()
+    terms, words = on | work, k.words()
+    logs = np.log(np.stack([values * np.ones(len(grid)) for values in terms.values()]))
+    clock = np.stack([clocks.get(name.split()[0], clocks["gpu"]) for name in terms])
+    flags = np.stack([*words.values(), np.zeros(len(grid))])
     priors = [Prior("static", level - 1.0, 1.0), Prior("volts", 0.3, 0.8)]
-    for name in parts:
-        priors += [Prior(f"{name} on", level - 2.0, 1.5), Prior(f"{name} work", level - 2.0, 1.5)]
-    queried, stalled = k.vary(*LANES), k.vary("memory_hz") and k.vary("gpu_hz")
-    priors += [Prior("query", level - 3.0, 1.5)] if queried else []
-    priors += [Prior("gpu stalled", level - 2.5, 1.5)] if stalled else []
-    queries = rate / k.lanes * k.lanes.min()
-    stalls = clocks["gpu"] * rate / (clocks["memory"] / clocks["memory"].min())
+    priors += [Prior(name, level - 2.0, 1.5) for name in terms]
+    priors += [Prior(f"{word} {name}", 0.0, 0.5) for word in [*words, ""] for name in work]
+    count, end = len(terms), 2 + len(terms)
 
     def of(at: Floats, rows: Rows) -> Floats:
         low = 1 / (1 + np.exp(-at[1]))
-        found = np.exp(at[0])
-        for i, name in enumerate(parts):
-            on, work = np.exp(at[2 + 2 * i : 4 + 2 * i])
-            squared = (low + (1 - low) * clocks[name][rows]) ** 2
-            found = found + squared * (on * (clocks[name] * online[name])[rows] + work * rate[rows])
-            if name == "gpu" and stalled:
-                found = found + np.exp(at[-1]) * squared * stalls[rows]
-        if queried:
-            found = found + np.exp(at[2 + 2 * len(parts)]) * queries[rows]
-        return np.asarray(np.log(found))
+        by_word = at[end:].reshape(len(words) + 1, len(work)).T @ flags[:, rows]
+        found = logs[:, rows] + at[2:end, None] + 2 * np.log(low + (1 - low) * clock[:, rows])
+        found[count - len(work) :] += by_word
+        return np.asarray(np.log(np.exp(at[0]) + np.exp(found).sum(axis=0)))
 
     return Curve(tuple(priors), of)
 
