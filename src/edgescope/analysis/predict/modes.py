@@ -37,8 +37,7 @@ KNOWN: Mapping[str, str] = {
     "threads": "threads of the engine",
 }
 #: Names under which a Trial holds a knob of KNOWN.
-ALIASES = {"options.threads": "threads", "workload_options.workers": "workers"}
-ALIASES |= {"workload_options.num_workers": "workers", "mode.memory_hz": "memory_hz"}
+ALIASES = {"options.threads": "threads", "workload_options.num_workers": "workers"}
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,10 @@ class Curve:
         return Curve(self.priors, lambda at, rows: self.of(at, modes[rows]))
 
 
+Shape = Callable[[Mapping[int, float]], Curve]
+"""Log values by mode -> the curve, whose priors depend on their level."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """The parameters that explain the profiled modes best, and the curve near them."""
@@ -135,6 +139,11 @@ class _Knobs:
     def lanes(self) -> Floats:
         """Return the samples that are under way at once."""
         return self.plain("batch") * self.plain("processes") * self.plain("in_flight")
+
+
+def under_way(grid: ModeGrid) -> Floats:
+    """Return how many samples are under way at once in each mode."""
+    return _Knobs(grid).lanes
 
 
 CPU = ("cpu_hz", "cpu_cores", "threads", "workers")
@@ -215,15 +224,15 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     terms, words = on | work, k.words()
     logs = np.log(np.stack([values * np.ones(len(grid)) for values in terms.values()]))
     clock = np.stack([clocks.get(name.split()[0], clocks["gpu"]) for name in terms])
-    flags = np.stack([*words.values(), np.zeros(len(grid))])
+    flags = np.stack(list(words.values())) if words else np.zeros((0, len(grid)))
     priors = [Prior("static", level - 1.0, 1.0), Prior("volts", 0.3, 0.8)]
     priors += [Prior(name, level - 2.0, 1.5) for name in terms]
-    priors += [Prior(f"{word} {name}", 0.0, 0.5) for word in [*words, ""] for name in work]
+    priors += [Prior(f"{word} {name}", 0.0, 0.5) for word in words for name in work]
     count, end = len(terms), 2 + len(terms)
 
     def of(at: Floats, rows: Rows) -> Floats:
         low = 1 / (1 + np.exp(-at[1]))
-        by_word = at[end:].reshape(len(words) + 1, len(work)).T @ flags[:, rows]
+        by_word = at[end:].reshape(len(words), len(work)).T @ flags[:, rows]
         found = logs[:, rows] + at[2:end, None] + 2 * np.log(low + (1 - low) * clock[:, rows])
         found[count - len(work) :] += by_word
         return np.asarray(np.log(np.exp(at[0]) + np.exp(found).sum(axis=0)))

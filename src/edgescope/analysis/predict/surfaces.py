@@ -11,7 +11,7 @@ others are the closest (leave-one-out), and widens or narrows its intervals to w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -20,7 +20,7 @@ import numpy as np
 from edgescope.analysis.predict import roofline_modes
 from edgescope.analysis.predict.gp import Axis, Slope, Surrogate
 from edgescope.analysis.predict.modes import Floats, Ints, ModeGrid
-from edgescope.analysis.predict.roofline_modes import Curve
+from edgescope.analysis.predict.roofline_modes import Shape
 from edgescope.stats.special import t_quantile
 
 Seen = Mapping[int, float]
@@ -107,8 +107,7 @@ class Roofline:
     """
 
     axes: tuple[Axis, ...]
-    shape: Callable[[Seen], Curve]
-    """Log values by mode -> the curve, whose priors depend on their level."""
+    shape: Shape
     beside: float = 0.02
     name: str = "roofline"
 
@@ -154,16 +153,20 @@ class Chosen:
     guess: Guess
     errors: Mapping[str, float]
     """Model -> mean absolute error of a left-out mode, as a share; empty with fewer than LEAST modes."""
+    left_out: Seen
+    """Profiled mode -> the log value that the others predict for it."""
 
 
 def choose(surfaces: Sequence[Surface], seen: Seen) -> Chosen:
     """Return the prediction of the surface that predicts left-out modes best; the first with too few modes to tell."""
     if len(seen) < LEAST:
-        return Chosen(surfaces[0].name, surfaces[0].fit(seen), {})
+        return Chosen(surfaces[0].name, surfaces[0].fit(seen), {}, {})
     left = {surface.name: left_out(surface, seen) for surface in surfaces}
     best = min(surfaces, key=lambda s: float(np.sqrt(np.mean(left[s.name][0] ** 2))))
     errors = {name: float(np.mean(np.abs(np.expm1(gap)))) for name, (gap, _) in left.items()}
-    return Chosen(best.name, calibrated(best.fit(seen), *left[best.name]), errors)
+    gaps, sds = left[best.name]
+    predicted = {mode: seen[mode] + float(gap) for mode, gap in zip(seen, gaps, strict=True)}
+    return Chosen(best.name, calibrated(best.fit(seen), gaps, sds), errors, predicted)
 
 
 def left_out(surface: Surface, seen: Seen) -> tuple[Floats, Floats]:
