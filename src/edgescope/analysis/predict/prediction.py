@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,8 +33,6 @@ from edgescope.errors import UsageError
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Measured
 
-#: Metrics that are predicted for every mode.
-PREDICTED = ("throughput_sps", "latency_mean_s", "power_w", "energy_per_sample_j", "epoch_s", "epoch_j")
 NO_EPOCH = Absent("the samples of an epoch are not given: --epoch-samples")
 NO_METER = Absent("unsupported: no profiled mode has a power reading")
 
@@ -91,7 +89,7 @@ class Prediction:
     @cached_property
     def rows(self) -> tuple[ModeRow, ...]:
         """Return one row for each mode, in the order of the grid."""
-        columns = self._columns()
+        columns = {k: v if isinstance(v, Absent) else _fields(v, METRICS[k].unit) for k, v in self.guesses.items()}
         found = []
         for mode, name in enumerate(self.grid.names):
             figures = {k: v if isinstance(v, Absent) else v[mode] for k, v in columns.items()}
@@ -126,26 +124,23 @@ class Prediction:
         found = row[self.wanted.goal.name]
         return math.inf if isinstance(found, Absent) else found.value * (-1 if self.wanted.goal.higher else 1)
 
-    def _columns(self) -> dict[str, Absent | list[Measured]]:
-        """Return each predicted metric of every mode."""
-        time, lanes = self.time.guess, roofline_modes.under_way(self.grid)
-        epoch: Absent | list[Measured] = NO_EPOCH
-        if self.epoch_samples:
-            epoch = _fields(time, self.epoch_samples, "s")
-        out: dict[str, Absent | list[Measured]] = {
-            "throughput_sps": _fields(Guess(-time.mean, time.sd, time.factor), 1.0, "samples/s"),
-            "latency_mean_s": _fields(time, lanes, "s"),
-            "epoch_s": epoch,
+    @cached_property
+    def guesses(self) -> dict[str, Guess | Absent]:
+        """Return the guess of each predicted metric, each with the logarithms of its values in SI."""
+        time, power = self.time.guess, self.power if isinstance(self.power, Absent) else self.power.guess
+        lanes = np.log(roofline_modes.under_way(self.grid))
+        out: dict[str, Guess | Absent] = {
+            "throughput_sps": replace(time, mean=-time.mean),
+            "latency_mean_s": replace(time, mean=time.mean + lanes),
+            "power_w": power,
+            "energy_per_sample_j": power if isinstance(power, Absent) else joined(time, power),
         }
-        if isinstance(self.power, Absent):
-            return out | dict.fromkeys(("power_w", "energy_per_sample_j", "epoch_j"), self.power)
-        power = self.power.guess
-        energy = joined(time, power)
-        out |= {"power_w": _fields(power, 1.0, "W"), "energy_per_sample_j": _fields(energy, 1.0, "J")}
-        joules: Absent | list[Measured] = NO_EPOCH
-        if self.epoch_samples:
-            joules = _fields(energy, self.epoch_samples, "J")
-        return out | {"epoch_j": joules}
+        for whole, part in (("epoch_s", time), ("epoch_j", out["energy_per_sample_j"])):
+            if isinstance(part, Absent) or not self.epoch_samples:
+                out[whole] = part if isinstance(part, Absent) else NO_EPOCH
+            else:
+                out[whole] = replace(part, mean=part.mean + math.log(self.epoch_samples))
+        return out
 
 
 def joined(time: Guess, power: Guess) -> Guess:
@@ -154,9 +149,8 @@ def joined(time: Guess, power: Guess) -> Guess:
     return Guess(time.mean + power.mean, half, 1.0)
 
 
-def _fields(guess: Guess, factor: float | Floats, unit: str) -> list[Measured]:
-    lo, hi = guess.ends()
-    columns = (x * factor for x in (guess.value, lo, hi))
+def _fields(guess: Guess, unit: str) -> list[Measured]:
+    columns = (guess.value, *guess.ends())
     return [Measured(float(v), unit, float(a), float(b), 1) for v, a, b in zip(*columns, strict=True)]
 
 
@@ -168,11 +162,12 @@ def predict(
     like: tuple[Floats, Floats | None] | None = None,
     epoch_samples: int | None = None,
     models: Sequence[str] = (),
+    check: bool = True,
 ) -> Prediction:
     """Return the prediction of every mode; UsageError if nothing was profiled.
 
     `like`: log seconds and log watts of every mode under another workload or on another device; `models`: the models to choose
-    among, by default all but `linear`.
+    among, by default all but `linear`; without `check` the first of them is taken, which takes a tenth of the time.
     """
     if not profile.seconds:
         raise UsageError(
@@ -182,11 +177,11 @@ def predict(
         )
     seen = _logs(profile.seconds)
     other_time, other_power = like or (None, None)
-    time = choose(surfaces(grid, _seconds(grid), other_time, models), seen)
+    time = choose(surfaces(grid, _seconds(grid), other_time, models), seen, check=check)
     watts = _logs({m: w for m, w in profile.watts.items() if m in profile.seconds})
     if not watts:
         return Prediction(grid, profile, time, NO_METER, wanted, epoch_samples)
-    power = choose(surfaces(grid, _watts(grid, time, seen), other_power, models), watts)
+    power = choose(surfaces(grid, _watts(grid, time, seen), other_power, models), watts, check=check)
     return Prediction(grid, profile, time, power, wanted, epoch_samples)
 
 

@@ -1,0 +1,142 @@
+"""Choose which modes to profile, and confirm the pick by measuring it.
+
+The first modes fill the space of the knobs: each is the one farthest from those before it. Then the mode comes next whose
+prediction is the least sure, among those that matter: with constraints, a mode that would surely break one, or that is surely
+worse than one already profiled, counts little. The last modes are the picks themselves: the best mode that probably keeps every
+constraint is measured, learned, and the next one is chosen, so that the answer rests on measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgescope.analysis.cells.objective import Constraint, Wanted
+from edgescope.analysis.predict.modes import Floats, ModeGrid
+from edgescope.analysis.predict.prediction import Prediction, Profile, predict
+from edgescope.analysis.predict.surfaces import Guess
+from edgescope.records import Absent, Measured, Result, Status, Trial
+from edgescope.records.answers import plain
+from edgescope.search.loop import Loop, Runs, Step, Strategy, Tell
+
+#: Modes that only fill the space.
+START = 5
+#: Share of the modes that is kept for the picks, where there is a question.
+PICKS = 0.25
+#: Least weight of a mode that hardly matters.
+LEAST_WEIGHT = 0.05
+
+
+@dataclass
+class Profiling:
+    """The profile so far, and the mode to measure next."""
+
+    grid: ModeGrid
+    wanted: Wanted
+    scope: str = ""
+    epoch_samples: int | None = None
+    like: tuple[Floats, Floats | None] | None = None
+    seed: int = 0
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+    watts: dict[int, list[float]] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+
+    def tell(self, mode: int, seconds: float, watts: float | None) -> None:
+        """Learn one run of a mode: seconds of one sample, and watts if there is a meter."""
+        self.seconds.setdefault(mode, []).append(seconds)
+        if watts is not None:
+            self.watts.setdefault(mode, []).append(watts)
+
+    def prediction(self, *, check: bool = True) -> Prediction:
+        """Return the prediction from what was learned; `check` as in `predict`."""
+        profile = Profile(self.seconds, self.watts, self.scope)
+        more = {"like": self.like, "epoch_samples": self.epoch_samples, "check": check}
+        return predict(self.grid, profile, self.wanted, **more)
+
+    def suggest(self, left: int) -> int | None:
+        """Return the mode to profile next, with `left` modes still to be profiled; None if none is left."""
+        free = [i for i in range(len(self.grid)) if i not in self.seconds and i not in self.failed]
+        if not free:
+            return None
+        away = self._distances()
+        if len(self.seconds) < START:
+            rng = np.random.default_rng(self.seed)
+            order = away + 1e-3 * rng.random(len(self.grid))
+            return max(free, key=lambda i: float(order[i]))
+        found = self.prediction(check=False)
+        total = len(self.seconds) + left
+        picking = self.wanted.constraints and left <= max(1, round(PICKS * total))
+        if picking and (mode := self.candidate(found)) is not None and mode not in self.seconds:
+            return mode
+        score = unsure(found) * np.sqrt(away) * relevance(found)
+        return max(free, key=lambda i: float(score[i]))
+
+    def candidate(self, found: Prediction) -> int | None:
+        """Return the best mode by its predicted value that probably keeps every constraint; None if none does.
+
+        A mode that was measured is judged by its measurements.
+        """
+        likely = keeps(found, self.wanted.constraints) >= 0.5
+        for mode in self.seconds:
+            likely[mode] = not self.broken(mode)
+        likely[list(self.failed)] = False
+        guess = found.guesses.get(self.wanted.goal.name, Absent(""))
+        if isinstance(guess, Absent) or not likely.any():
+            return None
+        cost = guess.mean * (-1 if self.wanted.goal.higher else 1)
+        return int(np.argmin(np.where(likely, cost, np.inf)))
+
+    def broken(self, mode: int) -> tuple[str, ...]:
+        """Return the constraints that a measured mode breaks, by the means of its runs."""
+        return self.wanted.broken(self.measured(mode))
+
+    def measured(self, mode: int) -> dict[str, Measured]:
+        """Return the figures of a measured mode: the means of its runs."""
+        seconds = float(np.mean(self.seconds[mode]))
+        runs = len(self.seconds[mode])
+        out = {"throughput_sps": Measured(1 / seconds, "samples/s", n=runs)}
+        if self.epoch_samples:
+            out["epoch_s"] = Measured(seconds * self.epoch_samples, "s", n=runs)
+        if mode in self.watts:
+            watts = float(np.mean(self.watts[mode]))
+            out |= {"power_w": Measured(watts, "W", n=runs), "energy_per_sample_j": Measured(watts * seconds, "J", n=runs)}
+            if self.epoch_samples:
+                out["epoch_j"] = Measured(watts * seconds * self.epoch_samples, "J", n=runs)
+        return out
+
+    def _distances(self) -> Floats:
+        """Return each mode's distance from the nearest profiled or failed one; from the middle, where there is none."""
+        points = self.grid.unit()
+        known = sorted({*self.seconds, *self.failed})
+        if not known:
+            return -np.linalg.norm(points - points.max(axis=0, initial=0.0), axis=1)  # the one with the most of everything
+        return np.asarray(np.linalg.norm(points[:, None] - points[known][None], axis=2).min(axis=1))
+
+
+def unsure(found: Prediction) -> Floats:
+    """Return how unsure each mode's prediction is: its standard deviations of time and power together."""
+    power = 0.0 if isinstance(found.power, Absent) else found.power.guess.sd ** 2
+    return np.asarray(np.sqrt(found.time.guess.sd**2 + power))
+
+
+def relevance(found: Prediction) -> Floats:
+    """Return how much each mode matters to the question, from LEAST_WEIGHT to 1; 1 for all if no constraint is given."""
+    if not found.wanted.constraints:
+        return np.ones(len(found.grid))
+    return np.asarray(np.maximum(LEAST_WEIGHT, 1 - np.abs(2 * keeps(found, found.wanted.constraints) - 1)) ** 0.5)
+
+
+def keeps(found: Prediction, constraints: Sequence[Constraint]) -> Floats:
+    """Return the probability of each mode to keep every constraint, as if their figures were independent."""
+    out = np.ones(len(found.grid))
+    for constraint in constraints:
+        guess = found.guesses.get(constraint.metric.name)
+        if not isinstance(guess, Guess) or constraint.limit <= 0:
+            return np.zeros(len(found.grid))
+        away = (math.log(constraint.limit) - guess.mean) * (1 if constraint.at_most else -1)
+        sd = np.maximum(guess.factor * guess.sd / 1.645, 1e-9)
+        out *= [0.5 * math.erfc(x) for x in -away / (sd * math.sqrt(2))]
+    return out
