@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.ladder import ladder
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
+    from edgescope.verbs.predict import predict
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _RECORDS = ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict")
-_VERBS = ("capacity", "compare", "energy", "ladder", "offload", "optimize", "recommend", "run", "sweep")
+_VERBS = ("capacity", "compare", "energy", "ladder", "offload", "optimize", "predict", "recommend", "run", "sweep")
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
     **{verb: f"edgescope.verbs.{verb}" for verb in _VERBS},
@@ -75,6 +76,7 @@ __all__ = [
     "live",
     "offload",
     "optimize",
+    "predict",
     "recommend",
     "run",
     "sweep",

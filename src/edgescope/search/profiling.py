@@ -9,25 +9,36 @@ constraint is measured, learned, and the next one is chosen, so that the answer 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from edgescope.analysis.cells.objective import Constraint, Wanted
+from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.prediction import Prediction, Profile, predict
 from edgescope.analysis.predict.surfaces import Guess
-from edgescope.records import Absent, Measured, Result, Status, Trial
-from edgescope.records.answers import plain
-from edgescope.search.loop import Loop, Runs, Step, Strategy, Tell
+from edgescope.records import Absent, Measured, Result, Trial
+from edgescope.search.loop import Step, Strategy
 
 #: Modes that only fill the space.
 START = 5
 #: Share of the modes that is kept for the picks, where there is a question.
 PICKS = 0.25
+#: How many modes may be confirmed before the profiling ends with the best it has.
+PICKED_AT_MOST = 4
 #: Least weight of a mode that hardly matters.
 LEAST_WEIGHT = 0.05
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The pick as it was measured."""
+
+    mode: int
+    figures: Mapping[str, Measured]
+    """The means of its runs."""
 
 
 @dataclass
@@ -43,6 +54,8 @@ class Profiling:
     seconds: dict[int, list[float]] = field(default_factory=dict)
     watts: dict[int, list[float]] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
+    tried: dict[int, int] = field(default_factory=dict)
+    """Mode -> the number of its next run in a fresh process."""
 
     def tell(self, mode: int, seconds: float, watts: float | None) -> None:
         """Learn one run of a mode: seconds of one sample, and watts if there is a meter."""
@@ -55,6 +68,27 @@ class Profiling:
         profile = Profile(self.seconds, self.watts, self.scope)
         more = {"like": self.like, "epoch_samples": self.epoch_samples, "check": check}
         return predict(self.grid, profile, self.wanted, **more)
+
+    def learn(self, mode: int, result: Result) -> None:
+        """Learn the Result of a mode; one without a throughput counts as failed."""
+        self.tried[mode] = max(self.tried.get(mode, 0), result.trial.replicate + 1)
+        speed, watts = (value_of(result, name) for name in ("throughput_sps", "power_w"))
+        if result.status in MEASURED and speed:
+            self.tell(mode, 1 / speed, watts or None)
+            self.failed.discard(mode)
+        elif mode not in self.seconds:
+            self.failed.add(mode)
+
+    def confirmed(self, runs: int) -> Confirmed | Absent:
+        """Return the best mode that was measured in `runs` processes and keeps the constraints, or why there is none."""
+        able = [m for m, found in self.seconds.items() if len(found) >= runs and not self.broken(m)]
+        goal = self.wanted.goal
+        figures = {m: self.measured(m) for m in able}
+        able = [m for m in able if goal.name in figures[m]]
+        if not able:
+            return Absent(f"no mode kept every constraint in {runs} runs; the same command goes on from here")
+        best = min(able, key=lambda m: figures[m][goal.name].value * (-1 if goal.higher else 1))
+        return Confirmed(best, figures[best])
 
     def suggest(self, left: int) -> int | None:
         """Return the mode to profile next, with `left` modes still to be profiled; None if none is left."""
@@ -140,3 +174,30 @@ def keeps(found: Prediction, constraints: Sequence[Constraint]) -> Floats:
         sd = np.maximum(guess.factor * guess.sd / 1.645, 1e-9)
         out *= [0.5 * math.erfc(x) for x in -away / (sd * math.sqrt(2))]
     return out
+
+
+def profiled(state: Profiling, trials: Sequence[Trial], cells: int, confirm: int) -> Strategy:
+    """Profile modes until `cells` of them are known, then measure the pick until it has `confirm` runs.
+
+    A pick that breaks a constraint, or falls behind another mode, is followed by that one.
+    """
+    while len(state.seconds) < cells and len(state.failed) < cells:
+        mode = state.suggest(cells - len(state.seconds))
+        if mode is None:
+            break
+        yield from _run(state, trials, mode, "search", len(state.seconds) + 1, cells)
+    if not state.seconds:
+        return
+    for _ in range(PICKED_AT_MOST * confirm):
+        mode = state.candidate(state.prediction(check=False))
+        if mode is None or len(state.seconds.get(mode, ())) >= confirm:
+            return
+        yield from _run(state, trials, mode, "confirm", len(state.seconds.get(mode, ())) + 1, confirm)
+
+
+def _run(state: Profiling, trials: Sequence[Trial], mode: int, stage: str, position: int, total: int) -> Strategy:
+    """Run one mode in a fresh process and learn its Result."""
+    trial = replace(trials[mode], replicate=state.tried.get(mode, 0))
+    what = f"{trial.model.partition('#')[0]} {trial.label}"
+    (result,) = yield Step(stage=stage, trial=trial, what=what, position=position, total=total, anew=stage == "confirm")
+    state.learn(mode, result)

@@ -21,6 +21,9 @@ from edgescope.records import Json, Scalar, Trial
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Knobs = Mapping[str, Scalar | None]
+#: The knobs that a mode sets, as devices.base.FEATURES names them.
+FEATURES = ("cpu_cores", "cpu_quota", "cpu_hz", "gpu_hz", "memory_hz", "gpu_sm_share", "gpu_power_w")
+AS_IS = "as_is"
 #: The knobs whose effect the physical models know, with what each is.
 KNOWN: Mapping[str, str] = {
     "cpu_cores": "CPU cores that may be used",
@@ -36,6 +39,8 @@ KNOWN: Mapping[str, str] = {
     "workers": "worker processes of the data loader; 0 loads in the training process",
     "threads": "threads of the engine",
 }
+#: Fields of a Trial whose stored values combine to a grid; what else differs is not combined.
+COMBINED = ("batch", "processes", "in_flight", "sharing", "mode", "options", "workload_options", "precision")
 #: Names under which a Trial holds a knob of KNOWN.
 ALIASES = {"options.threads": "threads", "workload_options.num_workers": "workers"}
 
@@ -114,12 +119,26 @@ def _text(value: Scalar | None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def of_trials(trials: Sequence[Trial], features: Sequence[Mapping[str, float]]) -> list[dict[str, Scalar | None]]:
+def of_trials(
+    trials: Sequence[Trial], features: Mapping[str, Mapping[str, float]], cores: int
+) -> list[dict[str, Scalar | None]]:
     """Return the knobs of each trial: the numbers that its mode sets, and its other coordinates.
 
-    `features` holds what each trial's mode sets (devices.base.FEATURES); a mode that sets nothing known stays a word.
+    `features` holds, by the name of a mode, what it sets (devices.base.FEATURES); a mode that sets nothing known stays a word. What
+    only other modes limit is unlimited: `cores` CPUs, the whole GPU, the highest of the other modes' clocks.
     """
-    return [_knobs(t, dict(f)) for t, f in zip(trials, features, strict=True)]
+    rows = [_knobs(t, dict(features.get(t.mode, {}))) for t in trials]
+    limited = sorted({name for row in rows for name in row} & {*FEATURES})
+    whole: dict[str, float] = {"cpu_cores": float(cores), "gpu_sm_share": 1.0}
+    for name in limited:
+        given = [v for row in rows if isinstance(v := row.get(name), int | float)]
+        most = max([cores, *given]) if name == "cpu_quota" else whole.get(name, max(given))
+        for row in rows:
+            row.setdefault(name, most)
+    for row in rows:
+        if row.get("mode") == AS_IS and limited:
+            del row["mode"]
+    return rows
 
 
 def _knobs(trial: Trial, features: dict[str, float]) -> dict[str, Scalar | None]:
