@@ -11,6 +11,7 @@ its slowest stage does alone.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 import time
 from pathlib import Path
@@ -28,6 +29,8 @@ from edgescope.store.results import Store
 from edgescope.study import grid
 
 TARGETS, REACHED, SAME = {"cuda": 72.0, "cpu": 4.0}, 0.9, 0.9
+HANGS_S = 150
+"""A run that takes longer prints where each thread is, and ends the program."""
 
 
 def main() -> None:
@@ -38,25 +41,34 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--seconds", type=float, default=480.0, help="no new run begins after this time")
+    parser.add_argument(
+        "--rounds", type=int, default=climb.ROUNDS, help="rounds of all levels after the first look"
+    )
     args = parser.parse_args()
     model, film = args.model or report.MODELS[args.device], pinned(args.source) if args.source else ""
     paper = papers()[report.NAME]
-    steps, seen, end = climb.levels(paper, args.device), dict[str, Result](), time.monotonic() + args.seconds
+    steps, start = climb.levels(paper, args.device), time.monotonic()
+    store = Store(args.store) if args.store else None
+    seen = {result.trial.id: result for result in store.results()} if store else {}
 
     def known(trial: Trial) -> Result | None:
         return seen.get(grid.pinned(trial, zoo.pin).id)
 
-    while (found := climb.climb(steps, model, args.device, film, known)).wants is not None:
-        if time.monotonic() > end:
+    while (
+        found := climb.climb(steps, model, args.device, film, known, rounds=args.rounds)
+    ).wants is not None:
+        if time.monotonic() - start > args.seconds:
             break
         trial = grid.pinned(found.wants, zoo.pin)
+        faulthandler.dump_traceback_later(HANGS_S, exit=True)
         result = seen[trial.id] = bench.run(trial)
-        if args.store:
-            Store(args.store).save(result)
-        rate = climb.rate_of(result)
-        print(
-            f"{trial.label}: {result.status.value} {rate} {result.reason or ''}", file=sys.stderr, flush=True
+        faulthandler.cancel_dump_traceback_later()
+        if store:
+            store.save(result)
+        told = (
+            f"{time.monotonic() - start:5.0f} s  {trial.label}: {result.status.value} {climb.rate_of(result)}"
         )
+        print(f"{told} {result.reason or ''}", file=sys.stderr, flush=True)
     if args.page:
         save(report.of(paper, found, model, args.device), args.page)
     first, top = found.rungs[0], found.kept[-1]

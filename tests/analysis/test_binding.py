@@ -162,6 +162,14 @@ def test_the_evidence_is_a_line_a_figure_and_long_reasons_are_cut():
     assert "memory left: 2 GB" in on_gpu and "power: 7.5 W" in on_gpu
 
 
+def test_the_slowest_stage_of_a_pipeline_is_named():
+    point = a_point(LATE, busy=0.5)
+    busy = {"decode_busy_s": Measured(0.001, "s"), "infer_busy_s": Measured(0.008, "s")}
+    run = replace(point.result, metrics={**point.result.metrics, **busy})
+    (*_, last) = evidence(replace(point, result=run), used(cpu=0.25))
+    assert last == "slowest stage: infer, 8 ms of the 9 ms that a unit takes in all stages"
+
+
 @pytest.mark.parametrize(
     ("bound", "text", "close"),
     [(0.046, "p99<40ms", True), (0.0461, "p99<40ms", False)],

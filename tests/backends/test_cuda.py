@@ -123,6 +123,21 @@ def test_threads_have_streams_of_their_own_and_do_not_mix_their_answers(backend,
     session.close()
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{}, {"graph": True}])
+def test_outputs_that_the_caller_owns_are_not_overwritten_by_later_calls(options, tmp_path):
+    spec = Spec("fp32", options=options, device="cuda", io="device")
+    session = opened("torch_eager", spec, tmp_path)
+    session.lanes(2, session.stage(inputs(0)), owned=True)
+    given = [inputs(seed) for seed in range(8)]
+    with ThreadPoolExecutor(2) as pool:
+        kept = list(pool.map(lambda batch: session(session.stage(batch)), given))
+    for batch, outputs in zip(given, kept, strict=True):
+        out = np.array(session.fetch(outputs)[0])
+        assert np.abs(out - truth(batch)).max() <= 1e-4 * np.abs(out).max()
+    session.close()
+
+
 def test_several_queries_in_flight_are_refused_where_a_session_takes_turns():
     class InTurns:
         def __call__(self, batch):

@@ -33,7 +33,13 @@ def result(trial: Trial, rate: float | None = None, status: Status = Status.OK) 
     metrics |= {f"{name}_alone_fps": Measured(rate * 1.1, "frames/s") for name in report.STAGES}
     metrics |= {f"{name}_free_gain": Measured(1.1, "ratio") for name in report.STAGES}
     return SimpleNamespace(
-        trial=trial, status=status, metrics=metrics, verification=check, machine=None, reason="it broke"
+        trial=trial,
+        status=status,
+        metrics=metrics,
+        verification=check,
+        machine=None,
+        reason="it broke",
+        artifact={"samples": [["data:image/jpeg;base64,AAAA", "frame 3: 1 box"]]},
     )
 
 
@@ -100,6 +106,18 @@ def test_the_document_gives_the_whole_gain_and_the_ceiling():
     assert page.data["levels"][-1]["over_baseline"][0] == pytest.approx(rate_of(found.kept[-1].trial) / 2.0)
     assert report._ceiling(found).startswith("91% of what its slowest stage, decode, does alone")
     assert page.data["levels"][0]["Nano_fps"] == 1.09
+    (pictures,) = [part for part in page.parts if getattr(part, "title", "") == "What the top level finds"]
+    assert pictures.parts[0].items == (("data:image/jpeg;base64,AAAA", "frame 3: 1 box"),)
+
+
+def test_the_rates_have_ours_the_networks_and_the_published_ones():
+    pytest.importorskip("plotly")
+    from edgescope.papers.video_ladder.figures import rates
+
+    found, _ = whole("cuda")
+    ours, alone, nano, desktop = rates(found).data
+    assert len(ours.y) == len(found.rungs) == 8 and ours.y[0] == pytest.approx(2.0)
+    assert alone.y[0] == pytest.approx(2.2) and nano.y[0] == 1.09 and desktop.y[6] == 650.0
 
 
 def test_an_empty_store_says_how_to_measure():

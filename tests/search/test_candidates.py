@@ -7,6 +7,7 @@ import pytest
 
 from edgescope import registry
 from edgescope.errors import UnavailableError, UsageError
+from edgescope.models import zoo
 from edgescope.records import PRECISIONS, Trial
 from edgescope.registry import EITHER
 from edgescope.search import candidates
@@ -222,3 +223,31 @@ def test_the_device_is_a_gpu_where_its_driver_answers(monkeypatch):
     for reason, device in (("", "cuda"), ("no driver", "cpu")):
         monkeypatch.setattr(registry, "load", lambda *a, reason=reason: lambda: Gpu(reason))
         assert candidates.device() == device
+
+
+def test_a_workload_adds_settings_of_its_own_to_every_engine_but_the_baseline():
+    base = Trial(
+        model="squeezenet1_1", workload="video", workload_options={"source": "film.mp4", "decode": "full"}
+    )
+    trials = candidates.propose(base).trials
+    first, second = trials[0], trials[1]
+    assert first.workload_options == base.workload_options and first.in_flight == 1
+    mine = [
+        t
+        for t in trials
+        if (t.backend, t.precision) == (second.backend, second.precision) and t.options == second.options
+    ]
+    assert mine[0].workload_options == base.workload_options
+    assert sorted({t.in_flight for t in mine}) == [1, 4, 6]
+    for tuned in mine[1:]:
+        assert tuned.workload_options["preprocess"] == "host"
+        assert tuned.workload_options["decode"] == "full", "what the trial sets stays"
+    asked = replace(base, in_flight=2)
+    assert {t.in_flight for t in candidates.propose(asked).trials} == {2}
+    assert {t.in_flight for t in candidates.propose(Trial(model="squeezenet1_1")).trials} == {1}
+
+
+def test_a_network_that_is_a_file_is_proposed_to_engines_that_read_it():
+    assert zoo.kind("centerface") == "onnx" and zoo.kind("my/net.TFLITE#1234") == "tflite"
+    assert zoo.kind("resnet50") == zoo.kind("resnet50@weights.pth") == "network"
+    assert "torch_eager" not in {t.backend for t in candidates.propose(Trial(model="centerface")).trials}

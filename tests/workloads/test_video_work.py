@@ -9,7 +9,7 @@ from edgescope import bench
 from edgescope.bench.parts import HERE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Status, Trial
-from edgescope.video import stages
+from edgescope.video import annotated, stages
 from edgescope.video.flow import Stage
 from edgescope.video.frame import Frame, Item
 from edgescope.video.sources import opening
@@ -68,6 +68,33 @@ def test_an_open_loop_ends_with_the_film_too(film):
     result = bench.run(asked, hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert len(result.queries) == COUNT and (np.diff(result.queries.columns["scheduled_ns"]) > 0).all()
+
+
+def test_frames_with_their_boxes_are_written_after_the_window(film, tmp_path, monkeypatch):
+    asked = trial(
+        film, max_s=0.3, workload_options={"annotate": str(tmp_path / "b.mp4"), "annotate_frames": 5}
+    )
+    result = bench.run(asked, hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert result.artifact["annotated"] == {"path": str(tmp_path / "b.mp4"), "frames": 5}
+    with av.open(str(tmp_path / "b.mp4")) as read:
+        assert sum(1 for _ in read.decode(video=0)) == 5
+
+    def full(path, shown, fps):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(annotated, "write", full)
+    result = bench.run(asked, hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert "No space left" in result.artifact["annotated"]["absent"]
+    refused = bench.run(trial(film, workload_options={"annotate": "boxes.gif"}), hz=0)
+    assert refused.status is Status.UNSUPPORTED and "boxes.gif" in str(refused.reason)
+
+
+def test_what_if_keeps_a_few_pictures_for_a_page(film):
+    result = bench.run(trial(film, max_s=0.3, workload_options={"what_if": True}), hz=0)
+    assert result.artifact["samples"][0][1].endswith("1 box")
+    assert len(result.artifact["samples"]) == 3
 
 
 def test_several_networks_see_the_same_frames(film):

@@ -106,8 +106,11 @@ class Laned(Protocol):
     figure's label would be false.
     """
 
-    def lanes(self, n: int, batch: Batch) -> None:
-        """Prepare for n parallel calls, with a batch like those to come, before any thread calls."""
+    def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
+        """Prepare for n parallel calls, with a batch like those to come, before any thread calls.
+
+        `owned`: later calls overwrite no outputs; otherwise outputs are valid until another call takes the same lane.
+        """
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class NullSession:
             time.sleep(self.delay_s)
         return _NOTHING
 
-    def lanes(self, n: int, batch: Batch) -> None:
+    def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
         """Do nothing: threads share nothing and sleep in parallel."""
 
     def effective(self) -> Effective:

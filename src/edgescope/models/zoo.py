@@ -115,6 +115,18 @@ def bare(name: str) -> str:
     return PIN.sub("", name)
 
 
+def kind(name: str) -> str:
+    """Return what an engine must read to run a model: onnx, tflite, or network."""
+    plain = name.partition("#")[0]
+    weights = table().get(plain.partition("@")[0], {}).get("pretrained", {})
+    suffix = str(weights.get("file", "") if _of_file_alone(plain) else plain).lower().rpartition(".")[2]
+    return suffix if suffix in ("onnx", "tflite") else "network"
+
+
+def _of_file_alone(name: str) -> bool:
+    return str(table().get(name, {}).get("definition", "")).startswith("file:")
+
+
 def pin(name: str) -> str:
     """Return `name` with the digest of its file appended, or unchanged if there is no file.
 

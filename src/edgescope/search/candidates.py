@@ -13,10 +13,12 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from edgescope import registry
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS
 from edgescope.errors import UnavailableError, UsageError, closest_name
+from edgescope.models import zoo
 from edgescope.records import Scalar, Trial
 
 Options = dict[str, Scalar]
@@ -169,8 +171,10 @@ def propose(
             )
         if lacking:
             missing.append(lacking)
-        elif trial not in trials:  # a user's option may make two candidates equal
-            trials.append(trial)
+        else:
+            tuned = [] if candidate == first else _tuned(trial)
+            # a user's option may make two candidates equal
+            trials += [each for each in dict.fromkeys((trial, *tuned)) if each not in trials]
     return Proposal(tuple(trials), (*_merged(missing), *unmatched))
 
 
@@ -202,6 +206,20 @@ def _trial(candidate: Candidate, base: Trial) -> Trial:
     )
 
 
+def _tuned(trial: Trial) -> list[Trial]:
+    """Return what the workload itself has to try with an engine; what the trial already sets stays."""
+    workload = registry.load(registry.WORKLOADS, trial.workload, "workload")
+    plain, found = Trial(model=""), []
+    for changes in getattr(workload, "CANDIDATES", {}).get(trial.device, ()):
+        fields: dict[str, Any] = {
+            name: {**value, **getattr(trial, name)} if isinstance(value, Mapping) else value
+            for name, value in changes.items()
+            if isinstance(value, Mapping) or getattr(trial, name) == getattr(plain, name)
+        }
+        found.append(replace(trial, **fields))
+    return found
+
+
 def reads_tflite_only(model: str) -> bool:
     """Return whether a model's name is a .tflite file, which only LiteRT runs."""
     return model.partition("#")[0].lower().endswith(".tflite")
@@ -209,12 +227,8 @@ def reads_tflite_only(model: str) -> bool:
 
 def _fits(candidate: Candidate, base: Trial) -> bool:
     """Return whether the engine runs on the device and can read the model."""
-    kind = base.model.partition("#")[0].lower().rpartition(".")[2]
     reads = registry.about(candidate.backend).READS
-    return (
-        base.device in registry.BACKENDS[candidate.backend].devices
-        and (kind if kind in ("onnx", "tflite") else "network") in reads
-    )
+    return base.device in registry.BACKENDS[candidate.backend].devices and zoo.kind(base.model) in reads
 
 
 def _slow_options(candidate: Candidate) -> Options:

@@ -118,6 +118,14 @@ class Workload(Protocol):
         """Return a context that holds the open work."""
 
 
+@runtime_checkable
+class Tunable(Protocol):
+    """Optional for a workload: it has settings of its own that change speed and not answers."""
+
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Mapping[str, Any]]]]
+    """Device -> what a search tries with every engine: fields of the trial, those that are tables merged into it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A program that owns its loop, ready to run; bench watches it but does not drive it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from edgescope.analysis.predict.pipeline import POLICIES
@@ -14,7 +15,7 @@ from edgescope.models.base import Decodes, Model, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
 from edgescope.registry import need
-from edgescope.video import description
+from edgescope.video import annotated, description
 from edgescope.video.flow import Flow, Sequential, Stage, Threaded
 from edgescope.video.frame import Item, Source
 from edgescope.video.preparing import OneByOne, OnHost, vectorisable
@@ -59,6 +60,8 @@ OPTIONS: Mapping[str, Option] = {
     "also": Option("", "further networks of the zoo for the same frames, joined by +"),
     "crops": Option("", "a classifier of the zoo for what each box shows"),
     "pipeline": Option("", "TOML file that describes the stages", file=True),
+    "annotate": Option("", "video file or folder for the frames with their boxes, written after the window"),
+    "annotate_frames": Option(300, "frames that `annotate` writes at most", least=1),
     "what_if": Option(False, "measure after the window what each stage costs, by stubbing it"),
 }
 
@@ -102,7 +105,10 @@ def planned(trial: Trial) -> Plan:
     crops = [str(options["crops"])] if options["crops"] else []
     if odd := [name for name in (*names, *crops) if set(name) & set(".:@/")]:
         raise UsageError("E-PIPE-2", f"{odd[0]} is no name of the zoo", fix="edgescope models")
-    trials = (trial, *(replace(trial, model=name, shapes={}) for name in (*names, *crops)))
+    alone = (
+        replace(trial, in_flight=1) if trial.device == "cuda" else trial
+    )  # its threads ask for lanes: widened
+    trials = (alone, *(replace(alone, model=name, shapes={}) for name in (*names, *crops)))
     rows = described.stages
     if crops and "crops" not in [row.name for row in rows]:
         rows = (*rows, description.Described("crops"))
@@ -131,6 +137,11 @@ def supported(plan: Plan) -> None:
             options["queue"] == "block" or trial.in_flight >= room,
             f"drops nothing with {trial.in_flight} units in flight: its queues hold {room}",
             f"--in-flight {room}",
+        ),
+        (
+            Path(str(options["annotate"])).suffix in ("", *annotated.VIDEO),
+            f"writes annotated frames as a video or into a folder, not as {options['annotate']}",
+            "--workload-option annotate=boxes.mp4",
         ),
         (
             sequential is False or max(options[f"{s}_threads"] for s in description.BUILT_IN[:4]) == 1,
@@ -276,7 +287,7 @@ class Pipeline:
 
     def _infer(self) -> Infer:
         session = self.ready[0].session
-        kept = self.plan.trial.in_flight > 1
+        kept = self.plan.trial.in_flight > 1 and not isinstance(session, Laned)  # lanes own their outputs
         networks = [
             (model.inputs[0].name, made.session.__call__)
             for model, made in zip(self.models, self.ready, strict=True)
@@ -289,6 +300,11 @@ class Pipeline:
     def _read(self, way: str) -> Callable[[Item], None]:
         model = self.models[0]
         return ReadBoxes(model.decoder, way) if isinstance(model, Decodes) else ReadClasses(way)
+
+
+def class_names(model: Model) -> Sequence[str]:
+    """Return the names of a detector's classes by number, or none."""
+    return getattr(model.decoder, "names", ()) if isinstance(model, Decodes) else ()
 
 
 def preprocess_of(model: Model) -> Any:
@@ -304,16 +320,17 @@ def preprocess_of(model: Model) -> Any:
 
 
 def widened(plan: Plan, ready: Sequence[Loaded]) -> None:
-    """Prepare the GPU sessions for several calls at once, if several threads will make them."""
+    """Prepare the GPU sessions for the threads that will call them; each unit's outputs are its own."""
     threads = plan.options["infer_threads"]
-    if threads == 1 or plan.trial.device == "cpu":
+    if plan.trial.in_flight == 1 or plan.trial.device == "cpu":
         return
     for made in ready:
-        if not isinstance(made.session, Laned):
+        if isinstance(made.session, Laned):
+            made.session.lanes(threads, made.batches[0], owned=True)
+        elif threads > 1:
             raise UnsupportedError(
                 "E-PIPE-3",
                 f"this pipeline has one stream: {plan.trial.backend} answers one query at a time",
                 effect="Nothing was measured",
                 fix="--workload-option infer_threads=1",
             )
-        made.session.lanes(threads, made.batches[0])

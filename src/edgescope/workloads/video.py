@@ -17,20 +17,30 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from edgescope.backends.base import spec_of
 from edgescope.models.base import Detections
 from edgescope.options import Option
 from edgescope.records import UNIT, Absent, Field, Json, Machine, Measured, Spans, Trial, Verification
-from edgescope.video import what_if
+from edgescope.video import annotated, what_if
 from edgescope.video.boxes import matched_share
 from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential
 from edgescope.video.frame import Item
 from edgescope.workloads import gate
 from edgescope.workloads.base import EndOfInput, Opened, Parts
 from edgescope.workloads.inference import Loaded, glimpse, loaded
-from edgescope.workloads.pipeline import FILM, OPTIONS, Pipeline, planned, preprocess_of, supported, widened
+from edgescope.workloads.pipeline import (
+    FILM,
+    OPTIONS,
+    Pipeline,
+    class_names,
+    planned,
+    preprocess_of,
+    supported,
+    widened,
+)
 
 #: Extra units after the window with a timer around each stage; frames whose results are compared with a plain loop's.
 TIMED, CHECKED = 20, 32
@@ -40,12 +50,35 @@ CHECKED_S, FEWEST = 4.0, 8
 SAME = 0.9
 #: Seconds that each variant of the pipeline runs in each round of what_if.
 WHAT_IF_S = 0.15
+#: Pictures with boxes for a page, and the frames, or seconds, of the film that they are taken from.
+SAMPLES, SAMPLED, SAMPLED_S = 3, 120, 3.0
+
+#: Whole arrays at once, on the host (frames come in the network's size) or on the device.
+HOST = {"decode": "scaled", "preprocess": "host", "postprocess": "host"}
+DEVICE = {"preprocess": "device", "postprocess": "device"}
 
 
 class Video:
     """Runs the frames of a film or a camera through the stages of a pipeline."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = OPTIONS
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Mapping[str, Any]]]] = {
+        "cpu": (
+            {"workload_options": HOST},
+            {"in_flight": 4, "workload_options": HOST},
+            {"in_flight": 6, "workload_options": {**HOST, "infer_threads": 2}},
+        ),
+        "cuda": (
+            {"io": "device", "workload_options": DEVICE},
+            {"io": "device", "batch": 8, "in_flight": 4, "workload_options": DEVICE},
+            {
+                "io": "device",
+                "batch": 32,
+                "in_flight": 8,
+                "workload_options": {**DEVICE, "infer_threads": 2, "postprocess_threads": 2},
+            },
+        ),
+    }
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
         """Build each network's artifact and its reference; read the first frame of the film."""
@@ -80,13 +113,19 @@ class Video:
             stack.callback(pipeline.close)
             flow = pipeline.flow(pipeline.stages())
             stack.callback(flow.close)
+            about = _described(pipeline)
+
+            def verify(machine: Machine) -> Verification | None:
+                about.update(_annotated(pipeline))
+                return _verified(trial, pipeline, parts, machine)
+
             yield Opened(
                 work=Fed(flow),
                 model=models[0].info,
                 effective=ready[0].session.effective,
-                verify=lambda machine: _verified(trial, pipeline, parts, machine),
+                verify=verify,
                 facts=_facts(ready),
-                artifact=_described(pipeline),
+                artifact=about,
                 failure=lambda: flow.counts.first_error,
                 breakdown=lambda: _breakdown(pipeline),
                 metrics=lambda: _metrics(flow, pipeline),
@@ -135,6 +174,31 @@ def _described(pipeline: Pipeline) -> dict[str, Json]:
         ],
     }
     return {**pipeline.ready[0].about, **about}
+
+
+def _annotated(pipeline: Pipeline) -> dict[str, Json]:
+    """Write the frames with their boxes, if the trial asks for them; return what was written, and samples for a page.
+
+    Samples come with `what_if`. A full disk costs the pictures, not the measurement.
+    """
+    options, names = pipeline.plan.options, class_names(pipeline.models[0])
+    about: dict[str, Json] = {}
+    if options["what_if"] and not pipeline.decode.sources[0].live:
+        with pipeline.again(loop=False, size=None) as decode:
+            flow = Sequential(pipeline.stages(decode))
+            about["samples"] = annotated.thumbnails(
+                annotated.pictures(flow, names, SAMPLED, SAMPLED_S), SAMPLES
+            )
+    if options["annotate"]:
+        with pipeline.again(loop=False, size=None) as decode:
+            flow, path = Sequential(pipeline.stages(decode)), Path(str(options["annotate"]))
+            fps = float(decode.sources[0].facts().get("fps") or 25)
+            shown = annotated.pictures(flow, names, int(options["annotate_frames"]))
+            try:
+                about["annotated"] = {"path": str(path), "frames": annotated.write(path, shown, fps)}
+            except OSError as error:
+                about["annotated"] = {"absent": f"{path}: {error}"}
+    return about
 
 
 def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from edgescope import units
 from edgescope.analysis.capacity.promises import Held, Point, words
 from edgescope.analysis.run.usage import Usage, usage
-from edgescope.records import Absent, Field, Measured, Status
+from edgescope.records import Absent, Field, Measured, Result, Status
 
 BUSY = 0.90
 """A part that is busy for this share of the time in which queries are served is what serves them."""
@@ -175,7 +175,22 @@ def evidence(point: Point, used: Usage) -> tuple[str, ...]:
     lines.append(_figure("power", used.power, "W"))
     lines += [f"clocks held down: {h}" for h in used.holds]
     lines.append(_share("decoder", used.decoder))
-    return tuple(lines)
+    return (*lines, *_slowest_stage(point.result))
+
+
+def _slowest_stage(result: Result) -> list[str]:
+    """Return which stage of a video pipeline took longest while it ran; none of other work."""
+    ends = "_busy_s"
+    times = {
+        name.removesuffix(ends): field.value
+        for name, field in result.metrics.items()
+        if name.endswith(ends) and isinstance(field, Measured)
+    }
+    if not times:
+        return []
+    name = max(times, key=times.__getitem__)
+    spent, whole = (units.text(value, "s") for value in (times[name], sum(times.values())))
+    return [f"slowest stage: {name}, {spent} of the {whole} that a unit takes in all stages"]
 
 
 def _share(what: str, field: Field) -> str:

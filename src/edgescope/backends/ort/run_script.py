@@ -17,11 +17,10 @@ def run(batch):
     return session.run(None, batch)
 """
 
-#: The default number of threads of the measured session.
+#: The number of CPUs that the process may use.
 MASKED = "allowed = len(os.sched_getaffinity(0))  # left to itself, the runtime takes cores outside the mask, too\n"
 
 #: The default number of threads of the measured session.
-MASKED = "allowed = len(os.sched_getaffinity(0))  # left to itself, the runtime takes cores outside the mask, too\n"
 POOL = "allowed if allowed < os.cpu_count() else 0"
 
 #: Loads the CUDA libraries that pip installed; older builds look only where the linker does.

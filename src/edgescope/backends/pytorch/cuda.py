@@ -42,21 +42,24 @@ class CudaSession:
         self.names, self.witness = shared.input_names(artifact), witness
         self.streams: SimpleQueue[Any] | None = None
         """Free streams, if there are lanes."""
+        self.owned = False
+        """Whether outputs are the caller's own."""
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
         """Return the outputs as float32 arrays, or with io device as finished tensors on the device."""
         if self.streams is None:
             return self._answer(batch)
-        stream = self.streams.get()
+        stream, reader = self.streams.get(), torch.cuda.current_stream()
         try:
             with torch.cuda.stream(stream):
-                return self._answer(batch)
+                return _read_on(reader, self._answer(batch))
         finally:
             self.streams.put(stream)
 
-    def lanes(self, n: int, batch: Batch) -> None:
+    def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
         """Make n streams, and run each a few times, because cuDNN keeps a workspace for each."""
         torch.cuda.synchronize()
+        self.owned = owned
         streams = [torch.cuda.Stream() for _ in range(n)]  # type: ignore[no-untyped-call]
         self.streams = SimpleQueue()
         for stream in streams:
@@ -134,21 +137,22 @@ class GraphSession(CudaSession):
     def __call__(self, batch: Batch) -> Sequence[Any]:
         """Return the outputs as float32 arrays in pinned memory, valid until the lane's next; io device: tensors."""
         if self.idle is not None:
-            lane = self.idle.get()
+            lane, reader = self.idle.get(), torch.cuda.current_stream()
             try:
-                return lane.replay([batch[name] for name in self.names])
+                outputs = lane.replay([batch[name] for name in self.names])
+                return _read_on(reader, lane.copied(outputs)) if self.owned else outputs
             finally:
                 self.idle.put(lane)
         with self.lock:
             captured = self.ready or self._capture(batch)
             return captured.replay([batch[name] for name in self.names])
 
-    def lanes(self, n: int, batch: Batch) -> None:
+    def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
         """Capture a graph for each of n queries in flight, one after the other: parallel calls break a capture."""
         example = [batch[name] for name in self.names]
         made = [self.ready or self._capture(batch)]
         made += [_Captured(self._forward, example, self.spec.io, self.dtype) for _ in range(n - 1)]
-        self.idle = SimpleQueue()
+        self.idle, self.owned = SimpleQueue(), owned
         for lane in made:
             lane.replay(example)
             self.idle.put(lane)
@@ -251,6 +255,13 @@ class _Captured:
         self.stream.synchronize()
         return self.outputs if self.io == "device" else self.exit
 
+    def copied(self, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Return copies of the outputs of a replay, made before the next one."""
+        with torch.inference_mode(), torch.cuda.stream(self.stream):
+            copies = [o.clone() if isinstance(o, torch.Tensor) else o.copy() for o in outputs]
+        self.stream.synchronize()
+        return copies
+
     def phases(self, given: Sequence[Any]) -> Phases:
         """Replay the network alone with its copies around it, and an event after each part."""
         marks, network = _events(), self.compute
@@ -270,6 +281,14 @@ class _Captured:
             marks[3].record()
         self.stream.synchronize()
         return _phases(marks, enqueued - handed, time.monotonic_ns() - start)
+
+
+def _read_on(stream: torch.cuda.Stream, outputs: Sequence[Any]) -> Sequence[Any]:
+    """Return outputs whose memory is free for other tensors only once `stream` has read them."""
+    for output in outputs:
+        if isinstance(output, torch.Tensor) and output.is_cuda:
+            output.record_stream(stream)
+    return outputs
 
 
 def _events() -> list[torch.cuda.Event]:

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+import numpy as np
 import tensorrt as trt
 from numpy.typing import NDArray
 
@@ -131,6 +132,8 @@ class TensorRtSession:
         self.cuda = cudart.runtime()
         self.graph = Options.of(artifact.spec).graph
         self.idle = [self._lane()]
+        self.owned = False
+        """Whether output arrays are the caller's own."""
 
     def _lane(self) -> Lane:
         return Lane(self.cuda, open_io(self.engine, self.log), self.artifact.spec.io, self.graph)
@@ -150,8 +153,9 @@ class TensorRtSession:
                 fix="--in-flight 1, an ONNX file with a closed batch axis, or TensorRT 8.6",
             ) from error
 
-    def lanes(self, n: int, batch: Batch) -> None:
+    def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
         """Open a context for each of n queries in flight, and run each once, which captures its graph."""
+        self.owned = owned
         self.idle += [self._another() for _ in range(n - len(self.idle))]
         for lane in self.idle:
             lane(batch)
@@ -171,7 +175,8 @@ class TensorRtSession:
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
         """Return the outputs; each call borrows a lane, so threads do not share one."""
         with self._borrowed() as lane:
-            return lane(batch)
+            outputs = lane(batch)
+            return [o.copy() if isinstance(o, np.ndarray) else o for o in outputs] if self.owned else outputs
 
     def phases(self, batch: Batch) -> Phases:
         """Answer one query with events between its steps; return nanoseconds."""

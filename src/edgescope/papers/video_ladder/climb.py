@@ -104,7 +104,9 @@ BOARDS = {"Nano": "nano_fps", "desktop": "desktop_fps"}
 Known = Callable[[Trial], Result | None]
 
 
-def climb(steps: list[Level], model: str, device: str, source: str, known: Known) -> Climbed:
+def climb(
+    steps: list[Level], model: str, device: str, source: str, known: Known, *, rounds: int = ROUNDS
+) -> Climbed:
     """Return the ladder of a model over a film, as far as `known` has results."""
     found = Climbed()
     film = {"source": source} if source else {}
@@ -140,7 +142,7 @@ def climb(steps: list[Level], model: str, device: str, source: str, known: Known
         if below is None and not rung.good:
             return found
         below = rung if rung.kept else below
-    _rounds(found, known)
+    _rounds(found, known, rounds)
     return found
 
 
@@ -184,8 +186,8 @@ def _batched(found: Climbed, trial: Trial, known: Known) -> Trial | None:
     return replace(trial, batch=found.knee)
 
 
-def _rounds(found: Climbed, known: Known) -> None:
-    for number in range(1, ROUNDS + 1):
+def _rounds(found: Climbed, known: Known, rounds: int) -> None:
+    for number in range(1, rounds + 1):
         for rung in found.rungs:
             if rung.trial is None or not rung.good:
                 continue

@@ -1,13 +1,13 @@
-"""The waterfall of a ladder: the time of each stage of a frame, level by level."""
+"""The figures of a ladder: the time of each stage of a frame, and the frame rate, level by level."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from edgescope.papers.video_ladder.climb import Climbed
+from edgescope.papers.video_ladder.climb import BOARDS, Climbed
 from edgescope.papers.video_ladder.report import STAGES, fps, metric
 from edgescope.plots.style import COLOURS, INK, Figure, axis, layout
-from edgescope.records import Measured
+from edgescope.records import Field, Measured
 
 ROW_PX = 44
 
@@ -49,3 +49,48 @@ def waterfall(found: Climbed) -> Figure:
         yaxis=axis("", categoryorder="array", categoryarray=names[::-1], ticks="") | {"showgrid": False},
     )
     return figure
+
+
+def rates(found: Climbed) -> Figure:
+    """Return the frame rate of each level, that of its network alone, and the published ones, on a log axis."""
+    figure, names = go.Figure(), [f"{rung.level.number} {rung.level.title}" for rung in found.rungs]
+    ours = [_value(fps(rung)) if rung.good else None for rung in found.rungs]
+    alone = [_value(metric(rung, "infer_alone_fps")) if rung.good else None for rung in found.rungs]
+    figure.add_scatter(
+        x=names,
+        y=ours,
+        mode="lines+markers",
+        name="here",
+        connectgaps=True,
+        line={"color": COLOURS[0], "width": 2},
+        marker={"size": 10},
+        hovertemplate="%{y:.3g} frames/s<extra>%{x}</extra>",
+    )
+    figure.add_scatter(
+        x=names,
+        y=alone,
+        mode="markers",
+        name="network alone",
+        marker={"symbol": "circle-open", "size": 12, "color": INK, "line": {"width": 2}},
+        hovertemplate="network alone %{y:.3g} frames/s<extra>%{x}</extra>",
+    )
+    for colour, board in zip(COLOURS[1:], BOARDS, strict=False):
+        figure.add_scatter(
+            x=names,
+            y=[rung.level.printed.get(board) for rung in found.rungs],
+            mode="markers",
+            name=f"{board}, published",
+            marker={"symbol": "x", "size": 9, "color": colour},
+            hovertemplate=f"{board} %{{y:.3g}} frames/s<extra>%{{x}}</extra>",
+        )
+    figure.update_layout(layout(height=380, showlegend=True))
+    figure.update_layout(
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        xaxis=axis("", categoryorder="array", categoryarray=names),
+        yaxis=axis("frames per second", type="log", dtick=1),
+    )
+    return figure
+
+
+def _value(field: Field) -> float | None:
+    return field.value if isinstance(field, Measured) else None

@@ -27,6 +27,11 @@ FIGURE = (
     "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate."
 )
 
+RATES = (
+    "Each step is a level at its full rate; an open ring is the rate of the network alone in the same run. The study's "
+    "board and the article's desktop stand beside it. The axis is logarithmic: equal steps are equal gains."
+)
+
 
 def models() -> tuple[str, ...]:
     """Return the detectors of the ladder."""
@@ -75,8 +80,15 @@ def of(paper: Paper, found: Climbed, model: str, device: str, command: str = "")
         return doc.Document(f"{paper.heading}{where}", (answer,), {"levels": []}, command)
     parts = (
         _answer(found),
-        doc.Figure("waterfall", "Where a frame's time goes, level by level", FIGURE, partial(_drawn, found)),
+        doc.Figure(
+            "waterfall",
+            "Where a frame's time goes, level by level",
+            FIGURE,
+            partial(_drawn, found, "waterfall"),
+        ),
+        doc.Figure("rates", "Frames per second, level by level", RATES, partial(_drawn, found, "rates")),
         _levels(found),
+        _samples(found),
         _stages(found),
         Items(tuple(notes(found)), "What the levels say", "plain", DETAIL),
         Text("-v shows what each stage costs and what each level changes", "lead", doc.BRIEF),
@@ -85,10 +97,10 @@ def of(paper: Paper, found: Climbed, model: str, device: str, command: str = "")
     return doc.Document(f"{paper.heading}: {model}{where}", parts, {"levels": records(found)}, command)
 
 
-def _drawn(found: Climbed) -> Any:
-    from edgescope.papers.video_ladder.figures import waterfall  # only a page needs plotly
+def _drawn(found: Climbed, name: str) -> Any:
+    from edgescope.papers.video_ladder import figures  # only a page needs plotly
 
-    return waterfall(found)
+    return getattr(figures, name)(found)
 
 
 # -- figures of a level --------------------------------------------------------------------------------------
@@ -189,7 +201,11 @@ def _answer(found: Climbed) -> doc.Answer:
     first, top = found.rungs[0], found.kept[-1]
     whole, rate, start = gain(found, top, first), fps(top), fps(first)
     pick = f"{units.show(start, interval=False)} to {units.show(rate, interval=False)}"
-    sure = f"{units.ratio(whole)} the first level" if isinstance(whole, Measured) else "rounds are missing"
+    sure = (
+        f"{units.ratio(whole)} the first level"
+        if isinstance(whole, Measured)
+        else "the rounds that give the whole gain are missing"
+    )
     short = [sure]
     if ceiling := _ceiling(found):
         short.append(ceiling)
@@ -200,11 +216,12 @@ def _answer(found: Climbed) -> doc.Answer:
     if losing:
         short.append(f"lost and were left out: {', '.join(losing)}")
     tiles = (
-        doc.Tile("Over the first level", whole),
+        doc.Tile("Over the first level", whole if isinstance(whole, Measured) else "not yet"),
         doc.Tile("Frames per second", rate),
         doc.Tile("Batch at which inference stops gaining", found.knee if found.knee else "not measured"),
     )
-    return doc.Answer("The top of the ladder", pick, tuple(short), ". ".join(short), tiles)
+    reason = ". ".join(line[0].upper() + line[1:] for line in short)
+    return doc.Answer("The top of the ladder", pick, tuple(short), reason, tiles)
 
 
 def _ceiling(found: Climbed) -> str:
@@ -293,6 +310,16 @@ def _stages(found: Climbed) -> Table:
     ]
     lead = "What each stage does alone, all others stubbed, and what the pipeline would gain if the stage were free."
     return Table(columns, tuple(rows), "What each stage costs", lead, DETAIL)
+
+
+def _samples(found: Climbed) -> doc.Section | None:
+    """Return a few frames with the boxes that the top level finds, if its result holds some."""
+    top = found.kept[-1].look
+    shown: Any = top.artifact.get("samples") if top else None
+    if not shown:
+        return None
+    pictures = doc.Pictures(tuple((str(uri), str(caption)) for uri, caption in shown))
+    return doc.Section("What the top level finds", (pictures,), level=doc.PAGE)
 
 
 def _changes(found: Climbed) -> Table:
