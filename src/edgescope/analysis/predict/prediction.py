@@ -193,8 +193,8 @@ def surfaces(
     grid: ModeGrid, shape: roofline_modes.Shape, other: Floats | None, models: Sequence[str] = ()
 ) -> list[Surface]:
     """Return the models to choose among, the first being the one for very few modes."""
-    axes = grid.axes()
-    every: list[Surface] = [Roofline(axes, shape, BESIDE_ROOFLINE, "gp"), Roofline(axes, shape)]
+    axes, curve = grid.axes(), roofline_modes.Fitter(shape)
+    every: list[Surface] = [Roofline(axes, curve, BESIDE_ROOFLINE, "gp"), Roofline(axes, curve)]
     every += [Transfer(axes, other)] if other is not None else []
     if "linear" in models:
         every.append(Linear.over(grid))

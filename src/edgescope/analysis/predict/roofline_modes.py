@@ -39,7 +39,7 @@ EVERY = slice(None)
 NOISE = 0.03
 #: Residuals beyond this many times NOISE count less.
 HUBER = 3.0
-ROUNDS, STARTS = 40, 4
+ROUNDS, STARTS = 40, 3
 
 
 @dataclass(frozen=True)
@@ -240,19 +240,44 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     return Curve(tuple(priors), of)
 
 
-def fit(curve: Curve, seen: Mapping[int, float]) -> Fit:
-    """Return the parameters that explain the log values of the profiled modes best."""
+class Fitter:
+    """Fits a curve; a fit is kept, and later ones begin where the last ended."""
+
+    def __init__(self, shape: Shape, modes: NDArray[np.int64] | None = None, start: Floats | None = None) -> None:
+        self.shape, self.modes, self.start = shape, modes, start
+        self.kept: dict[tuple[tuple[int, float], ...], Fit] = {}
+        self.parts: dict[bytes, Fitter] = {}
+
+    def only(self, modes: NDArray[np.int64]) -> Fitter:
+        """Return the fitter of these modes alone, numbered from 0."""
+        return self.parts.setdefault(modes.tobytes(), Fitter(self.shape, modes, self.start))
+
+    def fit(self, seen: Mapping[int, float]) -> Fit:
+        """Return the parameters that explain the log values of the profiled modes best."""
+        key = tuple(sorted(seen.items()))
+        if key not in self.kept:
+            self.kept[key], self.start = fit(self._curve(seen), dict(key), self.start)
+        return self.kept[key]
+
+    def _curve(self, seen: Mapping[int, float]) -> Curve:
+        if self.modes is None:
+            return self.shape(seen)
+        return self.shape({int(self.modes[i]): v for i, v in seen.items()}).only(self.modes)
+
+
+def fit(curve: Curve, seen: Mapping[int, float], start: Floats | None = None) -> tuple[Fit, Floats]:
+    """Return the parameters that explain the log values of the profiled modes best, and where another fit may start."""
     rows = np.array(list(seen), dtype=np.int64)
     y = np.array([seen[int(i)] for i in rows])
     mean = np.array([p.mean for p in curve.priors])
     sd = np.array([p.sd for p in curve.priors])
     rng = np.random.default_rng(0)
-    starts = [np.zeros(len(mean)), *rng.normal(0, 0.8, (STARTS - 1, len(mean)))]
-    tried = [_descend(lambda z: curve.of(mean + sd * z, rows), y, start) for start in starts]
+    starts = [np.zeros(len(mean)), *rng.normal(0, 0.8, (STARTS - 1, len(mean)))] if start is None else [start]
+    tried = [_descend(lambda z: curve.of(mean + sd * z, rows), y, at) for at in starts]
     best = min(tried, key=lambda found: found[0])[1]
     value = curve.of(mean + sd * best, EVERY)
     slopes = _jacobian(lambda z: curve.of(mean + sd * z, EVERY), best, value)
-    return Fit(mean + sd * best, value, value - slopes @ best, slopes)
+    return Fit(mean + sd * best, value, value - slopes @ best, slopes), best
 
 
 def _descend(of: Callable[[Floats], Floats], y: Floats, z: Floats) -> tuple[float, Floats]:
@@ -267,13 +292,13 @@ def _descend(of: Callable[[Floats], Floats], y: Floats, z: Floats) -> tuple[floa
         after = of(z + step)
         found = _cost(y - after, z + step)
         if found < cost:
-            done = cost - found < 1e-6 * cost
+            done = cost - found < 1e-4 * cost
             z, now, cost, damping = z + step, after, found, damping / 3
             if done:
                 break
         else:
             damping *= 4
-            if damping > 1e8:
+            if damping > 1e4:
                 break
     return cost, z
 

@@ -17,10 +17,9 @@ from typing import Protocol
 
 import numpy as np
 
-from edgescope.analysis.predict import roofline_modes
 from edgescope.analysis.predict.gp import Axis, Slope, Surrogate
 from edgescope.analysis.predict.modes import Floats, Ints, ModeGrid
-from edgescope.analysis.predict.roofline_modes import Shape
+from edgescope.analysis.predict.roofline_modes import Fitter
 from edgescope.stats.special import t_quantile
 
 Seen = Mapping[int, float]
@@ -96,7 +95,7 @@ class Linear:
         plane, _, rank, _ = np.linalg.lstsq(x[rows], y, rcond=None)
         found = np.maximum(x @ plane, y.min() / 10)  # a plane may become negative, a time cannot
         left = float(np.sqrt(np.sum((x[rows] @ plane - y) ** 2) / max(1, len(rows) - int(rank))))
-        return Guess(np.log(found), 0.01 + left / found)
+        return Guess(np.log(found), 0.01 + np.log1p(left / found))
 
 
 @dataclass(frozen=True)
@@ -107,23 +106,20 @@ class Roofline:
     """
 
     axes: tuple[Axis, ...]
-    shape: Shape
+    curve: Fitter
     beside: float = 0.02
     name: str = "roofline"
 
     def only(self, modes: Ints) -> Roofline:
         """Return the model over these modes alone."""
-        every = dict(enumerate(modes.tolist()))
-        shape = self.shape
-        inside = tuple(a.only(modes) for a in self.axes)
-        return replace(self, axes=inside, shape=lambda seen: shape({every[i]: v for i, v in seen.items()}).only(modes))
+        return replace(self, axes=tuple(a.only(modes) for a in self.axes), curve=self.curve.only(modes))
 
     def fit(self, seen: Seen) -> Guess:
         """Return the fitted curve with the Gaussian process beside it."""
-        found = roofline_modes.fit(self.shape(seen), seen)
+        found = self.curve.fit(seen)
         slopes = [Slope(column, 0.0, 1.0) for column in found.slopes.T]
-        around = {"around": found.expected, "level_sd": 0.02}
-        return Guess(*Surrogate(self.axes, slopes, len(found.value), self.beside, **around).fresh(seen))
+        around, cells = found.expected, len(found.value)
+        return Guess(*Surrogate(self.axes, slopes, cells, self.beside, around=around, level_sd=0.02).fresh(seen))
 
 
 @dataclass(frozen=True)
