@@ -1,21 +1,25 @@
-"""How well `edgescope predict` predicts all other modes from 15 or fewer profiled ones, beside other models on the same splits.
+"""How well `edgescope predict` predicts all other modes from 15 or fewer profiled ones, beside other models on
+the same splits.
 
-Real grids: published/training_modes_*.json (training on resource modes), and the concurrency grids of published/ (inference:
-batch x processes x sharing x precision, with watts on the GPU). For each workload, 20 random draws of modes are profiled, and all the others
-are the test. Beside the chosen model stand the linear regression of the knobs (the study's), PowerTrain's network built to its
-description, from these modes alone and transferred from another workload of the same grid, and our own transfer from that workload.
+Real grids: published/training_modes_*.json (training on resource modes), and the concurrency grids of
+published/ (inference: batch x processes x sharing x precision, with watts on the GPU). For each workload, 20
+random draws of modes are profiled, and all the others are the test. Beside the chosen model stand the linear
+regression of the knobs (the study's), PowerTrain's network built to its description, from these modes alone
+and transferred from another workload of the same grid, and our own transfer from that workload.
 
-    figures  mean absolute percentage error over the test modes of a draw, mean over the draws; share of test modes within the 90 % interval
+    figures  mean absolute percentage error over the test modes of a draw, mean over the draws; share of test
+    modes within the 90 % interval
 
-The simulated board (simulated_board.py; its figures are SIMULATED) has 4,368 modes: there the predictor chooses its 15 modes, and answers
-"fastest under a power cap" with the modes that confirm its pick.
+The simulated board (simulated_board.py; its figures are SIMULATED) has 4,368 modes: there the predictor
+chooses its 15 modes, and answers "fastest under a power cap" with the modes that confirm its pick.
 
     python benchmarks/predict_modes.py                            real grids, publishes predict_modes.json
     python benchmarks/predict_modes.py --simulated                publishes predict_modes_simulated.json
     python benchmarks/predict_modes.py --smoke --draws 2 --grids concurrent_gpu
 
-Targets: time within 8 %, power or energy within 5 %, 85 to 95 % of the intervals hold, better than linear and than PowerTrain's network; on
-the simulated board time within 5 %, the pick within 3 % of the best and at most 2 % above the cap.
+Targets: time within 8 %, power or energy within 5 %, 85 to 95 % of the intervals hold, better than linear and
+than PowerTrain's network; on the simulated board time within 5 %, the pick within 3 % of the best and at most
+2 % above the cap.
 """
 
 from __future__ import annotations
@@ -61,12 +65,20 @@ class World:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--grids", nargs="*", default=None, help="names of files in published/, without .json")
+    parser.add_argument(
+        "--grids", nargs="*", default=None, help="names of files in published/, without .json"
+    )
     parser.add_argument("--simulated", action="store_true", help="the simulated board alone")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="start no further workload after this long")
-    parser.add_argument("--json", type=Path, default=None, help="file to write as it goes, instead of publishing")
+    parser.add_argument(
+        "--seconds", type=float, default=3600.0, help="start no further workload after this long"
+    )
+    parser.add_argument(
+        "--json", type=Path, default=None, help="file to write as it goes, instead of publishing"
+    )
     parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
     args = parser.parse_args()
     start = time.monotonic()
@@ -83,7 +95,9 @@ def main() -> None:
             found.append({"name": name, "absent": f"{type(error).__name__}: {error}"})
         print(json.dumps(found[-1]), file=sys.stderr, flush=True)
         if args.json:
-            args.json.write_text(json.dumps(figures | {"workloads": found, "commit": commit()}, indent=1) + "\n")
+            args.json.write_text(
+                json.dumps(figures | {"workloads": found, "commit": commit()}, indent=1) + "\n"
+            )
     figures["workloads"] = found
     met = bool(found) and all(f.get("met", False) for f in found)
     if args.smoke or args.json:
@@ -105,7 +119,7 @@ def real_jobs(names: Sequence[str] | None, draws: int) -> list[tuple[str, Callab
         for i, world in enumerate(found):
             others = [w for w in found if w is not world and w.rows == world.rows]
             reference = others[i % len(others)] if others else None
-            out.append((f"{stem} {world.name}", lambda w=world, r=reference: validated(w, r, draws)))  # type: ignore[misc]
+            out.append((f"{stem} {world.name}", lambda w=world, r=reference: validated(w, r, draws)))
     return out
 
 
@@ -146,7 +160,9 @@ def _of_rows(page: Mapping[str, Any]) -> list[World]:
         knobs = [_knobs(row) for row in rows]
         watts = [row.get("power_w") for row in rows]
         seconds = np.array([row["step_s"] / row["batch"] for row in rows])
-        out.append(World(name, tuple(knobs), seconds, None if None in watts else np.array(watts, dtype=float)))
+        out.append(
+            World(name, tuple(knobs), seconds, None if None in watts else np.array(watts, dtype=float))
+        )
     return out
 
 
@@ -202,14 +218,22 @@ def chosen(
 
 
 def _score(
-    errors: dict[str, dict[str, list[float]]], name: str, quantity: str, guess: Guess, truth: Floats, test: Any
+    errors: dict[str, dict[str, list[float]]],
+    name: str,
+    quantity: str,
+    guess: Guess,
+    truth: Floats,
+    test: Any,
 ) -> None:
     error = float(np.mean(np.abs(guess.value[test] / truth[test] - 1)))
     errors.setdefault(name, {}).setdefault(quantity, []).append(error)
 
 
 def summary(
-    errors: Mapping[str, Mapping[str, Sequence[float]]], covered: Mapping[str, Sequence[float]], count: int, known: int
+    errors: Mapping[str, Mapping[str, Sequence[float]]],
+    covered: Mapping[str, Sequence[float]],
+    count: int,
+    known: int,
 ) -> dict[str, Any]:
     """Return the means over the draws, and whether the targets are met."""
     mean = {name: {q: round(float(np.mean(x)), 4) for q, x in by.items()} for name, by in errors.items()}
@@ -221,7 +245,14 @@ def summary(
     metered = min((own[q] for q in ("power", "energy") if q in own), default=0.0)
     held = all(COVERED[0] <= c <= COVERED[1] for c in cover.values())
     met = {"time": own["time"] < TIME, "power_or_energy": metered < POWER, "covered": held, "best": beaten}
-    return {"modes": count, "profiled": known, "mape": mean, "covered": cover, "targets": met, "met": all(met.values())}
+    return {
+        "modes": count,
+        "profiled": known,
+        "mape": mean,
+        "covered": cover,
+        "targets": met,
+        "met": all(met.values()),
+    }
 
 
 # -- the models beside it -----------------------------------------------------------------------------------
@@ -237,16 +268,18 @@ def rivals(grid: ModeGrid, world: World, reference: World | None) -> dict[str, R
     out["powertrain_network"] = lambda quantity, seen, seed: network(columns, seen, None, seed)
     if reference is not None:
         known = {"time": reference.seconds, "power": reference.watts}
-        out["powertrain_transfer"] = lambda quantity, seen, seed: network(columns, seen, known[quantity], seed)
+        out["powertrain_transfer"] = lambda quantity, seen, seed: network(
+            columns, seen, known[quantity], seed
+        )
     return out
 
 
 def network(columns: Floats, seen: Mapping[int, float], reference: Floats | None, seed: int) -> Guess:
     """Return what a network as PowerTrain describes it predicts (arXiv 2407.13944).
 
-    Inputs standardised, 256-128-64-1 with ReLU and dropout, Adam at 1e-3, 100 epochs, a tenth of the modes held out to choose the epoch. With
-    a `reference`, it is trained on all of that workload's modes first; then the last layer is new and all is tuned on the profiled ones
-    with a loss of relative errors.
+    Inputs standardised, 256-128-64-1 with ReLU and dropout, Adam at 1e-3, 100 epochs, a tenth of the modes
+    held out to choose the epoch. With a `reference`, it is trained on all of that workload's modes first; then
+    the last layer is new and all is tuned on the profiled ones with a loss of relative errors.
     """
     import torch
     from torch import nn
@@ -254,13 +287,22 @@ def network(columns: Floats, seen: Mapping[int, float], reference: Floats | None
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x = torch.tensor((columns - columns.mean(0)) / np.maximum(columns.std(0), 1e-9), dtype=torch.float32)
-    layers = [nn.Linear(x.shape[1], 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.1)]
+    layers = [
+        nn.Linear(x.shape[1], 256),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+    ]
     net = nn.Sequential(*layers, nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
 
     def train(rows: Sequence[int], values: Floats, *, relative: bool, batch: int) -> tuple[float, float]:
         scale, shift = float(np.std(values)) or 1.0, float(np.mean(values))
         y = torch.tensor((values - shift) / scale, dtype=torch.float32)[:, None]
-        weight = torch.tensor(scale / values if relative else np.ones(len(values)), dtype=torch.float32)[:, None]
+        weight = torch.tensor(scale / values if relative else np.ones(len(values)), dtype=torch.float32)[
+            :, None
+        ]
         held = max(1, len(rows) // 10)
         order = torch.randperm(len(rows))
         own, check = order[held:], order[:held]
@@ -299,14 +341,16 @@ def network(columns: Floats, seen: Mapping[int, float], reference: Floats | None
 
 def simulated_jobs(draws: int) -> list[tuple[str, Callable[[], dict[str, Any]]]]:
     """Return a job for each load of the simulated board."""
-    return [(f"SIMULATED {name}", lambda n=name: simulated(n, draws)) for name in simulated_board.LOADS]  # type: ignore[misc]
+    return [(f"SIMULATED {name}", lambda n=name: simulated(n, draws)) for name in simulated_board.LOADS]
 
 
 CAPS = (12, 16, 20, 25, 30)
 
 
 def simulated(name: str, draws: int) -> dict[str, Any]:
-    """Return the errors after 15 chosen modes, and the pick under each cap: how far from the best, how far above the cap."""
+    """Return the errors after 15 chosen modes, and the pick under each cap: how far from the best, how far
+    above the cap.
+    """
     every = simulated_board.modes()
     grid = modes.grid(every)
     truth = np.array([simulated_board.truth(simulated_board.LOADS[name], mode) for mode in every])
@@ -321,7 +365,14 @@ def simulated(name: str, draws: int) -> dict[str, Any]:
     worst = {k: round(max(p[k] for p in picks), 4) for k in ("slower", "over_cap", "modes_measured")}
     met = mean["time"] < SIMULATED_TIME and worst["slower"] <= WITHIN and worst["over_cap"] <= OVER
     worst_time = round(max(e["time"] for e in errors), 4)
-    return {"modes": len(every), "mape": mean, "worst_time": worst_time, "picks": picks, "worst_pick": worst, "met": met}
+    return {
+        "modes": len(every),
+        "mape": mean,
+        "worst_time": worst_time,
+        "picks": picks,
+        "worst_pick": worst,
+        "met": met,
+    }
 
 
 def _chosen_modes(
@@ -352,7 +403,9 @@ def _profile(state: Profiling, name: str, every: Sequence[Mapping[str, float]], 
 def _pick(
     grid: ModeGrid, name: str, every: Sequence[Mapping[str, float]], truth: Floats, cap: float, seed: int
 ) -> dict[str, float]:
-    """Return how much slower than the best mode under the cap the confirmed pick truly is, and how far above the cap."""
+    """Return how much slower than the best mode under the cap the confirmed pick truly is, and how far above
+    the cap.
+    """
     state = Profiling(grid, wanted("throughput", [f"power<={cap}W"]), seed=seed)
     _profile(state, name, every, seed)
     for run in range(12):

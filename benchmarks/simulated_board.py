@@ -1,15 +1,17 @@
 """A SIMULATED board with the power modes of a Jetson AGX Orin: no figure of it was measured on any board.
 
-The grid is real (6 core counts x 14 CPU clocks x 13 GPU clocks x 4 memory clocks = 4,368 modes, those of PowerTrain's study);
-time and power are made by the formulas below, so that the truth of every mode is known. They are not the predictor's
-formulas: layers are bound one by one, the voltage curve has a knee, memory stalls the CPU, and leakage grows with heat.
+The grid is real (6 core counts x 14 CPU clocks x 13 GPU clocks x 4 memory clocks = 4,368 modes, those of
+PowerTrain's study); time and power are made by the formulas below, so that the truth of every mode is known.
+They are not the predictor's formulas: layers are bound one by one, the voltage curve has a knee, memory stalls
+the CPU, and leakage grows with heat.
 
-    layer    max(FLOPs / (2 x 2048 x f_gpu x efficiency), bytes / (204.8 GB/s x f_mem / 3.199 GHz), launch / f_cpu) + 2 us
-    GPU      the sum over layers
+    layer    max(FLOPs / (2 x 2048 x f_gpu x efficiency), bytes / (204.8 GB/s x f_mem / 3.199 GHz), launch /
+    f_cpu) + 2 us GPU      the sum over layers
     CPU      (serial + parallel / min(cores - 0.5, workers)) cycles / f_cpu + bytes fetched / memory bandwidth
     time     max(CPU, GPU) + (1 - overlap) x min(CPU, GPU)
     voltage  flat to a knee at 45 % of the highest clock, then rising quadratically to its highest value
-    power    [static + cores online x (leakage V + C V^2 f x utilisation) + GPU (leakage V + C V^2 f x (0.25 + 0.75 utilisation))
+    power    [static + cores online x (leakage V + C V^2 f x utilisation) + GPU (leakage V + C V^2 f x (0.25 +
+    0.75 utilisation))
              + memory (W at full clock x f + J/byte x bytes/s)] x (1 + 0.0015 per watt above 10)
     noise    log-normal, 1.5 % of time and 1.5 % of power, another one for each run
 """
@@ -26,7 +28,21 @@ import numpy as np
 CORES = (2, 4, 6, 8, 10, 12)
 CPU_KHZ = (268800, 422400, 576000, 729600, 883200, 1036800, 1190400, 1344000)
 CPU_KHZ += (1497600, 1651200, 1804800, 1958400, 2112000, 2201600)
-GPU_MHZ = (114.75, 216.75, 318.75, 420.75, 522.75, 624.75, 726.75, 828.75, 930.75, 1032.75, 1134.75, 1236.75, 1300.5)
+GPU_MHZ = (
+    114.75,
+    216.75,
+    318.75,
+    420.75,
+    522.75,
+    624.75,
+    726.75,
+    828.75,
+    930.75,
+    1032.75,
+    1134.75,
+    1236.75,
+    1300.5,
+)
 MEMORY_MHZ = (204.0, 665.6, 2133.0, 3199.0)
 TIME_NOISE = POWER_NOISE = 0.015
 
@@ -53,7 +69,9 @@ class Load:
 def _network(kernels: int, gflop: float, megabytes: float, seed: int) -> tuple[tuple[float, float], ...]:
     rng = np.random.default_rng(seed)
     work, moved = (np.exp(rng.normal(0, 1.0, kernels)) for _ in range(2))
-    return tuple(zip((work / work.sum() * gflop).tolist(), (moved / moved.sum() * megabytes).tolist(), strict=True))
+    return tuple(
+        zip((work / work.sum() * gflop).tolist(), (moved / moved.sum() * megabytes).tolist(), strict=True)
+    )
 
 
 #: Batch 16, forward and backward; sizes as large as those of the networks that they are named after.
@@ -94,7 +112,11 @@ def truth(load: Load, mode: Mapping[str, float]) -> tuple[float, float]:
 
 def voltage(share: float) -> float:
     """Return the voltage at a share of the highest clock, as a share of the highest voltage."""
-    return 0.62 if share < 0.45 else 0.62 + 0.38 * ((share - 0.45) / 0.55) ** 2 * 0.5 + 0.19 * (share - 0.45) / 0.55
+    return (
+        0.62
+        if share < 0.45
+        else 0.62 + 0.38 * ((share - 0.45) / 0.55) ** 2 * 0.5 + 0.19 * (share - 0.45) / 0.55
+    )
 
 
 def run(name: str, mode: Mapping[str, float], replicate: int = 0) -> tuple[float, float]:
@@ -102,4 +124,6 @@ def run(name: str, mode: Mapping[str, float], replicate: int = 0) -> tuple[float
     key = f"{name} {sorted(mode.items())} {replicate}"
     rng = np.random.default_rng(zlib.crc32(key.encode()))
     seconds, watts = truth(LOADS[name], mode)
-    return seconds * float(np.exp(rng.normal(0, TIME_NOISE))), watts * float(np.exp(rng.normal(0, POWER_NOISE)))
+    return seconds * float(np.exp(rng.normal(0, TIME_NOISE))), watts * float(
+        np.exp(rng.normal(0, POWER_NOISE))
+    )

@@ -38,7 +38,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _RECORDS = ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict")
-_VERBS = ("capacity", "compare", "energy", "ladder", "offload", "optimize", "predict", "recommend", "run", "sweep")
+_VERBS = (
+    "capacity",
+    "compare",
+    "energy",
+    "ladder",
+    "offload",
+    "optimize",
+    "predict",
+    "recommend",
+    "run",
+    "sweep",
+)
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
     **{verb: f"edgescope.verbs.{verb}" for verb in _VERBS},

@@ -26,7 +26,11 @@ THROUGHPUT = wanted("throughput")
 def planted(gpu=2.0, cpu=0.6, memory=0.4, power=6.0):
     """Seconds of each mode of BOARD: one GPU-bound and one CPU-bound part that overlap."""
     terms = [
-        (gpu * 1e9 / m["gpu_hz"], cpu * 1e9 * (0.3 + 0.7 / m["cpu_cores"]) / m["cpu_hz"], memory * 1e9 / m["memory_hz"])
+        (
+            gpu * 1e9 / m["gpu_hz"],
+            cpu * 1e9 * (0.3 + 0.7 / m["cpu_cores"]) / m["cpu_hz"],
+            memory * 1e9 / m["memory_hz"],
+        )
         for m in BOARD
     ]
     return np.array([sum(t**power for t in row) ** (1 / power) for row in terms])
@@ -161,7 +165,9 @@ def test_power_follows_the_rate_and_energy_is_their_product():
     assert np.mean(np.abs(found.power.guess.value / power - 1)) < 0.04
     row = found.rows[7]
     joules, time = row["energy_per_sample_j"], row["throughput_sps"]
-    assert isinstance(joules, Measured) and isinstance(time, Measured) and isinstance(row["power_w"], Measured)
+    assert (
+        isinstance(joules, Measured) and isinstance(time, Measured) and isinstance(row["power_w"], Measured)
+    )
     assert joules.value == pytest.approx(row["power_w"].value / time.value)
     assert row["epoch_j"].value == pytest.approx(100 * joules.value)
     assert row["epoch_s"].value == pytest.approx(100 / time.value)
@@ -180,11 +186,15 @@ def test_the_pick_keeps_its_constraint_with_its_whole_interval():
 
 def test_the_number_of_loaders_matters_until_the_device_is_the_slower():
     """workers = 0 adds loading to the step; from one on it hides behind it."""
-    rows = [{"workers": w, "batch": b, "cpu_cores": c} for w in (0, 1, 2, 4) for b in (16, 64) for c in (1, 2, 4)]
+    rows = [
+        {"workers": w, "batch": b, "cpu_cores": c} for w in (0, 1, 2, 4) for b in (16, 64) for c in (1, 2, 4)
+    ]
     load, step = 3e-3, 2e-3
     truth = np.array(
         [
-            load + step + 1e-3 / r["batch"] if r["workers"] == 0 else max(load / min(r["workers"], r["cpu_cores"]), step)
+            load + step + 1e-3 / r["batch"]
+            if r["workers"] == 0
+            else max(load / min(r["workers"], r["cpu_cores"]), step)
             for r in rows
         ]
     )

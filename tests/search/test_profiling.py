@@ -58,7 +58,9 @@ class World:
             return result(trial, status=Status.FAILED, metrics={}, reason="E-TEST-1: it fell over")
         jitter = 1 + 0.01 * np.random.default_rng(len(self.ran)).normal()
         watts = Measured(power(trial), "W") if self.meter else Absent("no sensor")
-        return result(trial, metrics={"throughput_sps": Measured(speed(trial) * jitter, "samples/s"), "power_w": watts})
+        return result(
+            trial, metrics={"throughput_sps": Measured(speed(trial) * jitter, "samples/s"), "power_w": watts}
+        )
 
 
 def searched(world, goals, cells=8, confirm=2, seed=0):
@@ -132,7 +134,9 @@ def test_a_mode_that_sets_nothing_is_the_whole_machine():
 
 
 def test_a_share_of_a_gpu_is_a_number():
-    trials = [replace(TRIALS[0], device="cuda", processes=2, sharing=s) for s in ("mps=25", "mps", "time_slicing")]
+    trials = [
+        replace(TRIALS[0], device="cuda", processes=2, sharing=s) for s in ("mps=25", "mps", "time_slicing")
+    ]
     rows = modes.of_trials(trials, {}, 8)
     assert [r["gpu_sm_share"] for r in rows] == [0.25, 1.0, 1.0]
     assert [r["sharing"] for r in rows] == ["mps", "mps", "time_slicing"]
@@ -163,13 +167,23 @@ def test_fifteen_modes_predict_a_simulated_board_and_pick_under_a_cap(name):
 
 def test_the_benchmark_reads_grids_of_both_kinds(tmp_path):
     rows = [
-        {"workload": "lenet5", "cpus": c, "workers": w, "batch": b, "sm_share": s, "step_s": 0.01 * b / c, "power_w": 80.0}
+        {
+            "workload": "lenet5",
+            "cpus": c,
+            "workers": w,
+            "batch": b,
+            "sm_share": s,
+            "step_s": 0.01 * b / c,
+            "power_w": 80.0,
+        }
         for c in (1, 2, 4)
         for w in (0, 1)
         for b in (16, 64)
         for s in (50, 100)
     ]
-    rows.append({"workload": "lenet5", "cpus": 8, "workers": 0, "batch": 16, "sm_share": 50, "failed": "no memory"})
+    rows.append(
+        {"workload": "lenet5", "cpus": 8, "workers": 0, "batch": 16, "sm_share": 50, "failed": "no memory"}
+    )
     (world,) = predict_modes._of_rows({"rows": rows})
     assert len(world.rows) == 24 and world.rows[0]["gpu_sm_share"] == 0.5
     assert world.watts is not None and world.seconds[0] == pytest.approx(0.01)

@@ -1,8 +1,10 @@
-"""Predict time, power and energy of every mode (cores, clocks, share of a GPU, batch, workers ...) from a few profiled ones.
+"""Predict time, power and energy of every mode (cores, clocks, share of a GPU, batch, workers ...) from a few
+profiled ones.
 
-Intervals are 90 % prediction intervals of a fresh run. The answer comes from stored results, from a table that any tool
-measured, or with --run from modes that the predictor chooses, enters and measures here; the pick is then confirmed in fresh
-processes. A constraint is judged on the worse end of the interval until the mode was measured.
+Intervals are 90 % prediction intervals of a fresh run. The answer comes from stored results, from a table that
+any tool measured, or with --run from modes that the predictor chooses, enters and measures here; the pick is
+then confirmed in fresh processes. A constraint is judged on the worse end of the interval until the mode was
+measured.
 
   edgescope predict mobilenet_v2 --run --mode "cpus=0 cpus=0-1" --batch 1,4,16 --cells 4
   edgescope predict mobilenet_v2 --objective energy --constraint "power<=20W"
@@ -29,7 +31,9 @@ INTERRUPTED = "Finished trials are stored; the same command goes on with the oth
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("models", nargs="*", metavar="MODEL", help="models to answer for, each by itself (those stored)")
+    sub.add_argument(
+        "models", nargs="*", metavar="MODEL", help="models to answer for, each by itself (those stored)"
+    )
     group = sub.add_argument_group("objective and constraints")
     text = "what to optimise: throughput, energy, watts (throughput)"
     group.add_argument("--objective", default=None, metavar="WORD", help=text)
@@ -54,7 +58,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--cells", type=trial_flags.whole, default=15, metavar="N", help=text)
     text = "runs in fresh processes that confirm the pick (3)"
     group.add_argument("--confirm-runs", type=trial_flags.whole, default=3, metavar="N", help=text)
-    sub.add_argument("--all", action="store_true", help="show everything: every mode, not only the Pareto front")
+    sub.add_argument(
+        "--all", action="store_true", help="show everything: every mode, not only the Pareto front"
+    )
     trial_flags.add_output(sub, "file to write: the answer as well (.html, .md, .csv, .json)")
     opened.add_verbose(sub)
     trial_flags.add_load(sub, lists=True)

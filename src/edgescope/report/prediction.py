@@ -1,4 +1,6 @@
-"""The document of a prediction over modes: the pick, the Pareto front, and how well the models predict left-out modes."""
+"""The document of a prediction over modes: the pick, the Pareto front, and how well the models predict
+left-out modes.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ def document(
 def _answer(found: Prediction, confirmed: Confirmed | Absent, pick: ModeRow | None) -> doc.Answer:
     if pick is None:
         best = next(iter(found.ranked), None)
-        why = "no mode has the objective's figure" if best is None else f"the nearest, {best.name}: {'; '.join(best.broken)}"
+        why = (
+            "no mode has the objective's figure"
+            if best is None
+            else f"the nearest, {best.name}: {'; '.join(best.broken)}"
+        )
         if best is None and isinstance(gap := found.rows[0][found.wanted.goal.name], Absent):
             why = gap.reason
         return doc.Answer("No pick", "", (why,), why, kind="none")
@@ -73,7 +79,10 @@ def _table(found: Prediction, pick: ModeRow | None, everything: bool) -> doc.Tab
     rows.sort(key=found.cost)
     asked = {found.wanted.goal.name, *(c.metric.name for c in found.wanted.constraints)}
     names = [n for n in COLUMNS if n in asked or any(isinstance(r[n], Measured) for r in rows)]
-    heads = [doc.Column.of(METRICS[n], 0 if n in asked else i, _scope(found, n)) for i, n in enumerate(names, start=1)]
+    heads = [
+        doc.Column.of(METRICS[n], 0 if n in asked else i, _scope(found, n))
+        for i, n in enumerate(names, start=1)
+    ]
     title = "every mode" if everything else "Pareto front, predicted: no other mode is faster and draws less"
     body = tuple(_row(r, names, found, pick) for r in rows)
     return doc.Table((doc.Column("mode"), *heads), body, title)
@@ -94,7 +103,11 @@ def _row(row: ModeRow, names: Sequence[str], found: Prediction, pick: ModeRow | 
     picked = pick is not None and row.mode == pick.mode
     marks: list[doc.Value] = [row.name, *([doc.Mark("pick", "pick")] if picked else [])]
     marks += [doc.Mark("profiled", "chip")] if row.profiled else []
-    marks += [doc.Mark(f"breaks {', '.join(b.partition(' ')[0] for b in row.broken)}", "chip")] if row.broken else []
+    marks += (
+        [doc.Mark(f"breaks {', '.join(b.partition(' ')[0] for b in row.broken)}", "chip")]
+        if row.broken
+        else []
+    )
     cells = (_cell(row[n]) for n in names)
     return doc.Row((tuple(marks), *cells), "picked" if picked else "dim" if row.broken else "")
 
@@ -107,7 +120,11 @@ def _models(found: Prediction) -> doc.Section:
     """Return how far each model was off the modes that were left out of its fit."""
     rows = [*_errors("time", found.time)]
     rows += [] if isinstance(found.power, Absent) else _errors("power", found.power)
-    heads = (doc.Column("quantity"), doc.Column("model"), doc.Column("mean error of a left-out mode", "share"))
+    heads = (
+        doc.Column("quantity"),
+        doc.Column("model"),
+        doc.Column("mean error of a left-out mode", "share"),
+    )
     if rows:
         parts: tuple[doc.Part, ...] = (doc.Table(heads, tuple(rows)),)
     else:
@@ -122,7 +139,9 @@ def _errors(quantity: str, chosen: Chosen) -> list[doc.Row]:
     ]
 
 
-def facts(name: str, found: Prediction, confirmed: Confirmed | Absent, pick: ModeRow | None) -> dict[str, Any]:
+def facts(
+    name: str, found: Prediction, confirmed: Confirmed | Absent, pick: ModeRow | None
+) -> dict[str, Any]:
     """Return {name, objective, constraints, pick, measured, models, modes} as plain values."""
     models = {"time": found.time} | ({} if isinstance(found.power, Absent) else {"power": found.power})
     return {
@@ -138,5 +157,6 @@ def facts(name: str, found: Prediction, confirmed: Confirmed | Absent, pick: Mod
 
 
 def _mode(found: Prediction, row: ModeRow) -> dict[str, Any]:
-    figures = to_plain({n: row[n] for n in COLUMNS})
-    return {"name": row.name, "knobs": found.grid.row(row.mode), "profiled": row.profiled, "broken": list(row.broken)} | figures
+    knobs, figures = found.grid.row(row.mode), to_plain({n: row[n] for n in COLUMNS})
+    plain = {"name": row.name, "knobs": knobs, "profiled": row.profiled, "broken": list(row.broken)}
+    return {**plain, **figures}

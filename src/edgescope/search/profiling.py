@@ -1,9 +1,10 @@
 """Choose which modes to profile, and confirm the pick by measuring it.
 
-The first modes fill the space of the knobs: each is the one farthest from those before it. Then the mode comes next whose
-prediction is the least sure, among those that matter: with constraints, a mode that would surely break one, or that is surely
-worse than one already profiled, counts little. The last modes are the picks themselves: the best mode that probably keeps every
-constraint is measured, learned, and the next one is chosen, so that the answer rests on measurements.
+The first modes fill the space of the knobs: each is the one farthest from those before it. Then the mode comes
+next whose prediction is the least sure, among those that matter: with constraints, a mode that would surely
+break one, or that is surely worse than one already profiled, counts little. The last modes are the picks
+themselves: the best mode that probably keeps every constraint is measured, learned, and the next one is
+chosen, so that the answer rests on measurements.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.prediction import Prediction, Profile, predict
 from edgescope.analysis.predict.surfaces import Guess
-from edgescope.records import Absent, Measured, Result, Trial
+from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.search.loop import Step, Strategy
 
 #: Modes that only fill the space.
@@ -28,6 +29,8 @@ START = 5
 PICKS = 0.25
 #: How many modes may be confirmed before the profiling ends with the best it has.
 PICKED_AT_MOST = 4
+#: Statuses that describe the machine's state and say nothing about the mode.
+UNRELATED = frozenset({Status.CANCELLED, Status.SKIPPED})
 #: Least weight of a mode that hardly matters.
 LEAST_WEIGHT = 0.05
 
@@ -66,8 +69,8 @@ class Profiling:
     def prediction(self, *, check: bool = True) -> Prediction:
         """Return the prediction from what was learned; `check` as in `predict`."""
         profile = Profile(self.seconds, self.watts, self.scope)
-        more = {"like": self.like, "epoch_samples": self.epoch_samples, "check": check}
-        return predict(self.grid, profile, self.wanted, **more)
+        samples = self.epoch_samples
+        return predict(self.grid, profile, self.wanted, like=self.like, epoch_samples=samples, check=check)
 
     def learn(self, mode: int, result: Result) -> None:
         """Learn the Result of a mode; one without a throughput counts as failed."""
@@ -76,11 +79,13 @@ class Profiling:
         if result.status in MEASURED and speed:
             self.tell(mode, 1 / speed, watts or None)
             self.failed.discard(mode)
-        elif mode not in self.seconds:
+        elif mode not in self.seconds and result.status not in UNRELATED:
             self.failed.add(mode)
 
     def confirmed(self, runs: int) -> Confirmed | Absent:
-        """Return the best mode that was measured in `runs` processes and keeps the constraints, or why there is none."""
+        """Return the best mode that was measured in `runs` processes and keeps the constraints, or why there
+        is none.
+        """
         able = [m for m, found in self.seconds.items() if len(found) >= runs and not self.broken(m)]
         goal = self.wanted.goal
         figures = {m: self.measured(m) for m in able}
@@ -136,31 +141,41 @@ class Profiling:
             out["epoch_s"] = Measured(seconds * self.epoch_samples, "s", n=runs)
         if mode in self.watts:
             watts = float(np.mean(self.watts[mode]))
-            out |= {"power_w": Measured(watts, "W", n=runs), "energy_per_sample_j": Measured(watts * seconds, "J", n=runs)}
+            out |= {
+                "power_w": Measured(watts, "W", n=runs),
+                "energy_per_sample_j": Measured(watts * seconds, "J", n=runs),
+            }
             if self.epoch_samples:
                 out["epoch_j"] = Measured(watts * seconds * self.epoch_samples, "J", n=runs)
         return out
 
     def _distances(self) -> Floats:
-        """Return each mode's distance from the nearest profiled or failed one; from the middle, where there is none."""
+        """Return each mode's distance from the nearest profiled or failed one; from the middle, where there is
+        none.
+        """
         points = self.grid.unit()
         known = sorted({*self.seconds, *self.failed})
         if not known:
-            return -np.linalg.norm(points - points.max(axis=0, initial=0.0), axis=1)  # the one with the most of everything
+            return -np.linalg.norm(
+                points - points.max(axis=0, initial=0.0), axis=1
+            )  # the one with the most of everything
         return np.asarray(np.linalg.norm(points[:, None] - points[known][None], axis=2).min(axis=1))
 
 
 def unsure(found: Prediction) -> Floats:
     """Return how unsure each mode's prediction is: its standard deviations of time and power together."""
-    power = 0.0 if isinstance(found.power, Absent) else found.power.guess.sd ** 2
+    power = 0.0 if isinstance(found.power, Absent) else found.power.guess.sd**2
     return np.asarray(np.sqrt(found.time.guess.sd**2 + power))
 
 
 def relevance(found: Prediction) -> Floats:
-    """Return how much each mode matters to the question, from LEAST_WEIGHT to 1; 1 for all if no constraint is given."""
+    """Return how much each mode matters to the question, from LEAST_WEIGHT to 1; 1 for all if no constraint is
+    given.
+    """
     if not found.wanted.constraints:
         return np.ones(len(found.grid))
-    return np.asarray(np.maximum(LEAST_WEIGHT, 1 - np.abs(2 * keeps(found, found.wanted.constraints) - 1)) ** 0.5)
+    doubtful = 1 - np.abs(2 * keeps(found, found.wanted.constraints) - 1)
+    return np.sqrt(np.maximum(LEAST_WEIGHT, doubtful))
 
 
 def keeps(found: Prediction, constraints: Sequence[Constraint]) -> Floats:
@@ -181,23 +196,23 @@ def profiled(state: Profiling, trials: Sequence[Trial], cells: int, confirm: int
 
     A pick that breaks a constraint, or falls behind another mode, is followed by that one.
     """
+
+    def run(mode: int, stage: str, position: int, total: int) -> Strategy:
+        """Run one mode in a fresh process and learn its Result."""
+        trial = replace(trials[mode], replicate=state.tried.get(mode, 0))
+        what = f"{trial.model.partition('#')[0]} {trial.label}"
+        anew = stage == "confirm"
+        step = Step(stage=stage, trial=trial, what=what, position=position, total=total, anew=anew)
+        (result,) = yield step
+        state.learn(mode, result)
+
     while len(state.seconds) < cells and len(state.failed) < cells:
         mode = state.suggest(cells - len(state.seconds))
         if mode is None:
             break
-        yield from _run(state, trials, mode, "search", len(state.seconds) + 1, cells)
-    if not state.seconds:
-        return
-    for _ in range(PICKED_AT_MOST * confirm):
+        yield from run(mode, "search", len(state.seconds) + 1, cells)
+    for _ in range(PICKED_AT_MOST * confirm if state.seconds else 0):
         mode = state.candidate(state.prediction(check=False))
         if mode is None or len(state.seconds.get(mode, ())) >= confirm:
             return
-        yield from _run(state, trials, mode, "confirm", len(state.seconds.get(mode, ())) + 1, confirm)
-
-
-def _run(state: Profiling, trials: Sequence[Trial], mode: int, stage: str, position: int, total: int) -> Strategy:
-    """Run one mode in a fresh process and learn its Result."""
-    trial = replace(trials[mode], replicate=state.tried.get(mode, 0))
-    what = f"{trial.model.partition('#')[0]} {trial.label}"
-    (result,) = yield Step(stage=stage, trial=trial, what=what, position=position, total=total, anew=stage == "confirm")
-    state.learn(mode, result)
+        yield from run(mode, "confirm", len(state.seconds.get(mode, ())) + 1, confirm)

@@ -1,8 +1,8 @@
 """Predict time, power and energy of every mode from a few profiled ones: `edgescope.predict("resnet50", run=True)`.
 
-Each model and each load is a separate question. The modes are those of a study, of the keys, of a table that any tool measured, or
-every combination of what the store holds. With `run` the predictor measures the modes that it asks for, and confirms its pick in
-fresh processes; without, it answers from what is stored.
+Each model and each load is a separate question. The modes are those of a study, of the keys, of a table that
+any tool measured, or every combination of what the store holds. With `run` the predictor measures the modes
+that it asks for, and confirms its pick in fresh processes; without, it answers from what is stored.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.objective import Wanted, wanted
-from edgescope.analysis.cells.replicates import MEASURED, value_of
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.variants import variant
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.predict import mode_table, modes
 from edgescope.analysis.predict.modes import Floats, ModeGrid
-from edgescope.analysis.predict.prediction import ModeRow, Prediction, Profile
+from edgescope.analysis.predict.prediction import ModeRow, Prediction
 from edgescope.analysis.predict.prediction import predict as predicted
 from edgescope.bench import here, present
 from edgescope.errors import EdgescopeError, UsageError
@@ -35,7 +35,6 @@ from edgescope.search.profiling import Confirmed, Profiling, profiled
 from edgescope.store.results import Store
 from edgescope.study import grid as grids
 from edgescope.study.grid import Study
-from edgescope.verbs.optimize import WINDOW
 from edgescope.verbs.recommend import Question, Scope
 
 #: Modes that are profiled, and runs in fresh processes that confirm a pick, unless the caller says otherwise.
@@ -76,7 +75,9 @@ class Predictions(Answer, tuple[Predicted, ...]):
             yield f"{answer.name}: {pick.name if pick else 'no mode keeps the constraints'}"
             yield from (f"  predicted {figure_text(n, pick[n])}" for n in PREDICTED if pick)
             yield from (f"  measured {figure_text(n, f)}" for n, f in _measured(answer.confirmed))
-            yield from (f"  time by {m}: {100 * e:.2g} % off left-out modes" for m, e in found.time.errors.items())
+            yield from (
+                f"  time by {m}: {100 * e:.2g} % off left-out modes" for m, e in found.time.errors.items()
+            )
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row for each mode."""
@@ -111,8 +112,9 @@ def predict(
 ) -> Predictions:
     """Return, for each question, the predicted figures of every mode and the best that keeps every constraint.
 
-    With `run` it profiles up to `cells` modes on this machine, those in the store included, and measures the pick `confirm` times in fresh
-    processes. `like` names a model whose stored results, of `other_store` if it is given, show how modes differ there.
+    With `run` it profiles up to `cells` modes on this machine, those in the store included, and measures the
+    pick `confirm` times in fresh processes. `like` names a model whose stored results, of `other_store` if it
+    is given, show how modes differ there.
     """
     if isinstance(study, Path | str):
         study = grids.read(Path(study), zoo.pin)
@@ -133,9 +135,9 @@ def predict(
     place = store_of(study.store if study and store is None else store)
     scope = Scope(_axes(keys, study, run), study, run, machine, place)
     other = store_of(other_store) if other_store is not None else place
-    asked = Asked(goals, cells, confirm, epoch_samples, int(keys.get("seed", 0)))
+    asked = Asked(goals, cells, confirm, epoch_samples, int(keys.get("seed", 0)), run)
     return Predictions(
-        _answer(question, scope, asked, _other(like, other, machine if other is place else ""), run, setup)
+        _answer(question, scope, asked, _other(like, other, machine if other is place else ""), setup)
         for question in scope.questions(models)
     )
 
@@ -149,6 +151,7 @@ class Asked:
     confirm: int
     epoch_samples: int | None
     seed: int
+    run: bool
 
 
 def checked(goals: Wanted, epoch_samples: int | None) -> Wanted:
@@ -180,10 +183,9 @@ def _axes(keys: Mapping[str, Any], study: Study | None, run: bool) -> dict[str, 
     return own | {k: v for k, v in keys.items() if v is not None and v != []}
 
 
-def _answer(question: Question, scope: Scope, asked: Asked, like: Other, run: bool, setup: Setup) -> Predicted:
+def _answer(question: Question, scope: Scope, asked: Asked, like: Other, setup: Setup) -> Predicted:
     """Return the answer to one question."""
-    stored = [r for r in question.stored if r.status in MEASURED]
-    trials = _trials(question, scope, stored, run)
+    trials = _trials(question, scope, asked.run)
     if not trials:
         raise UsageError(
             "E-PRED-5",
@@ -191,15 +193,19 @@ def _answer(question: Question, scope: Scope, asked: Asked, like: Other, run: bo
             evidence=f"the store holds no result of {', '.join(question.models) or 'any model'}",
             fix="edgescope predict MODEL --run",
         )
-    rows = modes.of_trials(trials, _features(trials, stored), _cores(stored))
-    grid = modes.grid(rows, [t.label for t in trials] if len({t.label for t in trials}) == len(trials) else ())
-    scoped = [r for r in stored if variant(r.trial) in {variant(t) for t in trials}]
-    state = Profiling(grid, asked.wanted, scopes.usual(scoped), asked.epoch_samples, like.over(rows, grid), asked.seed)
     place = {variant(t): i for i, t in enumerate(trials)}
-    for result in scoped:
+    here_alone = here().id if asked.run else ""
+    held = scope.store.results() if asked.run else question.stored
+    stored = [r for r in held if variant(r.trial) in place and here_alone in ("", r.machine.id)]
+    rows = modes.of_trials(trials, _features(trials, stored), _cores(stored))
+    labels = {t.label for t in trials}
+    grid = modes.grid(rows, [t.label for t in trials] if len(labels) == len(trials) else ())
+    scope_of_power, other = scopes.usual(stored), like.over(rows, grid)
+    state = Profiling(grid, asked.wanted, scope_of_power, asked.epoch_samples, other, asked.seed)
+    for result in stored:
         state.learn(place[variant(result.trial)], result)
     name = ", ".join(dict.fromkeys(t.model.partition("#")[0] for t in trials))
-    if not run:
+    if not asked.run:
         reason = "answered from the store: --run measures the pick in fresh processes"
         return Predicted(name, state.prediction(), Absent(reason))
     check_modes(trials, setup.tell)
@@ -210,17 +216,19 @@ def _answer(question: Question, scope: Scope, asked: Asked, like: Other, run: bo
     return Predicted(name, state.prediction(), state.confirmed(asked.confirm))
 
 
-def _trials(question: Question, scope: Scope, stored: Sequence[Result], run: bool) -> list[Trial]:
+def _trials(question: Question, scope: Scope, run: bool) -> list[Trial]:
     """Return one trial for each mode: of the study, of the keys, or every combination of what is stored."""
     if run or scope.study is not None:
         found = scope.grid(question)
     else:
-        found = _combined([replace(r.trial, replicate=0) for r in stored])
+        found = _combined([replace(r.trial, replicate=0) for r in question.stored if r.status in MEASURED])
     return list({variant(t): replace(t, replicate=0) for t in found}.values())
 
 
 def _combined(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials, and every combination of the values that they differ in; UsageError if those are too many."""
+    """Return the trials, and every combination of the values that they differ in; UsageError if those are too
+    many.
+    """
     if not trials:
         return ()
     plain = [t.to_json() for t in trials]
@@ -236,7 +244,9 @@ def _combined(trials: Sequence[Trial]) -> tuple[Trial, ...]:
             evidence=", ".join(f"{k}: {len(v)} values" for k, v in axes.items()),
             fix="edgescope predict --study study.toml",
         )
-    every = (Trial.from_json(plain[0] | dict(zip(axes, p, strict=True))) for p in itertools.product(*axes.values()))
+    every = (
+        Trial.from_json(plain[0] | dict(zip(axes, p, strict=True))) for p in itertools.product(*axes.values())
+    )
     return (*trials, *every)
 
 

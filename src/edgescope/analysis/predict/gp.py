@@ -146,7 +146,9 @@ class Surrogate:
         """
         self.grid, self.slopes, self.cells, self.level_sd = grid, slopes, cells, level_sd
         self.settings = _drawn(len(grid), scale)
-        self.expected = sum((s.feature * s.mean for s in slopes), np.zeros(cells) if around is None else around)
+        self.expected = sum(
+            (s.feature * s.mean for s in slopes), np.zeros(cells) if around is None else around
+        )
         self.memory: tuple[dict[int, float], tuple[Floats, Floats, Floats]] | None = None
         """The last answer and its input."""
 

@@ -4,7 +4,8 @@
     4,624750000,16,0.213,14.2
     12,1300500000,16,,                      a mode without figures is to be predicted
 
-`seconds` are those of one query or minibatch; `throughput_sps` may stand in their place. Every other column is a knob.
+`seconds` are those of one query or minibatch; `throughput_sps` may stand in their place. Every other column is
+a knob.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A grid of modes as numbers: the value of each knob in each mode, from Trials, stored results or a table of figures.
 
-A knob is anything that a mode or a Trial sets: CPU cores, clocks in Hz, CPU time, the share of a GPU, batch, processes,
-workers of a loader. The physical models know the knobs of KNOWN by name and use each where it acts; any other
-knob, numeric or a word (a precision), is an axis of the statistical models all the same.
+A knob is anything that a mode or a Trial sets: CPU cores, clocks in Hz, CPU time, the share of a GPU, batch,
+processes, workers of a loader. The physical models know the knobs of KNOWN by name and use each where it acts;
+any other knob, numeric or a word (a precision), is an axis of the statistical models all the same.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class ModeGrid:
         out = [_axis(name, values) for name, values in self.knobs.items()]
         lanes = [self.numbers(n) for n in ("processes", "in_flight", "batch")]
         if sum(n is not None for n in lanes) > 1:
-            out.append(product("samples under way", np.prod([n for n in lanes if n is not None], axis=0).tolist()))
+            out.append(
+                product("samples under way", np.prod([n for n in lanes if n is not None], axis=0).tolist())
+            )
         return tuple(out)
 
     def unit(self) -> Floats:
@@ -90,13 +92,19 @@ class ModeGrid:
 def grid(rows: Sequence[Knobs], names: Sequence[str] = ()) -> ModeGrid:
     """Return the grid of these modes; UsageError for none, for two that are equal, or for a number that is none."""
     if not rows:
-        raise UsageError("E-PRED-1", "there is no mode to predict", fix="edgescope predict MODEL --study study.toml")
+        raise UsageError(
+            "E-PRED-1", "there is no mode to predict", fix="edgescope predict MODEL --study study.toml"
+        )
     every = dict.fromkeys(name for row in rows for name in row)
     columns = {name: tuple(row.get(name) for row in rows) for name in every}
     for name, values in columns.items():
         wrong = [v for v in values if isinstance(v, float) and not math.isfinite(v)]
         if wrong:
-            raise UsageError("E-PRED-2", f"a mode's {name} is {wrong[0]}, which is no number", effect="Nothing was predicted")
+            raise UsageError(
+                "E-PRED-2",
+                f"a mode's {name} is {wrong[0]}, which is no number",
+                effect="Nothing was predicted",
+            )
     differ = {name: values for name, values in columns.items() if len(set(values)) > 1}
     fixed = {name: values[0] for name, values in columns.items() if name not in differ}
     seen = set(zip(*differ.values(), strict=True)) if differ else {()}
@@ -124,8 +132,9 @@ def of_trials(
 ) -> list[dict[str, Scalar | None]]:
     """Return the knobs of each trial: the numbers that its mode sets, and its other coordinates.
 
-    `features` holds, by the name of a mode, what it sets (devices.base.FEATURES); a mode that sets nothing known stays a word. What
-    only other modes limit is unlimited: `cores` CPUs, the whole GPU, the highest of the other modes' clocks.
+    `features` holds, by the name of a mode, what it sets (devices.base.FEATURES); a mode that sets nothing
+    known stays a word. What only other modes limit is unlimited: `cores` CPUs, the whole GPU, the highest of
+    the other modes' clocks.
     """
     rows = [_knobs(t, dict(features.get(t.mode, {}))) for t in trials]
     limited = sorted({name for row in rows for name in row} & {*FEATURES})
@@ -147,7 +156,7 @@ def _knobs(trial: Trial, features: dict[str, float]) -> dict[str, Scalar | None]
     share = str(plain.get("sharing", "")).partition("=")[2]
     if share:
         plain["sharing"], features["gpu_sm_share"] = "mps", float(share) / 100
-    return plain | (features or {"mode": word})
+    return {**plain, **features} if features else {**plain, "mode": word}
 
 
 def _numeric(values: Sequence[Scalar | None]) -> bool:

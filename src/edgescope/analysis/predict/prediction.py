@@ -1,8 +1,10 @@
-"""Predict time, power and energy of every mode of a grid from the modes that were profiled, and answer questions about them.
+"""Predict time, power and energy of every mode of a grid from the modes that were profiled, and answer
+questions about them.
 
-Time is predicted as seconds of one sample. Power is predicted given the time, because most of it is energy of a sample
-times samples a second: profiled modes bring their measured time, the others their predicted one. Energy is their product;
-its interval takes the errors of the two as independent. A mode without a meter has no power: the reason stands in its place.
+Time is predicted as seconds of one sample. Power is predicted given the time, because most of it is energy of
+a sample times samples a second: profiled modes bring their measured time, the others their predicted one.
+Energy is their product; its interval takes the errors of the two as independent. A mode without a meter has no
+power: the reason stands in its place.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ class Prediction:
     @cached_property
     def rows(self) -> tuple[ModeRow, ...]:
         """Return one row for each mode, in the order of the grid."""
-        columns = {k: v if isinstance(v, Absent) else _fields(v, METRICS[k].unit) for k, v in self.guesses.items()}
+        columns = {
+            k: v if isinstance(v, Absent) else _fields(v, METRICS[k].unit) for k, v in self.guesses.items()
+        }
         found = []
         for mode, name in enumerate(self.grid.names):
             figures = {k: v if isinstance(v, Absent) else v[mode] for k, v in columns.items()}
@@ -110,7 +114,9 @@ class Prediction:
 
     @cached_property
     def front(self) -> tuple[ModeRow, ...]:
-        """Return the modes that no other beats on time and power at once, fastest first; without power, the fastest."""
+        """Return the modes that no other beats on time and power at once, fastest first; without power, the
+        fastest.
+        """
         axes = [n for n in ("throughput_sps", "power_w") if isinstance(self.rows[0][n], Measured)]
 
         def costs(row: ModeRow) -> list[float]:
@@ -166,8 +172,9 @@ def predict(
 ) -> Prediction:
     """Return the prediction of every mode; UsageError if nothing was profiled.
 
-    `like`: log seconds and log watts of every mode under another workload or on another device; `models`: the models to choose
-    among, by default all but `linear`; without `check` the first of them is taken, which takes a tenth of the time.
+    `like`: log seconds and log watts of every mode under another workload or on another device; `models`: the
+    models to choose among, by default all but `linear`; without `check` the first of them is taken, which
+    takes a tenth of the time.
     """
     if not profile.seconds:
         raise UsageError(

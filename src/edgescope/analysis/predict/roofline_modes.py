@@ -5,22 +5,23 @@ Seconds of one sample, with every clock as a share of its highest value in the g
     gpu     = g / (gpu_hz x gpu_sm_share x gpu_power_w)
     memory  = m / memory_hz
     cpu     = c / (cpu_hz x amdahl(cpu_cores, threads)), the loader's part divided by its workers
-    time    = q / (cpu_quota x cpu_hz): CPU seconds that the quota hands out
+    quota   = q / (cpu_quota x cpu_hz): CPU seconds that the quota hands out
     launch  = l / (cpu_hz x batch x processes x in_flight): what each query waits for alone
     latency = s / (batch x processes x in_flight): what a query waits for whatever the clocks are
     rest    = what no knob changes
-    seconds = (gpu^p + memory^p + cpu^p + ...)^(1/p), 1 <= p: 1 adds them up, a large p hides the shorter behind the longest;
-              without loader workers (workers = 0) the cpu term is added instead
+    seconds = (gpu^p + memory^p + cpu^p + ...)^(1/p), 1 <= p: 1 adds them up, a large p hides the shorter
+              behind the longest; without loader workers (workers = 0) loading is added instead
 
 Watts, with V the voltage at a clock relative to that at its highest, V(f) = v + (1 - v) f:
 
     watts = static + sum over CPU cores, GPU, memory of (on f V^2 + joules of one sample V^2 / seconds)
 
-A term exists only if a knob of it differs between modes. Every coefficient is positive, so a faster clock never makes a mode slower or
-draw less. The parameters are logarithms with a normal prior as wide as what is known of them; the fit is the largest posterior
-(Levenberg and Marquardt), and residuals beyond three standard deviations count less (Huber). `Roofline.linear` hands the fit on as slopes,
-so that the Gaussian process knows how sure each parameter is. Sources: Williams, Waterman, Patterson, CACM 52(4), 2009; for power over
-modes, Pagoda (arXiv 2509.20189).
+A term exists only if a knob of it differs between modes. Every coefficient is positive, so a faster clock never
+makes a mode slower. A word (a precision, a way of sharing) scales each term by a factor of its own. The parameters
+are logarithms with a normal prior as wide as what is known of them; the fit is the largest posterior (Levenberg
+and Marquardt), and residuals beyond three standard deviations count less (Huber). The fit is handed on as slopes
+(`Fit`), so that the Gaussian process knows how sure each parameter is. Sources: Williams, Waterman, Patterson,
+CACM 52(4), 2009; for power over modes, Pagoda (arXiv 2509.20189).
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Fit:
     expected: Floats
     """The log value of every mode at the prior's means, if the curve were straight."""
     slopes: Floats
-    """Change of the log value of every mode for one standard deviation of each parameter's prior, (modes, parameters)."""
+    """Change of the log value of every mode for one standard deviation of each parameter's prior, (modes,
+    parameters)."""
 
 
 def share(knob: Floats | None, modes: int) -> Floats:
@@ -164,10 +166,16 @@ def seconds(grid: ModeGrid, level: float) -> Curve:
     priors = [Prior(name, level - 1.2, 1.5) for name in names]
     priors += [Prior("overlap", 1.0, 0.7), Prior("side by side", 1.0, 1.5)]
     for word in words:
-        priors += [Prior(f"{word} {name}", 0.0, 0.7) for name in names] + [Prior(f"{word} side by side", 0.0, 2.0)]
+        priors += [Prior(f"{word} {name}", 0.0, 0.7) for name in names] + [
+            Prior(f"{word} side by side", 0.0, 2.0)
+        ]
     with_cpu = k.vary(*CPU)
     if with_cpu:
-        priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2), Prior("loader", level - 2.0, 1.5)]
+        priors += [
+            Prior("cpu", level - 1.2, 1.5),
+            Prior("serial", -1.5, 1.2),
+            Prior("loader", level - 2.0, 1.5),
+        ]
     flags = np.stack(list(words.values())) if words else np.zeros((0, len(grid)))
     cpu_hz, cores, loaders, alone = k.share("cpu_hz"), k.cores, k.loaders, k.alone
 
@@ -191,7 +199,9 @@ def seconds(grid: ModeGrid, level: float) -> Curve:
 
 
 def _terms(k: _Knobs) -> dict[str, Floats]:
-    """Return each term that the grid's knobs change, apart from its coefficient, the queries under way and the CPU's."""
+    """Return each term that the grid's knobs change, apart from its coefficient, the queries under way and the
+    CPU's.
+    """
     ones = np.ones(len(k.grid))
     found = {
         "gpu": (GPU, 1 / (k.share("gpu_hz") * k.share("gpu_sm_share") * k.share("gpu_power_w"))),
@@ -210,11 +220,17 @@ def _pnorm(logs: Floats, power: float) -> Floats:
 
 
 def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
-    """Return the curve of log watts, given the log seconds of one sample; `level`: log watts of a usual profiled mode."""
+    """Return the curve of log watts, given the log seconds of one sample; `level`: log watts of a usual
+    profiled mode.
+    """
     k = _Knobs(grid)
     rate = np.exp(log_seconds.min() - log_seconds)
     clocks = {"cpu": k.share("cpu_hz"), "gpu": k.share("gpu_hz"), "memory": k.share("memory_hz")}
-    online = {"cpu": k.share("cpu_cores") * k.share("cpu_quota"), "gpu": k.share("gpu_sm_share"), "memory": 1.0}
+    online = {
+        "cpu": k.share("cpu_cores") * k.share("cpu_quota"),
+        "gpu": k.share("gpu_sm_share"),
+        "memory": 1.0,
+    }
     has = {"cpu": k.vary(*CPU, "cpu_quota"), "gpu": True, "memory": k.vary("memory_hz")}
     on = {f"{part} on": clocks[part] * online[part] for part, there in has.items() if there}
     work = {f"{part} work": rate for part, there in has.items() if there}
@@ -222,7 +238,7 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     if k.vary("memory_hz") and k.vary("gpu_hz"):
         work["gpu stalled"] = clocks["gpu"] * rate / clocks["memory"] * clocks["memory"].min()
     terms, words = on | work, k.words()
-    logs = np.log(np.stack([values * np.ones(len(grid)) for values in terms.values()]))
+    logs = np.log(np.stack(list(terms.values())))
     clock = np.stack([clocks.get(name.split()[0], clocks["gpu"]) for name in terms])
     flags = np.stack(list(words.values())) if words else np.zeros((0, len(grid)))
     priors = [Prior("static", level - 1.0, 1.0), Prior("volts", 0.3, 0.8)]
@@ -243,7 +259,9 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
 class Fitter:
     """Fits a curve; a fit is kept, and later ones begin where the last ended."""
 
-    def __init__(self, shape: Shape, modes: NDArray[np.int64] | None = None, start: Floats | None = None) -> None:
+    def __init__(
+        self, shape: Shape, modes: NDArray[np.int64] | None = None, start: Floats | None = None
+    ) -> None:
         self.shape, self.modes, self.start = shape, modes, start
         self.kept: dict[tuple[tuple[int, float], ...], Fit] = {}
         self.parts: dict[bytes, Fitter] = {}
@@ -266,7 +284,9 @@ class Fitter:
 
 
 def fit(curve: Curve, seen: Mapping[int, float], start: Floats | None = None) -> tuple[Fit, Floats]:
-    """Return the parameters that explain the log values of the profiled modes best, and where another fit may start."""
+    """Return the parameters that explain the log values of the profiled modes best, and where another fit may
+    start.
+    """
     rows = np.array(list(seen), dtype=np.int64)
     y = np.array([seen[int(i)] for i in rows])
     mean = np.array([p.mean for p in curve.priors])

@@ -1,12 +1,13 @@
 """Models of a quantity over a grid of modes: each predicts every mode from a few profiled ones, with its uncertainty.
 
-    linear    multivariate linear regression on the knobs (arXiv 2509.20160, as far as its abstract says), the baseline
-    roofline  physical terms with a few parameters (roofline_modes.py)
+    linear    multivariate linear regression on the knobs (arXiv 2509.20160, as far as its abstract says), the
+    baseline roofline  physical terms with a few parameters (roofline_modes.py)
     gp        a Gaussian process on the logarithm, with the roofline as its mean
     transfer  a Gaussian process with the surface of another workload or device as its mean
 
-All work on logarithms and are fitted with log values by mode; `choose` takes the one whose predictions of each profiled mode from the
-others are the closest (leave-one-out), and widens or narrows its intervals to what those errors were.
+All work on logarithms and are fitted with log values by mode; `choose` takes the one whose predictions of each
+profiled mode from the others are the closest (leave-one-out), and widens or narrows its intervals to what
+those errors were.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ class Roofline:
         found = self.curve.fit(seen)
         slopes = [Slope(column, 0.0, 1.0) for column in found.slopes.T]
         around, cells = found.expected, len(found.value)
-        return Guess(*Surrogate(self.axes, slopes, cells, self.beside, around=around, level_sd=0.02).fresh(seen))
+        return Guess(
+            *Surrogate(self.axes, slopes, cells, self.beside, around=around, level_sd=0.02).fresh(seen)
+        )
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,9 @@ OWN_WEIGHT = 4.0
 
 
 def calibrated(guess: Guess, gaps: Floats, sds: Floats) -> Guess:
-    """Return the guess with standard deviations scaled to the left-out errors, and Student's factor for their number."""
+    """Return the guess with standard deviations scaled to the left-out errors, and Student's factor for their
+    number.
+    """
     ratio = np.minimum(np.abs(gaps / sds), 3.0)  # one odd mode does not widen every interval
     scale = float(np.sqrt((np.sum(ratio**2) + OWN_WEIGHT) / (len(gaps) + OWN_WEIGHT)))
     factor = t_quantile((1 + CONFIDENCE) / 2, len(gaps) + OWN_WEIGHT)
