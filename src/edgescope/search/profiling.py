@@ -156,9 +156,8 @@ class Profiling:
         points = self.grid.unit()
         known = sorted({*self.seconds, *self.failed})
         if not known:
-            return -np.linalg.norm(
-                points - points.max(axis=0, initial=0.0), axis=1
-            )  # the one with the most of everything
+            most = points.max(axis=0, initial=0.0)  # the mode with the most of everything comes first
+            return np.asarray(-np.linalg.norm(points - most, axis=1))
         return np.asarray(np.linalg.norm(points[:, None] - points[known][None], axis=2).min(axis=1))
 
 
@@ -175,7 +174,7 @@ def relevance(found: Prediction) -> Floats:
     if not found.wanted.constraints:
         return np.ones(len(found.grid))
     doubtful = 1 - np.abs(2 * keeps(found, found.wanted.constraints) - 1)
-    return np.sqrt(np.maximum(LEAST_WEIGHT, doubtful))
+    return np.asarray(np.sqrt(np.maximum(LEAST_WEIGHT, doubtful)))
 
 
 def keeps(found: Prediction, constraints: Sequence[Constraint]) -> Floats:

@@ -225,14 +225,20 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     """
     k = _Knobs(grid)
     rate = np.exp(log_seconds.min() - log_seconds)
-    clocks = {"cpu": k.share("cpu_hz"), "gpu": k.share("gpu_hz"), "memory": k.share("memory_hz")}
+    clocks: dict[str, Floats] = {
+        "cpu": k.share("cpu_hz"),
+        "gpu": k.share("gpu_hz"),
+        "memory": k.share("memory_hz"),
+    }
     online = {
         "cpu": k.share("cpu_cores") * k.share("cpu_quota"),
         "gpu": k.share("gpu_sm_share"),
-        "memory": 1.0,
+        "memory": np.ones(len(grid)),
     }
     has = {"cpu": k.vary(*CPU, "cpu_quota"), "gpu": True, "memory": k.vary("memory_hz")}
-    on = {f"{part} on": clocks[part] * online[part] for part, there in has.items() if there}
+    on: dict[str, Floats] = {
+        f"{part} on": clocks[part] * online[part] for part, there in has.items() if there
+    }
     work = {f"{part} work": rate for part, there in has.items() if there}
     work |= {"query": rate / k.lanes * k.lanes.min()} if k.vary(*LANES) else {}
     if k.vary("memory_hz") and k.vary("gpu_hz"):
