@@ -44,7 +44,7 @@ from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.prediction import Profile, joined, predict
 from edgescope.analysis.predict.surfaces import Guess, Linear
 from edgescope.records import Absent, Scalar
-from edgescope.search.profiling import Profiling
+from edgescope.search.profiling import PICKED_AT_MOST, Profiling
 
 PROFILED = 15
 #: Workloads with fewer modes are left out: at most half of the modes are profiled.
@@ -309,7 +309,7 @@ def network(columns: Floats, seen: Mapping[int, float], reference: Floats | None
         adam = torch.optim.Adam(net.parameters(), lr=1e-3)
         best, kept = float("inf"), {k: v.clone() for k, v in net.state_dict().items()}
         inputs = x[list(rows)]
-        for _ in range(100 if len(rows) > 50 else 300):
+        for _ in range(100):
             net.train()
             for part in torch.split(own[torch.randperm(len(own))], batch):
                 adam.zero_grad()
@@ -344,6 +344,7 @@ def simulated_jobs(draws: int) -> list[tuple[str, Callable[[], dict[str, Any]]]]
     return [(f"SIMULATED {name}", lambda n=name: simulated(n, draws)) for name in simulated_board.LOADS]
 
 
+CONFIRMED = 3
 CAPS = (12, 16, 20, 25, 30)
 
 
@@ -408,10 +409,9 @@ def _pick(
     """
     state = Profiling(grid, wanted("throughput", [f"power<={cap}W"]), seed=seed)
     _profile(state, name, every, seed)
-    for run in range(12):
-        mode = state.candidate(state.prediction(check=False))
-        assert mode is not None
-        if len(state.seconds.get(mode, ())) >= 3:
+    for run in range(PICKED_AT_MOST + CONFIRMED):
+        mode = state.candidate(state.prediction(check=False), CONFIRMED)
+        if mode is None:
             break
         state.tell(mode, *simulated_board.run(name, every[mode], 1000 * (seed + 1) + run))
     kept = state.confirmed(1)

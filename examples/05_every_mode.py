@@ -2,7 +2,8 @@
 
 python examples/05_every_mode.py
 
-The figures of the table are made by a formula here: put in those of your board. `edgescope predict --run` measures them itself.
+The figures of the table are made by a formula here: put in those of your board, or let `edgescope predict --run`
+measure them.
 """
 
 import csv
@@ -28,5 +29,8 @@ with Path("modes.csv").open("w", newline="") as file:
 
 (answer,) = edgescope.predict(table="modes.csv", constraints=["power<=25W"])
 for row in answer.prediction.front:
-    print(f"{row.name:30} {row['throughput_sps']}")
+    speed, watts = row["throughput_sps"], row["power_w"]
+    print(
+        f"{row.name:30} {speed.value:6.1f} samples/s [{speed.lo:.1f}, {speed.hi:.1f}]  {watts.value:5.1f} W"
+    )
 print("use", answer.pick.name if answer.pick else "no mode: none surely keeps the cap")

@@ -27,8 +27,12 @@ from edgescope.search.loop import Step, Strategy
 START = 5
 #: Share of the modes that is kept for the picks, where there is a question.
 PICKS = 0.25
-#: How many modes may be confirmed before the profiling ends with the best it has.
-PICKED_AT_MOST = 4
+#: How many runs the search for a better pick may take beyond the profiled modes.
+PICKED_AT_MOST = 10
+#: Log units: an expected improvement below this is not worth a run.
+WORTH = 0.003
+#: A mode that keeps the constraints with a smaller probability is not tried.
+HOPELESS = 0.02
 #: Statuses that describe the machine's state and say nothing about the mode.
 UNRELATED = frozenset({Status.CANCELLED, Status.SKIPPED})
 #: Least weight of a mode that hardly matters.
@@ -86,14 +90,10 @@ class Profiling:
         """Return the best mode that was measured in `runs` processes and keeps the constraints, or why there
         is none.
         """
-        able = [m for m, found in self.seconds.items() if len(found) >= runs and not self.broken(m)]
-        goal = self.wanted.goal
-        figures = {m: self.measured(m) for m in able}
-        able = [m for m in able if goal.name in figures[m]]
-        if not able:
+        best = self.best(runs)
+        if best is None:
             return Absent(f"no mode kept every constraint in {runs} runs; the same command goes on from here")
-        best = min(able, key=lambda m: figures[m][goal.name].value * (-1 if goal.higher else 1))
-        return Confirmed(best, figures[best])
+        return Confirmed(best, self.measured(best))
 
     def suggest(self, left: int) -> int | None:
         """Return the mode to profile next, with `left` modes still to be profiled; None if none is left."""
@@ -108,25 +108,45 @@ class Profiling:
         found = self.prediction(check=False)
         total = len(self.seconds) + left
         picking = self.wanted.constraints and left <= max(1, round(PICKS * total))
-        if picking and (mode := self.candidate(found)) is not None and mode not in self.seconds:
+        if picking and (mode := self.candidate(found)) is not None:
             return mode
         score = unsure(found) * np.sqrt(away) * relevance(found)
         return max(free, key=lambda i: float(score[i]))
 
-    def candidate(self, found: Prediction) -> int | None:
-        """Return the best mode by its predicted value that probably keeps every constraint; None if none does.
+    def candidate(self, found: Prediction, confirm: int = 1) -> int | None:
+        """Return the mode to measure for the answer, or None if the answer is there.
 
-        A mode that was measured is judged by its measurements.
+        That is the unmeasured mode with the largest expected improvement over the best measured one (Schonlau et
+        al. 1998), if that is worth a run, else the best measured one until it has `confirm` runs. While no measured
+        mode keeps the constraints it is the one that most probably does.
         """
-        likely = keeps(found, self.wanted.constraints) >= 0.5
-        for mode in self.seconds:
-            likely[mode] = not self.broken(mode)
-        likely[list(self.failed)] = False
-        guess = found.guesses.get(self.wanted.goal.name, Absent(""))
-        if isinstance(guess, Absent) or not likely.any():
+        goal = found.guesses.get(self.wanted.goal.name, Absent(""))
+        if isinstance(goal, Absent):
             return None
-        cost = guess.mean * (-1 if self.wanted.goal.higher else 1)
-        return int(np.argmin(np.where(likely, cost, np.inf)))
+        free = np.array([i not in self.seconds and i not in self.failed for i in range(len(self.grid))])
+        likely = keeps(found, self.wanted.constraints) * free
+        best = self.best()
+        if best is None:
+            return int(np.argmax(likely)) if likely.max() >= HOPELESS else None
+        sign = -1 if self.wanted.goal.higher else 1
+        lead = math.log(self.measured(best)[self.wanted.goal.name].value) - goal.mean
+        gain = likely * expected_gain(lead * sign, goal.factor * goal.sd / 1.645)
+        if gain.max() > WORTH:
+            return int(np.argmax(gain))
+        return best if len(self.seconds[best]) < confirm else None
+
+    def best(self, runs: int = 1) -> int | None:
+        """Return the best mode of those measured in `runs` processes that keep the constraints by their means."""
+        goal = self.wanted.goal
+        able = {
+            m: self.measured(m)
+            for m, found in self.seconds.items()
+            if len(found) >= runs and not self.broken(m)
+        }
+        costs = {
+            m: f[goal.name].value * (-1 if goal.higher else 1) for m, f in able.items() if goal.name in f
+        }
+        return min(costs, key=lambda m: (costs[m], -len(self.seconds[m]), m), default=None)
 
     def broken(self, mode: int) -> tuple[str, ...]:
         """Return the constraints that a measured mode breaks, by the means of its runs."""
@@ -177,6 +197,13 @@ def relevance(found: Prediction) -> Floats:
     return np.asarray(np.sqrt(np.maximum(LEAST_WEIGHT, doubtful)))
 
 
+def expected_gain(lead: Floats, sd: Floats) -> Floats:
+    """Return the mean of max(0, x), x normal with these means and standard deviations."""
+    z = lead / np.maximum(sd, 1e-9)
+    below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
+    return np.asarray(lead * below + sd * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi))
+
+
 def keeps(found: Prediction, constraints: Sequence[Constraint]) -> Floats:
     """Return the probability of each mode to keep every constraint, as if their figures were independent."""
     out = np.ones(len(found.grid))
@@ -210,8 +237,8 @@ def profiled(state: Profiling, trials: Sequence[Trial], cells: int, confirm: int
         if mode is None:
             break
         yield from run(mode, "search", len(state.seconds) + 1, cells)
-    for _ in range(PICKED_AT_MOST * confirm if state.seconds else 0):
-        mode = state.candidate(state.prediction(check=False))
-        if mode is None or len(state.seconds.get(mode, ())) >= confirm:
+    for _ in range(PICKED_AT_MOST + confirm if state.seconds else 0):
+        mode = state.candidate(state.prediction(check=False), confirm)
+        if mode is None:
             return
         yield from run(mode, "confirm", len(state.seconds.get(mode, ())) + 1, confirm)
