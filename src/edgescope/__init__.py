@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.layers import layers
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
+    from edgescope.verbs.predict import predict
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
@@ -52,6 +53,7 @@ _VERBS = (
     "layers",
     "offload",
     "optimize",
+    "predict",
     "recommend",
     "run",
     "sweep",
@@ -99,6 +101,7 @@ __all__ = [
     "live",
     "offload",
     "optimize",
+    "predict",
     "recommend",
     "run",
     "sweep",
