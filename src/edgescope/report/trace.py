@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from edgescope.analysis.diagnose.finding import CAUSES
+from edgescope.analysis.diagnose.judgement import of_trace
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.kernels.budget import EC, PARTS, Budget
 from edgescope.analysis.kernels.distribution import Distribution
@@ -50,7 +52,7 @@ def document(traced: Traced) -> doc.Document:
     if (grown := traced.growth) is not None:
         parts += _growth(grown)
     for label, one in traced.accounts:
-        own = _account(one)
+        own = (_cause(label, one) if traced.conclusive else []) + _account(one)
         parts += (
             own
             if len(traced.accounts) == 1
@@ -59,6 +61,16 @@ def document(traced: Traced) -> doc.Document:
     parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, traced.accounts)))
     title = f"Trace of {', '.join(label for label, _ in traced.accounts)}"
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
+
+
+def _cause(label: str, one: Account) -> list[doc.Part | None]:
+    """Return what limits the program by its trace alone, with the first remedy; nothing if no cause is known."""
+    found = of_trace(one, label)
+    if not found.findings:
+        return []
+    first = found.findings[0]
+    what = f"{first.name} ({CAUSES[first.cause]}), {first.share:.0%} of the time, {first.confidence.value}"
+    return [doc.Text(f"What limits it: {what}. Try: {first.remedies[0].words}")]
 
 
 def _disturbed(traced: Traced) -> doc.Part:
