@@ -87,7 +87,7 @@ class FakeCupti:
 
 def test_cuptis_records_become_spans(tmp_path, monkeypatch):
     fake = FakeCupti()
-    monkeypatch.setattr(cupti, "need", lambda *_: fake)
+    monkeypatch.setattr(cupti, "_cupti", lambda: fake)
     kind, begin = fake.ActivityKind, time.monotonic_ns()
     with cupti.CuptiTracer().window(tmp_path):
         at = fake.get_timestamp()
@@ -114,6 +114,11 @@ def test_cuptis_records_become_spans(tmp_path, monkeypatch):
     assert spans.named() == ["cudaLaunchKernel_v7000", "gemm", "H2D", "cudaStreamSynchronize_v3020"]
     assert spans.columns["bytes"].tolist() == [-1, -1, 64, -1] and set(spans.columns["correlation"]) == {9}
     assert begin <= spans.columns["start_ns"][0] <= time.monotonic_ns(), "on the queries' clock"
+
+
+def test_kernels_are_called_by_their_names_and_not_by_symbols():
+    assert cupti.demangled("_ZN2at6native6kernelIfLi4EEEvPT_") == "void at::native::kernel<float, 4>(float*)"
+    assert cupti.demangled("_Znonsense") == "_Znonsense" and cupti.demangled("gemm") == "gemm"
 
 
 def test_nsys_starts_the_process(tmp_path, monkeypatch):

@@ -6,6 +6,8 @@ needed of each is kept, and written as one file when the window ends.
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -84,6 +86,7 @@ class Recorder:
         columns: dict[str, Any] = {
             field: np.array([row[2 + i] for row in rows], "int64") for i, field in enumerate(FIELDS)
         }
+        names = [demangled(name) for name in names]
         columns |= {"name": index, "process": os.getpid()}
         columns["kind"] = np.array([SPAN_KINDS.index(row[0]) for row in rows], "int8")
         columns["thread"] = columns["thread"] & 0x7FFFFFFF
@@ -101,7 +104,7 @@ class CuptiTracer:
     @contextmanager
     def window(self, folder: Path) -> Iterator[None]:
         """Record within the block, then write the rows."""
-        cupti = need("cupti:cupti", "tracer cupti", FIX)
+        cupti = _cupti()
         recorder = Recorder(cupti)
         cupti.activity_register_callbacks(recorder.requested, recorder.completed)
         kinds = [getattr(cupti.ActivityKind, name) for name in KINDS if hasattr(cupti.ActivityKind, name)]
@@ -124,6 +127,30 @@ class CuptiTracer:
         with np.load(folder / FILE) as stored:
             columns = {name: stored[name] for name in SPAN_DTYPES}
         return Spans(tuple((folder / NAMES).read_text().split("\0")), columns)
+
+
+def _cupti() -> Any:
+    """Return cupti-python's module; UnavailableError if it is not installed."""
+    need("cupti.cupti:activity_enable", "tracer cupti", FIX)
+    return importlib.import_module("cupti.cupti")
+
+
+def demangled(name: str) -> str:
+    """Return the C++ name behind a symbol, as CUPTI names kernels by symbols; other names stay as they are."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return name
+    convert = library.__cxa_demangle
+    convert.restype, status = ctypes.c_void_p, ctypes.c_int(-1)
+    found = convert(name.encode(), None, None, ctypes.byref(status))
+    if not found or status.value:
+        return name
+    text = ctypes.string_at(found).decode("utf-8", "replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(found))
+    return text
 
 
 def _shift(cupti: Any) -> int:
