@@ -28,7 +28,7 @@ def test_torch_profiler_is_on_the_queries_clock(tmp_path):
         end = time.monotonic_ns()
     spans = KinetoTracer().spans(tmp_path)
     (row,) = np.flatnonzero([n == "aten::matmul" for n in spans.named()])
-    slack = 2_000_000
+    slack = 5_000_000  # a busy machine delays every mark
     assert begin - slack <= spans.columns["start_ns"][row] <= spans.columns["end_ns"][row] <= end + slack
     assert not any(n.startswith("edgescope clock") for n in spans.named())
 
