@@ -285,7 +285,7 @@ EAGER = {"enqueue": 0.0018, "gpu_compute": 0.0019, "h2d": 5e-5, "d2h": 5e-5, "ph
 def test_a_host_that_launches_as_long_as_the_device_computes_is_launch_bound():
     found = first(gpu(phases=EAGER))
     assert found.cause == "launch-bound" and found.remedies[0].change["options"] == {"graph": True}
-    assert found.remedies[0].gain.value == pytest.approx(0.002 / (0.0001 + 0.0006), rel=0.05)
+    assert isinstance(found.remedies[0].gain, Absent) and "at most 2.9 times" in found.remedies[0].gain.reason
     graph = gpu(rate=1500.0, phases=EAGER, options={"graph": True})
     confirmed = first(gpu(phases=EAGER), [graph])
     assert confirmed.confidence is Confidence.CONFIRMED and confirmed.remedies[0].gain.value == pytest.approx(
