@@ -157,9 +157,10 @@ ORDER = (
         "artifacts",
         "backends",
         "video",
+        "anomaly",
     ),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
-    *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "cli"),
+    *("remote", "study", "runner", "search", "deploy", "monitor", "watching", "verbs", "cli"),
 )
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
 RUNS_UP = {("models", "artifacts")}
@@ -234,6 +235,7 @@ VERBS = (
     "bench",
     "sweep",
     "train",
+    "anomaly",
     "optimize",
     "recommend",
     "capacity",

@@ -32,10 +32,14 @@ if TYPE_CHECKING:
     from edgescope.verbs.layers import layers
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
+    from edgescope.verbs.predict import predict
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
     from edgescope.verbs.trace import trace
+    from edgescope.verbs.train_advise import train_advise
+    from edgescope.verbs.train_characterize import train_characterize
+    from edgescope.verbs.watch import watch
 
 __version__ = "0.1.0"
 
@@ -49,10 +53,14 @@ _VERBS = (
     "layers",
     "offload",
     "optimize",
+    "predict",
     "recommend",
     "run",
     "sweep",
     "trace",
+    "train_advise",
+    "train_characterize",
+    "watch",
 )
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
@@ -93,10 +101,14 @@ __all__ = [
     "live",
     "offload",
     "optimize",
+    "predict",
     "recommend",
     "run",
     "sweep",
     "trace",
+    "train_advise",
+    "train_characterize",
+    "watch",
 ]
 
 

@@ -247,6 +247,9 @@ WORKLOADS = Family(
             "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
         ),
         "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
+        "interleaved": Entry(
+            "edgescope.workloads.interleaved:Interleaved", summary="inference, with training in its gaps"
+        ),
         "video": Entry(
             "edgescope.workloads.video:Video",
             summary="video frames: decode, preprocess, infer, postprocess",
@@ -367,6 +370,10 @@ MODELS = Family(
         "clips": Entry(
             "edgescope.models.clip.network:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",
+        ),
+        "anomaly": Entry(
+            "edgescope.models.anomaly.network:network",
+            summary="a named network of video anomaly detection, or name@weights.pth",
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
         "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),

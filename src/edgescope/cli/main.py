@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from edgescope import __version__
 from edgescope.cli import (
+    anomaly,
     backends,
     bench,
     capacity,
@@ -26,6 +27,7 @@ from edgescope.cli import (
     monitor,
     offload,
     optimize,
+    predict,
     recommend,
     record,
     report,
@@ -49,8 +51,10 @@ VERBS = {
     "bench": bench,
     "sweep": sweep,
     "train": train,
+    "anomaly": anomaly,
     "optimize": optimize,
     "recommend": recommend,
+    "predict": predict,
     "capacity": capacity,
     "offload": offload,
     "trace": trace,

@@ -2,7 +2,7 @@
 
     efficientnet_lite0            the zoo (zoo.toml holds its figures, so that listing it needs no torch)
     resnet50@weights.pth          the zoo's definition with the user's weights; also .safetensors
-    har_cnn3d@weights.pth         a network for clips with the weights that `edgescope train` wrote
+    har_cnn3d@weights.pth         a network for clips with the weights that `edgescope train clips` wrote
     timm:name, torchvision:name   a network of that package, untrained; with @weights the user's
     model.onnx                    any ONNX file
     model.tflite                  any LiteRT file
@@ -57,7 +57,7 @@ FILES = {
 }
 """Ending of a file -> the kind of model in it."""
 LIBRARIES = ("timm", "torchvision")
-KINDS = {"clips": "clips", "file": "faces"}
+KINDS = {"clips": "clips", "file": "faces", "anomaly": "anomaly"}
 """What a definition in zoo.toml starts with -> the kind of model, where it is no image network in PyTorch."""
 
 
@@ -206,7 +206,7 @@ def _content(name: str) -> str:
         return onnx_digest(Path(name))
     if family in ("tflite", "torch"):
         return file_digest(Path(name))
-    if family not in ("zoo", "detectors", "clips", "callable"):
+    if family not in ("zoo", "detectors", "clips", "anomaly", "callable"):
         return ""
     source = source_file(base.partition(":")[0]) if family == "callable" else None
     parts = [file_digest(path) for path in (source, Path(weights) if weights else None) if path]
