@@ -250,7 +250,7 @@ def test_without_ceilings_calls_and_weights_cannot_be_told_apart():
     one, *others = batches(0.010, 0.0001, 1, 8, params=20_000_000)
     found = diagnose(one, others)
     assert all(f.confidence is Confidence.POSSIBLE for f in found.findings)
-    assert "edgescope doctor --ceilings cpu" in " ".join(found.missing)
+    assert "edgescope doctor --roofline cpu" in " ".join(found.missing)
 
 
 def test_a_cost_that_grows_with_the_batch_and_reaches_the_peak_is_arithmetic():

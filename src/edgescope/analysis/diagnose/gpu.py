@@ -226,7 +226,7 @@ def _precisions(case: Case, share: float) -> Iterator[Remedy]:
     for precision in ("tf32", "fp16", "bf16"):
         if precision == case.trial.precision or not case.runs(precision):
             continue
-        gain: Field = Absent("this machine's ceilings were not measured: edgescope doctor --ceilings cuda")
+        gain: Field = Absent("this machine's ceilings were not measured: edgescope doctor --roofline cuda")
         basis = ""
         other = case.ceilings.flops.get(precision) if case.ceilings else None
         if precision in tried:
