@@ -175,12 +175,18 @@ def test_held_clocks_are_the_cause():
 
 
 def test_neighbours_take_what_it_was_ready_to_use():
-    of = {**ALONE, "run_wait_share": 0.5}
+    of = {**ALONE, "run_wait_share": 0.5, "cores_used": 0.5}
     found = first(world(own=0.12, others=0.8, of=of))
     assert found.cause == "contention" and found.share == pytest.approx(0.5)
     assert (
         diagnose(world(own=0.12, others=0.8, of=ALONE)).cause != "contention"
     )  # they took what it did not want
+
+
+def test_neighbours_cost_a_run_that_mostly_sleeps_little():
+    of = {**ALONE, "run_wait_share": 0.9, "cores_used": 0.04}
+    found = first(video({**STAGES, "load": 0.05}, own=0.02, others=0.9, of=of))
+    assert found.cause == "fetch-stalled"
 
 
 def test_neighbours_of_a_run_that_fills_the_machine_cost_it_their_share():
