@@ -106,6 +106,12 @@ def test_python_in_several_threads_is_the_interpreter():
     assert found.remedies[0].gain.value == pytest.approx(CORES / 1.05)
 
 
+def test_a_thread_that_is_late_for_want_of_a_core_says_nothing_of_the_interpreter():
+    made = overlapped({**STAGES, "convert": 0.06}, 45.0, 1.05, late=0.005, threads=3)
+    crowded = replace(made, metrics={**made.metrics, "run_wait_share": Measured(0.6, "share")})
+    assert diagnose(crowded).cause != "GIL-bound"
+
+
 def test_threads_that_hold_no_interpreter_and_no_core_wait_at_a_lock():
     found = first(overlapped({**STAGES, "convert": 0.04}, 49.0, 1.1, late=1e-4, threads=2))
     assert found.cause == "lock-bound" and found.part == "convert"
