@@ -1,4 +1,4 @@
-"""The ceilings of this machine, published: what `edgescope doctor --ceilings` measures and keeps in a store.
+"""The ceilings of this machine, published: what `edgescope doctor --roofline` measures and keeps in a store.
 
 There is no target; `met` says that every part was measured.
 

@@ -106,6 +106,12 @@ def test_python_in_several_threads_is_the_interpreter():
     assert found.remedies[0].gain.value == pytest.approx(CORES / 1.05)
 
 
+def test_a_thread_that_is_late_for_want_of_a_core_says_nothing_of_the_interpreter():
+    made = overlapped({**STAGES, "convert": 0.06}, 45.0, 1.05, late=0.005, threads=3)
+    crowded = replace(made, metrics={**made.metrics, "run_wait_share": Measured(0.6, "share")})
+    assert diagnose(crowded).cause != "GIL-bound"
+
+
 def test_threads_that_hold_no_interpreter_and_no_core_wait_at_a_lock():
     found = first(overlapped({**STAGES, "convert": 0.04}, 49.0, 1.1, late=1e-4, threads=2))
     assert found.cause == "lock-bound" and found.part == "convert"
@@ -175,12 +181,18 @@ def test_held_clocks_are_the_cause():
 
 
 def test_neighbours_take_what_it_was_ready_to_use():
-    of = {**ALONE, "run_wait_share": 0.5}
+    of = {**ALONE, "run_wait_share": 0.5, "cores_used": 0.5}
     found = first(world(own=0.12, others=0.8, of=of))
     assert found.cause == "contention" and found.share == pytest.approx(0.5)
     assert (
         diagnose(world(own=0.12, others=0.8, of=ALONE)).cause != "contention"
     )  # they took what it did not want
+
+
+def test_neighbours_cost_a_run_that_mostly_sleeps_little():
+    of = {**ALONE, "run_wait_share": 0.9, "cores_used": 0.04}
+    found = first(video({**STAGES, "load": 0.05}, own=0.02, others=0.9, of=of))
+    assert found.cause == "fetch-stalled"
 
 
 def test_neighbours_of_a_run_that_fills_the_machine_cost_it_their_share():
@@ -250,7 +262,7 @@ def test_without_ceilings_calls_and_weights_cannot_be_told_apart():
     one, *others = batches(0.010, 0.0001, 1, 8, params=20_000_000)
     found = diagnose(one, others)
     assert all(f.confidence is Confidence.POSSIBLE for f in found.findings)
-    assert "edgescope doctor --ceilings cpu" in " ".join(found.missing)
+    assert "edgescope doctor --roofline cpu" in " ".join(found.missing)
 
 
 def test_a_cost_that_grows_with_the_batch_and_reaches_the_peak_is_arithmetic():
@@ -285,7 +297,7 @@ EAGER = {"enqueue": 0.0018, "gpu_compute": 0.0019, "h2d": 5e-5, "d2h": 5e-5, "ph
 def test_a_host_that_launches_as_long_as_the_device_computes_is_launch_bound():
     found = first(gpu(phases=EAGER))
     assert found.cause == "launch-bound" and found.remedies[0].change["options"] == {"graph": True}
-    assert found.remedies[0].gain.value == pytest.approx(0.002 / (0.0001 + 0.0006), rel=0.05)
+    assert isinstance(found.remedies[0].gain, Absent) and "at most 2.9 times" in found.remedies[0].gain.reason
     graph = gpu(rate=1500.0, phases=EAGER, options={"graph": True})
     confirmed = first(gpu(phases=EAGER), [graph])
     assert confirmed.confidence is Confidence.CONFIRMED and confirmed.remedies[0].gain.value == pytest.approx(

@@ -58,7 +58,7 @@ def test_bandwidth_never_rises_with_the_working_set(points, size):
 def test_a_file_that_holds_no_ceilings_says_how_to_make_one(tmp_path, text):
     path = tmp_path / "c.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"E-CEIL-1.*benchmarks/ceilings\.py"):
+    with pytest.raises(UsageError, match=r"E-CEIL-1.*edgescope doctor --roofline cpu"):
         read(path)
 
 

@@ -54,7 +54,7 @@ def test_an_unknown_cause_says_why_and_what_would_tell_more(tmp_path, capsys):
     place = Store(tmp_path)
     place.save(world(threads=4, own=1.0, of={**OF, "run_wait_share": 0.0}))
     code, text = said(capsys, "latest", "--store", str(tmp_path))
-    assert code == 0 and "Unknown" in text and "edgescope doctor --ceilings cpu" in text
+    assert code == 0 and "Unknown" in text and "edgescope doctor --roofline cpu" in text
 
 
 def test_a_report_is_written_in_every_format(store, tmp_path):

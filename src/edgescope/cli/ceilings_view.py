@@ -1,4 +1,4 @@
-"""`edgescope doctor --ceilings cpu`: measure the device's ceilings, store them, print them."""
+"""`edgescope doctor --roofline cpu`: measure the device's ceilings, store them, print them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("E-CEIL-3", "a recording can do no work", fix="leave --board away")
     store = opened.store(args)
     store.check()
-    print(f"measuring the ceilings of {args.ceilings} ...", file=sys.stderr, flush=True)
-    figures = ceilings.measure(args.ceilings, mode=args.mode)
+    print(f"measuring the ceilings of {args.roofline} ...", file=sys.stderr, flush=True)
+    figures = ceilings.measure(args.roofline, mode=args.mode)
     path = ceilings.keep(figures, store.root, here(), args.mode)
     if args.json:
         print(json.dumps(figures, indent=1))

@@ -2,7 +2,7 @@
 
 The layers come from PyTorch's operations, ONNX Runtime's profile or OpenVINO's counters, under the path of the module
 that each was exported from; several engines are shown side by side. A roofline needs the machine's ceilings, measured
-once: edgescope doctor --ceilings cpu
+once: edgescope doctor --roofline cpu
 
   edgescope layers squeezenet1_1
   edgescope layers squeezenet1_1 --backend torch_eager,onnxruntime,openvino

@@ -36,7 +36,7 @@ def document(found: Found, *, command: str = "") -> doc.Document:
     for trial, layers in zip(trials, engines, strict=True):
         parts.append(doc.Section(trial.label, _engine(layers), level=doc.DETAIL if several else doc.MAIN))
     if found.ceilings is None:
-        fix = f"edgescope doctor --ceilings {trials[0].device}"
+        fix = f"edgescope doctor --roofline {trials[0].device}"
         text = f"W-LAYER-1: no roofline: this machine's ceilings were not measured. Try: {fix}"
         parts.append(doc.Text(doc.Mark(text, "warn")))
     data = [_data(t, layers) for t, layers in zip(trials, engines, strict=True)]

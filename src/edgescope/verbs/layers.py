@@ -64,7 +64,7 @@ def layers(
 ) -> Layers:
     """Return the time, FLOPs, bytes and share of the roofline of every layer, in one engine or in several.
 
-    The keys are those of a Trial. The roofline needs this machine's ceilings (`edgescope doctor --ceilings cpu`), which
+    The keys are those of a Trial. The roofline needs this machine's ceilings (`edgescope doctor --roofline cpu`), which
     are read from the store. The network runs in this process, after each other in each engine.
     """
     if isinstance(model, Trial):

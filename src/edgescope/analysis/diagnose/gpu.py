@@ -86,8 +86,11 @@ def _launches(case: Case) -> Finding | None:
     gain: Field = Absent("the time of the kernels alone is not known: edgescope trace tells it")
     share = 0.6 * enqueue / whole
     if compute_s is not None and compute_s < device:
-        rest = whole - device + compute_s
-        gain, share = Measured(whole / rest, "ratio", 1.0, whole / rest), 1 - rest / whole
+        rest = whole - device + compute_s  # each kernel takes a microsecond or two, whatever it computes
+        share = 1 - rest / whole
+        gain = Absent(
+            f"at most {whole / rest:.2g} times; edgescope trace tells the time of the kernels alone"
+        )
     if graph is not None:
         evidence.append(Evidence(graph.text, graph.source, graph.ratio.value < FASTER))
         gain, basis = graph.ratio, f"measured: {graph.source}"
@@ -149,11 +152,11 @@ def _copies(case: Case) -> Finding | None:
 
 def _pinned(case: Case, h2d: float, d2h: float, whole: float) -> Remedy:
     tried, limit = _better(case, "io", "pinned"), case.limit
-    gain: Field = Absent("the bandwidth of pinned memory is not known: edgescope doctor --ceilings cuda")
+    gain: Field = Absent("the bytes of its inputs, or the bandwidth of pinned memory, are not known")
     basis = ""
     if tried is not None:
         gain, basis = tried.ratio, f"measured: {tried.source}"
-    elif isinstance(limit, Limit) and limit.transfer_s > 0:
+    elif isinstance(limit, Limit) and case.trial.shapes and limit.transfer_s > 0:
         after = whole - (h2d + d2h) + min(h2d + d2h, limit.transfer_s)
         gain, basis = Measured(whole / after, "ratio"), "the same bytes at the measured rate of pinned memory"
     return Remedy("--io pinned: the device reads the host's memory directly", {"io": "pinned"}, gain, basis)
@@ -223,7 +226,7 @@ def _precisions(case: Case, share: float) -> Iterator[Remedy]:
     for precision in ("tf32", "fp16", "bf16"):
         if precision == case.trial.precision or not case.runs(precision):
             continue
-        gain: Field = Absent("this machine's ceilings were not measured: edgescope doctor --ceilings cuda")
+        gain: Field = Absent("this machine's ceilings were not measured: edgescope doctor --roofline cuda")
         basis = ""
         other = case.ceilings.flops.get(precision) if case.ceilings else None
         if precision in tried:

@@ -141,7 +141,7 @@ def _missing(case: Case) -> Iterator[str]:
     """Yield what would tell more, each with the command that measures it."""
     device = case.trial.device
     if case.ceilings is None and case.trial.workload == "inference":
-        yield f"what this machine can do at most: edgescope doctor --ceilings {device}"
+        yield f"what this machine can do at most: edgescope doctor --roofline {device}"
     if not case.of("batch") and case.trial.workload == "inference" and not case.open_loop:
         yield f"another batch, which tells calls from arithmetic: --batch {case.trial.batch * 4}"
     if case.trial.workload == "video" and case.figure("pipeline_fps") is None:

@@ -126,9 +126,14 @@ def _contention(case: Case) -> Finding | None:
     if case.threads is not None and case.threads > case.cores and others < 0.3:
         return None  # its own threads are in each other's way
     single = case.threads == 1 and not case.overlapped
+    waited = (
+        (case.cores_used or 0.0) * waits / max(0.01, 1 - waits)
+    )  # of the time of one thread, sleep included
     lost = min(
-        0.95, waits if single else min(waits, others)
-    )  # what fills all cores gets those of the others at most
+        0.95, waited if single else min(waits, others)
+    )  # who fills all cores gets those of others at most
+    if lost < WAITS:
+        return None
     evidence = (
         Evidence(f"other programs used {others * case.cores:.2f} of {case.cores:g} cores", SAMPLER),
         Evidence(f"its threads were ready and did not run for {waits:.0%} of their time", WINDOW),

@@ -12,7 +12,8 @@ from edgescope.records import Absent, Field, Measured
 LATE_S = 0.002
 """A thread that Python lets go on so late waits for the interpreter: its switch interval is 5 ms."""
 PROMPT_S = 0.001
-WAITS = 0.15
+WAITS, CROWDED = 0.15, 0.35
+"""Share of the time ready and not running: from here on threads are too many; lateness says nothing any more."""
 ONE_CORE = (0.7, 1.35)
 """Cores that threads keep busy together when one of them runs at a time."""
 BETTER = 1.1
@@ -144,13 +145,22 @@ def _one_at_a_time(case: Case) -> Finding | None:
     used, late = case.cores_used, case.figure("interpreter_wait_s")
     if not case.overlapped or case.cores < 2 or used is None or case.trial.device != "cpu":
         return None
+    if (case.figure("run_wait_share") or 0.0) >= CROWDED:
+        return None  # a thread that goes on late may have waited for a core
+    if late is None:
+        return None
+    if late >= LATE_S:
+        return _interpreter(case, used, late) if used <= ONE_CORE[1] else None
+    return _lock(case, used, late) if late < PROMPT_S else None
+
+
+def _lock(case: Case, used: float, late: float) -> Finding | None:
+    """Return a lock as the cause, if a stage's threads are busy all the time and keep about one core busy."""
     slow = slowest(case)
-    if late is not None and late >= LATE_S and used <= ONE_CORE[1]:
-        return _interpreter(case, used, late, slow)
-    if slow is None or slow.threads < 2 or late is None or late >= PROMPT_S or not _busy(case, slow):
+    if slow is None or slow.threads < 2 or not _busy(case, slow):
         return None
-    if used > ONE_CORE[1] * case.cores / 2:
-        return None
+    if not ONE_CORE[0] <= used <= ONE_CORE[1] * case.cores / 2:
+        return None  # with less, they wait for something outside, not for each other
     evidence = (
         Evidence(f"{slow.threads} threads of {slow.name} are busy all the time", "the pipeline's own clock"),
         Evidence(f"together with all else they keep {used:.2f} of {case.cores:g} cores busy", WINDOW),
@@ -158,8 +168,6 @@ def _one_at_a_time(case: Case) -> Finding | None:
             f"Python lets a thread go on after {late * 1e3:.1f} ms, so it is no lock of Python's", WINDOW
         ),
     )
-    if used < ONE_CORE[0]:
-        return None  # hardly any core is busy: they wait for something outside, not for each other
     remedy = Remedy(
         f"hold the lock in {slow.name} for less, or give each thread data of its own",
         {},
@@ -170,14 +178,14 @@ def _one_at_a_time(case: Case) -> Finding | None:
     return Finding("lock-bound", share, Confidence.LIKELY, evidence, (remedy,), slow.name, 1)
 
 
-def _interpreter(case: Case, used: float, late: float, slow: Part | None) -> Finding:
-    gain = case.cores / max(used, 1.0)
+def _interpreter(case: Case, used: float, late: float) -> Finding:
+    gain, most = case.cores / max(used, 1.0), max(case.parts, key=lambda p: p.seconds, default=None)
     more = next((i for i in case.of("processes") if isinstance(i.after, int) and i.after > i.before), None)
     evidence = [
         Evidence(f"several threads keep {used:.2f} of {case.cores:g} cores busy", WINDOW),
         Evidence(f"Python lets a thread go on {late * 1e3:.1f} ms late: others hold the interpreter", WINDOW),
     ]
-    sure, basis, part = Confidence.LIKELY, "cores there are / cores in use", slow.name if slow else ""
+    sure, basis, part = Confidence.LIKELY, "cores there are / cores in use", most.name if most else ""
     for tried in case.tried:
         if tried.setting.endswith("_threads") and isinstance(tried.after, int):
             more_threads = tried.after > (tried.before or 1)
@@ -196,7 +204,7 @@ def _interpreter(case: Case, used: float, late: float, slow: Part | None) -> Fin
         ),
         Remedy(f"whole arrays instead of Python's loops{' in ' + part if part else ''}"),
     )
-    return Finding("GIL-bound", 1 - 1 / max(gain, 1.01), sure, tuple(evidence), remedies, part, 1)
+    return Finding("GIL-bound", 1 - 1 / max(gain, 1.01), sure, tuple(evidence), remedies, "", 1)
 
 
 def slowest(case: Case) -> Part | None:

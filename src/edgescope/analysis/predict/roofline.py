@@ -2,7 +2,7 @@
 
     limit = max(2 MACs / peak, compulsory bytes / bandwidth) + transfers + launch floor
 
-Peak, bandwidth, transfers and launch floor are measured on the machine itself (`edgescope doctor --ceilings`), not
+Peak, bandwidth, transfers and launch floor are measured on the machine itself (`edgescope doctor --roofline`), not
 taken from a data sheet. The compulsory bytes are parameters, inputs and outputs, each once; activations are left out,
 so the limit is a lower bound on time: a real engine has to write some of them. The bandwidth was measured on a working
 set of this size or more, since weights that fit a cache are read from it. Two things can beat the limit: an algorithm
@@ -25,7 +25,7 @@ from edgescope.records import Absent, Field, Json, Measured, Result
 BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 HOST_BYTES = 4
 """Inputs and outputs of the zoo are float32 on the host."""
-FIX = "edgescope doctor --ceilings cpu"
+FIX = "edgescope doctor --roofline cpu"
 
 Points = Sequence[tuple[float, float]]
 """(bytes, value) by rising bytes."""
@@ -124,7 +124,7 @@ def _seconds(points: Points, size: float) -> float:
 
 
 def read(path: Path) -> Ceilings:
-    """Return the ceilings in a file written by `edgescope doctor --ceilings`; UsageError if it is no such file."""
+    """Return the ceilings in a file written by `edgescope doctor --roofline`; UsageError if it is no such file."""
     try:
         page = json.loads(path.read_text(encoding="utf-8"))
         return _ceilings(page["machine_id"], page["figures"])
