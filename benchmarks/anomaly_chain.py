@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from facts import commit, machine_id
+import facts
 
 from edgescope import bench
 from edgescope.errors import EdgescopeError
@@ -34,7 +34,7 @@ from edgescope.verbs import watch
 
 
 def page(results: list, device: str, left: int) -> dict:
-    """The study's page as data, with the machine's facts."""
+    """The study's page as data."""
     document = report.document(papers()["anomaly"], results, device=device)
     found = json.loads(as_json.text(document))
     cells = [cell for cell in found["cells"] if cell["runs"]]
@@ -42,14 +42,17 @@ def page(results: list, device: str, left: int) -> dict:
         {"trial": r.trial.label, "reason": str(r.reason)} for r in results if r.status not in chain.GOOD
     ]
     return {
-        "machine": machine_id(),
-        "commit": commit(),
         "device": device,
         "cells_left": left,
         "cells": cells,
         "failed": failed,
         "claims": found.get("claims", []),
     }
+
+
+def met(found: dict) -> bool:
+    """Whether watching keeps 0.9 of the rate of extraction."""
+    return found["watch"].get("watch_over_extraction", 0.0) >= 0.9
 
 
 def watching(device: str, features: str, head: str, seconds: float) -> dict:
@@ -129,10 +132,10 @@ def main() -> None:
             print(f"{trial.label}: {error}", file=sys.stderr)
         found = page(results, args.device, len(trials) - number - 1) | {"watch": watched}
         if args.json:
-            args.json.write_text(json.dumps(found, indent=1) + "\n")
+            args.json.write_text(json.dumps(facts.page(found, met=met(found)), indent=1) + "\n")
     found = page(results, args.device, len(trials) - len(results)) | {"watch": watched}
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        args.json.write_text(json.dumps(facts.page(found, met=met(found)), indent=1) + "\n")
     print(json.dumps(found, indent=1))
 
 
