@@ -14,14 +14,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from facts import publish
+from numpy.typing import NDArray
 
-from edgescope.analysis.anomaly import compared
+from edgescope.analysis.anomaly import compared, frame_labels
+from edgescope.anomaly import layouts
+from edgescope.anomaly.extract import extract
+from edgescope.anomaly.feature_set import FeatureSet
+from edgescope.anomaly.features import Engine
+from edgescope.anomaly.preparation import preparation
 from edgescope.records.codec import to_plain
+from edgescope.stats.ranking import curve
 from edgescope.verbs import anomaly
 
-HEADS = {"rtfm": 1e-4, "mil_ranking": 1e-3, "light_head": 1e-3}
-"""Head -> learning rate. RTFM's published 1e-3 is for 15,000 steps; a short run on few videos takes a smaller one."""
+HEADS = {"rtfm": 1e-3, "mil_ranking": 1e-2, "light_head": 1e-3}
+"""Head -> learning rate: the published one of RTFM; ranking takes a larger one, because the run is short."""
 WANTED = 0.90
 CLOSE = 0.01
 
@@ -68,9 +77,8 @@ def main() -> None:
     reduced = {}
     if args.reduced:
         other = args.folder / f"features-{args.reduced}"
-        anomaly.extract(
-            videos, other, features="frames_lite0", backend="openvino", precision=args.reduced, batch=4
-        )
+        tests = [video for video in layouts.read(videos).videos if video.split == "test"]
+        extract(tests, other, preparation("frames_lite0"), engine=Engine("openvino", "cpu", args.reduced, 4))
         for head in HEADS:
             exact = found[head].judged.evaluation.figures["auc"]
             small = anomaly.evaluate(args.folder / f"{head}.pt", other).judged.evaluation.figures["auc"]
@@ -86,7 +94,33 @@ def main() -> None:
         "features": "frames_lite0: EfficientNet-Lite0 (ImageNet weights) over each frame, mean and change; 16 frames",
         "wanted": f"frame AUC of RTFM at least {WANTED}; a change by 16-bit features below {CLOSE}",
     }
-    publish(args.name, {**about, "heads": rows, "pairs": pairs, "reduced": reduced}, met=met)
+    ceiling = {"auc": supervised(done.features), "of": supervised.__doc__}
+    figures = {**about, "heads": rows, "pairs": pairs, "reduced": reduced, "supervised": ceiling}
+    publish(args.name, figures, met=met)
+
+
+def supervised(features: FeatureSet) -> float:
+    """Return the frame AUC of a small network that was trained on the labels of snippets: what the features hold."""
+
+    def snippets(*splits: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        rows = [row for row in features.rows if row.split in splits]
+        labels = [frame_labels(row.frames, row.intervals or ()).reshape(-1, 16).sum(axis=1) for row in rows]
+        return np.concatenate([features.features(row)[:, 0] for row in rows]), np.concatenate(labels)
+
+    (known, positive), (asked, wanted) = snippets("train", "validation"), snippets("test")
+    centre, spread = known.mean(axis=0), known.std(axis=0) + 1e-6
+    inputs, tests = (torch.from_numpy((part - centre) / spread) for part in (known, asked))
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(inputs.shape[1], 64), torch.nn.ReLU(), torch.nn.Dropout(), torch.nn.Linear(64, 1)
+    network = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=0.1)
+    shares = torch.from_numpy(positive / 16).float()[:, None]
+    for _ in range(300):
+        optimizer.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(network(inputs), shares).backward()
+        optimizer.step()
+    with torch.inference_mode():
+        return curve(network.eval()(tests)[:, 0].numpy(), wanted, 16 - wanted).roc_auc
 
 
 def parsed() -> argparse.Namespace:

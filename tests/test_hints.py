@@ -57,9 +57,11 @@ MET_UNDER = {
     "analysis/cells/recommend": ("recommend",),
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
-    "models/clip/train": ("train",),
-    "models/clip/torch_train": ("train",),
-    "models/clip/": ("train", "bench"),
+    "models/clip/train": ("train clips",),
+    "models/clip/torch_train": ("train clips",),
+    "models/clip/": ("train clips", "bench"),
+    "models/image/photo_set": ("train data",),
+    "cli/train": ("train data", "train advise", "train characterize", "train clips"),
     "runner/noise": ("doctor",),
     **{f"verbs/{verb}": (verb,) for verb in ("capacity", "energy", "offload", "recommend", "sweep")},
     "cli/trial_flags": ("bench", "capacity"),
@@ -69,7 +71,7 @@ FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]
 #: The program itself as the subject of a sentence.
 PROSE = re.compile(
     r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
-    r"|edgescope (?:itself|record made|train (?:on|writes)|never asks)\b"
+    r"|edgescope (?:itself|record made|train clips (?:on|writes)|never asks)\b"
 )
 
 
@@ -152,7 +154,11 @@ def hints() -> Iterator[tuple[str, str, str, str]]:
         if defined or re.fullmatch(r"--[a-zA-Z]+=\S*", text):
             continue  # where a flag is defined, or a word of another program's command line
         if not foreign and not OTHER_PROGRAMS.search(text):
-            named = [v for v in re.findall(r"edgescope (study \w+|[a-z]+)", text) if v.split(" ")[0] in VERBS]
+            named = [
+                v
+                for v in re.findall(r"edgescope ((?:study|train) \w+|[a-z]+)", text)
+                if v.split(" ")[0] in VERBS
+            ]
             for match in FLAG.finditer(text):
                 yield (
                     f"{module}:{line}",
@@ -174,7 +180,7 @@ def verbs_of(module: str, named: str) -> tuple[str, ...]:
     if named:
         return (*named.split("|"), *MEASURING)
     if module.startswith("cli/") or module in ("registry", "records"):
-        return (*VERBS, *STUDIES)
+        return (*VERBS, *STUDIES, *MET_UNDER["cli/train"])
     return next((v for start, v in MET_UNDER.items() if module.startswith(start)), MEASURING)
 
 

@@ -28,7 +28,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         about = f"{paper.title} ({paper.source}): {paper.summary}."
         one = studies.add_parser(name, help=paper.summary, description=about)
         one.add_argument(
-            "--models", type=_words, default=(), metavar="NAME,..", help="only these models (all)"
+            "--models", type=trial_flags.words, default=(), metavar="NAME,..", help="only these models (all)"
         )
         trial_flags.add_machine(one, "only its results")
         for option, keys in paper.options.items():
@@ -46,10 +46,6 @@ def configure(sub: argparse.ArgumentParser) -> None:
             one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
             trial_flags.add_timing(one)
         trial_flags.add_safety(one)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,6 +20,8 @@ from edgescope.records import ModelInfo
 if TYPE_CHECKING:
     import torch
 
+    from edgescope.training.task import Task
+
 Batch = Mapping[str, NDArray[Any]]
 """Input name -> array whose first axis is the batch."""
 
@@ -117,6 +119,14 @@ class FixedBatch(Protocol):
 
     def check_batch(self, batch: int) -> None:
         """Raise UsageError if it cannot take this batch size."""
+
+
+@runtime_checkable
+class Trains(Protocol):
+    """Optional interface of a model that may bring its own training."""
+
+    def task(self) -> Task | None:
+        """Return a new task with its initial weights; None if it is a network alone."""
 
 
 @runtime_checkable

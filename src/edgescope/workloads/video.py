@@ -208,7 +208,7 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
     }
     if counts.units:
         found |= {
-            f"{name}_busy_s": Measured(spent * 1e-9, "s", n=counts.units)
+            f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
             for name, spent in counts.busy_ns.items()
         }
     if pipeline.plan.options["what_if"]:

@@ -1,6 +1,6 @@
 """Classifiers of clips: sixteen frames in, one of a few actions out.
 
-The three networks of the zoo are untrained until `edgescope train` has written weights for them; then
+The three networks of the zoo are untrained until `edgescope train clips` has written weights for them; then
 `har_cnn3d@weights.pth` is a trained classifier. A file next to the weights names their training data
 (sidecar.py): it gives the classes, and the clips that a variant is judged with. Those come from videos
 that training never saw; int8 ranges are found on clips of training videos.
@@ -93,7 +93,7 @@ class ClipClassifier:
         return len(self._about.origin.classes) if self._about else int(self._entry["classes"])
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
-        """Return real clips for weights of `edgescope train`, seeded noise for any others.
+        """Return real clips for weights of `edgescope train clips`, seeded noise for any others.
 
         UnavailableError if the videos are gone, ModelError if they are no longer those of the training.
         LABELLED is None if there are too few held-out clips to judge with.
