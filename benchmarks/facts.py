@@ -46,14 +46,22 @@ def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | N
 
 
 def write(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> Path:
-    """Write published/NAME.json with the figures, whether the target was met, machine facts and the command.
+    """Write published/NAME.json: the page of the figures."""
+    PUBLISHED.mkdir(exist_ok=True)
+    path = PUBLISHED / f"{name}.json"
+    path.write_text(json.dumps(page(figures, met=met, source=source), indent=1) + "\n")
+    return path
+
+
+def page(figures: dict[str, Any], *, met: bool, source: Result | None = None) -> dict[str, Any]:
+    """Return the figures with whether the target was met, machine facts and the command.
 
     The machine and the time are this one's and now's, or those of `source`, the newest result the figures come from.
     """
     here = source.machine if source else machine(present())
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     state = {k: here.state[k] for k in ("packages", "git", "python") if k in here.state}
-    page = {
+    return {
         "figures": figures,
         "met": met,
         "commit": commit(),
@@ -62,7 +70,3 @@ def write(name: str, figures: dict[str, Any], *, met: bool, source: Result | Non
         "machine_id": here.id,
         "machine": to_plain(here.stable) | {"software": to_plain(state)},
     }
-    PUBLISHED.mkdir(exist_ok=True)
-    path = PUBLISHED / f"{name}.json"
-    path.write_text(json.dumps(page, indent=1) + "\n")
-    return path

@@ -18,13 +18,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from facts import commit, machine_id
+from facts import page
 
 import hook_server
 from edgescope.watching.clips import Clips, Length
 from edgescope.watching.log import Log
 from edgescope.watching.webhook import Webhook
 from watched_day import accounted, planted, session
+
+FLAT = 0.01
+"""Growth of memory that still counts as flat."""
 
 
 def resident() -> int:
@@ -129,6 +132,7 @@ def day(hours: float, fps: float, seconds: float, *, clips: bool) -> dict:
 
 
 def main() -> None:
+    """Watch, print the figures, and write them to --json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--fps", type=float, default=15.0)
@@ -136,16 +140,14 @@ def main() -> None:
     parser.add_argument("--no-clips", action="store_true")
     parser.add_argument("--json", type=Path, default=None)
     args = parser.parse_args()
-    found = {
-        "machine": machine_id(),
-        "commit": commit(),
-        **day(args.hours, args.fps, args.seconds, clips=not args.no_clips),
-    }
+    found = day(args.hours, args.fps, args.seconds, clips=not args.no_clips)
     for sink in found["sinks"]:
         for name in ("log", "clips", "webhook"):
             if name in sink:
                 sink[name] = name  # where it lay was temporary
-    text = json.dumps(found, indent=1)
+    growth = found["memory_growth_after_first_hour"]
+    met = growth is not None and growth < FLAT and not found["missed"] and not found["false_alarms"]
+    text = json.dumps(page(found, met=met), indent=1)
     print(text)
     if args.json:
         args.json.write_text(text + "\n")

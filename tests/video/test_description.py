@@ -2,9 +2,12 @@
 
 import pytest
 
+from edgescope.bench.parts import HERE
 from edgescope.errors import UsageError
+from edgescope.records import Trial
 from edgescope.video import description
 from edgescope.video.description import Described, Description
+from edgescope.workloads import pipeline
 
 
 def written(tmp_path, text):
@@ -26,8 +29,9 @@ def test_a_file_says_stages_and_options_with_the_fields_of_python(tmp_path):
 
 
 def test_without_stages_it_has_the_built_in_ones(tmp_path):
-    found = description.read(written(tmp_path, "cameras = 2\n"))
-    assert [stage.name for stage in found.stages] == ["decode", "preprocess", "infer", "postprocess"]
+    assert description.read(written(tmp_path, "cameras = 2\n")).stages == ()
+    plan = pipeline.planned(Trial(model="null", workload="video"), HERE)
+    assert [stage.name for stage in plan.stages] == ["decode", "preprocess", "infer", "postprocess"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path, self.lines, self.failed, self.problem = path, 0, 0, ""
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()  # a path that cannot be written is found before anything is watched
         self._mended()
 
     def frames(self, frames: Sequence[Frame], times: Sequence[float]) -> None:
