@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import edgescope
+from edgescope.cli.anomaly import PARTS
 from edgescope.cli.main import VERBS, parser
 from edgescope.papers.paper import papers
 
@@ -39,6 +40,7 @@ OTHER_PROGRAMS = re.compile(
     r"|jetson_clocks|container|fuser|git|tail|iperf3|ping)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())
+ANOMALY = tuple(f"anomaly {part}" for part in PARTS)
 #: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
 MET_UNDER = {
     "devices/replay/write": ("record",),
@@ -57,6 +59,8 @@ MET_UNDER = {
     "analysis/cells/recommend": ("recommend",),
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
+    **dict.fromkeys(("anomaly/", "analysis/anomaly", "verbs/anomaly"), ANOMALY),
+    "training/fit": ("train", "anomaly train"),
     "models/clip/train": ("train",),
     "models/clip/torch_train": ("train",),
     "models/clip/": ("train", "bench"),
@@ -152,7 +156,11 @@ def hints() -> Iterator[tuple[str, str, str, str]]:
         if defined or re.fullmatch(r"--[a-zA-Z]+=\S*", text):
             continue  # where a flag is defined, or a word of another program's command line
         if not foreign and not OTHER_PROGRAMS.search(text):
-            named = [v for v in re.findall(r"edgescope (study \w+|[a-z]+)", text) if v.split(" ")[0] in VERBS]
+            named = [
+                v
+                for v in re.findall(r"edgescope ((?:study|anomaly) \w+|[a-z]+)", text)
+                if v.split(" ")[0] in VERBS
+            ]
             for match in FLAG.finditer(text):
                 yield (
                     f"{module}:{line}",
@@ -174,7 +182,7 @@ def verbs_of(module: str, named: str) -> tuple[str, ...]:
     if named:
         return (*named.split("|"), *MEASURING)
     if module.startswith("cli/") or module in ("registry", "records"):
-        return (*VERBS, *STUDIES)
+        return (*VERBS, *STUDIES, *ANOMALY)
     return next((v for start, v in MET_UNDER.items() if module.startswith(start)), MEASURING)
 
 
