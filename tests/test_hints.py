@@ -60,10 +60,12 @@ MET_UNDER = {
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
     **dict.fromkeys(("anomaly/", "analysis/anomaly", "verbs/anomaly"), ANOMALY),
-    "training/fit": ("train", "anomaly train"),
-    "models/clip/train": ("train",),
-    "models/clip/torch_train": ("train",),
-    "models/clip/": ("train", "bench"),
+    "training/fit": ("train clips", "anomaly train"),
+    "models/clip/train": ("train clips",),
+    "models/clip/torch_train": ("train clips",),
+    "models/clip/": ("train clips", "bench"),
+    "models/image/photo_set": ("train data",),
+    "cli/train": ("train data", "train advise", "train characterize", "train clips"),
     "runner/noise": ("doctor",),
     **{f"verbs/{verb}": (verb,) for verb in ("capacity", "energy", "offload", "recommend", "sweep")},
     "cli/trial_flags": ("bench", "capacity"),
@@ -73,7 +75,7 @@ FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]
 #: The program itself as the subject of a sentence.
 PROSE = re.compile(
     r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
-    r"|edgescope (?:itself|record made|train (?:on|writes)|never asks)\b"
+    r"|edgescope (?:itself|record made|train clips (?:on|writes)|never asks)\b"
 )
 
 
@@ -158,7 +160,7 @@ def hints() -> Iterator[tuple[str, str, str, str]]:
         if not foreign and not OTHER_PROGRAMS.search(text):
             named = [
                 v
-                for v in re.findall(r"edgescope ((?:study|anomaly) \w+|[a-z]+)", text)
+                for v in re.findall(r"edgescope ((?:study|train|anomaly) \w+|[a-z]+)", text)
                 if v.split(" ")[0] in VERBS
             ]
             for match in FLAG.finditer(text):
@@ -182,7 +184,7 @@ def verbs_of(module: str, named: str) -> tuple[str, ...]:
     if named:
         return (*named.split("|"), *MEASURING)
     if module.startswith("cli/") or module in ("registry", "records"):
-        return (*VERBS, *STUDIES, *ANOMALY)
+        return (*VERBS, *STUDIES, *ANOMALY, *MET_UNDER["cli/train"])
     return next((v for start, v in MET_UNDER.items() if module.startswith(start)), MEASURING)
 
 

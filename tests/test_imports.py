@@ -24,6 +24,7 @@ BESIDES = {
     "edgescope.runner.setup": ("edgescope.modes.",),
     "edgescope.runner.reuse": ("edgescope.modes.",),
     "edgescope.runner.noise": ("edgescope.modes.",),
+    "edgescope.runner.ceilings": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
     "edgescope.verbs.optimize": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
@@ -159,7 +160,7 @@ ORDER = (
         "anomaly",
     ),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
-    *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "cli"),
+    *("remote", "study", "runner", "search", "deploy", "monitor", "watching", "verbs", "cli"),
 )
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
 RUNS_UP = {("models", "artifacts")}
@@ -241,6 +242,8 @@ VERBS = (
     "offload",
     "compare",
     "energy",
+    "explain",
+    "layers",
     "list",
     "show",
     "rm",

@@ -19,7 +19,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
         "show": ["latest"],
         "record": ["-o", "x.zip"],
         "study": ["concurrent"],
-        "train": ["m", "--data", "d", "--output", "o"],
+        "train": ["data", "d"],
     }
 
     def interrupted(args):

@@ -70,6 +70,8 @@ def test_the_zoo_holds_what_it_should():
         *CLIPS,
         *ANOMALY,
         "lenet5",
+        "resnet18_cifar",
+        "mobilenet_v3_large_203class",
     )
 
 

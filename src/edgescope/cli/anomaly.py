@@ -1,10 +1,16 @@
-"""Detect anomalies in video: make a set of videos, extract features, train a detector, evaluate it."""
+"""Detect anomalies in video: make a set of videos, extract features, train a detector, evaluate it, watch with it."""
 
 from __future__ import annotations
 
 import argparse
 
-from edgescope.cli import anomaly_evaluate, anomaly_extract, anomaly_generate, anomaly_train
+from edgescope.cli import (
+    anomaly_evaluate,
+    anomaly_extract,
+    anomaly_generate,
+    anomaly_train,
+    anomaly_watch,
+)
 
 HELP = "detect anomalies in video"
 PARTS = {
@@ -12,6 +18,7 @@ PARTS = {
     "extract": anomaly_extract,
     "train": anomaly_train,
     "evaluate": anomaly_evaluate,
+    "watch": anomaly_watch,
 }
 
 

@@ -28,7 +28,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         about = f"{paper.title} ({paper.source}): {paper.summary}."
         one = studies.add_parser(name, help=paper.summary, description=about)
         one.add_argument(
-            "--models", type=_words, default=(), metavar="NAME,..", help="only these models (all)"
+            "--models", type=trial_flags.words, default=(), metavar="NAME,..", help="only these models (all)"
         )
         trial_flags.add_machine(one, "only its results")
         for option, keys in paper.options.items():
@@ -46,10 +46,6 @@ def configure(sub: argparse.ArgumentParser) -> None:
             one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
             trial_flags.add_timing(one)
         trial_flags.add_safety(one)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -124,8 +120,22 @@ def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
             opened.say(f"{model}: {error}")
 
 
+def _plan(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Measure the trials that the study plans; report one that fails and continue."""
+    from edgescope.models import zoo
+    from edgescope.study import grid
+
+    setup = opened.setup(args)
+    cells = setup.cells(store)
+    for trial in paper.report.planned(paper, **{name: getattr(args, name) for name in paper.options}):
+        asked = grid.pinned(trial, zoo.pin)
+        setup.tell(f"  {asked.model.partition('#')[0]} {asked.label}")
+        cells.run(asked)
+
+
 #: What --run does, by the paper's `measured_by`.
 MEASURES: Mapping[str, Callable[[argparse.Namespace, Paper, Store], None]] = {
     "optimize": _optimize,
     "ladder": _climb,
+    "plan": _plan,
 }

@@ -1,85 +1,43 @@
-"""Train one of the networks for video clips on your videos.
+"""Train, find out what holds training up, and what to change.
 
-The folder has the layout of UCF50: ROOT/CLASS/video.avi. A fifth of the recordings, the same ones in every class, is
-held out; the printed accuracy is measured on their videos. The weights can then be used like any other model.
+  edgescope train data photographs --count 2000          real JPEG files to train on
+  edgescope train advise mobilenet_v3_large_203class --batch 16 --workload-option images=photographs
+  edgescope train characterize --budget 20min            the grid of a published study (edgescope study training)
+  edgescope train clips har_cnn3d --data UCF50 --output actions.pth
 
-  edgescope train har_cnn3d --data UCF50 --classes Biking,Diving,GolfSwing,JumpRope --output actions.pth
-  edgescope bench har_cnn3d@actions.pth
+One run of training is `edgescope bench MODEL --workload training`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgescope.cli import trial_flags
+from edgescope.cli import train_advise, train_characterize, train_clips, train_data
 
-if TYPE_CHECKING:
-    from edgescope.models.clip.dataset import Data
-    from edgescope.models.clip.train import Epoch
-
-HELP = "train a network for video clips on a folder of videos"
-INTERRUPTED = "Finished epochs are stored next to --output; the same command goes on after the last one."
+HELP = "advise on a training run, measure a study's grid, write data sets, train a network for video clips"
+INTERRUPTED = "What was finished is stored; the same command goes on with the rest."
+KINDS = {
+    "advise": train_advise,
+    "characterize": train_characterize,
+    "data": train_data,
+    "clips": train_clips,
+}
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
-    """Add this verb's flags."""
-    sub.add_argument("model", help="har_cnn3d, har_autoencoder or har_densenet")
-    text = "inputs of yours: a folder of videos, ROOT/CLASS/video.avi"
-    sub.add_argument("--data", required=True, metavar="ROOT", help=text)
-    trial_flags.add_output(sub, "file to write: the weights, e.g. actions.pth", required=True)
-    sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to train on (all)")
-    sub.add_argument("--epochs", type=int, default=40, help="passes over the training videos (40)")
-    sub.add_argument("--batch-size", type=int, default=16, help="clips in one step (16)")
-    sub.add_argument("--learning-rate", type=float, default=1e-3, help="learning rate at the start (0.001)")
-    trial_flags.add_seed(sub)
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
-    trial_flags.add_json(sub)
+    """Add the kinds of training, each with its flags."""
+    kinds = sub.add_subparsers(dest="kind", metavar="WHAT", required=True)
+    for name, module in KINDS.items():
+        one = kinds.add_parser(name, help=module.HELP, description=module.__doc__)
+        one.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.configure(one)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, print loss and held-out accuracy after each epoch, write the weights; return 0."""
-    from edgescope.models.clip import train
-
-    settings = train.Settings(args.epochs, args.batch_size, args.seed, args.device, args.learning_rate)
-    about = train.train(
-        args.model,
-        Path(args.data),
-        args.output,
-        classes=[name.strip() for name in args.classes.split(",") if name.strip()],
-        settings=settings,
-        started=_started,
-        tell=_tell,
-    )
-    if args.json:
-        print(json.dumps(about, indent=1))
-        return 0
-    found = about["accuracy"]
-    print(
-        f"held-out accuracy {found['value']:.1%} [{found['lo']:.1%}, {found['hi']:.1%}], {found['n']} videos,"
-        f" one clip each; {about['seconds']:.0f} s\n"
-        f"next: edgescope bench {shlex.quote(f'{args.model}@{args.output}')}"
-    )
-    return 0
-
-
-def _started(data: Data) -> None:
-    if data.warning:
-        print(data.warning, file=sys.stderr)
-    print(
-        f"{len(data.training)} videos to train on, {len(data.held_out)} held out"
-        f" ({len({v.group for v in data.held_out})} recordings); classes: {', '.join(data.classes)}",
-        file=sys.stderr,
-    )
-
-
-def _tell(epoch: Epoch) -> None:
-    print(
-        f"epoch {epoch.number:3}  loss {epoch.loss:.4f}  held-out {epoch.right}/{epoch.held_out}"
-        f" ({epoch.right / epoch.held_out:.0%})  {epoch.seconds:.1f} s",
-        file=sys.stderr,
-    )
+    """Do what was asked for; return its exit code."""
+    try:
+        return int(KINDS[args.kind].run(args))
+    except KeyboardInterrupt:
+        print(KINDS[args.kind].INTERRUPTED, file=sys.stderr)
+        raise

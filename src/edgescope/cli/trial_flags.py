@@ -28,6 +28,11 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Parse names separated by commas."""
+    return tuple(filter(None, text.split(",")))
+
+
 def seconds_or_auto(text: str) -> float | None:
     """Parse a time; return seconds, or None for `auto`."""
     return None if text == "auto" else seconds(text)

@@ -20,6 +20,8 @@ from edgescope.records import ModelInfo
 if TYPE_CHECKING:
     import torch
 
+    from edgescope.training.task import Task
+
 Batch = Mapping[str, NDArray[Any]]
 """Input name -> array whose first axis is the batch."""
 
@@ -120,6 +122,14 @@ class FixedBatch(Protocol):
 
 
 @runtime_checkable
+class Trains(Protocol):
+    """Optional interface of a model that may bring its own training."""
+
+    def task(self) -> Task | None:
+        """Return a new task with its initial weights; None if it is a network alone."""
+
+
+@runtime_checkable
 class Configured(Protocol):
     """Optional interface of a model that carries a config of its pictures, as networks of timm do."""
 
@@ -140,6 +150,23 @@ class SeesImages(Protocol):
     @property
     def preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
         """Return the function that turns an opened image (PIL) into one sample, without the batch axis."""
+
+
+@runtime_checkable
+class SeesClips(Protocol):
+    """Optional interface of a model of clips, whose first input is (channels, frames, height, width)."""
+
+    @property
+    def frame_preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
+        """Return the function that turns one frame (PIL) into one slice of its input, (channels, height, width)."""
+
+    @property
+    def frame_step(self) -> int:
+        """Return the step between the frames that it sees: 1 for every frame of a video, 2 for every second."""
+
+    @property
+    def width(self) -> int:
+        """Return the number of values that it gives of a clip: features, or classes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     efficientnet_lite0            the zoo (zoo.toml holds its figures, so that listing it needs no torch)
     resnet50@weights.pth          the zoo's definition with the user's weights; also .safetensors
-    har_cnn3d@weights.pth         a network for clips with the weights that `edgescope train` wrote
+    har_cnn3d@weights.pth         a network for clips with the weights that `edgescope train clips` wrote
     timm:name, torchvision:name   a network of that package, untrained; with @weights the user's
     model.onnx                    any ONNX file
     model.tflite                  any LiteRT file

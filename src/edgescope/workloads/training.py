@@ -1,11 +1,11 @@
-"""One unit is one step of training: fetch a minibatch, forward, loss, backward, optimizer.
+"""One unit is one step of training: fetch a minibatch, copy it, forward, loss, backward, optimizer.
 
-Any classifier of the zoo or module:callable can be trained. The last minibatch of an epoch holds the samples that are
-left, and the next epoch has another order. The loss shows whether the steps are right: the first steps are repeated
-from the same weights with the same minibatches, once as the trial specifies and once in fp32 on the CPU, both without
-dropout, and the two curves must agree.
+Any classifier of the zoo or module:callable can be trained, and a callable that returns a `Task` brings its own loader
+and loss. The last minibatch of an epoch holds the samples that are left, and the next epoch has another order. The loss
+shows whether the steps are right: the first steps are repeated from the same weights with the same minibatches, once as
+the trial specifies and once in fp32 on the CPU, both without dropout, and the two curves must agree.
 
-The breakdown of a step comes from extra steps after the window, with a wait for the device after each part.
+The parts of a step are those of the steps that were measured: marks on one time line, and no extra waits.
 """
 
 from __future__ import annotations
@@ -18,33 +18,57 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from edgescope.analysis.run import epochs
 from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
-from edgescope.records import Absent, Field, Measured, Spans, Trial, Verification
+from edgescope.records import Absent, Field, Measured, Trial, Verification
 from edgescope.registry import need
-from edgescope.workloads.base import Glimpse, Opened, Parts
+from edgescope.workloads.base import EndOfInput, Glimpse, Opened, Parts
 from edgescope.workloads.blocking import Failures, blocking
 
 if TYPE_CHECKING:
     from edgescope.backends.pytorch.training import Loop
 
-PRECISIONS = ("fp32", "tf32", "bf16")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 #: Steps whose losses are compared, and the largest relative distance from the fp32 curve on the CPU.
 STEPS = 5
-CLOSE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2}
+CLOSE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2, "fp16": 2e-2}
 #: On a GPU, in fp32 too: batch norms of small minibatches magnify another order of summation from step to step.
 CLOSE_CUDA = 1e-2
-#: Extra steps after the window, with a wait after each part.
-TIMED = 20
+#: Steps are compared until this much time has passed, two of them in any case.
+CHECK_S, FEWEST = 4.0, 2
 
 
 class Training:
-    """Trains a classifier in PyTorch; one unit is one minibatch."""
+    """Trains a network in PyTorch; one unit is one minibatch."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "optimizer": Option("sgd", "how weights are updated", ("sgd", "adam")),
         "learning_rate": Option(0.01, "step size of the optimizer", least=0.0),
-        "epoch_samples": Option(1000, "samples in one epoch", least=1),
+        "images": Option(
+            "", "folder that edgescope train data wrote; without it, 64 samples of the model's own"
+        ),
+        "epoch_samples": Option(0, "samples in one epoch; 0: the whole folder, or 1000 without one", least=0),
+        "epochs": Option(0, "end after so many epochs; 0: when the window ends", least=0),
+        "num_workers": Option(-1, "processes that load minibatches; -1: as the task says, else 0", least=-1),
+        "prefetch_factor": Option(
+            0, "minibatches that each worker loads ahead; 0: as the task says", least=0
+        ),
+        "persistent_workers": Option(False, "keep the workers from epoch to epoch"),
+        "decode": Option(
+            "full", "draft: the JPEG decoder scales by 2, 4 or 8 where it can", ("full", "draft")
+        ),
+        "preload": Option(False, "hold the files' bytes in memory"),
+        "medium": Option(
+            "as_is", "emulate a class of storage by delays", ("as_is", "sd", "emmc", "hdd", "nvme")
+        ),
+        "page_cache": Option(
+            "as_is",
+            "drop the files from it before the first epoch (cold) or each, or read them first (warm)",
+            ("as_is", "cold", "cold_epochs", "warm"),
+        ),
+        "held": Option(False, "train on the first minibatch again and again: the device's own speed"),
+        "on_error": Option("stop", "skip: an item that cannot be loaded is counted", ("stop", "skip")),
     }
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
@@ -55,7 +79,7 @@ class Training:
 
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
-        """Hold the network, its optimizer and its minibatches open; do one step before anything is timed."""
+        """Hold the network, its optimizer and its loader open; do one step before anything is timed."""
         options = read("training", trial.workload_options, self.OPTIONS)
         _supported(trial)
         model = parts.model(trial)
@@ -63,43 +87,73 @@ class Training:
         start = time.monotonic_ns()
         loop: Loop = make(model, trial, options)
         loaded = time.monotonic_ns()
-        loop.step()
-        first, loss = time.monotonic_ns(), loop.loss
-        failures = Failures()
+        batches = loop.peek(STEPS)
+        ready = time.monotonic_ns()
+        loss = loop.alone(batches[0])
+        first, failures = time.monotonic_ns(), Failures()
 
-        def again(of: Trial) -> list[float]:
-            return _losses(make(model, of, options, dropout=False))
+        def again(of: Trial, steps: int = STEPS) -> list[float]:
+            return _losses(make(model, of, options, dropout=False), batches[:steps])
 
-        yield Opened(
-            work=blocking(lambda query_id: loop.step(), 1, failures),
-            model=model.info,
-            effective=loop.effective,
-            verify=lambda machine: _verified(again, trial),
-            facts={
-                "build_s": Absent("nothing is built beforehand"),
-                "load_s": Measured((loaded - start) / 1e9, "s"),
-                "first_s": Measured((first - loaded) / 1e9, "s"),
-            },
-            artifact={"path": None, "data": loop.origin, **options},
-            failure=lambda: failures.first,
-            breakdown=lambda: Spans.of("phase", [row for n in range(TIMED) for row in loop.timed(n)]),
-            metrics=lambda: _metrics(loop, loss),
-            glimpse=lambda: Glimpse(
-                [np.array(again(replace(trial, seed=0)))], loop.inputs[: loop.batch].nbytes
-            ),
-        )
+        try:
+            yield Opened(
+                work=blocking(lambda query_id: _stepped(loop), 1, failures),
+                model=model.info,
+                effective=loop.effective,
+                verify=lambda machine: _verified(again, trial),
+                facts={
+                    "build_s": Absent("nothing is built beforehand"),
+                    "load_s": Measured((loaded - start) / 1e9, "s"),
+                    "first_s": Measured((first - ready) / 1e9, "s"),
+                },
+                artifact={
+                    "path": None,
+                    "data": loop.origin,
+                    **options,
+                    "log": loop.log,
+                    "left_out": loop.lost,
+                },
+                failure=lambda: failures.first,
+                breakdown=loop.spans,
+                metrics=lambda: _metrics(loop, loss),
+                glimpse=lambda: _glimpse(make(model, replace(trial, seed=0), options, dropout=False)),
+            )
+        finally:
+            loop.close()
+
+
+def _stepped(loop: Loop) -> int:
+    size = loop.step()
+    if size is None:
+        raise EndOfInput
+    return size
+
+
+def _glimpse(loop: Loop) -> Glimpse:
+    """Return the first losses of a loop with the seed that all workers share."""
+    batches = loop.peek(STEPS)
+    count = need("edgescope.backends.pytorch.training:bytes_in", "training", "pip install 'edgescope[torch]'")
+    return Glimpse([np.array(_losses(loop, batches))], count(batches[0]))
 
 
 def _supported(trial: Trial) -> None:
     problems = (
-        (trial.backend == "torch_eager", f"backend {trial.backend}", "--backend torch_eager"),
+        (
+            trial.backend in ("torch_eager", "torch_compile"),
+            f"backend {trial.backend}",
+            "--backend torch_eager or torch_compile",
+        ),
         (
             trial.precision in PRECISIONS,
             f"precision {trial.precision}",
             f"--precision {' or '.join(PRECISIONS)}",
         ),
         (trial.in_flight == 1, f"{trial.in_flight} steps at once", "--in-flight 1"),
-        (trial.io == "host", f"io {trial.io}", "--io host"),
+        (
+            trial.io == "host" or (trial.io == "pinned" and trial.device == "cuda"),
+            f"io {trial.io} on {trial.device}",
+            "--io host, or on a GPU --io pinned",
+        ),
     )
     for ok, what, fix in problems:
         if not ok:
@@ -108,34 +162,55 @@ def _supported(trial: Trial) -> None:
             )
 
 
-def _losses(loop: Loop) -> list[float]:
-    found = []
-    for _ in range(STEPS):
-        loop.step()
-        found.append(loop.loss)
+def _losses(loop: Loop, batches: list[Any]) -> list[float]:
+    """Return the losses of the first steps, as many as there is time for."""
+    end = time.monotonic() + CHECK_S
+    found: list[float] = []
+    for batch in batches:
+        if len(found) >= FEWEST and time.monotonic() > end:
+            break
+        found.append(loop.alone(batch))
     return found
 
 
 def _metrics(loop: Loop, first: float) -> dict[str, Field]:
-    return {
+    spans = loop.spans()
+    items = sum(row["samples"] + row["skipped"] for row in loop.log)
+    seen = sum(row["samples"] for row in loop.log if row["end_ns"])
+    whole = seen / max(1, sum(row["end_ns"] is not None for row in loop.log))
+    ended = loop.done / whole if whole else None
+    steps = max(1, len(loop.line.starts_ns))
+    found: dict[str, Field] = {
+        "loader_cpu_s": Measured(sum(cost.cpu_ns for _, cost in loop.costs) * 1e-9 / steps, "s", n=steps),
+        "host_cpu_s": Measured(loop.cpu_s / steps, "s", n=steps),
         "loss_first": Measured(first, "nats"),
         "loss_last": Measured(loop.loss, "nats"),
-        "epochs": Measured(loop.done / loop.size, "epochs", n=loop.done),
+        "epochs": Measured(ended, "epochs", n=loop.done) if ended else Absent("no epoch ended in the run"),
+        "skipped_items": Measured(float(loop.skipped), "items", n=items),
+        **epochs.metrics(spans, loop.log),
     }
+    if loop.options["page_cache"].startswith("cold") and (speed := loop.speed()) is not None:
+        found |= {
+            "medium_read_bytes_s": Measured(speed.bytes_s, "bytes/s", n=speed.files),
+            "medium_latency_s": Measured(speed.latency_s, "s", n=speed.files),
+        }
+    return found
 
 
-def _verified(again: Callable[[Trial], list[float]], trial: Trial) -> Verification:
+def _verified(again: Callable[..., list[float]], trial: Trial) -> Verification:
     """Return whether the first losses agree with those of the same steps in fp32 on the CPU."""
-    got, wanted = again(trial), again(replace(trial, precision="fp32", device="cpu"))
-    gaps = [abs(a - b) / max(abs(b), 1e-6) for a, b in zip(got, wanted, strict=True)]
+    got = again(trial)
+    plain = replace(trial, precision="fp32", device="cpu", backend="torch_eager", options={}, io="host")
+    wanted = again(plain, len(got))
+    gaps = [abs(a - b) / max(abs(b), 1e-6) for a, b in zip(got, wanted, strict=False)]
     apart = float(np.max(gaps))  # NaN if a loss is
     close = max(CLOSE[trial.precision], CLOSE_CUDA if trial.device == "cuda" else 0.0)
-    fields: dict[str, Any] = {"loss_error": Measured(apart, "1", n=STEPS)}
+    fields: dict[str, Any] = {"loss_error": Measured(apart, "1", n=len(gaps))}
     return Verification(
         passed=bool(apart <= close),
         method="loss_curve",
         fields=fields,
         threshold=close,
-        detail=f"the losses of {STEPS} steps differ from fp32 on the CPU by {apart:.2g} at most (max {close:g})",
+        detail=f"the losses of {len(gaps)} steps differ from fp32 on the CPU by {apart:.2g} at most (max {close:g})",
         reference="torch_eager fp32 cpu",
     )

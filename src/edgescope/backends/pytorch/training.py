@@ -1,10 +1,16 @@
-"""The loop behind the training workload: one network, one optimizer, minibatches from memory, a step at a time."""
+"""The loop behind the training workload: one task, epoch after epoch, a step at a time, and what each part took.
+
+The loader's workers time their own stages (training/stages.py); the step marks its parts on a time line
+(training/timeline.py). What an epoch met besides (page cache, disk reads, items left out) is noted between epochs.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,121 +18,362 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from edgescope.analysis.run.epochs import STAGES
 from edgescope.backends.base import spec_of
 from edgescope.backends.pytorch import module as shared
-from edgescope.errors import UnsupportedError
-from edgescope.models.base import Model, Purpose
-from edgescope.records import UNIT, Effective, Trial
+from edgescope.errors import ModelError, UnsupportedError, UsageError
+from edgescope.models.base import Model, Purpose, SeesImages, Trains
+from edgescope.records import Effective, Json, Spans, Trial
+from edgescope.training import data_sets, loading, medium, page_cache
+from edgescope.training.stages import Costs
+from edgescope.training.step import Step
+from edgescope.training.task import Task
+from edgescope.training.timeline import Timeline
 
-#: Number of different samples in an epoch; more would only fill memory.
+#: Number of different samples in an epoch that is drawn from the model's own; more would only fill memory.
 DISTINCT = 64
-Phase = tuple[str, int, int, int]
+#: Samples in an epoch of the model's own, unless the options say.
+EPOCH = 1000
+#: Longest list of items that were left out; all are counted.
+LISTED = 20
 
 
 class Loop:
-    """Trains a network from its initial weights; `loss` and `done` (samples) show the progress."""
+    """Trains a task from its initial weights; `loss` and `done` (samples) show the progress."""
 
     def __init__(
         self, model: Model, trial: Trial, options: Mapping[str, Any], *, dropout: bool = True
     ) -> None:
-        self.spec, self.size, self.batch = spec_of(trial), int(options["epoch_samples"]), trial.batch
+        self.spec, self.trial, self.options = spec_of(trial), trial, options
         shared.require(self.spec)
         torch.manual_seed(trial.seed)
-        self.net = model.module().to(self.spec.device).train()
+        self.task, self.origin = task_of(model, trial, options)
+        self.task.network.to(self.spec.device).train()
         if not dropout:
-            _without_dropout(self.net)
+            without_dropout(self.task.network)
         shared.settle(self.spec)
-        self.inputs, self.labels, self.origin = _data(model, self.net, self.spec.device, trial.seed)
-        self.optimizer = _optimizer(self.net, str(options["optimizer"]), float(options["learning_rate"]))
-        self.order, self.at = np.random.default_rng(abs(trial.seed)), 0
-        self.rows: NDArray[np.int64] = self._epoch()
-        self.done, self.loss = 0, float("nan")
-        self.witness = shared.Heavy(self.net)
+        if self.spec.options.get("layout") == "channels_last":
+            self.task.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.pinned = trial.io == "pinned"
+        self.witness: shared.Witness = self._witness()
+        self.take = Step(self._compiled(), self.spec.device, trial.precision, non_blocking=self.pinned)
+        self.batches = loading.Batches(self.task.batches, self._settings())
+        if options["held"]:
+            first = self.peek(1)[0]
+            self.batches = loading.Batches(lambda epoch: itertools.repeat(first))
+        self.line = Timeline(self.spec.device)
+        self.cpu_s = 0.0
+        """CPU time of this process in its steps; the loader's workers are processes of their own."""
+        self.done, self.loss, self.skipped, self.broken = 0, float("nan"), 0, False
+        self.lost: list[str] = []
+        self.costs: list[tuple[int, Costs]] = []
+        self.log: list[dict[str, Json]] = []
+        """One row for each epoch; it grows while the loop runs."""
+        self._epoch: Iterator[Any] | None = None
 
-    def _epoch(self) -> NDArray[np.int64]:
-        """Return the rows of one epoch in a new random order."""
-        return self.order.permutation(np.arange(self.size) % len(self.inputs))
+    def _compiled(self) -> Task:
+        if self.trial.backend != "torch_compile":
+            return self.task
+        network: Any = torch.compile(self.task.network)
+        return replace(self.task, network=network)
 
-    def fetch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next minibatch on the host; the last one of an epoch holds the remaining rows."""
-        if self.at >= self.size:
-            self.rows, self.at = self._epoch(), 0
-        rows = self.rows[self.at : self.at + self.batch]
-        self.at += self.batch
-        return torch.from_numpy(self.inputs[rows]), torch.from_numpy(self.labels[rows])
+    def _witness(self) -> shared.Witness:
+        if self.trial.backend != "torch_compile":
+            return shared.Heavy(self.task.network)
+        from edgescope.backends.pytorch.compile import Frames
 
-    def step(self) -> int:
-        """Do one step and return its number of samples; the loss is read, so the device has finished."""
-        return self._step([])
+        return Frames()
 
-    def timed(self, number: int) -> list[Phase]:
-        """Do one step, waiting for the device after each part; return the parts as (name, number, start, end)."""
-        marks: list[tuple[str, int]] = [("", time.monotonic_ns())]
-        self._step(marks)
-        found = [(name, number, start, end) for (_, start), (name, end) in itertools.pairwise(marks)]
-        return [(UNIT, number, marks[0][1], marks[-1][1]), *found]
+    def _settings(self) -> loading.Settings:
+        made, batch = self.options, self.trial.batch
+        return loading.Settings(
+            num_workers=None if made["num_workers"] < 0 else int(made["num_workers"]),
+            prefetch_factor=int(made["prefetch_factor"]) or None,
+            persistent=bool(made["persistent_workers"]) or None,
+            pinned=self.pinned or None,
+            batch=batch if batch > 1 else None,
+            skip=made["on_error"] == "skip",
+        )
 
-    def _step(self, marks: list[tuple[str, int]]) -> int:
-        inputs, labels = self.fetch()
-        self._mark(marks, "fetch")
-        inputs, labels = inputs.to(self.spec.device), labels.to(self.spec.device)
-        self._mark(marks, "h2d")
-        with torch.autocast(self.spec.device, torch.bfloat16, enabled=self.spec.precision == "bf16"):
-            loss = nn.functional.cross_entropy(self.net(inputs), labels)
-        self._mark(marks, "forward")
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._mark(marks, "backward")
-        self.optimizer.step()
-        self._mark(marks, "optimizer")
-        self.loss = float(loss.detach())
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def peek(self, n: int) -> list[Any]:
+        """Return the first n minibatches, loaded in this process; the run itself begins anew."""
+        alone = replace(self._settings(), num_workers=0, persistent=False, pinned=False)
+        batches, found = loading.Batches(self.task.batches, alone), list[Any]()
+        for number in range(n):
+            rest = (each for each in batches.epoch(number) if each is not None)
+            found += itertools.islice(rest, n - len(found))
+            if len(found) == n:
+                break
+        return found
+
+    def alone(self, batch: Any) -> float:
+        """Take one step with a minibatch that is there already; return its loss, so the device has finished."""
+        self.loss = float(self.take(batch))
         self.witness.stop()
-        self.done += len(labels)
-        return len(labels)
+        return self.loss
 
-    def _mark(self, marks: list[tuple[str, int]], name: str) -> None:
-        if not marks:
+    def step(self) -> int | None:
+        """Take one step and return its number of samples, None when the requested epochs are over.
+
+        The loss is read, so the device has finished. After the loader has failed, nothing more comes.
+        """
+        if self.broken:
+            return None
+        begun = time.process_time()
+        try:
+            batch = self._next()
+        except Exception:
+            self.broken = True
+            raise
+        if batch is None:
+            return None
+        self.line.mark("fetch")
+        self.loss = float(self.take(batch, self.line.mark))
+        self.line.end()
+        self.cpu_s += time.process_time() - begun
+        size = samples_in(batch)
+        self.done += size
+        self.log[-1]["samples"] += size
+        self.log[-1]["batches"] += 1
+        if self.loss != self.loss:
+            self.broken = True
+            raise ModelError(
+                "E-STEP-3",
+                f"the loss is no number after {self.done} samples",
+                evidence=f"step {len(self.line.starts_ns)}, learning rate {self.options['learning_rate']:g}",
+                effect="The weights are lost, and what follows would train nothing",
+                fix="--workload-option learning_rate=0.001, or --precision fp32",
+            )
+        return size
+
+    def _next(self) -> Any:
+        """Return the next minibatch, of the next epoch if this one is over; None after the last epoch."""
+        while True:
+            if self._epoch is None:
+                if self.options["epochs"] and len(self.log) >= self.options["epochs"]:
+                    return None
+                self._begin()
+                self.line.begin()
+                assert self._epoch is not None
+            else:
+                self.line.begin()
+            while (batch := next(self._epoch, _OVER)) is not _OVER:
+                self._note()
+                if batch is not None:
+                    return batch
+            self._end(self.line.waited())
+
+    def _begin(self) -> None:
+        """Begin an epoch: put the page cache in its state and note it, then start the loader."""
+        number = len(self.log)
+        files = self._files()
+        state = self.options["page_cache"]
+        if files and (state == "cold_epochs" or (state == "cold" and number == 0)):
+            page_cache.drop(files)
+        elif files and state == "warm" and number == 0:
+            page_cache.fill(files)
+        self.log.append(
+            {
+                "epoch": number,
+                "samples": 0,
+                "batches": 0,
+                "skipped": 0,
+                "page_cache_before": page_cache.residency(files) if files else None,
+                "disk_bytes": 0,
+                "device_bytes": -(page_cache.device_read_bytes(files[0]) or 0) if files else None,
+                "start_ns": time.monotonic_ns(),
+                "end_ns": None,
+            }
+        )
+        self._epoch = self.batches.epoch(number)
+
+    def _end(self, end_ns: int) -> None:
+        """Note what the epoch met."""
+        files, row = self._files(), self.log[-1]
+        row["end_ns"], row["loss"] = end_ns, self.loss
+        if files:
+            row["page_cache_after"] = page_cache.residency(files)
+            row["device_bytes"] += page_cache.device_read_bytes(files[0]) or 0
+        self._epoch = None
+        if not row["batches"]:
+            raise UsageError(
+                "E-STEP-4",
+                "an epoch held no minibatch",
+                evidence=f"{row['skipped']} items were left out; {'; '.join(self.lost[:3])}",
+                effect="Nothing was trained",
+                fix="a data set with at least one sample that can be read",
+            )
+
+    def _note(self) -> None:
+        """Note what loading the newest minibatch cost."""
+        costs = self.batches.costs
+        if costs is None:
             return
-        if self.spec.device == "cuda":
-            torch.cuda.synchronize()
-        marks.append((name, time.monotonic_ns()))
+        self.costs.append((len(self.line.starts_ns), costs))
+        self.log[-1]["disk_bytes"] += costs.disk_bytes
+        self.log[-1]["skipped"] += len(costs.skipped)
+        self.skipped += len(costs.skipped)
+        self.lost += costs.skipped[: LISTED - len(self.lost)]
+
+    def _files(self) -> list[Path]:
+        items = self.batches.items
+        if items is None and not self.options["held"]:
+            source: Any = self.task.batches(0)
+            items = getattr(source, "dataset", None)
+        return list(getattr(items, "files", ()))
+
+    # -- what it found -----------------------------------------------------------------------------------------
+
+    def spans(self) -> Spans:
+        """Return the parts of every step, what the loader did meanwhile, and the epochs."""
+        loads: list[tuple[str, int, int, int, int]] = []
+        for number, cost in self.costs:
+            at = cost.start_ns
+            loads.append(("load", number, cost.start_ns, cost.end_ns, cost.worker))
+            for name, spent in zip(STAGES, cost.stages, strict=True):
+                if spent:
+                    loads.append((name, number, at, at + spent, cost.worker))
+                    at += spent
+        stages = Spans.of("stage", [row[:4] for row in loads])
+        workers = np.array([row[4] for row in loads], "int32")
+        epochs = [("epoch", e["epoch"], e["start_ns"], e["end_ns"]) for e in self.log if e["end_ns"]]
+        return Spans.joined(
+            [
+                Spans.of("phase", self.line.rows),
+                Spans(stages.names, {**stages.columns, "stream": workers}),
+                Spans.of("range", epochs),
+            ]
+        )
+
+    def speed(self) -> medium.Speed | None:
+        """Return how fast the data set's medium is; None if the data set has no files."""
+        files = self._files()
+        return medium.speed(files) if files else None
 
     def effective(self) -> Effective:
         """Return the output precision of the heavy layers in the first step."""
         return self.witness.effective(self.spec)
 
+    def close(self) -> None:
+        """End the loader's workers."""
+        self._epoch = None
+        self.batches.close()
 
-def _data(
-    model: Model, net: nn.Module, device: str, seed: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
-    """Return inputs, labels and their origin: labelled samples if the model has some, else random labels."""
-    samples = model.samples(Purpose.BENCH, DISTINCT)
-    if samples is None or len(model.inputs) != 1:
+
+_OVER = object()
+
+
+def samples_in(batch: Any) -> int:
+    """Return the number of samples in a minibatch: the first axis of the first tensor in it."""
+    sizes: list[int] = []
+
+    def look(part: Any) -> Any:
+        if isinstance(part, torch.Tensor) and part.ndim:
+            sizes.append(len(part))
+        elif isinstance(part, Mapping):
+            for each in part.values():
+                look(each)
+        elif isinstance(part, (tuple, list)):
+            for each in part:
+                look(each)
+
+    look(batch)
+    return sizes[0] if sizes else 1
+
+
+def bytes_in(batch: Any) -> int:
+    """Return the bytes of the first tensors in a minibatch."""
+    first = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+    return int(first.nbytes) if isinstance(first, torch.Tensor) else 0
+
+
+# -- what is trained -------------------------------------------------------------------------------------------
+
+
+def task_of(model: Model, trial: Trial, options: Mapping[str, Any]) -> tuple[Task, str]:
+    """Return what a trial trains and where its samples come from: the user's own task, or a classifier."""
+    if isinstance(model, Trains) and (own := model.task()) is not None:
+        return own, "the task's own loader"
+    network = model.module()
+    items, origin = items_of(model, network, trial, options)
+    loader = loading.made(items, trial.batch, trial.seed)
+    if len(items) < trial.batch:
+        raise UsageError(
+            "E-STEP-4",
+            f"the data set holds {len(items)} samples, fewer than one minibatch of {trial.batch}",
+            effect="Nothing was trained",
+            fix=f"--batch {len(items)}",
+        )
+    return Task(network, lambda epoch: loader, cross_entropy, optimizer_of(network, options)), origin
+
+
+def cross_entropy(network: nn.Module, batch: Any) -> torch.Tensor:
+    """Return the loss of a classifier."""
+    inputs, labels = batch
+    return nn.functional.cross_entropy(network(inputs), labels)
+
+
+def items_of(model: Model, network: nn.Module, trial: Trial, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the data set and its origin; UnsupportedError if the network is no classifier of one input."""
+    if len(model.inputs) != 1:
         raise UnsupportedError("E-STEP-2", f"there is nothing to train {model.info.name} with")
-    inputs = np.array(samples.arrays[model.inputs[0].name], dtype=np.float32)
+    spec = model.inputs[0]
+    classes = _classes(network, spec.shape, model.info.name)
+    size = int(options["epoch_samples"])
+    if folder := str(options["images"]):
+        if len(spec.shape) != 3:
+            raise UnsupportedError("E-STEP-2", f"{model.info.name} takes no pictures")
+        known: Any = model.preprocess if isinstance(model, SeesImages) else None
+        look = {"mean": known.mean, "std": known.std} if known is not None else {}
+        items = data_sets.opened(Path(folder), data_sets.Pictures(*spec.shape, **look), size, options)
+        if items.classes > classes:
+            raise UsageError(
+                "E-STEP-5",
+                f"{folder} has {items.classes} classes, {model.info.name} has {classes}",
+                effect="Nothing was trained",
+                fix=f"edgescope train data {folder} --photographs {classes}",
+            )
+        return items, f"{len(items)} samples of {folder}"
+    samples = model.samples(Purpose.BENCH, DISTINCT)
+    if samples is None:
+        raise UnsupportedError("E-STEP-2", f"there is nothing to train {model.info.name} with")
+    inputs = np.array(samples.arrays[spec.name], dtype=np.float32)
+    labels, origin = samples.labels, samples.origin
+    if labels is None:
+        labels = np.random.default_rng(abs(trial.seed)).integers(0, classes, len(inputs))
+        origin = f"{origin}; labels drawn at random"
+    drawn: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)
+    return data_sets.Held(inputs, drawn, size or EPOCH), origin
+
+
+def _classes(network: nn.Module, shape: tuple[int, ...], name: str) -> int:
+    """Return the number of classes that a network gives logits of."""
+    was = network.training
     with torch.no_grad():
-        logits = net.eval()(torch.from_numpy(inputs[:1]).to(device))
-    net.train()
+        logits = network.eval()(torch.zeros(1, *shape))
+    network.train(was)
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         raise UnsupportedError(
             "E-STEP-2",
-            f"{model.info.name} is not a classifier, and training has no other loss",
+            f"{name} is not a classifier, and training has no other loss",
             effect="Nothing was measured",
-            fix="a model that gives one row of logits per sample",
+            fix="a model that gives one row of logits per sample, or a callable that returns a Task",
         )
-    if samples.labels is not None:
-        return inputs, np.asarray(samples.labels, dtype=np.int64), samples.origin
-    drawn = np.random.default_rng(abs(seed)).integers(0, logits.shape[1], len(inputs))
-    return inputs, drawn, f"{samples.origin}; labels drawn at random"
+    return int(logits.shape[1])
 
 
-def _without_dropout(net: nn.Module) -> None:
+def without_dropout(net: nn.Module) -> None:
+    """Switch off every dropout layer."""
     for layer in net.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             layer.p = 0.0
 
 
-def _optimizer(net: nn.Module, name: str, rate: float) -> torch.optim.Optimizer:
-    if name == "adam":
+def optimizer_of(net: nn.Module, options: Mapping[str, Any]) -> torch.optim.Optimizer:
+    """Return the optimizer that the options name."""
+    rate = float(options["learning_rate"])
+    if options["optimizer"] == "adam":
         return torch.optim.Adam(net.parameters(), lr=rate)
     return torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9)

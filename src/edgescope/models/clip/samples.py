@@ -88,7 +88,7 @@ def _data(origin: Origin) -> Data:
             f"the videos in {origin.folder} are not those that this network was trained on",
             evidence=f"digest {data.digest}, at training {origin.digest}",
             effect="A video it was trained on could pass for a held-out one",
-            fix="put the old videos back, or train again with edgescope train",
+            fix="put the old videos back, or train again with edgescope train clips",
         )
     return data
 

@@ -1,4 +1,4 @@
-"""The sidecar weights.pth.json that `edgescope train` writes next to weights: it names their training data.
+"""The sidecar weights.pth.json that `edgescope train clips` writes next to weights: it names their training data.
 
 Without it neither the classes of the weights nor the inputs to judge them with are known. It names its weights
 by their SHA-256, so it is never read for others.
@@ -38,7 +38,7 @@ class Sidecar:
     @property
     def source(self) -> str:
         """Return where the weights come from, in one sentence."""
-        text = f"trained by edgescope train on {self.origin.folder.name}; {self.accuracy}"
+        text = f"trained by edgescope train clips on {self.origin.folder.name}; {self.accuracy}"
         few = f"; {self.gate_clips} held-out clips are too few for the top-1 gate, which needs {MIN_FRAMES}"
         return text if self.enough else text + few
 
@@ -69,7 +69,7 @@ def read(weights: Path) -> Sidecar | None:
     except (AssertionError, KeyError, TypeError) as error:
         raise ModelError(
             "E-CLIPS-7",
-            f"{path.name} is not a file that edgescope train writes next to weights",
+            f"{path.name} is not a file that edgescope train clips writes next to weights",
             evidence=f"{type(error).__name__}: {error}" if str(error) else "",
             effect="The training data of these weights is not known",
             fix=f"train again, or delete {path} to time them with synthetic inputs",

@@ -55,7 +55,7 @@ class Settings:
         ]
         if wrong:
             raise UsageError(
-                "E-TRAIN-1", wrong[0], effect="Nothing was trained", fix="edgescope train --help"
+                "E-TRAIN-1", wrong[0], effect="Nothing was trained", fix="edgescope train clips --help"
             )
 
 
@@ -133,7 +133,7 @@ def _entry(name: str) -> dict[str, Any]:
         "E-TRAIN-4",
         f"{name} is no network for clips",
         evidence=f"those are {', '.join(names())}",
-        fix=f"edgescope train {names()[0]} --data ROOT --output weights.pth",
+        fix=f"edgescope train clips {names()[0]} --data ROOT --output weights.pth",
     )
 
 

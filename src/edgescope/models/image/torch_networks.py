@@ -230,8 +230,17 @@ class LeNet5(nn.Sequential):
         )
 
 
+def resnet18_cifar(classes: int = 10) -> nn.Module:
+    """Return ResNet-18 for 32 x 32 images: a stem of 3 x 3 without stride, no pooling before the blocks."""
+    network: nn.Module = torchvision.models.resnet18(weights=None, num_classes=classes)
+    network.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    network.maxpool = nn.Identity()
+    return network
+
+
 OWN: Mapping[str, Callable[[int], nn.Module]] = {
     "lenet5": LeNet5,
+    "resnet18_cifar": resnet18_cifar,
     "detector": Detector,
     "ssd300": Ssd300,
 }

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from edgescope import cache
 from edgescope.errors import ModelError, closest_name
@@ -30,6 +31,7 @@ from edgescope.models.image import torchvision_compat
 from edgescope.models.user.calling import Called, called
 from edgescope.models.weights import fill, read_state
 from edgescope.records import Json, digest
+from edgescope.training.task import Task
 
 SEED = 0
 torchvision_compat.ensure()  # a user's module may import torchvision, or timm, which imports it
@@ -64,20 +66,43 @@ def make(name: str, state: str | None = None) -> Called:
     return found
 
 
+def task(name: str) -> Task:
+    """Return what the callable `name` trains, with its initial weights; ModelError if it is no Task."""
+    made = _call(name.partition("@")[0])
+    if not isinstance(made, Task):
+        raise _unfit(name, f"it returned {_kind(made)}")
+    return made
+
+
 def describe(name: str) -> dict[str, Json]:
     """Return inputs, params, the digests of the weights and of everything, and every file read to make the network."""
     with _reads() as opened:
-        found = make(name)
+        made = _call(name.partition("@")[0])
+        trains = isinstance(made, Task)
+        found = Called(made.network, {}) if trains else make(name)
     files = {path: cache.content(Path(path)) for path in sorted(opened | sources())}
     state = state_of(found.module)
     return {
         "inputs": found.inputs(),
         "params": sum(parameter.numel() for parameter in found.module.parameters()),
+        "macs": macs(found),
         "files": files,
         "state": state,
+        "trains": trains,
         "config": config_of(found.module),
         "digest": digest([name, state, sorted(files.values())]),
     }
+
+
+def macs(found: Called) -> int | None:
+    """Return the multiply-accumulates of one sample, or None if PyTorch cannot count them."""
+    counter, examples = FlopCounterMode(display=False), [t.detach() for t in found.examples.values()]
+    try:
+        with counter, torch.no_grad():
+            found.module(*examples)
+    except Exception:  # it is the user's network, and counting intercepts its operations
+        return None
+    return int(counter.get_total_flops()) // 2 // max(1, len(examples[0])) or None
 
 
 def config_of(module: torch.nn.Module) -> dict[str, Json] | None:
@@ -154,7 +179,7 @@ def _last(error: BaseException) -> str:
 def _unfit(name: str, found: str) -> ModelError:
     return ModelError(
         "E-FACTORY-3",
-        f"{name}() must return (nn.Module, example inputs)",
+        f"{name}() must return (nn.Module, example inputs), or a Task to train",
         evidence=found,
         fix="return model, (torch.randn(1, 3, 224, 224),)",
     )

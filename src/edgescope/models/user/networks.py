@@ -23,8 +23,10 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
+    from edgescope.training.task import Task
+
 TORCH = "pip install 'edgescope[torch]'"
-VERSION = 4  # raise this when the stored facts of a model change
+VERSION = 5  # raise this when the stored facts of a model change
 LIVE = "live"
 """The kind of model, and the folder of the cache, of networks that lived in a Python process."""
 
@@ -49,10 +51,20 @@ class Custom:
             source=self._source.format(name=zoo.bare(name)),
             digest=self._about["digest"],
             params=self._about["params"],
+            macs=self._about.get("macs"),
         )
+
+    def task(self) -> Task | None:
+        """Return the Task that the callable makes; None if it makes a network and its example inputs."""
+        if not self._about.get("trains"):
+            return None
+        task: Task = need("edgescope.models.user.factory:task", self._name, TORCH)(self._name)
+        return task
 
     def module(self) -> torch.nn.Module:
         """Return the network in eval mode; ModelError if it cannot be made, or its weights differ."""
+        if (task := self.task()) is not None:
+            return task.network
         make = need("edgescope.models.user.factory:make", self._name, TORCH)
         module: torch.nn.Module = make(self._name, self._about["state"]).module
         return module

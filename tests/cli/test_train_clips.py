@@ -1,4 +1,4 @@
-"""`edgescope train`: what it prints, what it leaves, and what it says where it cannot train."""
+"""`edgescope train clips`: what it prints, what it leaves, and what it says where it cannot train."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_it_prints_each_epoch_and_leaves_a_model(films, tmp_path, capsys):
         "8",
     ]
     (films / "Street" / "v_Street_g02_c09.avi").write_bytes(b"cut off")
-    assert main(["train", "har_densenet", *flags]) == 0
+    assert main(["train", "clips", "har_densenet", *flags]) == 0
     said = capsys.readouterr()
     assert "W-CLIPS-1: 1 of 13 videos were left out (Street/v_Street_g02_c09.avi" in said.err
     assert "classes: Street, Talk" in said.err
@@ -44,7 +44,20 @@ def test_it_prints_each_epoch_and_leaves_a_model(films, tmp_path, capsys):
 def test_json_is_what_lies_beside_the_weights(films, tmp_path, capsys):
     out = tmp_path / "w.pth"
     assert (
-        main(["train", "har_densenet", "--data", str(films), "--output", str(out), "--epochs", "1", "--json"])
+        main(
+            [
+                "train",
+                "clips",
+                "har_densenet",
+                "--data",
+                str(films),
+                "--output",
+                str(out),
+                "--epochs",
+                "1",
+                "--json",
+            ]
+        )
         == 0
     )
     printed = json.loads(capsys.readouterr().out)
@@ -64,7 +77,10 @@ def test_json_is_what_lies_beside_the_weights(films, tmp_path, capsys):
     ],
 )
 def test_bad_requests_say_what_to_do(films, tmp_path, capsys, name, flags, code, says):
-    assert main(["train", name, "--data", str(films), "--output", str(tmp_path / "w.pth"), *flags]) == code
+    assert (
+        main(["train", "clips", name, "--data", str(films), "--output", str(tmp_path / "w.pth"), *flags])
+        == code
+    )
     assert says in capsys.readouterr().err
     assert not list(tmp_path.glob("*.pth*"))
 
@@ -77,7 +93,7 @@ def test_weights_that_could_not_be_written_are_refused_before_any_video_is_read(
 
     monkeypatch.setattr(dataset, "read", lambda *a: pytest.fail("the videos were read"))
     (tmp_path / "file").write_text("x")
-    assert main(["train", "har_cnn3d", "--data", str(films), "--output", str(tmp_path / where)]) == 2
+    assert main(["train", "clips", "har_cnn3d", "--data", str(films), "--output", str(tmp_path / where)]) == 2
     said = capsys.readouterr().err
     assert f"E-TRAIN-5: --output {tmp_path / where} cannot be written" in said
     assert "EDGESCOPE_CACHE" not in said

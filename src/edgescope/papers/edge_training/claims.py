@@ -1,0 +1,160 @@
+"""How the takeaways of the training study are judged: ratios of epoch times over pairs of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edgescope.papers.claim import Claim, Voice, held
+from edgescope.papers.edge_training import grid
+from edgescope.papers.paper import papers
+from edgescope.records import Measured, Result
+from edgescope.stats import paired_log_ratio
+
+Key = tuple[str, int, int, str, str]
+SAME = 1.05
+"""Epochs whose ratio lies within this factor take as long."""
+VARIES = 0.05
+"""Largest coefficient of variation over runs that counts as little."""
+FEW = 3
+FIRST, LATER = "epoch_first_s", "epoch_later_s"
+MISSING = "edgescope train characterize measures its cells"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The runs of each cell of the grid, in the order of their replicates."""
+
+    runs: dict[Key, list[Result]] = field(default_factory=dict)
+
+    def ratio(self, name: str, over: Key, under: Key, under_name: str = "") -> Measured | None:
+        """Return one cell's metric over another's, with its interval over pairs of runs; None without a pair."""
+        pairs = [
+            (a, b)
+            for x in self.runs.get(over, ())
+            for y in self.runs.get(under, ())
+            if x.trial.replicate == y.trial.replicate
+            and (a := figure(x, name)) is not None
+            and (b := figure(y, under_name or name)) is not None
+        ]
+        if not pairs:
+            return None
+        return paired_log_ratio([a for a, _ in pairs], [b for _, b in pairs]).measured("ratio")
+
+    def of(self, *keys: Key) -> list[Any]:
+        """Return the runs of some cells."""
+        return [run for key in keys for run in self.runs.get(key, ())]
+
+
+def figure(result: Result, name: str) -> float | None:
+    """Return a metric's value, or None if it was not measured."""
+    found = result.metrics.get(name)
+    return found.value if isinstance(found, Measured) and found.value > 0 else None
+
+
+def _over(
+    table: Cells, words: str, name: str, over: Key, under: Key, *, rises: bool = True, under_name: str = ""
+) -> Voice | None:
+    ratio = table.ratio(name, over, under, under_name)
+    if ratio is None:
+        return None
+    return held(ratio, (f"{over[0]}, {words}: ", ""), table.of(over, under), rises=rises)
+
+
+def _same(table: Cells, words: str, name: str, over: Key, under: Key) -> Voice | None:
+    """Return the voice of two cells that should take as long."""
+    ratio = table.ratio(name, over, under)
+    if ratio is None:
+        return None
+    known = ratio.lo is not None and ratio.hi is not None
+    inside = known and float(ratio.lo or 0) >= 1 / SAME and float(ratio.hi or 0) <= SAME
+    apart = known and (float(ratio.lo or 0) > SAME or float(ratio.hi or 0) < 1 / SAME)
+    bounds = f" [{ratio.lo:.3g}, {ratio.hi:.3g}]" if known else " (no interval)"
+    text = f"{over[0]}, {words}: {ratio.value:.3g}x{bounds}"
+    return Voice(True if inside else False if apart else None, text, table.of(over, under), ratio.value)
+
+
+def _other(key: Key, **changes: Any) -> Key:
+    names = ("model", "workers", "batch", "medium", "mode")
+    values: dict[str, Any] = dict(zip(names, key, strict=True)) | changes
+    return (values["model"], values["workers"], values["batch"], values["medium"], values["mode"])
+
+
+def _usual(table: Cells) -> Iterator[Key]:
+    """Yield the usual cell of each network that was measured."""
+    protocol = papers()[grid.NAME].page["protocol"]
+    for network in grid.networks():
+        key = (network.model, protocol["workers"], protocol["batch"], "as_is", "as_is")
+        if key in table.runs:
+            yield key
+
+
+def _pipelining(table: Cells) -> Iterator[Voice | None]:
+    for key in _usual(table):
+        none, one = _other(key, workers=0), _other(key, workers=1)
+        yield _over(table, "no worker over one", LATER, none, one)
+
+
+def _enough(table: Cells) -> Iterator[Voice | None]:
+    for key in _usual(table):
+        waits = [s for run in table.of(key) if (s := figure(run, "stall_share")) is not None]
+        if waits and float(np.mean(waits)) < VARIES:
+            yield _same(table, "four workers over two", LATER, _other(key, workers=4), key)
+
+
+def _first(table: Cells) -> Iterator[Voice | None]:
+    for network in grid.networks():
+        for key in table.runs:
+            if key[0] == network.model and not network.packed and key[3] == "as_is":
+                words = f"first epoch over later ones, {key[1]} workers, batch {key[2]}"
+                yield _over(table, words, FIRST, key, key, under_name=LATER)
+
+
+def _media(table: Cells) -> Iterator[tuple[str, Key, Key]]:
+    for key in table.runs:
+        if key[3] in ("sd", "hdd"):
+            yield key[3], key, _other(key, medium="nvme")
+
+
+def _medium_cold(table: Cells) -> Iterator[Voice | None]:
+    for name, slow, fast in _media(table):
+        yield _over(table, f"first epoch, {name} over nvme (emulated)", FIRST, slow, fast)
+
+
+def _medium_warm(table: Cells) -> Iterator[Voice | None]:
+    for name, slow, fast in _media(table):
+        yield _same(table, f"later epochs, {name} over nvme (emulated)", LATER, slow, fast)
+
+
+def _batch(table: Cells) -> Iterator[Voice | None]:
+    for key in _usual(table):
+        yield _over(table, "batch 4 over 16", LATER, _other(key, batch=4), key)
+
+
+def _cores(table: Cells) -> Iterator[Voice | None]:
+    for key in _usual(table):
+        yield _over(table, "one CPU over all", LATER, _other(key, mode="cpus=0"), key)
+
+
+def _variability(table: Cells) -> Iterator[Voice | None]:
+    for key in _usual(table):
+        times = [t for run in table.of(key) if (t := figure(run, LATER)) is not None]
+        if len(times) >= FEW:
+            varies = float(np.std(times, ddof=1) / np.mean(times))
+            text = f"{key[0]}: {varies:.1%} over {len(times)} runs"
+            yield Voice(varies <= VARIES, text, table.of(key), varies)
+
+
+pipelining = Claim(_pipelining, MISSING, "epoch without a worker over one with")
+enough_workers = Claim(
+    _enough, "no network here runs with two workers and hardly waits", "four workers over two"
+)
+first_epoch = Claim(_first, MISSING, "first epoch over later ones")
+medium_cold = Claim(_medium_cold, MISSING, "slow medium over NVMe")
+medium_warm = Claim(_medium_warm, MISSING, "slow medium over NVMe")
+batch = Claim(_batch, MISSING, "batch 4 over 16")
+cores = Claim(_cores, "the cells with fewer CPUs were not measured", "one CPU over all")
+variability = Claim(_variability, "fewer than three runs of a cell")

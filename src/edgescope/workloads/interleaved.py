@@ -1,0 +1,156 @@
+"""One unit is one inference; between inferences the same process trains, a minibatch at a time.
+
+A device that serves and trains at once can share itself in time without help of a driver: a step of training begins
+only while no query is being answered, and only if it is expected to end before the next query falls due. `guard` says
+how surely: the step must fit `guard` times over into the gap that arrivals have left so far; with 0 it begins in any
+gap, and a query then waits for one step at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from edgescope.errors import UnsupportedError
+from edgescope.options import Option, read
+from edgescope.records import Absent, Field, Measured, Trial
+from edgescope.registry import need
+from edgescope.workloads.base import Done, Opened, Parts, Program, Work
+from edgescope.workloads.inference import Inference
+from edgescope.workloads.training import Training
+
+if TYPE_CHECKING:
+    from edgescope.backends.pytorch.training import Loop
+
+NEWEST = 0.2
+"""Weight of the newest step, and of the newest gap, in what is expected of the next."""
+
+
+class Interleaved(Inference):
+    """Answers queries, and trains in the gaps between them."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "train": Option("", "the classifier that is trained (the model itself)"),
+        "train_batch": Option(16, "samples in one minibatch of training", least=1),
+        "guard": Option(0.0, "times that a step must fit into the gap before the next query", least=0.0),
+        "images": Training.OPTIONS["images"],
+        "num_workers": Training.OPTIONS["num_workers"],
+    }
+
+    def program(self, trial: Trial, parts: Parts) -> Program | None:
+        """Return None: a program that owns its loop leaves no gaps."""
+        return None
+
+    @contextmanager
+    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+        """Hold the engine and the training open; training starts with the first query."""
+        options = read("interleaved", trial.workload_options, self.OPTIONS)
+        if trial.in_flight != 1:
+            raise UnsupportedError(
+                "E-SLICE-1",
+                f"time slices between {trial.in_flight} queries at once do not exist",
+                effect="Nothing was measured",
+                fix="--in-flight 1",
+            )
+        make = need("edgescope.backends.pytorch.training:Loop", "training", "pip install 'edgescope[torch]'")
+        trained = replace(
+            trial,
+            model=str(options["train"]) or trial.model,
+            backend="torch_eager",
+            batch=int(options["train_batch"]),
+            precision="fp32",
+            workload="training",
+            workload_options={},
+            options={},
+            io="host",
+        )
+        given = {name: options[name] for name in ("images", "num_workers")}
+        loop: Loop = make(parts.model(trained), trained, read("training", given, Training.OPTIONS))
+        loop.alone(loop.peek(1)[0])
+        with super().open(replace(trial, workload_options={}), parts) as served:
+            slices = Slices(served.work, loop, float(options["guard"]))
+            try:
+                yield replace(
+                    served,
+                    work=slices,
+                    metrics=lambda: {**served.metrics(), **slices.metrics()},
+                    artifact={**served.artifact, "train": trained.model, **options},
+                    failure=lambda: served.failure() or slices.failure,
+                )
+            finally:
+                slices.close()
+                loop.close()
+
+
+class Slices:
+    """Hands the device to one side at a time; a query that arrives during a step waits for its end."""
+
+    def __init__(self, work: Work, loop: Loop, guard: float) -> None:
+        self.work, self.loop, self.guard = work, loop, guard
+        self.device, self.stop = threading.Lock(), threading.Event()
+        self.waiting = 0
+        """Number of queries that wait for the device or have it."""
+        self.step_s, self.gap_s = 0.0, 0.0
+        self.ended = self.begun = time.monotonic()
+        self.trained, self.failure = 0, ""
+        self.thread: threading.Thread | None = None
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Answer one query as soon as the running step, if any, has ended."""
+        now = time.monotonic()
+        if self.thread is None:
+            self.begun = now
+            self.thread = threading.Thread(target=self._train, daemon=True)
+            self.thread.start()
+        else:
+            gap = now - self.ended
+            self.gap_s = gap if not self.gap_s else (1 - NEWEST) * self.gap_s + NEWEST * gap
+        self.waiting += 1
+        with self.device:
+            self.work.issue(query_id, samples, done)
+        self.waiting -= 1
+        self.ended = time.monotonic()
+
+    def flush(self) -> None:
+        """Return when everything issued has at least been started."""
+        self.work.flush()
+
+    def _train(self) -> None:
+        try:
+            while not self.stop.is_set():
+                if self.waiting or not self._fits():
+                    time.sleep(1e-4)  # a spinning thread would hold the interpreter's lock
+                    continue
+                with self.device:
+                    start = time.monotonic()
+                    self.trained += self.loop.step() or 0
+                    spent = time.monotonic() - start
+                self.step_s = spent if not self.step_s else (1 - NEWEST) * self.step_s + NEWEST * spent
+        except Exception as error:  # a task may raise anything; the queries go on without it
+            self.failure = f"training: {type(error).__name__}: {error}"
+
+    def _fits(self) -> bool:
+        """Return whether a step is expected to end before the next query."""
+        if not self.guard or not self.gap_s:
+            return True
+        return time.monotonic() - self.ended + self.guard * self.step_s <= self.gap_s
+
+    def metrics(self) -> dict[str, Field]:
+        """Return the rate of training beside the queries, and how long a step took."""
+        spent = self.ended - self.begun
+        if self.failure or spent <= 0:
+            none = Absent(self.failure or "no query was answered")
+            return {"trained_sps": none, "train_step_s": none}
+        steps = len(self.loop.line.starts_ns)
+        step = Measured(self.step_s, "s", n=steps) if steps else Absent("no step fitted into a gap")
+        return {"trained_sps": Measured(self.trained / spent, "samples/s", n=steps), "train_step_s": step}
+
+    def close(self) -> None:
+        """End the training after its present step."""
+        self.stop.set()
+        if self.thread is not None:
+            self.thread.join()

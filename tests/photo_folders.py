@@ -1,0 +1,15 @@
+"""Small folders of real JPEG files, written once a session."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+from edgescope.models.image import photo_set
+
+
+@functools.cache
+def photographs(count=24, side=(160, 120)):
+    """Return a folder of `count` JPEG files of four classes."""
+    folder = Path(tempfile.mkdtemp(prefix="photographs-"))
+    photo_set.write(folder, photo_set.Recipe(count, *side, classes=4))
+    return folder
