@@ -57,6 +57,7 @@ def main() -> None:
                 judged_from=20,
                 patience=args.patience,
                 seed=args.seed,
+                device=args.device,
                 log=args.folder / f"{head}.csv",
             )
         found[head] = anomaly.evaluate(path, features)
@@ -137,6 +138,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--reduced", default="bf16", help="precision of OpenVINO to extract in again; '' for none"
     )
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of training")
     parser.add_argument("--name", default="anomaly_set")
     return parser.parse_args()
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import edgescope
+from edgescope.cli.anomaly import PARTS
 from edgescope.cli.main import VERBS, parser
 from edgescope.papers.paper import papers
 
@@ -39,6 +40,7 @@ OTHER_PROGRAMS = re.compile(
     r"|jetson_clocks|container|fuser|git|tail|iperf3|ping)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())
+ANOMALY = tuple(f"anomaly {part}" for part in PARTS)
 #: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
 MET_UNDER = {
     "devices/replay/write": ("record",),
@@ -57,6 +59,8 @@ MET_UNDER = {
     "analysis/cells/recommend": ("recommend",),
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
+    **dict.fromkeys(("anomaly/", "analysis/anomaly", "verbs/anomaly"), ANOMALY),
+    "training/fit": ("train clips", "anomaly train"),
     "models/clip/train": ("train clips",),
     "models/clip/torch_train": ("train clips",),
     "models/clip/": ("train clips", "bench"),
@@ -156,7 +160,7 @@ def hints() -> Iterator[tuple[str, str, str, str]]:
         if not foreign and not OTHER_PROGRAMS.search(text):
             named = [
                 v
-                for v in re.findall(r"edgescope ((?:study|train) \w+|[a-z]+)", text)
+                for v in re.findall(r"edgescope ((?:study|train|anomaly) \w+|[a-z]+)", text)
                 if v.split(" ")[0] in VERBS
             ]
             for match in FLAG.finditer(text):
@@ -180,7 +184,7 @@ def verbs_of(module: str, named: str) -> tuple[str, ...]:
     if named:
         return (*named.split("|"), *MEASURING)
     if module.startswith("cli/") or module in ("registry", "records"):
-        return (*VERBS, *STUDIES, *MET_UNDER["cli/train"])
+        return (*VERBS, *STUDIES, *ANOMALY, *MET_UNDER["cli/train"])
     return next((v for start, v in MET_UNDER.items() if module.startswith(start)), MEASURING)
 
 
