@@ -21,6 +21,12 @@ def machine_id() -> str:
     return machine(present()).id
 
 
+def machine_facts() -> dict[str, Any]:
+    """Return the facts of this machine that do not change from run to run, with its identity."""
+    here = machine(present())
+    return {"id": here.id, **to_plain(here.stable)}
+
+
 def commit() -> dict[str, Any]:
     """Return the commit this script was checked out at, and whether the files differed from it.
 

@@ -1,32 +1,36 @@
 """The scripts behind published figures: their rules, on made-up rounds, and the ceilings for real in miniature."""
 
-import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding, Remedy
 from edgescope.analysis.predict import roofline
+from edgescope.backends.pytorch import ceilings as measuring
 from edgescope.papers.jetson_nano.printed import study
+from edgescope.records import Absent, Machine, Measured, Trial
+from edgescope.runner import ceilings as runner
+from making import result
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import ceilings
+import diagnosis
+import eleven_networks
 import halving
 import nano_table
 
 
-def test_ceilings_are_measured_and_read_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(ceilings, "SIZES", {"cpu": (64, 128)})
-    monkeypatch.setattr(ceilings, "WORKING_SETS", (2**18, 2**20))
-    monkeypatch.setattr(sys, "argv", ["ceilings.py", "--seconds", "0.01"])
-    kept = {}
-    monkeypatch.setattr(ceilings, "publish", lambda name, figures, met: kept.update({name: figures}))
-    ceilings.main()
-    meanwhile = kept["ceilings_cpu"]["machine_meanwhile"]
-    assert len(meanwhile["load_average_before"]) == 3 and meanwhile["spin_slowdown"] > 0
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps({"machine_id": "here", "figures": kept["ceilings_cpu"]}))
-    found = roofline.read(path)
+def test_ceilings_are_measured_kept_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "SIZES", {"cpu": (64, 128)})
+    monkeypatch.setattr(measuring, "WORKING_SETS", (2**18, 2**20))
+    where = Machine({"cpu": "test"}, {})
+    found = roofline.read(runner.keep(measuring.measured("cpu", 0.01), tmp_path, where, "15W"))
+    assert found.machine_id == where.id
+    mine = replace(result(Trial(model="null", backend="null", mode="15W")), machine=where)
+    assert roofline.stored(tmp_path, mine) == found
+    assert roofline.stored(tmp_path, replace(mine, trial=Trial(model="null", backend="null"))) is None
     assert found.device == "cpu" and not found.h2d
     assert (
         1e6 < found.flops["fp32"].value < 1e15 and 1e6 < roofline.bandwidth_at(found.bandwidth, 2**20) < 1e14
@@ -36,8 +40,8 @@ def test_ceilings_are_measured_and_read_back(tmp_path, monkeypatch):
 
 def test_an_int8_rate_below_that_of_16_bit_floats_is_no_ceiling():
     rates = {"fp16": {"absent": "x"}, "bf16": {"value": 4.0}, "int8": {"value": 3.0}}
-    assert "absent" in ceilings.believable(rates)["int8"]
-    assert ceilings.believable(rates | {"int8": {"value": 5.0}})["int8"] == {"value": 5.0}
+    assert "absent" in measuring.believable(rates)["int8"]
+    assert measuring.believable(rates | {"int8": {"value": 5.0}})["int8"] == {"value": 5.0}
 
 
 ELEVEN = [r.ours for r in study().rows]
@@ -118,3 +122,58 @@ def test_the_ceilings_of_a_gpu_need_half_precision():
     some = {"fp32": {"value": 1.0}, "tf32": {"value": 1.0}, "fp16": {"absent": "x"}}
     assert ceilings.met("cpu", some) and not ceilings.met("cuda", some)
     assert ceilings.met("cuda", some | {"fp16": {"value": 1.0}}) and not ceilings.met("cpu", {})
+
+
+def planted_row(cause="fetch-stalled", part="load", sure=Confidence.LIKELY, gain=2.0, got=2.2):
+    remedy = Remedy("less", {}, Measured(gain, "ratio"))
+    found = Diagnosis(result(), (Finding(cause, 0.5, sure, (), (remedy,), part),))
+    plant = diagnosis.Plant("x", "fetch-stalled", {}, {}, part="load")
+    return diagnosis.row(plant, found, remedy, Measured(got, "ratio"), "plant", 1.0)
+
+
+def test_a_planted_bottleneck_is_found_if_cause_and_stage_are_right():
+    assert planted_row()["right"] and planted_row()["within_20_percent"]
+    assert not planted_row(part="decode")["right"] and not planted_row("GIL-bound")["right"]
+    assert planted_row(got=3.0)["within_20_percent"] is False
+    assert planted_row("GIL-bound", sure=Confidence.CONFIRMED)["confidently_wrong"]
+    plant = diagnosis.Plant("x", "quota", {}, {})
+    unknown = diagnosis.row(plant, Diagnosis(result(), (), "conflict"), None, Absent("not run"), "", 1.0)
+    assert not unknown["right"] and not unknown["confidently_wrong"] and unknown["found"] == "unknown"
+
+
+def test_the_targets_of_the_planted_set():
+    good = [planted_row() for _ in range(9)]
+    assert diagnosis.met(diagnosis.summary([*good, planted_row("GIL-bound")]))
+    assert not diagnosis.met(diagnosis.summary([*good, planted_row("GIL-bound", sure=Confidence.CONFIRMED)]))
+    assert not diagnosis.met(diagnosis.summary([*good, {"plant": "y", "planted": "quota", "failed": "oom"}]))
+    assert not diagnosis.met(diagnosis.summary([planted_row(got=3.0) for _ in range(9)]))
+
+
+def test_plants_are_distinct_trials_with_causes_that_exist():
+    from edgescope.analysis.diagnose.finding import CAUSES
+
+    plants = (*diagnosis.PLANTS, *diagnosis.PLANTS_CUDA)
+    assert len(diagnosis.PLANTS) >= 24 and len({p.name for p in plants}) == len(plants)
+    for plant in plants:
+        assert plant.cause in CAUSES and set(plant.also) <= set(CAUSES), plant.name
+        assert diagnosis.trial(plant.trial).id != diagnosis.trial(plant.remedy).id or plant.beside, plant.name
+        for change in plant.sweep:
+            assert diagnosis.trial({**plant.trial, **change}).id != diagnosis.trial(plant.trial).id
+
+
+def event(cat, name, ts, dur):
+    return {"cat": cat, "name": name, "ts": ts, "dur": dur, "ph": "X"}
+
+
+def test_the_parts_of_a_query_sum_to_it():
+    events = []
+    for k in range(5):
+        at = k * 1000.0
+        events.append(event("user_annotation", "query", at, 400))
+        events += [event("gpu_memcpy", "H2D", at + 50, 100), event("kernel", "conv", at + 120, 100)]
+        events += [event("kernel", "relu", at + 210, 40), event("gpu_memcpy", "D2H", at + 300, 20)]
+    found = eleven_networks.of_events(events, 350e-6)
+    assert (found["kernels_us"], found["copies_us"], found["idle_us"]) == (130, 90, 180)
+    assert found["sum_over_traced"] == 1 and found["traced_over_clean"] == pytest.approx(400 / 350, abs=1e-3)
+    assert found["top"][0]["name"] in ("conv", "H2D") and found["launches"] == 2
+    assert "failed" in eleven_networks.of_events([], 1e-6)

@@ -27,15 +27,19 @@ if TYPE_CHECKING:
     from edgescope.verbs.capacity import capacity
     from edgescope.verbs.compare import compare
     from edgescope.verbs.energy import energy
+    from edgescope.verbs.explain import explain
     from edgescope.verbs.ladder import ladder
+    from edgescope.verbs.layers import layers
     from edgescope.verbs.offload import Sent, offload
     from edgescope.verbs.optimize import optimize
+    from edgescope.verbs.predict import predict
     from edgescope.verbs.recommend import recommend
     from edgescope.verbs.run import run
     from edgescope.verbs.sweep import sweep
     from edgescope.verbs.trace import trace
     from edgescope.verbs.train_advise import train_advise
     from edgescope.verbs.train_characterize import train_characterize
+    from edgescope.verbs.watch import watch
 
 __version__ = "0.1.0"
 
@@ -44,15 +48,19 @@ _VERBS = (
     "capacity",
     "compare",
     "energy",
+    "explain",
     "ladder",
+    "layers",
     "offload",
     "optimize",
+    "predict",
     "recommend",
     "run",
     "sweep",
     "trace",
     "train_advise",
     "train_characterize",
+    "watch",
 )
 _HOMES = {
     **dict.fromkeys(_RECORDS, "edgescope.records"),
@@ -86,17 +94,21 @@ __all__ = [
     "capacity",
     "compare",
     "energy",
+    "explain",
     "in_mode",
     "ladder",
+    "layers",
     "live",
     "offload",
     "optimize",
+    "predict",
     "recommend",
     "run",
     "sweep",
     "trace",
     "train_advise",
     "train_characterize",
+    "watch",
 ]
 
 

@@ -25,6 +25,8 @@ class Option:
     """Whether it names a file, whose content belongs to the trial (`clip.mp4#0123456789ab` once pinned)."""
     scheme: bool = False
     """For a file: `scheme:NAME` is allowed too, where NAME may be a file or a stream, which has no content to pin."""
+    weights: bool = False
+    """Whether it names a network; a file of weights after an @ belongs to the trial (`rtfm@head.pth#0123456789ab`)."""
 
     def problem(self, name: str, value: Scalar) -> str:
         """Return what is wrong with a value, or '' if nothing is."""
@@ -62,6 +64,9 @@ def settled(given: Mapping[str, Scalar], known: Mapping[str, Option]) -> dict[st
 def _settled(value: Scalar, option: Option | None) -> Scalar:
     if option is None:
         return value
+    if option.weights and "@" in str(value):
+        network, _, file = str(value).partition("@")
+        return f"{network}@{pinned(file)}"
     if option.file and value:
         scheme, rest = parted(str(value)) if option.scheme else ("", str(value))
         return str(value) if scheme and not Path(PIN.sub("", rest)).is_file() else scheme + pinned(rest)

@@ -141,6 +141,7 @@ REPLAYED = "replayed"
 #: Modules that run as their own programs (`python -m`); their callers know only these names.
 TRIAL_PROGRAM = "edgescope.bench.child"
 WORKER_PROGRAM = "edgescope.bench.worker"
+CEILINGS_PROGRAM = "edgescope.backends.pytorch.ceilings"
 #: The function that runs a trial on a board which this machine drives: (verb, trial, address, folder).
 ON_BOARD = "edgescope.remote.run:serve"
 #: Device -> the function that returns its settings from the device's facts.
@@ -369,6 +370,10 @@ MODELS = Family(
         "clips": Entry(
             "edgescope.models.clip.network:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",
+        ),
+        "anomaly": Entry(
+            "edgescope.models.anomaly.network:network",
+            summary="a named network of video anomaly detection, or name@weights.pth",
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
         "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),

@@ -20,6 +20,15 @@ EIGHT = [
 TWO = [f"{name}_2class" for name in EIGHT]
 DENSE = ["fcn_resnet50", "yolov8n_class"]
 CLIPS = ["har_cnn3d", "har_autoencoder", "har_densenet"]
+FEATURES = {
+    "i3d_r50_nl": 2048,
+    "i3d_r50": 2048,
+    "i3d_r50_nl_8x8": 2048,
+    "i3d_r50_8x8": 2048,
+    "s3d": 1024,
+    "frames_lite0": 640,
+}
+ANOMALY = [*FEATURES, "rtfm", "mil_ranking", "light_head"]
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.names() if name != "centerface"])
@@ -27,17 +36,21 @@ def test_params_and_macs_are_those_of_the_network(name):
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
+    from edgescope.models.anomaly import torch_networks as anomaly_networks
     from edgescope.models.clip import torch_networks
     from edgescope.models.image import torch_networks as _networks
 
     entry = zoo.table()[name]
-    build = torch_networks.build if name in CLIPS else _networks.build
+    own = {**dict.fromkeys(CLIPS, torch_networks), **dict.fromkeys(ANOMALY, anomaly_networks)}
+    build = own.get(name, _networks).build
     with torch.device("meta"):
         module = build(entry)
         sample = torch.empty(1, *entry["input"])
     with FlopCounterMode(display=False) as counter:
         output = module(sample)
     shapes = {"fcn_resnet50": (1, 21, 224, 224), "yolov8n_class": (1, 84, 8400)}
+    shapes |= {name: (1, width) for name, width in FEATURES.items()}
+    shapes |= dict.fromkeys(("rtfm", "mil_ranking", "light_head"), (1, 32))
     if name == "ssd300":
         assert output[0].shape == (1, 4, 8732)
         output, shapes[name] = output[1], (1, 81, 8732)
@@ -55,6 +68,7 @@ def test_the_zoo_holds_what_it_should():
         "centerface",
         *TWO,
         *CLIPS,
+        *ANOMALY,
         "lenet5",
         "resnet18_cifar",
         "mobilenet_v3_large_203class",
@@ -75,7 +89,7 @@ def test_two_classes_are_the_same_network_with_another_head():
     assert other == {"classifier.1.weight", "classifier.1.bias"}
 
 
-@pytest.mark.parametrize("name", [*EIGHT, *DENSE, "ssd300", *TWO, *CLIPS])
+@pytest.mark.parametrize("name", [*EIGHT, *DENSE, "ssd300", *TWO, *CLIPS, "i3d_r50", "rtfm"])
 def test_networks_without_weights_say_so(name):
     info = zoo.get(name).info
     assert not info.trained

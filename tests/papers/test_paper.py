@@ -95,7 +95,7 @@ def test_a_folder_is_all_that_a_third_paper_costs(
     third: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = filled(tmp_path)
-    assert sorted(papers()) == ["concurrent", "ladder", "nano_table", "third"]
+    assert sorted(papers()) == ["anomaly", "concurrent", "ladder", "nano_table", "third"]
     assert main(["study", "third", "--store", str(store.root), "--output", str(tmp_path / "t.html")]) == 0
     said = capsys.readouterr().out
     assert said.startswith("Claims  0 of 2 claims hold here, 1 does not, 1 cannot be decided\n")

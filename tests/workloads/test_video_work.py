@@ -227,7 +227,7 @@ def test_what_each_stage_costs_is_measured_if_asked(film):
         ({"io": "pinned"}, UnsupportedError, "E-PIPE-3"),
         ({"workload_options": {"preprocess": "device"}}, UnsupportedError, "E-PIPE-3"),
         ({"workload_options": {"infer_threads": 2}}, UnsupportedError, "E-PIPE-3"),
-        ({"model": "har_autoencoder"}, UnsupportedError, "E-PIPE-4"),
+        ({"model": "rtfm"}, UnsupportedError, "E-PIPE-4"),
         ({"workload_options": {"also": "my.onnx"}}, UsageError, "E-PIPE-2"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
+from edgescope.analysis.predict.layers import Layer
 from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import Message, SettingError, UsageError, closest_name
 from edgescope.models.base import Batch, Model
@@ -206,6 +207,17 @@ class Backend(Protocol):
 
     def load(self, artifact: Artifact) -> Session:
         """Return a session ready for its first call."""
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """Optional interface of a backend: it says how long each operator of an artifact takes."""
+
+    def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
+        """Return every operator with the median of its times over LAYER_RUNS runs, its FLOPs and its bytes."""
+
+
+LAYER_RUNS = 10
 
 
 @runtime_checkable

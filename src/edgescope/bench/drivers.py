@@ -9,6 +9,7 @@ from typing import Protocol
 
 from edgescope import registry
 from edgescope.analysis.run import breakdown, summary
+from edgescope.bench.own_use import OwnUse, interpreter_wait
 from edgescope.bench.parts import open_work, recorded, scenario_of
 from edgescope.bench.watch import Watch, available, peak_rss
 from edgescope.clock import Clock, MonotonicClock
@@ -74,7 +75,13 @@ class InProcess:
         the trial is charged for, and a fast wrong answer is still rejected.
         """
         trial, plan = started.trial, Plan(started.trial)
-        plan.edge = watch.mark
+        own_use = OwnUse()
+
+        def edge() -> None:
+            own_use.mark()
+            watch.mark()
+
+        plan.edge = edge
         scenario = scenario_of(trial, plan)
         with open_work(trial) as opened:
             effective = opened.effective()
@@ -82,7 +89,9 @@ class InProcess:
             with watch.watching(), watch.idling(trial.idle_s, self.clock), recorded(trial):
                 queries = drive(scenario, opened.work, self.clock)
             peak, its_own, spans = peak_rss(), opened.metrics(), opened.breakdown()
-            own = {**breakdown.metrics(spans), **its_own}
+            own = {**own_use.metrics(), **breakdown.metrics(spans), **its_own}
+            if trial.in_flight > 1 and registry.scenario(trial.scenario).keeps_in_flight:
+                own["interpreter_wait_s"] = interpreter_wait(opened.work, trial, self.clock)
             verification = opened.verify(started.machine)
             foreign = scenario if isinstance(scenario, Foreign) else None
             if foreign and (exam := opened.exam()):

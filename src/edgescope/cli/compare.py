@@ -4,6 +4,7 @@ significance and size.
   edgescope compare 121c4a d14597        two results, by their names in `edgescope list`
   edgescope compare 3f2a 91bc            all replicates of two cells, by the beginnings of their ids
   edgescope compare 3f2a 91bc --other-store ../before
+  edgescope compare 3f2a 91bc --other-store ../orin --price baseline=2000 --price candidate=249 --power-budget 15
 """
 
 from __future__ import annotations
@@ -23,9 +24,24 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--other-store", default=None, metavar="DIR", help="store that holds the candidate (--store)"
     )
+    group = sub.add_argument_group("two machines")
+    text = (
+        "price of a machine: baseline=249, candidate=1999 or MACHINE_ID=249, in one currency; may be repeated"
+    )
+    group.add_argument("--price", type=price, action="append", default=[], metavar="NAME=PRICE", help=text)
+    text = "watts that a machine may draw: the fastest measured cell of each that keeps it is compared"
+    group.add_argument("--power-budget", type=trial_flags.number, default=None, metavar="W", help=text)
     sub.add_argument("--force", action="store_true", help="show numbers side by side even if not comparable")
     trial_flags.add_json(sub)
     opened.add_verbose(sub)
+
+
+def price(text: str) -> tuple[str, float]:
+    """Parse `baseline=249`; return (name, price)."""
+    name, _, amount = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price; write baseline=249")
+    return name, trial_flags.number(amount)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,7 +51,13 @@ def run(args: argparse.Namespace) -> int:
     store = opened.store(args)
     baseline = named_results(args.baseline, store)
     found = compare(
-        baseline, args.candidate, store=store, other_store=args.other_store or None, force=args.force
+        baseline,
+        args.candidate,
+        store=store,
+        other_store=args.other_store or None,
+        force=args.force,
+        prices=dict(args.price),
+        power_budget=args.power_budget,
     )
     from edgescope.cli import noise_view
     from edgescope.report.compare import document

@@ -6,6 +6,7 @@ Each metric is probed separately: measured, unsupported or failed, with its sour
   edgescope doctor --all                # every metric, and why the others are not measured
   edgescope doctor --container          # the docker run flags that measuring needs here
   edgescope doctor --noise              # an A/A run: the smallest difference this machine can detect
+  edgescope doctor --ceilings cpu       # the largest FLOP/s and bytes/s of this machine, which a roofline needs
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--noise", action="store_true", help="measure the noise floor: identical runs in pairs")
     sub.add_argument("--minutes", type=float, default=2.0, help="how long --noise may take (2)")
+    text = "measure what a device can do at most, and keep it with this machine's results"
+    sub.add_argument("--ceilings", choices=("cpu", "cuda"), default="", help=text)
+    sub.add_argument("--mode", default="as_is", help="the mode to measure --ceilings in (as_is)")
     trial_flags.add_store(sub)
 
 
@@ -52,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.cli import noise_view
 
         return noise_view.run(args)
+    if args.ceilings:
+        from edgescope.cli import ceilings_view
+
+        return ceilings_view.run(args)
     from edgescope.bench import present
     from edgescope.devices.replay import device
     from edgescope.doctor.report import examine

@@ -120,8 +120,22 @@ def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
             opened.say(f"{model}: {error}")
 
 
+def _plan(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Measure the trials that the study plans; report one that fails and continue."""
+    from edgescope.models import zoo
+    from edgescope.study import grid
+
+    setup = opened.setup(args)
+    cells = setup.cells(store)
+    for trial in paper.report.planned(paper, **{name: getattr(args, name) for name in paper.options}):
+        asked = grid.pinned(trial, zoo.pin)
+        setup.tell(f"  {asked.model.partition('#')[0]} {asked.label}")
+        cells.run(asked)
+
+
 #: What --run does, by the paper's `measured_by`.
 MEASURES: Mapping[str, Callable[[argparse.Namespace, Paper, Store], None]] = {
     "optimize": _optimize,
     "ladder": _climb,
+    "plan": _plan,
 }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 HELP = "where the time goes: calls, kernels, copies, waits; of a trial, a program, or a trace file"
 
+PAGES = (".html", ".htm", ".md", ".csv")
+
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
@@ -36,7 +38,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     text = "of a program: record this long; it then goes on unprofiled (to its end)"
     group.add_argument("--seconds", type=trial_flags.seconds, default=0.0, metavar="TIME", help=text)
-    text = "also write the trace: .json or .json.gz for Perfetto, .parquet for DuckDB"
+    text = "also write: .html, .md (the account), .json[.gz] (for Perfetto), .parquet (for DuckDB)"
     group.add_argument("--save", type=Path, default=None, metavar="FILE", help=text)
     text = "SQL over the table `spans` instead of the account, e.g. 'SELECT kind, count(*) FROM spans GROUP BY 1'"
     group.add_argument("--query", default="", metavar="SQL", help=text)
@@ -50,6 +52,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the account; return 0, 3 where the profiler disturbed too much for one."""
+    from edgescope import report
     from edgescope.report.render import json as as_json
     from edgescope.report.render import terminal
     from edgescope.report.trace import document
@@ -57,13 +60,15 @@ def run(args: argparse.Namespace) -> int:
 
     found = _traced(args)
     traces = [account.trace for _, account in found.accounts]
-    if args.save and traces:
+    page = document(found)
+    if args.save and args.save.suffix in PAGES:
+        report.save(page, args.save)
+    elif args.save and traces:
         writer = table.write if args.save.suffix == ".parquet" else chrome.write
         writer(traces[0], args.save)
     if args.query and traces:
         print(table.query(traces[0], args.query))
         return 0
-    page = document(found)
     if args.json:
         print(as_json.text(page))
     else:

@@ -28,7 +28,7 @@ Batch = Mapping[str, NDArray[Any]]
 MIN_FRAMES, TRAINED_FRAMES = 100, 400
 """The least real inputs by which the gate judges a trained network, labelled or not (one of them is one point then),
 and the number that it requests."""
-DENSE = ("segment", "detect")
+DENSE = ("segment", "detect", "features", "score")
 """Tasks whose answer is not a class, so labelled photographs and 400 frames show nothing that a few inputs do not."""
 
 
@@ -150,6 +150,23 @@ class SeesImages(Protocol):
     @property
     def preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
         """Return the function that turns an opened image (PIL) into one sample, without the batch axis."""
+
+
+@runtime_checkable
+class SeesClips(Protocol):
+    """Optional interface of a model of clips, whose first input is (channels, frames, height, width)."""
+
+    @property
+    def frame_preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
+        """Return the function that turns one frame (PIL) into one slice of its input, (channels, height, width)."""
+
+    @property
+    def frame_step(self) -> int:
+        """Return the step between the frames that it sees: 1 for every frame of a video, 2 for every second."""
+
+    @property
+    def width(self) -> int:
+        """Return the number of values that it gives of a clip: features, or classes."""
 
 
 @dataclass(frozen=True, slots=True)

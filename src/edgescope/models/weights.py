@@ -39,7 +39,7 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
             evidence=_first_sentence(error),
             fix="save the weights alone: torch.save(model.state_dict(), path)",
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, SafetensorError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, LookupError, SafetensorError) as error:
         raise ModelError(
             "E-WEIGHTS-3",
             f"{path} cannot be read as PyTorch weights",

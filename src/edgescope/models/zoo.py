@@ -57,7 +57,7 @@ FILES = {
 }
 """Ending of a file -> the kind of model in it."""
 LIBRARIES = ("timm", "torchvision")
-KINDS = {"clips": "clips", "file": "faces"}
+KINDS = {"clips": "clips", "file": "faces", "anomaly": "anomaly"}
 """What a definition in zoo.toml starts with -> the kind of model, where it is no image network in PyTorch."""
 
 
@@ -206,7 +206,7 @@ def _content(name: str) -> str:
         return onnx_digest(Path(name))
     if family in ("tflite", "torch"):
         return file_digest(Path(name))
-    if family not in ("zoo", "detectors", "clips", "callable"):
+    if family not in ("zoo", "detectors", "clips", "anomaly", "callable"):
         return ""
     source = source_file(base.partition(":")[0]) if family == "callable" else None
     parts = [file_digest(path) for path in (source, Path(weights) if weights else None) if path]

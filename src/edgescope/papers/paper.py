@@ -6,6 +6,7 @@
     report.py     only if the study is no sweep over precision, batch, processes and sharing (sweep_report.py):
                   wanted(trial, models, ...) -> bool, which stored results belong to it
                   document(paper, results, ...) -> Document, the answer for every renderer
+                  planned(paper, ...) -> trials, what --run measures, if `measured_by` is plan
 
 Figures of other boards are shown next to this machine's; no ratio of the two is ever computed.
 """
@@ -97,7 +98,8 @@ class Paper:
     """Its subject in a few words."""
     method: str = ""
     measured_by: str = ""
-    """The verb that --run calls, optimize or ladder, for what the store lacks; '' if a sweep measures it."""
+    """What --run does for what the store lacks: it calls optimize or ladder, or runs the trials that the report plans
+    (`plan`); '' if a sweep measures it."""
     stands_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Model of the paper -> beginnings of the names of the models that represent it here."""
     numbers: tuple[Number, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgescope import units
 from edgescope.analysis.cells.compare import Compared, Comparison
+from edgescope.analysis.cells.devices import DeviceRow
 from edgescope.metrics import METRICS
 from edgescope.records import Measured
 from edgescope.records.codec import to_plain
@@ -29,6 +30,7 @@ def document(found: Comparison, *, noise: str = "", forced: bool = False) -> doc
         ),
         *(doc.Text(doc.Mark(f"{text}{advice}", "warn")) for text in blocked),
         _table(found) if found.rows else None,
+        _devices(found) if found.devices else None,
         *_settings(found),
         *(doc.Text(doc.Mark(text, "warn")) for text in found.warnings),
         doc.Text(f"Noise floor of the machine: {noise}", "dim", doc.DETAIL) if noise else None,
@@ -53,6 +55,28 @@ def _row(row: Compared) -> doc.Row:
     return doc.Row((row.metric, *sides, row.ratio, judged))
 
 
+DEVICE_NAMES = {
+    "latency_p50_s": "median latency",
+    "throughput_sps": "samples/s",
+    "power_w": "power",
+    "energy_per_sample_j": "energy per sample",
+    "samples_per_s_per_w": "samples/s per watt",
+    "samples_per_s_per_price": "samples/s per price",
+    "throughput_within_budget_sps": "samples/s within budget",
+}
+
+
+def _devices(found: Comparison) -> doc.Table:
+    """Return what each machine does for its energy, watts and price; better and worse are said, never judged."""
+    heads = (doc.Column("machine for machine"), *(doc.Column(c, "1") for c in ("baseline", "candidate")))
+    return doc.Table((*heads, doc.Column("ratio", "ratio")), tuple(map(_device, found.devices)))
+
+
+def _device(row: DeviceRow) -> doc.Row:
+    sides = (doc.Cell(field, brief=units.show(field)) for field in (row.baseline, row.candidate))
+    return doc.Row((DEVICE_NAMES[row.name], *sides, row.ratio))
+
+
 def _settings(found: Comparison) -> tuple[doc.Text | doc.Section, ...]:
     """Return the settings that differ; without -v a terminal names only the first few."""
     if not found.differences:
@@ -61,7 +85,9 @@ def _settings(found: Comparison) -> tuple[doc.Text | doc.Section, ...]:
     for d in found.differences:
         cells: tuple[doc.Value, ...] = (d.name, fact(d.baseline), fact(d.candidate))
         rows.append(doc.Row(cells))
-    heads = (doc.Column("differs"), doc.Column(found.baseline), doc.Column(found.candidate))
+    names = (found.baseline, found.candidate)
+    sides = names if len(set(names)) == 2 else ("baseline", "candidate")  # one variant on two machines
+    heads = (doc.Column("differs"), *map(doc.Column, sides))
     named = "; ".join(
         f"{d.name} {_short(d.baseline)} -> {_short(d.candidate)}" for d in found.differences[:NAMED]
     )

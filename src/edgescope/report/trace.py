@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
+from edgescope.analysis.diagnose.finding import CAUSES
+from edgescope.analysis.diagnose.judgement import of_trace
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.kernels.budget import EC, PARTS, Budget
 from edgescope.analysis.kernels.distribution import Distribution
@@ -15,12 +18,15 @@ from edgescope.analysis.kernels.launches import Launches
 from edgescope.analysis.kernels.scheduling import Scheduled
 from edgescope.analysis.kernels.sharing import Sharing
 from edgescope.errors import Message
+from edgescope.plots import kernels as plots
 from edgescope.records import Absent, Field, Json, Measured
 from edgescope.report import document as doc
 from edgescope.units import show
 
 MOST = 10
 """Kernels, calls and processes in a table of a terminal."""
+OVER_TIME = "The share of each stretch of time in which it took place; all panels have one time axis."
+CDF = "The share of inferences whose EC (solid) or CS (dotted) is at most this long."
 WIDTH = 46
 """Characters of a kernel's name."""
 
@@ -46,14 +52,25 @@ def document(traced: Traced) -> doc.Document:
     if (grown := traced.growth) is not None:
         parts += _growth(grown)
     for label, one in traced.accounts:
-        own = _account(one)
+        own = (_cause(label, one) if traced.conclusive else []) + _account(one)
         parts += (
             own
             if len(traced.accounts) == 1
             else [doc.Section(label, tuple(p for p in own if p), level=doc.DETAIL)]
         )
+    parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, traced.accounts)))
     title = f"Trace of {', '.join(label for label, _ in traced.accounts)}"
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
+
+
+def _cause(label: str, one: Account) -> list[doc.Part | None]:
+    """Return what limits the program by its trace alone, with the first remedy; nothing if no cause is known."""
+    found = of_trace(one, label)
+    if not found.findings:
+        return []
+    first = found.findings[0]
+    what = f"{first.name} ({CAUSES[first.cause]}), {first.share:.0%} of the time, {first.confidence.value}"
+    return [doc.Text(f"What limits it: {what}. Try: {first.remedies[0].words}")]
 
 
 def _disturbed(traced: Traced) -> doc.Part:
@@ -75,7 +92,9 @@ def _warned(warnings: Sequence[Message]) -> list[doc.Part]:
 
 def _account(one: Account) -> list[doc.Part | None]:
     """Return the parts about one trace, those that it has rows for."""
+    drawn = partial(plots.over_time, one)
     return [
+        doc.Figure(f"time-{id(one)}", "Host, GPU and sensors over time", OVER_TIME, drawn),
         doc.Text(
             f"{one.trace.source}: {len(one.trace.spans):,} spans, clock: {one.trace.clock}", "dim", doc.DETAIL
         ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from edgescope.analysis.cells import compare as cells
 from edgescope.analysis.cells import ids
 from edgescope.analysis.cells.compare import Comparison
+from edgescope.analysis.cells.devices import SIDES, Terms, same_work
 from edgescope.records import Result
 from edgescope.runner.setup import Stored, store_of
 
@@ -21,14 +23,23 @@ def compare(
     store: Stored = None,
     other_store: Stored = None,
     force: bool = False,
+    prices: Mapping[str, float] = MappingProxyType({}),
+    power_budget: float | None = None,
 ) -> Comparison:
     """Return the settings that differ, the ratios with their intervals, and a judgement of the candidate.
 
     The name of a cell stands for all its replicates; `other_store` holds the candidate if `store` does not. `force`
-    shows numbers side by side even if they are not comparable.
+    shows numbers side by side even if they are not comparable. Two machines are compared for their energy; `prices`
+    (`baseline`, `candidate` or a machine's id -> price) and `power_budget` (watts) say what else they are compared for.
     """
     there = store if other_store is None else other_store
-    return cells.compare(named_results(baseline, store), named_results(candidate, there), force=force)
+    sides = dict(zip(SIDES, (named_results(baseline, store), named_results(candidate, there)), strict=True))
+    chosen = {}
+    if power_budget is not None:
+        stores = zip(sides.items(), (store, there), strict=True)
+        chosen = {s: same_work(g[0], list(store_of(of).results())) for (s, g), of in stores if g}
+    terms = Terms(dict(prices), power_budget)
+    return cells.compare(*sides.values(), force=force, terms=terms, cells=chosen)
 
 
 def named_results(named: Named, store: Stored) -> list[Result]:

@@ -136,8 +136,8 @@ def trace(
 
     A trial runs twice, each time in a fresh process: clean, then under `profiler` (by default the best one here).
     A `program`, its words as a list, runs to its end with the profilers that need nothing in it; what it does after
-    `seconds` is not recorded (0: all of it). Several files show how the account grows from one to the next. `range_name` names the ranges that are the
-    inferences; `kind` the files' format, if their content does not tell it.
+    `seconds` is not recorded (0: all of it). Several files show how the account grows from one to the next.
+    `range_name` names the ranges that are the inferences; `kind` the files' format, if their content does not tell it.
     """
     if program:
         return Traced(((Path(program[0]).name, account(watched(program, seconds), range_name)),))

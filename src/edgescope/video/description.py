@@ -4,13 +4,14 @@
     queue = "drop_oldest"
 
     [[stage]]
-    name = "decode"              # decode, preprocess, infer, postprocess and crops are built in
+    name = "decode"              # decode, preprocess, infer, postprocess, crops, score and alarm are built in
     [[stage]]
     name = "blur"
     call = "my_stages:blur"      # a function of an Item, or a class whose instances are called with one
     threads = 2
 
-Without stages it has the built-in ones.
+Without stages it has the built-in ones: the first four, or for a head that scores snippets decode, preprocess, infer,
+score and alarm.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-BUILT_IN = ("decode", "preprocess", "infer", "postprocess", "crops")
+BUILT_IN = ("decode", "preprocess", "infer", "postprocess", "crops", "score", "alarm")
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,17 @@ class Described:
         return stage  # type: ignore[no-any-return]
 
 
+USUAL = tuple(Described(name) for name in BUILT_IN[:4])
+SCORED = tuple(Described(name) for name in ("decode", "preprocess", "infer", "score", "alarm"))
+"""The stages of a pipeline whose snippets a head scores."""
+
+
 @dataclass(frozen=True)
 class Description:
     """The stages of a pipeline, in order, and the options that differ from their defaults."""
 
-    stages: tuple[Described, ...] = tuple(Described(name) for name in BUILT_IN[:4])
+    stages: tuple[Described, ...] = ()
+    """() if none is named: the built-in ones."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.video.frame import Item
@@ -50,6 +51,7 @@ class Counts:
     skipped: int = 0
     """Frames that a stage failed on, where the pipeline skips such frames."""
     first_error: str = ""
+    last_error: str = ""
     busy_ns: dict[str, int] = field(default_factory=dict)
     """The time that each stage computed, all its threads together."""
 
@@ -87,12 +89,20 @@ class Flow(ABC):
 
     def failed(self, item: Item, error: Exception, done: Done) -> None:
         """Count a unit that a stage failed on, and report it as the pipeline's policy says."""
-        self.counts.first_error = self.counts.first_error or f"{type(error).__name__}: {error}"
+        self.counts.last_error = f"{type(error).__name__}: {error}"
+        self.counts.first_error = self.counts.first_error or self.counts.last_error
         if self.skip:
             self.counts.skipped += max(1, len(item.frames))
             done(item.query_id, QUERY_DROPPED, len(item.frames))
         else:
             done(item.query_id, QUERY_ERROR)
+
+
+@runtime_checkable
+class Driven(Protocol):
+    """Work that is done by a flow."""
+
+    flow: Flow
 
 
 class Sequential(Flow):

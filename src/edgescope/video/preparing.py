@@ -125,9 +125,7 @@ def _cut(preprocess: Preprocess, frame: Frame) -> NDArray[np.uint8]:
     at, pixels = preprocess.placed(*frame.size), frame.pixels
     if len(preprocess.mean) == 1:
         pixels = _grey(pixels)
-    if pixels.shape[:2] != (at.height, at.width):
-        pixels = _resized(pixels, at, preprocess)
-    return _placed(pixels, at, preprocess)
+    return _placed(resized(pixels, at, preprocess), at, preprocess)
 
 
 def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -136,7 +134,10 @@ def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return luma.astype(np.uint8)[..., None]
 
 
-def _resized(pixels: NDArray[np.uint8], at: Placed, preprocess: Preprocess) -> NDArray[np.uint8]:
+def resized(pixels: NDArray[np.uint8], at: Placed, preprocess: Preprocess) -> NDArray[np.uint8]:
+    """Return the pixels of a frame in the size that comes before cutting, which may be their own."""
+    if pixels.shape[:2] == (at.height, at.width):
+        return pixels
     from PIL import Image
 
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

@@ -39,18 +39,22 @@ class Decode:
         camera = item.query_id % len(self.sources)
         source = self.sources[camera]
         with self.locks[camera]:
-            item.frames = self._next(source)
+            item.frames = self._next(source, self.count(camera))
         if not item.frames:
             raise EndOfFilm
         for frame in item.frames:
             frame.camera = camera
         self.frames += len(item.frames)
 
-    def _next(self, source: Source) -> list[Frame]:
+    def count(self, camera: int) -> int:
+        """Return the number of frames of the source's next unit."""
+        return self.batch
+
+    def _next(self, source: Source, count: int) -> list[Frame]:
         if isinstance(source, ReadsMany):
-            return source.read_many(self.batch)
+            return source.read_many(count)
         found: list[Frame] = []
-        while len(found) < self.batch and (frame := source.read()) is not None:
+        while len(found) < count and (frame := source.read()) is not None:
             found.append(frame)
         return found
 

@@ -11,14 +11,17 @@ from typing import Any
 from edgescope.analysis.predict.pipeline import POLICIES
 from edgescope.backends.base import Laned, Staged
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.models.base import Decodes, Model, SeesImages
+from edgescope.models.base import Decodes, Model, SeesClips, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
 from edgescope.registry import need
 from edgescope.video import annotated, description
+from edgescope.video.alarm import Alarms, Rule
 from edgescope.video.flow import Flow, Sequential, Stage, Threaded
 from edgescope.video.frame import Item, Source
+from edgescope.video.online import Online
 from edgescope.video.preparing import OneByOne, OnHost, vectorisable
+from edgescope.video.snippets import VIEWS, Cutting, DecodeSnippets, PlainSnippets, SnippetClasses, Snippets
 from edgescope.video.stages import (
     WAYS,
     ClassifyCrops,
@@ -29,6 +32,7 @@ from edgescope.video.stages import (
     owned,
     scaled_size,
 )
+from edgescope.workloads.base import Parts
 from edgescope.workloads.inference import Loaded
 
 #: A real film that is installed with samples.txt.
@@ -59,6 +63,16 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "also": Option("", "further networks of the zoo for the same frames, joined by +"),
     "crops": Option("", "a classifier of the zoo for what each box shows"),
+    "head": Option("", "a network that scores the snippets, such as rtfm or rtfm@head.pth", weights=True),
+    "snippets": Option(0, "snippets that the head looks at; 0: its usual number", least=0),
+    "stride": Option(0, "frames from one snippet to the next; 0: as many as a snippet has", least=0),
+    "views": Option(1, "crops of a frame that a network of snippets sees: 1 or 10", least=1),
+    "normalisation": Option(
+        "weights",
+        "of a network of snippets: its weights' own, or that of RTFM's features",
+        ("weights", "rtfm"),
+    ),
+    "alarm": Option("", "rule of the alarm, such as on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3"),
     "pipeline": Option("", "TOML file that describes the stages", file=True),
     "annotate": Option("", "video file or folder for the frames with their boxes, written after the window"),
     "annotate_frames": Option(300, "frames that `annotate` writes at most", least=1),
@@ -72,14 +86,14 @@ class Plan:
 
     trial: Trial
     trials: tuple[Trial, ...]
-    """The trial of each network: the trial's own model, those of `also`, that of `crops`."""
+    """The trial of each network: the trial's own model, those of `also`, that of `crops` or `head`."""
     options: Mapping[str, Any]
     stages: tuple[description.Described, ...]
 
     @property
     def networks(self) -> int:
         """Return how many networks see whole frames."""
-        return len(self.trials) - bool(self.options["crops"])
+        return len(self.trials) - bool(self.options["crops"] or self.options["head"])
 
     def source(self, **differs: Any) -> Source:
         """Return one source, at its start."""
@@ -94,8 +108,8 @@ class Plan:
         return made
 
 
-def planned(trial: Trial) -> Plan:
-    """Return the options and stages of a trial: those of its file, then its own."""
+def planned(trial: Trial, parts: Parts) -> Plan:
+    """Return the options and stages of a trial: those of its file, then its own; `parts` has the models."""
     given, described = dict(trial.workload_options), description.Description()
     if name := str(given.pop("pipeline", "")):
         described = description.read(unpinned(name))
@@ -109,10 +123,25 @@ def planned(trial: Trial) -> Plan:
         replace(trial, in_flight=1) if trial.device == "cuda" else trial
     )  # its threads ask for lanes: widened
     trials = (alone, *(replace(alone, model=name, shapes={}) for name in (*names, *crops)))
-    rows = described.stages
+    if options["head"]:
+        trials = (*trials, _of_head(alone, options, parts))
+    rows = described.stages or (description.SCORED if options["head"] else description.USUAL)
     if crops and "crops" not in [row.name for row in rows]:
         rows = (*rows, description.Described("crops"))
     return Plan(trial, trials, options, rows)
+
+
+def _of_head(trial: Trial, options: Mapping[str, Any], parts: Parts) -> Trial:
+    """Return the trial of the head: a row for each view; fp32 beside an int8 network, whose features it scores."""
+    network, _, file = str(options["head"]).partition("@")
+    name = f"{network}@{unpinned(file)}" if file else network
+    precision = "fp32" if trial.precision == "int8" else trial.precision
+    head = replace(trial, model=name, shapes={}, batch=options["views"], precision=precision)
+    below, (spec,) = parts.model(trial), parts.model(head).inputs
+    width = below.width if isinstance(below, SeesClips) else spec.shape[-1]
+    shape = (options["snippets"] or spec.shape[0], width)
+    shapes = {} if shape == spec.shape else {spec.name: (1, *shape)}
+    return replace(head, shapes=shapes)
 
 
 def supported(plan: Plan) -> None:
@@ -121,6 +150,21 @@ def supported(plan: Plan) -> None:
     cuda, sequential = trial.device == "cuda", trial.in_flight == 1
     room = len(plan.stages) * (options["queue_size"] + 1)
     rules = (
+        (
+            not options["head"] or not (options["also"] or options["crops"]),
+            "has one network of features where a head scores them",
+            "--workload-option head=NAME without also and crops",
+        ),
+        (
+            options["views"] in VIEWS,
+            f"knows 1 or 10 views, not {options['views']}",
+            "--workload-option views=10",
+        ),
+        (
+            trial.batch % options["views"] == 0,
+            f"needs a row of the batch for each of the {options['views']} views",
+            f"--batch {options['views']}",
+        ),
         (trial.io != "pinned", "takes no pinned inputs", "--io host, or --io device"),
         (cuda or trial.io == "host", "has no memory of a device on a CPU", "--io host"),
         (
@@ -161,8 +205,12 @@ class Pipeline:
 
     def __init__(self, plan: Plan, models: Sequence[Model], ready: Sequence[Loaded]) -> None:
         self.plan, self.models, self.ready = plan, models[: plan.networks], ready[: plan.networks]
-        self.crops = (models[-1], ready[-1]) if plan.options["crops"] else None
+        self.every = tuple(zip(plan.trials, models, ready, strict=True))
+        """The trial of each network, the network, and its session; those that see whole frames come first."""
         self.preprocess = [preprocess_of(model) for model in self.models]
+        if plan.options["normalisation"] == "rtfm":
+            self.preprocess = [replace(step, mean=(0.5,) * 3, std=(0.5,) * 3) for step in self.preprocess]
+        self.cutting = _cutting(plan, self.models)
         self.made: list[Source] = []
         self.decode = self.sources()
 
@@ -186,7 +234,7 @@ class Pipeline:
                 source.close()
                 self.made[-1] = source = self.plan.source(**differs, size=size)
             found.append(source)
-        return Decode(found, batch)
+        return DecodeSnippets(found, batch, self.cutting) if self.cutting else Decode(found, batch)
 
     def stages(self, decode: Decode | None = None) -> list[Stage]:
         """Return the stages, over the main sources or others."""
@@ -237,40 +285,52 @@ class Pipeline:
 
     def plain(self, decode: Decode) -> list[Stage]:
         """Return the stages of a plain loop, every step done the simple way."""
-        one_by_one = OneByOne(self.preprocess, self.plan.trial.batch)
-        return [
-            Stage("decode", decode),
-            Stage("preprocess", one_by_one),
-            Stage("infer", self._infer()),
-            Stage("postprocess", self._read("host")),
-        ]
+        names = [row.name for row in self.plan.stages if not row.call and row.name != "crops"]
+        ways = {"preprocess": "image", "postprocess": "host"}
+        return [Stage(name, self._built_in(name, decode, ways.get(name, ""))) for name in names]
 
     def _on_device(self, name: str) -> bool:
         return name == "infer" or self.plan.options.get(name) == "device"
 
-    def _built_in(self, name: str, decode: Decode) -> Callable[[Item], None]:
-        if name == "decode":
-            return decode
-        if name == "crops":
-            return self._crops()
-        way = str(self.plan.options.get(name, ""))
+    def _built_in(self, name: str, decode: Decode, way: str = "") -> Callable[[Item], None]:
+        way = way or str(self.plan.options.get(name, ""))
         made: Mapping[str, Callable[[], Callable[[Item], None]]] = {
+            "decode": lambda: decode,
             "preprocess": lambda: self._prepare(way),
             "infer": self._infer,
             "postprocess": lambda: self._read(way),
+            "crops": self._crops,
+            "score": self._score,
+            "alarm": lambda: Alarms(Rule.of(str(self.plan.options["alarm"]))),
         }
         return made[name]()
 
+    def _second(self, option: str, what: str) -> tuple[Model, Loaded]:
+        """Return the network of the option `crops` or `head`, and its session."""
+        if not self.plan.options[option]:
+            raise UsageError("E-PIPE-2", what, fix=f"--workload-option {option}=NAME")
+        return self.every[-1][1:]
+
     def _crops(self) -> Callable[[Item], None]:
-        if self.crops is None:
-            raise UsageError(
-                "E-PIPE-2", "the stage crops has no classifier", fix="--workload-option crops=NAME"
-            )
-        model, made = self.crops
+        model, made = self._second("crops", "the stage crops has no classifier")
         return ClassifyCrops(model.inputs[0].name, made.answer, preprocess_of(model), self.plan.trial.batch)
+
+    def _score(self) -> Callable[[Item], None]:
+        model, made = self._second("head", "the stage score has no head")
+        assert self.cutting is not None  # or the options were refused
+        return Online(model.inputs[0], made.answer, self.cutting)
 
     def _prepare(self, way: str) -> Callable[[Item], None]:
         batch = self.plan.trial.batch
+        if self.cutting is not None:
+            if way == "device":
+                raise UnsupportedError(
+                    "E-PIPE-3",
+                    "this pipeline cuts snippets on the host",
+                    effect="Nothing was measured",
+                    fix="--workload-option preprocess=host",
+                )
+            return (Snippets if way == "host" else PlainSnippets)(self.preprocess[0], self.cutting, batch)
         if way == "image":
             return OneByOne(self.preprocess, batch)
         plain = vectorisable(self.preprocess)
@@ -299,7 +359,32 @@ class Pipeline:
 
     def _read(self, way: str) -> Callable[[Item], None]:
         model = self.models[0]
+        if self.cutting is not None:
+            return SnippetClasses(way)
         return ReadBoxes(model.decoder, way) if isinstance(model, Decodes) else ReadClasses(way)
+
+
+def _cutting(plan: Plan, models: Sequence[Model]) -> Cutting | None:
+    """Return how the frames are cut into snippets, or None for networks that see single frames."""
+    options, model = plan.options, models[0]
+    if not any(isinstance(each, SeesClips) for each in models):
+        if options["head"] or options["stride"] or options["views"] > 1:
+            raise UsageError(
+                "E-PIPE-2",
+                f"{model.info.name} sees single frames, and head, stride and views are of snippets",
+                effect="Nothing was measured",
+                fix="a network that sees snippets (edgescope models)",
+            )
+        return None
+    threads = max(options[f"{stage}_threads"] for stage in description.BUILT_IN[:4])
+    if not isinstance(model, SeesClips) or len(models) > 1 or options["crops"] or threads > 1:
+        raise UnsupportedError(
+            "E-PIPE-3",
+            "this pipeline of snippets runs one network, each stage in one thread",
+            effect="Nothing was measured",
+            fix="--workload-option infer_threads=1, without also and crops",
+        )
+    return Cutting(model.inputs[0].shape[1], model.frame_step, options["stride"], options["views"])
 
 
 def class_names(model: Model) -> Sequence[str]:
@@ -309,6 +394,8 @@ def class_names(model: Model) -> Sequence[str]:
 
 def preprocess_of(model: Model) -> Any:
     """Return the function that prepares a picture for a network; UnsupportedError if none is known."""
+    if isinstance(model, SeesClips):
+        return model.frame_preprocess
     if not isinstance(model, SeesImages):
         raise UnsupportedError(
             "E-PIPE-4",

@@ -12,7 +12,6 @@ a frame that is lost, doubled or out of order shows.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -82,11 +81,12 @@ class Video:
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
         """Build each network's artifact and its reference; read the first frame of the film."""
-        plan = planned(trial)
+        plan = planned(trial, parts)
         supported(plan)
         for one in plan.trials:
             model = parts.model(one)
-            preprocess_of(model)
+            if one.model != plan.trials[-1].model or not plan.options["head"]:
+                preprocess_of(model)
             parts.backend(one.backend).prepare(model, spec_of(one), parts.folder)
             gate.prepare(model, parts, one.metric)
         source = plan.source()
@@ -98,7 +98,7 @@ class Video:
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
         """Hold the decoders and every network open; run one unit through all of it before anything is timed."""
-        plan = planned(trial)
+        plan = planned(trial, parts)
         supported(plan)
         with ExitStack() as stack:
             models = [parts.model(one) for one in plan.trials]
@@ -168,10 +168,7 @@ def _described(pipeline: Pipeline) -> dict[str, Json]:
         "stages": [
             {"name": s.name, "place": s.place, "threads": s.threads} for s in pipeline.stages(pipeline.decode)
         ],
-        "also": [
-            {"model": m.info.name, **r.about}
-            for m, r in itertools.islice(zip(pipeline.models, pipeline.ready, strict=True), 1, None)
-        ],
+        "also": [{"model": m.info.name, **r.about} for _, m, r in pipeline.every[1:]],
     }
     return {**pipeline.ready[0].about, **about}
 
@@ -211,7 +208,7 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
     }
     if counts.units:
         found |= {
-            f"{name}_busy_s": Measured(spent * 1e-9, "s", n=counts.units)
+            f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
             for name, spent in counts.busy_ns.items()
         }
     if pipeline.plan.options["what_if"]:
@@ -248,7 +245,7 @@ def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) 
     """Return the gate's verdict on the worst network; failed if the pipeline finds other things than a plain loop."""
     judged = [
         found
-        for one, model, made in zip(pipeline.plan.trials, pipeline.models, pipeline.ready, strict=False)
+        for one, model, made in pipeline.every
         if (found := gate.check(one, model, made.answer, made.about, machine=machine, parts=parts))
         is not None
     ]
@@ -283,7 +280,9 @@ def _unchecked(pipeline: Pipeline) -> str:
     if pipeline.decode.sources[0].live:
         return "a live source cannot be played again"
     built_in = [row.name for row in pipeline.plan.stages if not row.call]
-    return "" if "postprocess" in built_in else "no stage of edgescope's says what is in a frame"
+    return (
+        "" if {"postprocess", "alarm"} & set(built_in) else "no stage of edgescope's says what is in a frame"
+    )
 
 
 def _enough(batch: int) -> Callable[[int], bool]:

@@ -14,8 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 from edgescope.analysis.cells import alternation
+from edgescope.analysis.cells.devices import NO_TERMS, DeviceRow, Terms, device_rows
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
     MIN_REPLICATES,
@@ -77,6 +79,8 @@ class Comparison(Answer):
     pairs: int
     warnings: tuple[str, ...] = ()
     """Warnings about the numbers: too few updates of a meter, a single pair."""
+    devices: tuple[DeviceRow, ...] = ()
+    """What each machine does for its energy, watts and price; empty for one machine without a price or a budget."""
 
     @property
     def judgement(self) -> Judgement:
@@ -91,6 +95,7 @@ class Comparison(Answer):
         yield from (f"  not comparable: {blocker}" for blocker in self.blockers)
         yield from (f"  differs: {d.name} {d.baseline} -> {d.candidate}" for d in self.differences)
         yield from (f"  {figure_text(f'{r.metric} ratio', r.ratio)}" for r in self.rows)
+        yield from (f"  {figure_text(f'{d.name} ratio of the machines', d.ratio)}" for d in self.devices)
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row per metric."""
@@ -106,10 +111,18 @@ class Comparison(Answer):
         ]
 
 
-def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: bool = False) -> Comparison:
+def compare(
+    baseline: Sequence[Result],
+    candidate: Sequence[Result],
+    *,
+    force: bool = False,
+    terms: Terms = NO_TERMS,
+    cells: Mapping[str, Sequence[Result]] = MappingProxyType({}),
+) -> Comparison:
     """Return the comparison of two groups, each the replicates of one cell; UsageError if a group is not.
 
-    `force` shows numbers that are NOT-COMPARABLE side by side; they are still not judged.
+    `force` shows numbers that are NOT-COMPARABLE side by side; they are still not judged. Two machines are compared for
+    their energy, and for the price and the power budget of `terms`; `cells` holds, by side, what a budget chooses from.
     """
     for group, side in ((baseline, "baseline"), (candidate, "candidate")):
         _one_cell(group, side)
@@ -128,6 +141,7 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
             rows.append(Compared(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
         rows.append(_p99(old, new))
         rows += _judged(baseline, candidate)
+    apart = baseline[0].machine.id != candidate[0].machine.id
     pairs = len(paired[0])
     if rows and turns:
         pairs = len(turns)
@@ -139,6 +153,7 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
         tuple(r for r in rows if not (isinstance(r.baseline, Absent) and isinstance(r.candidate, Absent))),
         pairs,
         _warnings(old, new, rows, pairs),
+        device_rows(baseline, candidate, terms, cells) if apart or terms != NO_TERMS else (),
     )
 
 

@@ -13,7 +13,7 @@ weighted by how well it explains the measured cells. numpy alone; a grid of a th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,10 @@ class Axis:
     at: Floats
     """Shape (cells,): log2 of the number, or the index of the word."""
     ordinal: bool
+
+    def only(self, cells: NDArray[np.int64]) -> Axis:
+        """Return the axis of these cells alone."""
+        return replace(self, at=self.at[cells])
 
     def alike(self, rows: NDArray[np.int64], reach: float) -> Floats:
         """Return the similarity of every cell to the cells `rows`, shape (cells, rows); 1 at equal levels."""
@@ -125,11 +129,26 @@ def _drawn(count: int, scale: float) -> list[_Setting]:
 class Surrogate:
     """The prediction of one quantity over one grid."""
 
-    def __init__(self, grid: Sequence[Axis], slopes: Sequence[Slope], cells: int, scale: float = 1.0) -> None:
-        """Build the prior. `scale`: how much the quantity varies relative to throughput, which varies the most."""
-        self.grid, self.slopes, self.cells = grid, slopes, cells
+    def __init__(
+        self,
+        grid: Sequence[Axis],
+        slopes: Sequence[Slope],
+        cells: int,
+        scale: float = 1.0,
+        *,
+        around: Floats | None = None,
+        level_sd: float = LEVEL_SD,
+    ) -> None:
+        """Build the prior. `scale`: how much the quantity varies relative to throughput, which varies the most.
+
+        `around`: the expected log value of each cell before the slopes, 0 by default; the whole grid may lie
+        `level_sd` above or below it.
+        """
+        self.grid, self.slopes, self.cells, self.level_sd = grid, slopes, cells, level_sd
         self.settings = _drawn(len(grid), scale)
-        self.expected = sum((s.feature * s.mean for s in slopes), np.zeros(cells))
+        self.expected = sum(
+            (s.feature * s.mean for s in slopes), np.zeros(cells) if around is None else around
+        )
         self.memory: tuple[dict[int, float], tuple[Floats, Floats, Floats]] | None = None
         """The last answer and its input."""
 
@@ -155,6 +174,13 @@ class Surrogate:
         weights, means, _ = self.posterior(seen)
         return np.asarray(weights @ means)
 
+    def fresh(self, seen: Mapping[int, float]) -> tuple[Floats, Floats]:
+        """Return the guessed log value of a fresh run of every cell, and its standard deviation."""
+        weights, means, sds = self.posterior(seen)
+        noise = np.array([s.noise for s in self.settings])[:, None]
+        mean = weights @ means
+        return mean, np.sqrt(weights @ (sds**2 + noise**2 + (means - mean) ** 2))
+
     def sample(self, seen: Mapping[int, float], rng: np.random.Generator, count: int) -> Floats:
         """Return `count` draws of the log value of every cell, each cell for itself, shape (count, cells)."""
         weights, means, sds = self.posterior(seen)
@@ -177,7 +203,7 @@ class Surrogate:
 
     def _covariance(self, setting: _Setting, rows: NDArray[np.int64]) -> Floats:
         """Return the covariance of every cell with the cells `rows`."""
-        found = np.full((self.cells, len(rows)), LEVEL_SD**2)
+        found = np.full((self.cells, len(rows)), self.level_sd**2)
         for slope in self.slopes:
             found += slope.sd**2 * np.outer(slope.feature, slope.feature[rows])
         once, twice = np.zeros_like(found), np.zeros_like(found)
@@ -191,9 +217,8 @@ class Surrogate:
     def _variance(self, setting: _Setting) -> Floats:
         """Return the variance of every cell before anything was seen."""
         count = len(self.grid)
-        found = np.full(
-            self.cells, LEVEL_SD**2 + setting.single.sum() + setting.pairs * count * (count - 1) / 2
-        )
+        every = self.level_sd**2 + setting.single.sum() + setting.pairs * count * (count - 1) / 2
+        found = np.full(self.cells, every)
         for slope in self.slopes:
             found += (slope.sd * slope.feature) ** 2
         return np.asarray(found)

@@ -2,9 +2,9 @@
 
     limit = max(2 MACs / peak, compulsory bytes / bandwidth) + transfers + launch floor
 
-Peak, bandwidth, transfers and launch floor are measured on the machine itself (benchmarks/ceilings.py), not taken
-from a data sheet. The compulsory bytes are parameters, inputs and outputs, each once; activations are left out, so
-the limit is a lower bound on time: a real engine has to write some of them. The bandwidth was measured on a working
+Peak, bandwidth, transfers and launch floor are measured on the machine itself (`edgescope doctor --ceilings`), not
+taken from a data sheet. The compulsory bytes are parameters, inputs and outputs, each once; activations are left out,
+so the limit is a lower bound on time: a real engine has to write some of them. The bandwidth was measured on a working
 set of this size or more, since weights that fit a cache are read from it. Two things can beat the limit: an algorithm
 with fewer multiplications (Winograd), and a ceiling that was measured on a disturbed machine; a share above 1 says
 that one did. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Field, Json, Measured
+from edgescope.records import Absent, Field, Json, Measured, Result
 
 BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 HOST_BYTES = 4
 """Inputs and outputs of the zoo are float32 on the host."""
-FIX = "python benchmarks/ceilings.py --device cpu"
+FIX = "edgescope doctor --ceilings cpu"
 
 Points = Sequence[tuple[float, float]]
 """(bytes, value) by rising bytes."""
@@ -123,7 +124,7 @@ def _seconds(points: Points, size: float) -> float:
 
 
 def read(path: Path) -> Ceilings:
-    """Return the ceilings in a file written by benchmarks/ceilings.py; UsageError if it is no such file."""
+    """Return the ceilings in a file written by `edgescope doctor --ceilings`; UsageError if it is no such file."""
     try:
         page = json.loads(path.read_text(encoding="utf-8"))
         return _ceilings(page["machine_id"], page["figures"])
@@ -135,6 +136,22 @@ def read(path: Path) -> Ceilings:
             effect="No physical limit can be given",
             fix=FIX,
         ) from error
+
+
+def kept(root: Path, machine_id: str, device: str, mode: str = "as_is") -> Path:
+    """Return the file of a store that holds a machine's ceilings in one of its modes."""
+    name = (
+        f"ceilings-{device}"
+        if mode == "as_is"
+        else f"ceilings-{device}-{re.sub('[^A-Za-z0-9.=-]', '_', mode)}"
+    )
+    return root / machine_id / f"{name}.json"
+
+
+def stored(root: Path, result: Result) -> Ceilings | None:
+    """Return the ceilings of a result's machine, device and mode from a store, or None if they were not measured."""
+    path = kept(root, result.machine.id, result.trial.device, result.trial.mode)
+    return read(path) if path.is_file() else None
 
 
 def _ceilings(machine_id: str, figures: Json) -> Ceilings:

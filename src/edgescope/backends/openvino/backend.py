@@ -16,8 +16,20 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from edgescope import cache
+from edgescope.analysis.predict.layers import Layer
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
-from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, profile_folder, threads_of
+from edgescope.artifacts.onnx_names import ModulePaths
+from edgescope.backends.base import (
+    LAYER_RUNS,
+    Artifact,
+    Spec,
+    checked,
+    counted,
+    precision_of,
+    profile_folder,
+    threads_of,
+)
+from edgescope.backends.openvino import layers
 from edgescope.backends.openvino.about import HINTS, AboutOpenVino
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective
@@ -144,15 +156,27 @@ class OpenVino(AboutOpenVino):
 
     def load(self, artifact: Artifact) -> OpenVinoSession:
         """Return a session compiled for the fixed batch and the requested precision."""
-        spec, inputs = artifact.spec, artifact.model.inputs
-        core = ov.Core()
-        try:
-            graph = core.read_model(str(artifact.path))
-            graph.reshape(_shapes(graph, inputs, spec))
-            compiled = core.compile_model(graph, "CPU", _settings(spec))
-        except RuntimeError as error:
-            raise unreadable("E-OV-1", "OpenVINO", artifact.path, error) from error
-        return OpenVinoSession(compiled, [i.name for i in inputs])
+        compiled = _compiled(artifact, _settings(artifact.spec))
+        return OpenVinoSession(compiled, [i.name for i in artifact.model.inputs])
+
+    def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
+        """Return the time, FLOPs and bytes of every executed node, from the plugin's performance counters."""
+        compiled = _compiled(artifact, {**_settings(artifact.spec), "PERF_COUNT": "YES"})
+        assert artifact.path is not None
+        inputs = [batch[i.name] for i in artifact.model.inputs]
+        paths = ModulePaths(artifact.path, artifact.spec.batch)
+        return layers.read(compiled, compiled.create_infer_request(), inputs, paths, LAYER_RUNS)
+
+
+def _compiled(artifact: Artifact, settings: dict[str, Any]) -> Any:
+    """Return the artifact's graph compiled for its fixed batch."""
+    core = ov.Core()
+    try:
+        graph = core.read_model(str(artifact.path))
+        graph.reshape(_shapes(graph, artifact.model.inputs, artifact.spec))
+        return core.compile_model(graph, "CPU", settings)
+    except RuntimeError as error:
+        raise unreadable("E-OV-1", "OpenVINO", artifact.path, error) from error
 
 
 def _settings(spec: Spec) -> dict[str, Any]:

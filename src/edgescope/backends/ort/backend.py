@@ -20,8 +20,11 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache
+from edgescope.analysis.predict.layers import Layer
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
+from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import (
+    LAYER_RUNS,
     Artifact,
     Session,
     Spec,
@@ -33,12 +36,13 @@ from edgescope.backends.base import (
     profile_folder,
     threads_of,
 )
-from edgescope.backends.ort import cuda
+from edgescope.backends.ort import cuda, layers
 from edgescope.backends.ort.about import AboutOrt
 from edgescope.backends.ort.cuda import FLOATING, INTEGER
 from edgescope.backends.tensorrt import cudart
-from edgescope.errors import UsageError
+from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model
+from edgescope.process import scratch
 from edgescope.records import Effective, Json
 from edgescope.records import digest as record_digest
 
@@ -118,6 +122,26 @@ class OnnxRuntime(AboutOrt):
         if artifact.spec.device == "cuda":
             return cuda.OrtCudaSession(artifact, options)
         return OrtSession(_open(artifact.path, options), artifact)
+
+    def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
+        """Return the time, FLOPs and bytes of every operator of the optimised graph, from a profiled run."""
+        if artifact.spec.device == "cuda":
+            raise UnsupportedError(
+                "E-LAYER-1",
+                "onnxruntime tells no times of the device for its operators",
+                effect="Nothing was measured",
+                fix="--device cpu, or --backend torch_eager",
+            )
+        assert artifact.path is not None
+        paths = ModulePaths(artifact.path, artifact.spec.batch)
+        options = _options(artifact.spec, artifact.notes["axes"])
+        with scratch.folder("ort-profile") as folder:
+            options.enable_profiling = True
+            options.profile_file_prefix = f"{folder}/profile"
+            session = _open(artifact.path, options)
+            for _ in range(LAYER_RUNS + 1):
+                session.run(None, batch)
+            return layers.read(Path(session.end_profiling()), paths)
 
 
 def _check(spec: Spec) -> None:

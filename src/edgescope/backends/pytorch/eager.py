@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 import torch
 from numpy.typing import NDArray
 
-from edgescope.backends.base import Artifact, Session, Spec, flag
+from edgescope.analysis.predict.layers import Layer
+from edgescope.backends.base import LAYER_RUNS, Artifact, Session, Spec, flag
 from edgescope.backends.pytorch import module as shared
 from edgescope.backends.pytorch.about import AboutEager
 from edgescope.backends.pytorch.cuda import CudaSession, GraphSession
+from edgescope.backends.pytorch.layers import layers
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective
 
@@ -67,3 +69,11 @@ class TorchEager(AboutEager):
         """Return a session over the module."""
         module = shared.ready(artifact)
         return session_of(artifact)(module, artifact, shared.Heavy(module))
+
+    def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
+        """Return the time, FLOPs and bytes of every operation, without a CUDA graph around them."""
+        spec, dtype = artifact.spec, shared.require(artifact.spec)
+        module = shared.ready(artifact)
+        tensors = (torch.from_numpy(batch[name]).to(spec.device) for name in shared.input_names(artifact))
+        inputs = [shared.shaped(tensor, spec, dtype) for tensor in tensors]
+        return layers(module, inputs, spec.device, spec.precision, LAYER_RUNS)

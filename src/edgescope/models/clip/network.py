@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from edgescope.artifacts import onnx_export
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.clip import dataset, sidecar
 from edgescope.models.clip import samples as clip_samples
-from edgescope.models.clip import sidecar
+from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, digest
 from edgescope.registry import need
 
@@ -68,13 +69,28 @@ class ClipClassifier:
         make = need(
             "edgescope.models.clip.torch_networks:network", self.info.name, "pip install 'edgescope[torch]'"
         )
-        classes = len(self._about.origin.classes) if self._about else self._entry["classes"]
-        module: torch.nn.Module = make(self._entry, self._weights, classes=classes, seed=SEED)
+        module: torch.nn.Module = make(self._entry, self._weights, classes=self.width, seed=SEED)
         return module
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Return the network as ONNX with an open batch axis, exported once."""
         return onnx_export.onnx_file(self.info, self.inputs, self.module, folder, opset=opset)
+
+    @property
+    def frame_preprocess(self) -> Preprocess:
+        """Return how one frame becomes one slice of the input."""
+        mean, std = (tuple(self._entry[key]) for key in ("mean", "std"))
+        return Preprocess(self.inputs[0].shape[-1], mean=mean, std=std, interpolation="bilinear")
+
+    @property
+    def frame_step(self) -> int:
+        """Return the step between the frames of a clip."""
+        return dataset.EVERY
+
+    @property
+    def width(self) -> int:
+        """Return the number of classes."""
+        return len(self._about.origin.classes) if self._about else int(self._entry["classes"])
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return real clips for weights of `edgescope train clips`, seeded noise for any others.

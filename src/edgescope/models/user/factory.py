@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from edgescope import cache
 from edgescope.errors import ModelError, closest_name
@@ -84,12 +85,24 @@ def describe(name: str) -> dict[str, Json]:
     return {
         "inputs": found.inputs(),
         "params": sum(parameter.numel() for parameter in found.module.parameters()),
+        "macs": macs(found),
         "files": files,
         "state": state,
         "trains": trains,
         "config": config_of(found.module),
         "digest": digest([name, state, sorted(files.values())]),
     }
+
+
+def macs(found: Called) -> int | None:
+    """Return the multiply-accumulates of one sample, or None if PyTorch cannot count them."""
+    counter, examples = FlopCounterMode(display=False), [t.detach() for t in found.examples.values()]
+    try:
+        with counter, torch.no_grad():
+            found.module(*examples)
+    except Exception:  # it is the user's network, and counting intercepts its operations
+        return None
+    return int(counter.get_total_flops()) // 2 // max(1, len(examples[0])) or None
 
 
 def config_of(module: torch.nn.Module) -> dict[str, Json] | None:

@@ -51,6 +51,7 @@ class Custom:
             source=self._source.format(name=zoo.bare(name)),
             digest=self._about["digest"],
             params=self._about["params"],
+            macs=self._about.get("macs"),
         )
 
     def task(self) -> Task | None:

@@ -212,8 +212,8 @@ def _as_far_as(events: Path) -> Path:
 def _plain(event: dict[str, Any]) -> dict[str, Any]:
     """Return the event with numbers where numbers belong, and without what is none."""
     times = {k: event[k] for k in ("ts", "dur") if isinstance(event.get(k), (int, float))}
-    args = event.get("args") if isinstance(event.get("args"), dict) else {}
-    numbers = {k: v for k, v in args.items() if isinstance(v, int)}
+    args = event.get("args")
+    numbers = {k: v for k, v in args.items() if isinstance(v, int)} if isinstance(args, dict) else {}
     return {k: event.get(k) for k in ("ph", "cat", "name", "pid", "tid")} | times | {"args": numbers}
 
 

@@ -1,0 +1,238 @@
+"""Whether `edgescope explain` finds what was planted, and the remedy gains what it predicted.
+
+Each planted bottleneck (planted.py) is measured with the few other cells that its sweep holds, and explained from these
+alone. Then the remedy runs in turns with the trial itself, in fresh processes: the one that explain names, or the
+plant's own where no flag does it. A row is right if the first cause is the planted one; it is confidently wrong if
+another cause comes first and is called confirmed. Targets: 90 % right, none confidently wrong, and the predicted gain
+within 20 % of the realised one for 70 % of those that were predicted.
+
+    python benchmarks/diagnosis.py [--device cuda] [--only NAME] [--rounds 2] [--seconds 1200] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import facts
+
+import edgescope
+import planted
+from edgescope.analysis.cells.replicates import MEASURED
+from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding, Remedy
+from edgescope.analysis.diagnose.verification import CLOSE, checked
+from edgescope.analysis.predict import roofline
+from edgescope.bench import here
+from edgescope.records import Absent, Field, Measured, Result, Trial
+from edgescope.runner import ceilings
+from edgescope.store.results import Store
+from planted import PLANTS, PLANTS_CUDA, Beside, Plant
+
+RIGHT, GAINS = 0.9, 0.7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--only", default="", help="part of a plant's name")
+    parser.add_argument("--rounds", type=int, default=2, help="pairs that check each remedy")
+    parser.add_argument("--seconds", type=float, default=2400.0, help="no plant begins after these")
+    parser.add_argument(
+        "--json", type=Path, default=None, help="where the figures go (published/diagnosis_DEVICE.json)"
+    )
+    args = parser.parse_args()
+    out = args.json.resolve() if args.json else facts.PUBLISHED / f"diagnosis_{args.device}.json"
+    os.chdir(planted.HERE)
+    planted.material()
+    root = Path(tempfile.mkdtemp(prefix="edgescope-diagnosis-"))
+    plants = [p for p in (PLANTS_CUDA if args.device == "cuda" else PLANTS) if args.only in p.name]
+    limits = _ceilings(args.device, root)
+    rows: list[dict[str, Any]] = []
+    stop = time.monotonic() + args.seconds
+    for plant in plants:
+        if time.monotonic() > stop:
+            rows.append({"plant": plant.name, "planted": plant.cause, "failed": "no time was left"})
+            continue
+        try:
+            rows.append(examined(plant, root / plant.name.replace(" ", "-"), limits, args.rounds))
+        except Exception as error:  # the other plants go on
+            traceback.print_exc()
+            rows.append(
+                {
+                    "plant": plant.name,
+                    "planted": plant.cause,
+                    "failed": f"{type(error).__name__}: {error}"[:300],
+                }
+            )
+        print(line(rows[-1]), flush=True)
+        _write(out, args.device, rows)
+    print(json.dumps(summary(rows), indent=1))
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _ceilings(device: str, root: Path) -> Path | None:
+    """Measure the machine's ceilings, once for all plants; None if they cannot be."""
+    try:
+        return ceilings.keep(ceilings.measure(device, seconds=0.1), root, here())
+    except Exception as error:
+        print(f"no ceilings: {error}", file=sys.stderr)
+        return None
+
+
+def trial(keys: Any, replicate: int = 0) -> Trial:
+    """Return the Trial of a plant's keys."""
+    return Trial(**{k: v for k, v in keys.items() if not k.startswith("_")}, replicate=replicate)
+
+
+def examined(plant: Plant, store: Path, limits: Path | None, rounds: int) -> dict[str, Any]:
+    """Measure, explain and check one plant."""
+    place, begun = Store(store), time.monotonic()
+    if limits is not None:
+        (store / here().id).mkdir(parents=True, exist_ok=True)
+        shutil.copy(limits, roofline.kept(store, here().id, plant.device))
+    with Beside(plant.beside):
+        result = ran(trial(plant.trial), place)
+        for change in plant.sweep:
+            ran(trial({**plant.trial, **change}), place)
+    diagnosis = edgescope.explain(result, store=place).diagnoses[0]
+    chosen = predicted(diagnosis)
+    realised, by = realise(plant, chosen, place, rounds) if rounds else (Absent("not run"), "")
+    return row(plant, diagnosis, chosen, realised, by, time.monotonic() - begun)
+
+
+def ran(wanted: Trial, place: Store) -> Result:
+    """Run a trial into a store and return its Result with its rows; an error if it did not end well."""
+    result = edgescope.run(wanted, store=place)
+    if result.status not in MEASURED:
+        raise RuntimeError(f"{wanted.label}: {result.status.value}: {result.reason}")
+    return place.full(result)
+
+
+def predicted(diagnosis: Diagnosis) -> Remedy | None:
+    """Return the first remedy of the first cause whose gain was predicted, else the first one."""
+    remedies: Sequence[Remedy] = diagnosis.findings[0].remedies if diagnosis.findings else ()
+    return next((r for r in remedies if isinstance(r.gain, Measured)), next(iter(remedies), None))
+
+
+def realise(plant: Plant, chosen: Remedy | None, place: Store, rounds: int) -> tuple[Field, str]:
+    """Return the gain of the remedy over pairs of fresh runs, and whose remedy it was."""
+    before = trial(plant.trial)
+    flags = chosen is not None and bool(chosen.change)
+    after = (
+        Trial.from_json({**before.to_json(), **chosen.change}) if flags and chosen else trial(plant.remedy)
+    )
+    pairs = []
+    for number in range(max(rounds, 1)):
+        sides = {}
+        for name in ("before", "after") if number % 2 == 0 else ("after", "before"):
+            wanted = dataclasses.replace(before if name == "before" else after, replicate=50 + number)
+            still = plant.beside if name == "before" or plant.beside == "server" else ""
+            with Beside(still):
+                sides[name] = ran(wanted, place)
+        pairs.append((sides["before"], sides["after"]))
+    check = checked(chosen or Remedy("the plant's own"), pairs)
+    return check.realised, "explain" if flags else "plant"
+
+
+def row(
+    plant: Plant, diagnosis: Diagnosis, chosen: Remedy | None, realised: Field, by: str, seconds: float
+) -> dict[str, Any]:
+    """Return what came out of one plant."""
+    first: Finding | None = diagnosis.findings[0] if diagnosis.findings else None
+    right = first is not None and first.cause in (plant.cause, *plant.also)
+    right = right and (not plant.part or not first or first.part in (plant.part, ""))
+    others = [
+        f for f in diagnosis.findings if f.cause != "contention"
+    ]  # where neighbours of the benchmark ran
+    aside = bool(others) and others[0].cause in (plant.cause, *plant.also)
+    gain = chosen.gain.value if chosen is not None and isinstance(chosen.gain, Measured) else None
+    got = realised.value if isinstance(realised, Measured) else None
+    return {
+        "plant": plant.name,
+        "planted": plant.cause,
+        "found": first.name if first else "unknown",
+        "reason": diagnosis.reason,
+        "share": first.share if first else None,
+        "confidence": first.confidence.value if first else None,
+        "right": right,
+        "right_but_for_contention": right or aside,
+        "confidently_wrong": first is not None and not right and first.confidence is Confidence.CONFIRMED,
+        "evidence": [e.text for e in first.evidence] if first else [],
+        "next": [f.name for f in diagnosis.findings[1:]],
+        "remedy": chosen.words if chosen else None,
+        "basis": chosen.basis if chosen else None,
+        "predicted": gain,
+        "realised": got,
+        "realised_by": by,
+        "within_20_percent": abs(gain / got - 1) <= CLOSE if gain and got and right else None,
+        "verdict": diagnosis.result.verdict.trust.value,
+        "seconds": round(seconds, 1),
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the shares that the targets are about, over the plants that ran."""
+    done = [r for r in rows if "failed" not in r]
+    gains = [r["within_20_percent"] for r in done if r["within_20_percent"] is not None]
+    right = sum(r["right"] for r in done)
+    return {
+        "plants": len(done),
+        "failed": len(rows) - len(done),
+        "right": right,
+        "right_but_for_contention": sum(r["right_but_for_contention"] for r in done),
+        "right_share": right / len(done) if done else None,
+        "confidently_wrong": sum(r["confidently_wrong"] for r in done),
+        "gains_checked": len(gains),
+        "gains_within_20_percent": sum(gains),
+        "gains_share": sum(gains) / len(gains) if gains else None,
+    }
+
+
+def met(found: dict[str, Any]) -> bool:
+    """Return whether the targets were reached."""
+    enough = found["plants"] > 0 and not found["failed"] and found["confidently_wrong"] == 0
+    return enough and found["right_share"] >= RIGHT and (found["gains_share"] or 0.0) >= GAINS
+
+
+def line(found: dict[str, Any]) -> str:
+    """Return one plant in one line."""
+    if "failed" in found:
+        return f"{found['plant']:36} {found['planted']:20} FAILED {found['failed']}"
+    gain, got = found["predicted"], found["realised"]
+    text = f"{'-' if gain is None else f'{gain:.2f}':>6} {'-' if got is None else f'{got:.2f}':>6}"
+    mark = (
+        "ok"
+        if found["right"]
+        else "(c"
+        if found["right_but_for_contention"]
+        else "XX"
+        if found["confidently_wrong"]
+        else "no"
+    )
+    sure = found["confidence"] or ""
+    names = f"{mark} {found['plant']:33} {found['planted']:20} {found['found']:28} {sure:10}"
+    return f"{names} {text} {found['seconds']:5.0f} s"
+
+
+def _write(out: Path, device: str, rows: list[dict[str, Any]]) -> None:
+    figures = {"device": device, **summary(rows), "rows": rows}
+    if out.parent == facts.PUBLISHED:
+        facts.write(out.stem, figures, met=met(figures))
+    else:
+        out.write_text(
+            json.dumps({"met": met(figures), "machine_id": facts.machine_id(), "figures": figures}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

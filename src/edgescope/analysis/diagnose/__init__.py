@@ -1,0 +1,1 @@
+"""What limits a run, with the evidence: causes, the interventions that confirm or refute them, and their remedies."""

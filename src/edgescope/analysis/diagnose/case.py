@@ -1,0 +1,178 @@
+"""What is known of one run: its figures by name, the parts of a unit, the cores it had, and what the store tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from edgescope import registry
+from edgescope.analysis.diagnose.interventions import (
+    CostOfBatch,
+    Intervention,
+    cost_of_batch,
+    interventions,
+    unit_seconds,
+)
+from edgescope.analysis.predict import roofline
+from edgescope.analysis.predict.roofline import Ceilings, Limit, Work
+from edgescope.analysis.run.usage import Usage, usage
+from edgescope.records import UNIT, Absent, Field, Json, Measured, Result
+
+STAGES, PHASES = (
+    "times of units that went through the stages one by one",
+    "units timed by part after the window",
+)
+FLOW = "time that each stage computed while the pipeline ran"
+WINDOW = "the process's own counters within the window"
+SAMPLER = "the sampler's readings within the window"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a unit: a stage of a pipeline, a phase of a step or of an inference."""
+
+    name: str
+    seconds: float
+    """Of one unit."""
+    threads: int = 1
+
+
+class Case:
+    """One result with everything that a cause may ask about it."""
+
+    def __init__(
+        self, result: Result, others: Sequence[Result] = (), ceilings: Ceilings | None = None
+    ) -> None:
+        self.result, self.trial = result, result.trial
+        self.ceilings = ceilings
+        self.tried = interventions(result, others)
+        self.others = others
+
+    def figure(self, name: str) -> float | None:
+        """Return a metric's value, or None if it was not measured."""
+        found = self.result.metrics.get(name)
+        return found.value if isinstance(found, Measured) else None
+
+    @cached_property
+    def unit_s(self) -> float | None:
+        """Return the seconds between two finished units of the trial."""
+        found = unit_seconds(self.result)
+        return found.value if isinstance(found, Measured) else None
+
+    @cached_property
+    def usage(self) -> Usage:
+        """Return how busy the machine was."""
+        return usage(self.result)
+
+    @cached_property
+    def cores(self) -> float:
+        """Return the cores that the run might use; 1 if it is not known."""
+        return self.usage.cores or float(_logical(self.result.machine.stable))
+
+    @cached_property
+    def cores_used(self) -> float | None:
+        """Return the cores that the run kept busy, from its own counters, else from the sampler's."""
+        own = self.figure("cores_used")
+        if own is not None:
+            return own
+        share = self.usage.cpu
+        return share.value * self.cores if isinstance(share, Measured) else None
+
+    @cached_property
+    def threads(self) -> int | None:
+        """Return the threads that all processes of the engine compute with, or None if it does not tell."""
+        effective = self.result.effective
+        given = self.trial.options.get("threads")
+        one = given if isinstance(given, int) else effective.threads if effective else None
+        return None if one is None else one * self.trial.processes
+
+    @property
+    def overlapped(self) -> bool:
+        """Return whether several units are under way at once."""
+        return self.trial.in_flight > 1
+
+    @property
+    def open_loop(self) -> bool:
+        """Return whether queries come at a rate of their own."""
+        return registry.scenario(self.trial.scenario).open_loop
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts of a unit: while the pipeline ran if several units were under way, else one by one."""
+        spans = self.result.spans
+        names = [n for n in spans.names if n != UNIT] if spans is not None else []
+        threads = {str(s["name"]): int(s["threads"]) for s in _stages(self.result.artifact)}
+        found = []
+        for name in names:
+            busy = self.result.metrics.get(f"{name}_busy_s")
+            if self.overlapped and isinstance(busy, Measured):
+                found.append(Part(name, busy.value, threads.get(name, 1)))
+            elif (seconds := self.figure(f"{name}_s")) is not None:
+                found.append(Part(name, seconds, threads.get(name, 1)))
+        return tuple(found)
+
+    def part(self, name: str) -> Part | None:
+        """Return one part by name."""
+        return next((p for p in self.parts if p.name == name), None)
+
+    @cached_property
+    def whole_s(self) -> float:
+        """Return the seconds of a unit that goes through its parts one after the other."""
+        return sum(p.seconds for p in self.parts)
+
+    @cached_property
+    def batches(self) -> CostOfBatch | None:
+        """Return what a unit costs by its batch, if the store holds two batches."""
+        return cost_of_batch(self.result, self.tried)
+
+    def of(self, setting: str) -> tuple[Intervention, ...]:
+        """Return what was tried of one setting, the best first."""
+        found = [i for i in self.tried if i.setting == setting]
+        return tuple(sorted(found, key=lambda i: -i.ratio.value))
+
+    @cached_property
+    def limit(self) -> Limit | Absent:
+        """Return the least time of the network on this machine (roofline), or why there is none."""
+        model, ceilings = self.result.model, self.ceilings
+        if ceilings is None:
+            return Absent("this machine's ceilings were not measured")
+        if model is None or model.params is None:
+            return Absent("the size of this model is not known")
+        if ceilings.device != self.trial.device:
+            return Absent(f"the ceilings are those of {ceilings.device}")
+        work = Work(
+            (model.macs or 0) * self.trial.batch, model.params, _inputs(self.result), 0, self.trial.precision
+        )
+        return roofline.limit(work, ceilings)
+
+    def runs(self, precision: str) -> bool:
+        """Return whether the trial's engine computes in a precision on the trial's device."""
+        return precision in registry.about(self.trial.backend).PRECISIONS.get(self.trial.device, ())
+
+
+def _logical(stable: Mapping[str, Json]) -> int:
+    cpu = stable.get("cpu")
+    found = cpu.get("logical_cores") if isinstance(cpu, Mapping) else None
+    return found if isinstance(found, int) and found > 0 else 1
+
+
+def _stages(artifact: Mapping[str, Json]) -> Sequence[Mapping[str, Json]]:
+    found = artifact.get("stages")
+    return found if isinstance(found, list) else ()
+
+
+def _inputs(result: Result) -> int:
+    """Return the values of one unit's inputs that the trial tells; 0 if it tells none: they add little."""
+    total = 0
+    for shape in result.trial.shapes.values():
+        size = 1
+        for n in shape[1:]:
+            size *= n
+        total += size * result.trial.batch
+    return total
+
+
+def known(field: Field) -> float | None:
+    """Return the value of a figure, or None if it was not measured."""
+    return field.value if isinstance(field, Measured) else None

@@ -1,0 +1,164 @@
+"""Causes outside of the work itself: the offered load, a quota, held clocks, and other programs on the same cores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from edgescope import units
+from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, known
+from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.records import Absent, Field, Measured
+
+QUOTA = re.compile(r"(?:^|\+)quota=([\d.]+)")
+STOPPED, WAITS, OTHERS = 0.1, 0.1, 0.15
+"""Share of the quota's periods, of the time ready to run, and of the cores, from which each of these matters."""
+IDLE = 0.2
+"""Share of the time in which an open loop leaves the work idle, from which the load is what limits it."""
+
+
+def found(case: Case) -> Iterator[Finding]:
+    """Yield the causes outside of the work that the figures speak for."""
+    for look in (_load, _quota, _throttled, _contention):
+        if (finding := look(case)) is not None:
+            yield finding
+
+
+def _load(case: Case) -> Finding | None:
+    """Return the offered load as the cause, if an open loop is served as it comes and time is left."""
+    period, service = case.unit_s, case.figure("latency_p50_s")
+    if not case.open_loop or period is None or service is None or period <= 0:
+        return None
+    if any(w.code == "W-LOAD-1" for w in case.result.warnings):
+        return None
+    idle = 1 - service / (period * case.trial.in_flight)
+    if idle < IDLE:
+        return None
+    text = f"a unit comes every {units.text(period, 's')} and takes {units.text(service, 's')}"
+    remedy = Remedy(
+        "offer more, or measure what it can do at most",
+        {"scenario": "single_stream", "rate": None, "scenario_options": {}},
+        Measured(period / service * case.trial.in_flight, "ratio"),
+        "time between units / time of a unit",
+    )
+    return Finding("offered load", idle, Confidence.LIKELY, (Evidence(text, "the queries"),), (remedy,))
+
+
+def _quota(case: Case) -> Finding | None:
+    stopped, used = case.figure("quota_stopped_share"), case.cores_used
+    named = QUOTA.search(case.trial.mode)
+    allowed = float(named[1]) if named else None
+    if allowed is None:
+        facts = case.result.machine.state.get("cpu", {})
+        limit = facts.get("cgroup_cpu_limit") if isinstance(facts, dict) else None
+        allowed = float(limit) if isinstance(limit, int | float) else None
+    if used is None or allowed is None:
+        return None
+    if (stopped or 0.0) < STOPPED and used < 0.9 * allowed:
+        return None
+    wanted = _wanted(case, allowed)
+    if wanted <= allowed * 1.05:
+        return None
+    evidence = [Evidence(f"it used {used:.2f} cores of the {allowed:g} that its quota allows", WINDOW)]
+    if stopped is not None:
+        evidence.append(Evidence(f"the quota stopped it in {stopped:.0%} of the periods", "cpu.stat"))
+    share = 1 - allowed / wanted
+    less = QUOTA.sub("", case.trial.mode).strip("+") or "as_is"
+    sure = Confidence.LIKELY if (stopped or 0.0) >= STOPPED else Confidence.POSSIBLE
+    remedy = Remedy(
+        "raise the quota",
+        {"mode": less} if named else {},
+        Measured(wanted / min(allowed, max(used, 0.01)), "ratio"),
+        f"{wanted:g} cores that its threads can use / {used:.2f} that they got",
+    )
+    return Finding("quota", share, sure, tuple(evidence), (remedy,))
+
+
+def _wanted(case: Case, allowed: float) -> float:
+    """Return the cores that the work would use without a quota: those of its threads, those of the machine at most."""
+    cpu = case.result.machine.stable.get("cpu", {})
+    cores = float(cpu.get("logical_cores") or 1) if isinstance(cpu, dict) else 1.0
+    threads = float(case.threads or 1)
+    if case.parts and case.trial.workload != "inference" and not case.overlapped:
+        threads = max(1.0, min(threads, 1.0))
+    return min(cores, max(threads, 1.0))
+
+
+def _throttled(case: Case) -> Finding | None:
+    holds = case.usage.holds
+    if not holds:
+        return None
+    clock = known(_clock(case))
+    share = 1 - clock if clock is not None and clock < 1 else max(h.share for h in holds) * 0.5
+    evidence = tuple(Evidence(str(h), SAMPLER) for h in holds)
+    if clock is not None:
+        evidence += (Evidence(f"the clock stood at {clock:.0%} of its highest within the run", SAMPLER),)
+    gain: Field = (
+        Measured(1 / clock, "ratio") if clock is not None and 0 < clock < 1 else Absent("no clock was read")
+    )
+    remedy = Remedy(
+        "cool it, raise its power limit, or feed it properly", {}, gain, "highest clock / mean clock"
+    )
+    return Finding("throttled", share, Confidence.LIKELY, evidence, (remedy,))
+
+
+def _clock(case: Case) -> Field:
+    """Return the mean clock within the window over the highest of the whole run, of the first clock that was read."""
+    readings, window = case.result.readings, case.result.window
+    if readings is None or window is None:
+        return Absent("no sensor was read")
+    for channel in readings.channels:
+        if channel.name.endswith(("sm_clock_hz", "cpu_freq_hz", "gpu_clock_hz")):
+            t_ns, value = readings.series(channel.name)
+            inside = value[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
+            if len(inside) and value.max() > 0:
+                return Measured(float(inside.mean() / value.max()), "share", n=len(inside))
+    return Absent("no clock was read")
+
+
+def _contention(case: Case) -> Finding | None:
+    """Return the finding that other work takes cores which this work was ready to use."""
+    if case.trial.colocated:
+        return _colocated(case)
+    others, waits = known(case.usage.cpu_others), case.figure("run_wait_share")
+    if others is None or waits is None or others < OTHERS or waits < WAITS:
+        return None
+    if case.threads is not None and case.threads > case.cores and others < 0.3:
+        return None  # its own threads are in each other's way
+    single = case.threads == 1 and not case.overlapped
+    lost = min(
+        0.95, waits if single else min(waits, others)
+    )  # what fills all cores gets those of the others at most
+    evidence = (
+        Evidence(f"other programs used {others * case.cores:.2f} of {case.cores:g} cores", SAMPLER),
+        Evidence(f"its threads were ready and did not run for {waits:.0%} of their time", WINDOW),
+    )
+    remedy = Remedy(
+        "end the other programs (edgescope doctor names them), or give it cores of its own (--mode cpus=0-1)",
+        {},
+        Measured(1 / (1 - lost), "ratio"),
+        "1 / (1 - share of the time in which it was ready and did not run)",
+    )
+    return Finding("contention", lost, Confidence.LIKELY, evidence, (remedy,))
+
+
+def _colocated(case: Case) -> Finding | None:
+    alone = next((i for i in case.of("colocated") if i.after == ""), None)
+    beside = len([w for w in case.result.workers if w.number >= case.trial.processes]) or 1
+    need = float(case.threads or 1)
+    asked = need + beside * need / case.trial.processes
+    share = 1 - min(1.0, case.cores / asked) / min(1.0, case.cores / need)
+    evidence = [
+        Evidence(f"{units.counted(beside, 'other model')} ran on the same {case.cores:g} cores", "the trial")
+    ]
+    sure, gain, basis = Confidence.LIKELY, 1 / max(0.05, 1 - share), "cores asked for / cores there are"
+    if alone is not None:
+        evidence.append(Evidence(alone.text, alone.source))
+        gain, basis = alone.ratio.value, "measured: " + alone.source
+        share, sure = max(0.0, 1 - 1 / gain), Confidence.CONFIRMED
+    if share < 0.1:
+        return None
+    remedy = Remedy(
+        "run the other model elsewhere or at another time", {"colocated": ""}, Measured(gain, "ratio"), basis
+    )
+    return Finding("contention", share, sure, tuple(evidence), (remedy,))

@@ -1,0 +1,209 @@
+"""Causes in how threads share cores: too many, too few, one interpreter for all of them, or one lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, Part, known
+from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.interventions import Intervention
+from edgescope.records import Absent, Field, Measured
+
+LATE_S = 0.002
+"""A thread that Python lets go on so late waits for the interpreter: its switch interval is 5 ms."""
+PROMPT_S = 0.001
+WAITS = 0.15
+ONE_CORE = (0.7, 1.35)
+"""Cores that threads keep busy together when one of them runs at a time."""
+BETTER = 1.1
+"""A change that gains at least this much counts as one."""
+USUAL_EFFICIENCY = (0.6, 1.0)
+"""What each further core adds to the first, at least and at most, where no sweep tells."""
+
+
+def found(case: Case) -> Iterator[Finding]:
+    """Yield the causes in how threads share cores that the figures speak for."""
+    if case.open_loop:
+        return
+    for look in (_oversubscribed, _too_few, _one_at_a_time):
+        if (finding := look(case)) is not None:
+            yield finding
+
+
+def _oversubscribed(case: Case) -> Finding | None:
+    if case.trial.device != "cpu" or case.threads is None or case.trial.colocated:
+        return None
+    asked = case.threads * (case.trial.in_flight if case.trial.workload == "inference" else 1)
+    cores = max(1, int(case.cores))
+    if asked <= cores or case.threads == case.trial.processes == 1:
+        return None
+    evidence = [Evidence(f"{asked} threads compute on {cores} cores", "what the engine says it runs with")]
+    waits = case.figure("run_wait_share")
+    if waits is not None:
+        evidence.append(
+            Evidence(f"its threads were ready and did not run for {waits:.0%} of their time", WINDOW)
+        )
+        if waits < WAITS:
+            return None
+    fewer = _fewer(case)
+    if fewer is not None:
+        evidence.append(Evidence(fewer.text, fewer.source, fewer.ratio.value < BETTER))
+    change, words = _fitting(case, cores)
+    setting = next(iter(change))
+    exact = fewer is not None and _same(fewer, change)
+    gain: Field = Absent("how much the threads cost each other shows only in a run with fewer")
+    basis = ""
+    if fewer is not None:
+        gain = fewer.ratio
+        basis = f"measured: {fewer.source}" if exact else f"at least that of {fewer.text}"
+    share = 1 - 1 / fewer.ratio.value if fewer is not None and fewer.ratio.value > 1 else 0.5 * (waits or 0.3)
+    sure = Confidence.POSSIBLE
+    if fewer is not None:
+        if fewer.ratio.value < BETTER:
+            return Finding("oversubscription", max(0.0, share), sure, tuple(evidence))
+        sure = Confidence.CONFIRMED
+    return (
+        Finding(
+            "oversubscription", share, sure, tuple(evidence), (Remedy(words, change, gain, basis),), "", 1
+        )
+        if setting
+        else None
+    )
+
+
+def _fewer(case: Case) -> Intervention | None:
+    """Return the best of what was tried with fewer threads, processes or units at once."""
+    down = [
+        i
+        for setting in ("options.threads", "processes", "in_flight")
+        for i in case.of(setting)
+        if isinstance(i.after, int) and (i.before is None or i.after < i.before)
+    ]
+    return max(down, key=lambda i: i.ratio.value, default=None)
+
+
+def _fitting(case: Case, cores: int) -> tuple[dict[str, object], str]:
+    """Return the change that leaves one thread a core, and its words."""
+    per_process = case.threads // case.trial.processes if case.threads else 1
+    if case.trial.processes > 1 and per_process <= 1:
+        return {"processes": cores}, f"as many processes as cores: {cores}"
+    if case.trial.workload == "inference" and case.trial.in_flight > 1 and per_process <= cores:
+        return {"in_flight": max(1, cores // per_process)}, "fewer queries at once"
+    each = max(1, cores // case.trial.processes)
+    return {"options": {**case.trial.options, "threads": each}}, f"{each} thread{'s' * (each > 1)} a process"
+
+
+def _same(tried: Intervention, change: dict[str, object]) -> bool:
+    wanted = change.get(tried.setting)
+    options = change.get("options")
+    if isinstance(options, dict) and tried.setting == "options.threads":
+        wanted = options.get("threads")
+    return bool(wanted == tried.after)
+
+
+def _too_few(case: Case) -> Finding | None:
+    """Return the finding that cores are idle because the engine was told to use few threads."""
+    threads, used = case.threads, case.cores_used
+    if (
+        case.trial.device != "cpu"
+        or case.overlapped
+        or case.trial.multi_process
+        or case.trial.workload != "inference"
+    ):
+        return None
+    cores = int(case.cores)
+    if threads is None or used is None or threads >= cores or used < 0.85 * threads:
+        return None
+    others = known(case.usage.cpu_others) or 0.0
+    if others > 0.5 * (1 - threads / cores):
+        return None  # the cores that it leaves are taken
+    evidence = [
+        Evidence(
+            f"it computes with {threads} thread{'s' * (threads > 1)} and may use {cores} cores", "the engine"
+        ),
+        Evidence(f"{used:.2f} cores were busy with it", WINDOW if case.figure("cores_used") else SAMPLER),
+    ]
+    more = next((i for i in case.of("options.threads") if i.after is None or i.after > threads), None)
+    low, high = (1 + (cores / threads - 1) * e for e in USUAL_EFFICIENCY)
+    gain = Measured((low * high) ** 0.5, "ratio", low, high)
+    basis, sure = (
+        f"each further core adds {USUAL_EFFICIENCY[0]:.0%} to {USUAL_EFFICIENCY[1]:.0%} of the first",
+        (Confidence.LIKELY),
+    )
+    if more is not None:
+        evidence.append(Evidence(more.text, more.source, more.ratio.value < BETTER))
+        if more.ratio.value < BETTER:
+            return None
+        gain, basis, sure = more.ratio, f"measured: {more.source}", Confidence.CONFIRMED
+    remedy = Remedy(f"--threads {cores}", {"options": {**case.trial.options, "threads": cores}}, gain, basis)
+    return Finding("too few threads", 1 - 1 / gain.value, sure, tuple(evidence), (remedy,), "", 1)
+
+
+def _one_at_a_time(case: Case) -> Finding | None:
+    """Return the interpreter or a lock as the cause, if several threads keep about one core busy."""
+    used, late = case.cores_used, case.figure("interpreter_wait_s")
+    if not case.overlapped or case.cores < 2 or used is None or case.trial.device != "cpu":
+        return None
+    slow = slowest(case)
+    if late is not None and late >= LATE_S and used <= ONE_CORE[1]:
+        return _interpreter(case, used, late, slow)
+    if slow is None or slow.threads < 2 or late is None or late >= PROMPT_S or not _busy(case, slow):
+        return None
+    if used > ONE_CORE[1] * case.cores / 2:
+        return None
+    evidence = (
+        Evidence(f"{slow.threads} threads of {slow.name} are busy all the time", "the pipeline's own clock"),
+        Evidence(f"together with all else they keep {used:.2f} of {case.cores:g} cores busy", WINDOW),
+        Evidence(
+            f"Python lets a thread go on after {late * 1e3:.1f} ms, so it is no lock of Python's", WINDOW
+        ),
+    )
+    if used < ONE_CORE[0]:
+        return None  # hardly any core is busy: they wait for something outside, not for each other
+    remedy = Remedy(
+        f"hold the lock in {slow.name} for less, or give each thread data of its own",
+        {},
+        Measured(min(case.cores / used, float(slow.threads)), "ratio"),
+        "cores there are / cores in use, the threads of the stage at most",
+    )
+    share = 1 - max(used / case.cores, 1 / slow.threads)
+    return Finding("lock-bound", share, Confidence.LIKELY, evidence, (remedy,), slow.name, 1)
+
+
+def _interpreter(case: Case, used: float, late: float, slow: Part | None) -> Finding:
+    gain = case.cores / max(used, 1.0)
+    more = next((i for i in case.of("processes") if isinstance(i.after, int) and i.after > i.before), None)
+    evidence = [
+        Evidence(f"several threads keep {used:.2f} of {case.cores:g} cores busy", WINDOW),
+        Evidence(f"Python lets a thread go on {late * 1e3:.1f} ms late: others hold the interpreter", WINDOW),
+    ]
+    sure, basis, part = Confidence.LIKELY, "cores there are / cores in use", slow.name if slow else ""
+    for tried in case.tried:
+        if tried.setting.endswith("_threads") and isinstance(tried.after, int):
+            more_threads = tried.after > (tried.before or 1)
+            evidence.append(Evidence(tried.text, tried.source, more_threads and tried.ratio.value > 1.3))
+    if more is not None:
+        evidence.append(Evidence(more.text, more.source, more.ratio.value < BETTER))
+        gain, basis = more.ratio.value, f"measured: {more.source}"
+        sure = Confidence.CONFIRMED if gain >= BETTER else Confidence.POSSIBLE
+    processes = int(case.cores)
+    remedies = (
+        Remedy(
+            f"{processes} processes instead of threads, each with an interpreter of its own",
+            {"processes": processes},
+            Measured(gain, "ratio"),
+            basis,
+        ),
+        Remedy(f"whole arrays instead of Python's loops{' in ' + part if part else ''}"),
+    )
+    return Finding("GIL-bound", 1 - 1 / max(gain, 1.01), sure, tuple(evidence), remedies, part, 1)
+
+
+def slowest(case: Case) -> Part | None:
+    """Return the stage that takes longest for a unit, its threads taken together."""
+    return max(case.parts, key=lambda p: p.seconds / p.threads, default=None)
+
+
+def _busy(case: Case, part: Part) -> bool:
+    """Return whether all threads of a stage are at work nearly all the time."""
+    return case.unit_s is not None and part.seconds / part.threads >= 0.75 * case.unit_s

@@ -1,0 +1,62 @@
+"""Whether a remedy did what was predicted: the gain over pairs of fresh runs, beside the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgescope import units
+from edgescope.analysis.cells.replicates import MEASURED
+from edgescope.analysis.diagnose.finding import Remedy
+from edgescope.records import Absent, Field, Measured, Result
+from edgescope.stats.pairs import paired_log_ratio
+
+CLOSE = 0.2
+"""A prediction holds if it is within this share of the gain."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A remedy that was run, its predicted gain, and the gain that was measured."""
+
+    remedy: Remedy | None
+    predicted: Field
+    realised: Field
+    """Throughput with the remedy over that without it; pairs of fresh processes, 95 % interval."""
+
+    @property
+    def holds(self) -> bool | None:
+        """Return whether the prediction is close to the gain, or None if either is not known."""
+        if not isinstance(self.predicted, Measured) or not isinstance(self.realised, Measured):
+            return None
+        return abs(self.predicted.value / self.realised.value - 1) <= CLOSE
+
+    @property
+    def words(self) -> str:
+        """Return the gain beside its prediction in one sentence."""
+        if isinstance(self.realised, Absent):
+            return f"nothing was checked: {self.realised.reason}"
+        text = f"the gain is {units.ratio(self.realised)}"
+        if isinstance(self.predicted, Absent):
+            return f"{text}; none was predicted"
+        verdict = "as predicted" if self.holds else "not as predicted"
+        return f"{text}, {verdict} ({units.ratio(self.predicted)})"
+
+
+def checked(remedy: Remedy, pairs: Sequence[tuple[Result, Result]]) -> Check:
+    """Return the gain of a remedy over (without, with) pairs of runs; absent if a run failed."""
+    for pair in pairs:
+        for result in pair:
+            if result.status not in MEASURED:
+                why = f"{result.trial.label} ended with {result.status.value}: {result.reason}"
+                return Check(remedy, remedy.gain, Absent(why))
+    before, after = ([_rate(pair[side]) for pair in pairs] for side in (0, 1))
+    if not pairs or min(*before, *after) <= 0:
+        return Check(remedy, remedy.gain, Absent("a run has no throughput"))
+    return Check(remedy, remedy.gain, paired_log_ratio(after, before).measured("ratio"))
+
+
+def _rate(result: Result) -> float:
+    """Return the samples per second of a run; 0 if it has none."""
+    found = result.metrics.get("throughput_sps")
+    return found.value if isinstance(found, Measured) else 0.0

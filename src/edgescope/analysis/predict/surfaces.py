@@ -1,0 +1,196 @@
+"""Models of a quantity over a grid of modes: each predicts every mode from a few profiled ones, with its uncertainty.
+
+    linear    multivariate linear regression on the knobs (arXiv 2509.20160, as far as its abstract says), the
+    baseline roofline  physical terms with a few parameters (roofline_modes.py)
+    gp        a Gaussian process on the logarithm, with the roofline as its mean
+    transfer  a Gaussian process with the surface of another workload or device as its mean
+
+All work on logarithms and are fitted with log values by mode; `choose` takes the one whose predictions of each
+profiled mode from the others are the closest (leave-one-out), and widens or narrows its intervals to what
+those errors were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from edgescope.analysis.predict.gp import Axis, Slope, Surrogate
+from edgescope.analysis.predict.modes import Floats, Ints, ModeGrid
+from edgescope.analysis.predict.roofline_modes import Fitter
+from edgescope.stats.special import t_quantile
+
+Seen = Mapping[int, float]
+"""Mode -> log value."""
+#: Log units: how far a mode may lie from a roofline, one axis alone, relative to gp.ALONE.
+BESIDE_ROOFLINE = 0.35
+CONFIDENCE = 0.90
+#: Fewest profiled modes whose leave-one-out errors say anything.
+LEAST = 4
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The logarithm of a fresh run's value in every mode: its mean and its standard deviation."""
+
+    mean: Floats
+    sd: Floats
+    factor: float = 1.64
+    """Standard deviations on each side of the mean that hold 90 % of fresh runs."""
+
+    @property
+    def value(self) -> Floats:
+        """Return the predicted value of every mode."""
+        return np.asarray(np.exp(self.mean))
+
+    def ends(self) -> tuple[Floats, Floats]:
+        """Return the lower and the upper end of the 90 % prediction interval of every mode."""
+        half = self.factor * self.sd
+        return np.exp(self.mean - half), np.exp(self.mean + half)
+
+
+class Surface(Protocol):
+    """One model of one quantity over one grid."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the prediction of every mode from the log values of the profiled ones."""
+
+    def only(self, modes: Ints) -> Surface:
+        """Return the model over these modes alone, numbered from 0."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Linear regression of the value on every knob; a word is one column for each of its values but the first."""
+
+    columns: Floats
+    """Shape (modes, columns), each from 0 to 1."""
+    name: str = "linear"
+
+    @classmethod
+    def over(cls, grid: ModeGrid) -> Linear:
+        """Return the model of a grid."""
+        out = [np.ones(len(grid))]
+        for axis in grid.axes():
+            if (numbers := grid.numbers(axis.name)) is not None:
+                out.append(numbers / numbers.max())
+            elif axis.name in grid.knobs:
+                out += [(axis.at == level).astype(np.float64) for level in range(1, len(axis.levels))]
+        return cls(np.stack(out, axis=1))
+
+    def only(self, modes: Ints) -> Linear:
+        """Return the model over these modes alone."""
+        return replace(self, columns=self.columns[modes])
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the least-squares plane; where there are fewer modes than knobs, the flattest one."""
+        rows = list(seen)
+        x, y = self.columns, np.exp([seen[i] for i in rows])
+        plane, _, rank, _ = np.linalg.lstsq(x[rows], y, rcond=None)
+        found = np.maximum(x @ plane, y.min() / 10)  # a plane may become negative, a time cannot
+        left = float(np.sqrt(np.sum((x[rows] @ plane - y) ** 2) / max(1, len(rows) - int(rank))))
+        return Guess(np.log(found), 0.01 + np.log1p(left / found))
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A Gaussian process on the logarithm, with a physical curve as its mean.
+
+    The curve's parameters are as sure as the profiled modes make them; `beside` says how far a mode may lie from it.
+    """
+
+    axes: tuple[Axis, ...]
+    curve: Fitter
+    beside: float = 0.02
+    name: str = "roofline"
+
+    def only(self, modes: Ints) -> Roofline:
+        """Return the model over these modes alone."""
+        return replace(self, axes=tuple(a.only(modes) for a in self.axes), curve=self.curve.only(modes))
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the fitted curve with the Gaussian process beside it."""
+        found = self.curve.fit(seen)
+        slopes = [Slope(column, 0.0, 1.0) for column in found.slopes.T]
+        around, cells = found.expected, len(found.value)
+        return Guess(
+            *Surrogate(self.axes, slopes, cells, self.beside, around=around, level_sd=0.02).fresh(seen)
+        )
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A Gaussian process around another surface: the same modes under another workload, or on another device."""
+
+    axes: tuple[Axis, ...]
+    other: Floats
+    """Log values of every mode there."""
+    name: str = "transfer"
+
+    def only(self, modes: Ints) -> Transfer:
+        """Return the model over these modes alone."""
+        return replace(self, axes=tuple(a.only(modes) for a in self.axes), other=self.other[modes])
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the other surface, shifted and stretched to the profiled modes, and corrected near them."""
+        slopes = [Slope(self.other - self.other.mean(), 1.0, 0.3)]
+        return Guess(*Surrogate(self.axes, slopes, len(self.other)).fresh(seen))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The model that was chosen, its prediction, and the leave-one-out error of every model."""
+
+    model: str
+    guess: Guess
+    errors: Mapping[str, float]
+    """Model -> mean absolute error of a left-out mode, as a share; empty with fewer than LEAST modes."""
+    left_out: Seen
+    """Profiled mode -> the log value that the others predict for it."""
+
+
+def choose(surfaces: Sequence[Surface], seen: Seen, *, check: bool = True) -> Chosen:
+    """Return the prediction of the surface that predicts left-out modes best.
+
+    With too few modes to tell, or without `check`, that of the first.
+    """
+    if len(seen) < LEAST or not check:
+        return Chosen(surfaces[0].name, surfaces[0].fit(seen), {}, {})
+    left = {surface.name: left_out(surface, seen) for surface in surfaces}
+    best = min(surfaces, key=lambda s: float(np.sqrt(np.mean(left[s.name][0] ** 2))))
+    errors = {name: float(np.mean(np.abs(np.expm1(gap)))) for name, (gap, _) in left.items()}
+    gaps, sds = left[best.name]
+    predicted = {mode: seen[mode] + float(gap) for mode, gap in zip(seen, gaps, strict=True)}
+    return Chosen(best.name, calibrated(best.fit(seen), gaps, sds), errors, predicted)
+
+
+def left_out(surface: Surface, seen: Seen) -> tuple[Floats, Floats]:
+    """Return (error, standard deviation) of the log value of each profiled mode, predicted from the others."""
+    inside = surface.only(np.array(list(seen), dtype=np.int64))
+    values, gaps, sds = dict(enumerate(seen.values())), [], []
+    for mode, value in values.items():
+        guess = inside.fit({i: v for i, v in values.items() if i != mode})
+        gaps.append(guess.mean[mode] - value)
+        sds.append(guess.sd[mode])
+    return np.array(gaps), np.array(sds)
+
+
+#: Modes for which the model's own standard deviation counts beside the left-out errors.
+OWN_WEIGHT = 4.0
+
+
+def calibrated(guess: Guess, gaps: Floats, sds: Floats) -> Guess:
+    """Return the guess with standard deviations scaled to the left-out errors, and Student's factor for their
+    number.
+    """
+    ratio = np.minimum(np.abs(gaps / sds), 3.0)  # one odd mode does not widen every interval
+    scale = float(np.sqrt((np.sum(ratio**2) + OWN_WEIGHT) / (len(gaps) + OWN_WEIGHT)))
+    factor = t_quantile((1 + CONFIDENCE) / 2, len(gaps) + OWN_WEIGHT)
+    return replace(guess, sd=guess.sd * scale, factor=factor)

@@ -1,0 +1,60 @@
+"""A detector's file as two networks by name, so that a pipeline runs them on any engine: features, and the head.
+
+The weights in the file are written once into the cache, under their own content, where names of
+the zoo can refer to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from edgescope import cache
+from edgescope.anomaly import detector
+from edgescope.anomaly.preparation import preparation
+from edgescope.records import Scalar
+
+
+@dataclass(frozen=True)
+class Named:
+    """What the workload `video` needs to run a detector."""
+
+    features: str
+    """The feature network, with the file's own weights after an @ if it has some."""
+    head: str
+    options: Mapping[str, Scalar]
+    """Options of the workload that differ from their defaults: views, normalisation."""
+    threshold: float | None
+
+
+def named(path: Path) -> Named:
+    """Return the networks of a detector's file; ModelError E-ANOMALY-3 if it is none."""
+    checkpoint = detector.read(path)
+    prepared = checkpoint.preparation
+    options: dict[str, Scalar] = {"views": prepared.crops} if prepared.crops != 1 else {}
+    usual = preparation(prepared.network)
+    if (tuple(prepared.mean), tuple(prepared.std)) != (usual.mean, usual.std):
+        options["normalisation"] = "rtfm"
+    features = prepared.network
+    if checkpoint.feature_state is not None:
+        features = f"{features.partition('@')[0]}@{_stored(checkpoint.feature_state)}"
+    found = checkpoint.about.get("threshold")
+    threshold = float(found) if isinstance(found, (int, float)) else None
+    return Named(features, f"{checkpoint.head}@{_stored(checkpoint.head_state)}", options, threshold)
+
+
+def _stored(state: Mapping[str, torch.Tensor]) -> Path:
+    """Return the file in the cache that holds these weights."""
+    content = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        content.update(name.encode())
+        content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    path = cache.folder("anomaly") / f"{content.hexdigest()[:24]}.pth"
+    if not path.exists():
+        with cache.writing(path) as temporary:
+            torch.save(dict(state), str(temporary))
+    return path

@@ -1,0 +1,89 @@
+"""From the name of an operator in an engine's profile to the module that it was exported from, and its work.
+
+PyTorch's exporter writes each node's module path into the file; a node without one is known by the name of its weights,
+else by its own name. Engines fuse operators and call the result after the last one (ONNX Runtime) or list them all
+(OpenVINO, TensorRT): the node is found by walking back from there to the operator that the engine says it runs. The
+work is counted from the file's shapes, because an engine pads channels and packs weights as it likes.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import shape_inference
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+AROUND = ("fused ",), ("_nchwc", "_quant", "/WithoutBiases")
+"""What engines put before and behind a name."""
+CONVOLUTIONS, PRODUCTS = ("Conv", "ConvTranspose"), ("Gemm", "MatMul")
+
+
+@dataclass(frozen=True)
+class NodeWork:
+    """One node of a file: the path of its module, its FLOPs, and the elements of its weights."""
+
+    path: str
+    flops: int = 0
+    weights: int = 0
+    depthwise: bool = False
+
+
+class ModulePaths:
+    """The nodes of one ONNX file, for one batch, by their own names and those of their outputs."""
+
+    def __init__(self, path: Path, batch: int = 1) -> None:
+        model = onnx.load(str(path), load_external_data=False)
+        for given in model.graph.input:
+            for axis in given.type.tensor_type.shape.dim:
+                if axis.dim_param:
+                    axis.dim_value = batch
+        graph = shape_inference.infer_shapes(model).graph
+        self._weights = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+        known = (*graph.input, *graph.value_info, *graph.output)
+        self._shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in known}
+        self._makers = {name: node for node in graph.node for name in node.output}
+        self._nodes = dict(self._makers) | {node.name: node for node in graph.node if node.name}
+
+    def of(self, name: str, kind: str = "") -> NodeWork:
+        """Return the node called `name`, or the one of type `kind` fused with it; the name alone if there is none."""
+        node = self._nodes.get(name) or self._nodes.get(_bare(name))
+        if node is None:
+            return NodeWork(name)
+        seen: Any = node
+        while kind and seen is not None and seen.op_type != kind.removeprefix("Fused"):
+            seen = next((self._makers[i] for i in seen.input if i in self._makers), None)
+        return self._work(seen or node)
+
+    def _work(self, node: Any) -> NodeWork:
+        weights = [self._weights[name] for name in node.input if name in self._weights]
+        out = math.prod(self._shapes.get(node.output[0], [0]))
+        given = self._shapes.get(node.input[0], []) if node.input else []
+        flops, heavy = 0, next((dims for dims in weights if len(dims) > 1), [])
+        if node.op_type in CONVOLUTIONS and heavy:
+            flops = 2 * out * math.prod(heavy[1:])
+        elif node.op_type in PRODUCTS and given:
+            flops = 2 * out * given[-1]
+        depthwise = node.op_type in CONVOLUTIONS and len(heavy) > 1 and heavy[1] == 1 < heavy[0]
+        return NodeWork(self._path(node), flops, sum(map(math.prod, weights)), depthwise)
+
+    def _path(self, node: Any) -> str:
+        for entry in node.metadata_props:
+            if entry.key == SCOPES:
+                scopes = ast.literal_eval(entry.value)
+                return str(scopes[-2]) if len(scopes) > 1 and scopes[-2] else str(scopes[-1])
+        weight = next((name for name in node.input if name in self._weights and "." in name), "")
+        return weight.rpartition(".")[0] or str(node.name)
+
+
+def _bare(name: str) -> str:
+    """Return a name without what engines put around it."""
+    for before in AROUND[0]:
+        name = name.removeprefix(before)
+    for behind in AROUND[1]:
+        name = name.removesuffix(behind)
+    return name

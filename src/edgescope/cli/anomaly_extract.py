@@ -1,0 +1,102 @@
+"""Extract the features of a folder of videos, 16 frames at a time, on any engine.
+
+  edgescope anomaly extract videos --features frames_lite0 --backend onnxruntime --output features
+  edgescope anomaly extract UCF_Crime --features i3d_r50_nl@i3d.pth --crops 10 --device cuda --output features
+
+The same command again goes on where it stopped. A video that cannot be decoded is left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import trial_flags
+
+if TYPE_CHECKING:
+    from edgescope.anomaly.extract import Progress
+    from edgescope.errors import Message
+
+HELP = "extract features from a folder of videos"
+INTERRUPTED = "Finished videos are kept; the same command goes on with the others."
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    sub.add_argument("videos", type=Path, metavar="VIDEOS", help="folder of the set")
+    text = "folder to write features and their manifest to"
+    trial_flags.add_output(sub, text, required=True, metavar="DIR")
+    text = (
+        "feature network: i3d_r50_nl, i3d_r50, i3d_r50_nl_8x8, i3d_r50_8x8, s3d, frames_lite0, or NAME@weights"
+        " (i3d_r50_nl)"
+    )
+    sub.add_argument("--features", default="i3d_r50_nl", metavar="NETWORK", help=text)
+    text = "layout: list, folders, ucf_crime, uit_vnanomaly, shanghaitech, xd_violence, msad (as found)"
+    sub.add_argument("--layout", default="", metavar="NAME", help=text)
+    sub.add_argument("--crops", type=int, default=1, choices=(1, 10), help="crops of each frame (1)")
+    text = "weights: as the network was trained; rtfm: as the public extractor of RTFM's features (weights)"
+    sub.add_argument("--normalisation", default="weights", choices=("weights", "rtfm"), help=text)
+    group = sub.add_argument_group("engine")
+    group.add_argument(
+        "--backend", default="torch_eager", help="engine, see edgescope backends (torch_eager)"
+    )
+    group.add_argument("--precision", default="fp32", help="fp32, fp16, bf16 or what the engine has (fp32)")
+    group.add_argument("--device", default="", help="cpu or cuda (the engine's own)")
+    text = "option of the engine, e.g. graph=true; may be repeated"
+    group.add_argument(
+        "--option", action="append", default=[], type=trial_flags.option, metavar="NAME=VALUE", help=text
+    )
+    group.add_argument("--batch", type=trial_flags.whole, default=1, help="snippets computed at once (1)")
+    group.add_argument("--threads", type=trial_flags.whole, default=1, help="videos decoded at once (1)")
+    text = "stop: leave a damaged video out; skip: use what can be decoded (stop)"
+    sub.add_argument("--damaged", default="stop", choices=("stop", "skip"), help=text)
+    sub.add_argument("--no-cache", action="store_true", help="compute features again that are there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Extract, print what was done; return 0."""
+    from edgescope.verbs import anomaly
+
+    done = anomaly.extract(
+        args.videos,
+        args.output,
+        features=args.features,
+        layout=args.layout,
+        crops=args.crops,
+        normalisation=args.normalisation,
+        backend=args.backend,
+        precision=args.precision,
+        device=args.device,
+        batch=args.batch,
+        options=dict(args.option),
+        threads=args.threads,
+        damaged=args.damaged,
+        again=args.no_cache,
+        noted=_noted,
+        tell=_tell,
+    )
+    if done.warning:
+        _noted(done.warning)
+    rows = done.features.rows
+    repeated, frames = sum(row.repeated for row in rows), sum(row.frames for row in rows)
+    print(
+        f"{len(rows)} videos, {frames} frames, {sum(row.snippets for row in rows)} snippets"
+        f" ({repeated} frames repeated to fill last snippets); {done.new} videos computed in {done.seconds:.1f} s"
+    )
+    print(f"next: edgescope anomaly train {args.output} --output detector.pt")
+    return 0
+
+
+def _noted(message: Message) -> None:
+    print(message, file=sys.stderr)
+
+
+def _tell(progress: Progress) -> None:
+    row = progress.row
+    what = f"left out: {row.left_out}" if row.left_out else f"{row.snippets} snippets"
+    print(
+        f"{progress.done} of {progress.of}  {row.name}  {what}  {progress.frames_per_s:.0f} frames/s",
+        file=sys.stderr,
+    )

@@ -1,0 +1,90 @@
+"""Train a detector on extracted features from weak labels: each video as a whole is normal or not.
+
+  edgescope anomaly train features --output detector.pt
+  edgescope anomaly train features --head mil_ranking --steps 2000 --output ranking.pt
+
+The settings that are not given are the published ones of the head, as printed at the start. Weights are chosen on the
+validation split; --select test does what the original code of RTFM does, and its figure is then too good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import trial_flags
+
+if TYPE_CHECKING:
+    from edgescope.training.fit import Epoch
+
+HELP = "train a detector on features"
+INTERRUPTED = "What was trained is kept next to --output; the same command goes on from there."
+CHANGED: dict[str, tuple[Callable[[str], float], str]] = {
+    "steps": (trial_flags.whole, "steps of training (rtfm 15000, mil_ranking 20000, light_head 5000)"),
+    "bags": (trial_flags.whole, "videos in a step, half of them anomalous (64, mil_ranking 60)"),
+    "learning_rate": (float, "learning rate (0.001)"),
+    "weight_decay": (float, "weight decay (rtfm 0.005, mil_ranking 0.001, light_head 0.0005)"),
+    "judged_every": (
+        trial_flags.whole,
+        "steps between two looks at the validation split (5, mil_ranking 20)",
+    ),
+    "judged_from": (trial_flags.whole, "first step after which weights are judged (200)"),
+    "patience": (trial_flags.whole, "looks without a better value after which training stops (never)"),
+}
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    sub.add_argument("features", type=Path, metavar="FEATURES", help="folder that anomaly extract wrote")
+    trial_flags.add_output(sub, "file to write: the detector, e.g. detector.pt", required=True)
+    text = "what is trained: rtfm, mil_ranking, light_head (rtfm)"
+    sub.add_argument("--head", default="rtfm", metavar="NAME", help=text)
+    for name, (kind, text) in CHANGED.items():
+        sub.add_argument(f"--{name.replace('_', '-')}", type=kind, default=None, metavar="N", help=text)
+    text = "split that chooses the weights: validation, last (none: the last weights), test (validation)"
+    sub.add_argument("--select", default="validation", choices=("validation", "last", "test"), help=text)
+    text = "fp32, or bf16 or fp16 for mixed precision (fp32)"
+    sub.add_argument("--precision", default="fp32", choices=("fp32", "tf32", "bf16", "fp16"), help=text)
+    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
+    sub.add_argument(
+        "--log", type=Path, default=None, metavar="FILE", help="CSV of losses and values to write"
+    )
+    trial_flags.add_seed(sub)
+    trial_flags.add_json(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, print losses and values, write the detector; return 0."""
+    from edgescope.anomaly.train import recipe
+    from edgescope.verbs import anomaly
+
+    changed = {name: getattr(args, name) for name in (*CHANGED, "select", "precision", "device", "seed")}
+    print(_words(recipe(args.head, **changed)), file=sys.stderr)
+    trained = anomaly.train(args.features, args.output, head=args.head, log=args.log, tell=_tell, **changed)
+    about = trained.about
+    if args.json:
+        print(json.dumps(about, indent=1))
+        return 0
+    auc = about["selection_auc"]
+    chosen = (
+        f"{about['selected_on']} AUC {auc:.3f} at step {about['selected_step']}" if auc is not None else ""
+    )
+    print(
+        f"{args.output}: {chosen or 'the last weights'}; {about['seconds']:.0f} s; {about['stopped'] or 'all steps'}"
+    )
+    print(f"next: edgescope anomaly evaluate {args.output} {args.features}")
+    return 0
+
+
+def _words(recipe: object) -> str:
+    return "  ".join(f"{name} {value}" for name, value in vars(recipe).items())
+
+
+def _tell(epoch: Epoch) -> None:
+    if epoch.value is not None or epoch.number % 10 == 0:
+        value = "" if epoch.value is None else f"  AUC {epoch.value:.4f}"
+        print(f"step {epoch.steps:6}  loss {epoch.loss:.4f}{value}", file=sys.stderr)

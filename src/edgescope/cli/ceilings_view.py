@@ -1,0 +1,31 @@
+"""`edgescope doctor --ceilings cpu`: measure the device's ceilings, store them, print them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure the ceilings, store them and print them; return 0."""
+    from edgescope.bench import here
+    from edgescope.cli import opened
+    from edgescope.devices.replay import device
+    from edgescope.errors import UsageError
+    from edgescope.report.ceilings import document
+    from edgescope.report.render import terminal
+    from edgescope.runner import ceilings
+
+    if device.played():
+        raise UsageError("E-CEIL-3", "a recording can do no work", fix="leave --board away")
+    store = opened.store(args)
+    store.check()
+    print(f"measuring the ceilings of {args.ceilings} ...", file=sys.stderr, flush=True)
+    figures = ceilings.measure(args.ceilings, mode=args.mode)
+    path = ceilings.keep(figures, store.root, here(), args.mode)
+    if args.json:
+        print(json.dumps(figures, indent=1))
+        return 0
+    terminal.show(document(figures, str(path)), verbose=True)
+    return 0

@@ -1,0 +1,54 @@
+"""Show where a network's time goes, layer by layer: time, FLOPs, bytes, share of the roofline, and what bounds it.
+
+The layers come from PyTorch's operations, ONNX Runtime's profile or OpenVINO's counters, under the path of the module
+that each was exported from; several engines are shown side by side. A roofline needs the machine's ceilings, measured
+once: edgescope doctor --ceilings cpu
+
+  edgescope layers squeezenet1_1
+  edgescope layers squeezenet1_1 --backend torch_eager,onnxruntime,openvino
+  edgescope layers resnet50 --device cuda --precision fp16 --batch 8
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from edgescope.cli import opened, trial_flags
+
+HELP = "show the time, FLOPs, bytes and share of the roofline of each layer"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("model", help=trial_flags.MODEL)
+    trial_flags.add_what(sub, lists=True)
+    opened.add_verbose(sub)
+    trial_flags.add_engine(sub.add_argument_group("engine"))
+    trial_flags.add_output(sub, "file to write: the tables as well (.html, .md, .csv, .json)")
+    trial_flags.add_store(sub)
+    trial_flags.add_json(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Profile the network in each engine and print its layers; return 0."""
+    from edgescope.report import RENDERERS, save, writable
+    from edgescope.report.layers import document
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
+    from edgescope.verbs.layers import layers
+
+    if args.output:
+        writable(args.output, RENDERERS)
+    what = {name: trial_flags.axis(name, getattr(args, name), single=False) for name in trial_flags.WHAT}
+    backend = what.pop("backend") or ()
+    found = layers(
+        args.model, backend=backend, store=opened.store(args), **what, **trial_flags.engine_keys(args)
+    )
+    page = document(found, command=opened.command())
+    if args.output:
+        save(page, args.output)
+    if args.json:
+        print(as_json.text(page))
+    else:
+        terminal.show(page, verbose=args.verbose)
+    return 0

@@ -1,0 +1,114 @@
+"""Predict time, power and energy of every mode (cores, clocks, share of a GPU, batch, workers ...) from a few
+profiled ones.
+
+Intervals are 90 % prediction intervals of a fresh run. The answer comes from stored results, from a table that
+any tool measured, or with --run from modes that the predictor chooses, enters and measures here; the pick is
+then confirmed in fresh processes. A constraint is judged on the worse end of the interval until the mode was
+measured.
+
+  edgescope predict mobilenet_v2 --run --mode "cpus=0 cpus=0-1" --batch 1,4,16 --cells 4
+  edgescope predict mobilenet_v2 --objective energy --constraint "power<=20W"
+  edgescope predict --table modes.csv --constraint "epoch<=60s" --epoch-samples 60000
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from edgescope.cli import opened, trial_flags
+
+#: Flags that select modes; a flag that is not typed leaves the modes to the store, or to the defaults of --run.
+TYPED = (
+    *("backend", "precision", "batch", "device", "processes", "sharing", "colocated"),
+    *("mode", "io", "scenario", "rate", "in_flight"),
+)
+LISTS = ("backend", "precision", "batch", "processes", "sharing", "colocated")
+HELP = "predict time, power and energy of every mode from a few profiled ones"
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument(
+        "models", nargs="*", metavar="MODEL", help="models to answer for, each by itself (those stored)"
+    )
+    group = sub.add_argument_group("objective and constraints")
+    text = "what to optimise: throughput, energy, watts (throughput)"
+    group.add_argument("--objective", default=None, metavar="WORD", help=text)
+    trial_flags.add_constraint(group, "power<=20W, epoch<=60s, energy<=50mJ, throughput>=30")
+    text = "samples of one epoch, for its time and energy"
+    group.add_argument("--epoch-samples", type=trial_flags.whole, default=None, metavar="N", help=text)
+    group = sub.add_argument_group("modes")
+    text = "study file: take the modes, [objective] and [[constraint]] from it"
+    group.add_argument("--study", type=Path, default=None, metavar="FILE", help=text)
+    text = "modes that any tool measured: CSV or JSON with knobs, seconds, power_w (edgescope docs predict)"
+    group.add_argument("--table", type=Path, default=None, metavar="FILE", help=text)
+    text = "model whose stored results show how modes differ, as a start for this one"
+    group.add_argument("--like", default="", metavar="MODEL", help=text)
+    text = "store that holds the results of --like (--store)"
+    group.add_argument("--other-store", default=None, metavar="DIR", help=text)
+    trial_flags.add_machine(group, "only its results")
+    usual = ("the usual one of the model", "fp32", "1,4,16")
+    trial_flags.add_what(group, lists=True, usual=(None, None, None), shown=usual)
+    group = sub.add_argument_group("profiling")
+    group.add_argument("--run", action="store_true", help="profile modes here, and confirm the pick")
+    text = "modes to profile, those in the store included (15)"
+    group.add_argument("--cells", type=trial_flags.whole, default=15, metavar="N", help=text)
+    text = "runs in fresh processes that confirm the pick (3)"
+    group.add_argument("--confirm-runs", type=trial_flags.whole, default=3, metavar="N", help=text)
+    sub.add_argument(
+        "--all", action="store_true", help="show everything: every mode, not only the Pareto front"
+    )
+    trial_flags.add_output(sub, "file to write: the answer as well (.html, .md, .csv, .json)")
+    opened.add_verbose(sub)
+    trial_flags.add_load(sub, lists=True)
+    trial_flags.add_timing(sub)
+    trial_flags.add_safety(sub)
+    sub.set_defaults(**dict.fromkeys(TYPED))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict, and print the answers; return 1 if a question has no pick."""
+    from edgescope.report import save
+    from edgescope.report.prediction import document
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
+    from edgescope.verbs.predict import predict
+
+    answers = predict(
+        *args.models,
+        objective=args.objective or "",
+        constraints=args.constraint,
+        study=args.study,
+        table=args.table,
+        run=args.run,
+        cells=args.cells,
+        confirm=args.confirm_runs,
+        epoch_samples=args.epoch_samples,
+        like=args.like,
+        other_store=args.other_store,
+        machine=args.machine,
+        store=args.store,
+        setup=opened.setup(args),
+        **_keys(args),
+    )
+    pages = [document(a.name, a.prediction, a.confirmed, a.pick, everything=args.all) for a in answers]
+    if args.output and pages:
+        save(pages[0], args.output)
+    if args.json:
+        print(as_json.joined("answers", pages))
+    for number, page in enumerate(() if args.json else pages):
+        print("\n" * (number > 0), end="")
+        terminal.show(page, verbose=args.verbose, limit=None if args.all else terminal.LINES)
+    return 0 if all(a.pick for a in answers) else 1
+
+
+def _keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys of the flags that were typed; modes are separated by spaces."""
+    keys = trial_flags.keys(args)
+    if args.mode is not None:
+        keys["mode"] = args.mode.split()
+    keys |= {name: keys[name] if isinstance(keys[name], list) else [keys[name]] for name in LISTS}
+    return {k: v for k, v in keys.items() if k not in TYPED or getattr(args, k) is not None}

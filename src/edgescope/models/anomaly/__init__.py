@@ -1,0 +1,1 @@
+"""Networks of video anomaly detection: features of snippets, and heads that score them."""

@@ -1,0 +1,1 @@
+"""A study of a whole system of video anomaly detection on three Jetson boards."""

@@ -1,0 +1,97 @@
+"""Figures of a trace: host, GPU and sensors on one time axis, and the CDFs of EC and CS."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from edgescope.analysis.kernels.account import Account
+from edgescope.analysis.kernels.timeline import Timeline, timeline
+from edgescope.plots.style import Figure, axis, colour, layout, seconds
+from edgescope.plots.thin import MAX_POINTS, by_rank, by_time
+from edgescope.plots.time import CHANNEL_SCALES, MAX_CHANNELS, stacked
+from edgescope.records import Absent, Channel, Trace
+
+#: Beginnings of the names of sensors that belong beside a trace.
+SENSORS = ("gpu", "power", "vdd", "pom", "cpu_package", "temperature", "cpu_busy", "cpu_freq", "module")
+
+
+def over_time(one: Account) -> Figure | Absent:
+    """Return panels over one time axis: what host and GPU did, waits, and every sensor that was read meanwhile."""
+    found = timeline(one.trace)
+    if found is None:
+        return Absent("the trace has no times")
+    sensors = _sensors(one.trace, found)
+    figure = stacked([*found.shares, "waits for the GPU", *(html.escape(c.name) for c in sensors)])
+    for i, (name, share) in enumerate(found.shares.items(), start=1):
+        line = go.Scatter(
+            x=found.t_s, y=100 * share, mode="lines", line={"color": colour(i), "width": 1.2}, name=name
+        )
+        figure.add_trace(line, row=i, col=1)
+        figure.update_yaxes(axis("%", range=[0, 102], nticks=3), row=i, col=1)
+    row = len(found.shares) + 1
+    figure.add_trace(
+        go.Bar(x=found.t_s, y=found.waits, name="waits", marker={"color": colour(row)}), row=row, col=1
+    )
+    for i, channel in enumerate(sensors, start=row + 1):
+        _sensor(figure, i, channel, one.trace, found)
+    figure.update_layout(showlegend=False)
+    return figure
+
+
+def _sensors(trace: Trace, found: Timeline) -> list[Channel]:
+    if trace.samples is None:
+        return []
+    known = [c for c in trace.samples.channels if c.kind != "counter" and c.unit in CHANNEL_SCALES]
+    read = [c for c in known if c.name.startswith(SENSORS) and _within(trace, c, found).any()]
+    return read[:MAX_CHANNELS]
+
+
+def _within(trace: Trace, channel: Channel, found: Timeline) -> NDArray[np.bool_]:
+    assert trace.samples is not None
+    t, _ = trace.samples.series(channel.name)
+    return np.asarray((t >= found.start_ns) & (t <= found.end_ns))
+
+
+def _sensor(figure: Figure, i: int, channel: Channel, trace: Trace, found: Timeline) -> None:
+    assert trace.samples is not None
+    t, value = trace.samples.series(channel.name)
+    inside = _within(trace, channel, found)
+    t, value, scale = t[inside], value[inside], CHANNEL_SCALES[channel.unit]
+    keep = by_time(value, MAX_POINTS // 4)
+    x = (t[keep] - found.start_ns) * 1e-9
+    line = go.Scatter(
+        x=x, y=value[keep] * scale.factor, mode="lines+markers", marker={"size": 3}, name=channel.name
+    )
+    figure.add_trace(line, row=i, col=1)
+    figure.update_yaxes(axis(scale.unit, nticks=3, rangemode="tozero"), row=i, col=1)
+
+
+def cdfs(accounts: Sequence[tuple[str, Account]]) -> Figure | Absent:
+    """Return the CDFs of EC and CS, two lines a trace."""
+    known = [(label, a.budget) for label, a in accounts if a.budget is not None]
+    if not known:
+        return Absent("no trace has a budget")
+    longest = [float(b.total.max()) * 1e-9 for _, b in known]
+    scale = seconds(longest)
+    figure = go.Figure(layout=layout(height=320))
+    for i, (label, b) in enumerate(known):
+        for name, values, dash in (("EC", b.ec, "solid"), ("CS", b.cs, "dot")):
+            x = np.sort(values)
+            keep = by_rank(len(x))
+            figure.add_trace(
+                go.Scatter(
+                    x=x[keep] * 1e-9 * scale.factor,
+                    y=(keep + 1) / len(x),
+                    mode="lines",
+                    name=f"{html.escape(label)} {name}",
+                    line={"color": colour(i + 1), "dash": dash, "width": 1.4},
+                )
+            )
+    figure.update_xaxes(axis(scale.unit, rangemode="tozero"))
+    figure.update_yaxes(axis("share of inferences", range=[0, 1.02]))
+    return figure

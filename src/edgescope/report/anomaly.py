@@ -1,0 +1,141 @@
+"""The document about a detector of anomalies: its figures with intervals, alone or beside another detector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgescope import units
+from edgescope.analysis.anomaly import Difference, Evaluation
+from edgescope.records import Absent, Field, Json, Measured
+from edgescope.report import document as doc
+
+TITLES = {
+    "auc": ("AUC, frames", "1"),
+    "pr_auc": ("PR AUC, frames", "1"),
+    "auc_anomalous": ("AUC, anomalous videos alone", "1"),
+    "event_recall": ("Events found", "share"),
+    "false_alarms_per_hour": ("False alarms per hour", "1"),
+    "detection_delay_s": ("Median delay of an alarm", "s"),
+    "threshold": ("Threshold of these alarms", "1"),
+}
+
+
+class Judged(Protocol):
+    """One detector on one split (verbs.anomaly)."""
+
+    @property
+    def detector(self) -> Path: ...  # noqa: D102
+    @property
+    def features(self) -> str: ...  # noqa: D102
+    @property
+    def head(self) -> str: ...  # noqa: D102
+    @property
+    def about(self) -> Mapping[str, Json]: ...  # noqa: D102
+    @property
+    def evaluation(self) -> Evaluation: ...  # noqa: D102
+
+
+class Evaluated(Protocol):
+    """What an evaluation found (verbs.anomaly)."""
+
+    @property
+    def judged(self) -> Judged: ...  # noqa: D102
+    @property
+    def against(self) -> Judged | None: ...  # noqa: D102
+    @property
+    def difference(self) -> Difference | None: ...  # noqa: D102
+    @property
+    def split(self) -> str: ...  # noqa: D102
+    def json(self) -> dict[str, Json]: ...  # noqa: D102
+
+
+def document(found: Evaluated, *, command: str = "") -> doc.Document:
+    """Return the document of an evaluation."""
+    sides = [found.judged, *([found.against] if found.against else [])]
+    parts = (
+        _answer(found),
+        _figures(sides),
+        _categories(sides),
+        doc.Section(
+            "How it was trained", (doc.Pairs(tuple(_trained(found.judged)), kind="facts"),), level=doc.DETAIL
+        ),
+    )
+    title = f"Anomaly detection: {found.judged.detector.name}"
+    data: dict[str, Any] = found.json()
+    return doc.Document(title, parts, data, command)
+
+
+def _answer(found: Evaluated) -> doc.Answer:
+    one = found.judged.evaluation
+    auc = one.figures["auc"]
+    head = f"AUC {text(auc)} on {one.videos} videos of the split {found.split}"
+    lines = [f"{found.judged.head} on features of {found.judged.features}"]
+    if found.difference and found.against:
+        lines.append(sentence(found.difference, found.against))
+    return doc.Answer("Measured", head, tuple(lines), ". ".join(lines) + ".", kind="measured")
+
+
+def sentence(difference: Difference, against: Judged) -> str:
+    """Return how much better it is than another detector, in one sentence."""
+    gain = difference.gain
+    how = "better than" if gain.value > 0 else "worse than"
+    if not difference.sure:
+        how = "not surely apart from"
+    return (
+        f"{how} {against.detector.name}: AUC difference {text(gain)}, p = {difference.p:.2g}, paired by video"
+    )
+
+
+def text(field: Field) -> str:
+    """Return `0.912 [0.881, 0.940]`, or the reason why there is no figure."""
+    if isinstance(field, Absent):
+        return f"n/a: {field.reason}"
+    bounds = "" if field.lo is None or field.hi is None else f" [{field.lo:.3f}, {field.hi:.3f}]"
+    return f"{field.value:.3f}{bounds}"
+
+
+def _figures(sides: list[Judged]) -> doc.Table:
+    rows = []
+    for name, (title, unit) in TITLES.items():
+        cells = [_cell(side.evaluation.figures[name], unit) for side in sides]
+        rows.append(doc.Row((title, *cells)))
+    columns = (doc.Column("Figure", head="figure"), *(doc.Column(side.detector.name) for side in sides))
+    return doc.Table(columns, tuple(rows), "Figures", "In brackets: 95 % interval over videos drawn anew.")
+
+
+def _categories(sides: list[Judged]) -> doc.Table:
+    names = sorted({name for side in sides for name in side.evaluation.by_category})
+    missing = Absent("there is no such video")
+    rows = tuple(
+        doc.Row((name, *(text(side.evaluation.by_category.get(name, missing)) for side in sides)))
+        for name in names
+    )
+    columns = (
+        doc.Column("Kind of anomaly", head="kind"),
+        *(doc.Column(side.detector.name) for side in sides),
+    )
+    return doc.Table(columns, rows, "AUC by kind, with all normal videos")
+
+
+def _cell(field: Field, unit: str) -> str:
+    if isinstance(field, Measured) and unit != "1":
+        return units.text(field.value, unit)
+    return text(field)
+
+
+def _trained(judged: Judged) -> list[tuple[doc.Value, doc.Value]]:
+    about = judged.about
+    recipe: Any = about.get("recipe", {})
+    facts: dict[str, Any] = {
+        **{
+            key: recipe[key]
+            for key in ("steps", "bags", "optimizer", "learning_rate", "weight_decay")
+            if key in recipe
+        },
+        "weights chosen on": about.get("selected_on"),
+        "at step": about.get("selected_step"),
+        "made with": about.get("made_with"),
+    }
+    return [(key.replace("_", " "), str(value)) for key, value in facts.items() if value is not None]

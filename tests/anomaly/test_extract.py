@@ -1,0 +1,186 @@
+"""Extraction from real videos with a feature network that is only a mean: what is decoded, kept, left out."""
+
+import json
+
+import numpy as np
+import pytest
+
+import films
+from edgescope.anomaly import extract as extraction
+from edgescope.anomaly import feature_set
+from edgescope.anomaly.features import Engine
+from edgescope.anomaly.preparation import Preparation, preparation
+from edgescope.anomaly.videos import Video
+from edgescope.errors import ModelError, UsageError
+from edgescope.records import ModelInfo
+
+PREPARED = Preparation("frames_lite0", 16, 1, (40, 32), (32, 32), (0.0,) * 3, (1.0,) * 3, 3)
+
+
+class Means:
+    """Gives the mean of each channel over a snippet; remembers the batches it was given."""
+
+    def __init__(self, prepared, engine):
+        self.preparation, self.engine, self.batches = prepared, engine, []
+        self.model = ModelInfo("means", "features", False, "", "digest", 0, 0)
+        made.append(self)
+
+    def run(self, inputs):
+        self.batches.append(len(inputs))
+        return inputs.mean(axis=(2, 3, 4))
+
+    def close(self):
+        pass
+
+
+made = []
+
+
+@pytest.fixture(autouse=True)
+def means(monkeypatch):
+    made.clear()
+    monkeypatch.setattr(extraction, "Extractor", Means)
+
+
+def videos(folder, *lengths, **more):
+    paths = [films.film(folder / f"v{n}.mp4", frames, **more) for n, frames in enumerate(lengths)]
+    return [Video(path.stem, path, "train", "normal") for path in paths]
+
+
+def run(found, out, **more):
+    return extraction.extract(found, out, PREPARED, engine=Engine(batch=4), **more)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_frame_is_in_a_snippet(tmp_path, threads):
+    done = run(videos(tmp_path, 33, 16, 5, 64), tmp_path / "out", threads=threads)
+    rows = done.features.rows
+    assert [(r.frames, r.snippets, r.repeated) for r in rows] == [
+        (33, 3, 15),
+        (16, 1, 0),
+        (5, 1, 11),
+        (64, 4, 0),
+    ]
+    assert done.frames == 118 and done.new == 4 and done.warning is None
+    assert sum(made[0].batches) == 9 and made[0].batches[:-1] == [4, 4]  # batches are filled across videos
+    assert [r.fps for r in rows] == [25.0] * 4
+
+
+def test_features_are_those_of_each_snippet_alone(tmp_path):
+    found = videos(tmp_path, 40)
+    features = run(found, tmp_path / "out").features
+    frames = []
+    source = films.all_of(extraction.decode.opened(str(found[0].path), size=(40, 32)))
+    frames = np.stack([frame.pixels for frame in source])
+    got = features.features(features.rows[0])
+    wanted = PREPARED.inputs(PREPARED.snippets(frames)).mean(axis=(2, 3, 4))
+    np.testing.assert_allclose(got[:, 0], wanted, rtol=1e-6)
+    last = PREPARED.snippets(frames)[2]
+    assert (last[8:] == last[7]).all() and (last[7] == frames[39]).all()
+
+
+def test_it_goes_on_where_it_stopped(tmp_path):
+    found = videos(tmp_path, 16, 32, 48)
+    out = tmp_path / "out"
+
+    def stop(progress):
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(found, out, tell=stop)
+    assert run(found, out).new == 1
+    assert run(found, out).new == 0
+    films.film(found[1].path, 20)  # another film under the same name
+    assert run(found, out).new == 1
+    assert run(found, out, again=True).new == 3
+
+
+def test_a_line_that_was_cut_off_is_computed_again(tmp_path):
+    found, out = videos(tmp_path, 16, 32), tmp_path / "out"
+    run(found, out)
+    text = (out / feature_set.MANIFEST).read_text()
+    (out / feature_set.MANIFEST).write_text(text[:-40])
+    done = run(found, out)
+    assert done.new == 1 and len(done.features.rows) == 2
+
+
+def test_other_labels_need_no_new_features(tmp_path):
+    found, out = videos(tmp_path, 32), tmp_path / "out"
+    run(found, out)
+    again = run([Video("v0", found[0].path, "test", "theft", ((3, 9),))], out)
+    assert again.new == 0
+    assert (again.features.rows[0].split, again.features.rows[0].intervals) == ("test", ((3, 9),))
+
+
+def test_videos_that_cannot_be_used_are_left_out_and_named(tmp_path):
+    good = videos(tmp_path, 32)
+    empty = tmp_path / "empty.mp4"
+    empty.write_bytes(b"")
+    whole = films.film(tmp_path / "w.avi", 60, codec="mpeg4", noise=20)
+    broken = films.cut(whole, 0.5)
+    short = Video("stated", films.film(tmp_path / "s.mp4", 20), "train", "normal", (), 200)
+    bad = [Video(p.stem, p, "train", "normal") for p in (empty, broken)]
+    done = run([*good, *bad, short], tmp_path / "out", threads=2)
+    assert [r.name for r in done.features.rows] == ["v0"]
+    why = {r.name: r.left_out for r in done.features.left_out}
+    assert "E-VIDEO-1" in why["empty"] and "E-VIDEO-1" in why["w_cut"]
+    assert why["stated"] == "its labels state 200 frames and 20 were decoded"
+    assert "W-ANOMALY-2: 3 of 4 videos were left out" in str(done.warning)
+    skipping = run([bad[1], *good], tmp_path / "two", damaged="skip")
+    (row,) = [r for r in skipping.features.rows if r.name == "w_cut"]
+    assert row.damaged and 10 < row.frames < 60
+
+
+def test_a_folder_of_pictures_is_a_video(tmp_path):
+    from PIL import Image
+
+    folder = tmp_path / "01_0014"
+    folder.mkdir()
+    for n in range(20):
+        Image.fromarray(films.picture(n)).save(folder / f"{n:03}.png")
+    done = run([Video("01_0014", folder, "test", "anomaly", None)], tmp_path / "out")
+    assert (done.features.rows[0].frames, done.features.rows[0].repeated) == (20, 12)
+    (folder / "005.png").write_bytes(b"no picture")
+    with pytest.raises(ModelError, match="names no video with features"):
+        run([Video("01_0014", folder, "test", "anomaly", None)], tmp_path / "out")
+
+
+def test_features_that_are_no_numbers_are_named(tmp_path):
+    features = run(videos(tmp_path, 40), tmp_path / "out").features
+    (row,) = features.rows
+    array = features.features(row)
+    array[1, 0, 2] = np.nan
+    np.save(features.root / row.file, array)
+    with pytest.raises(ModelError, match=r"E-ANOMALY-13.*no numbers"):
+        features.features(row)
+    np.save(features.root / row.file, array[:2])
+    with pytest.raises(ModelError, match="its shape is"):
+        features.features(row)
+
+
+def test_ten_crops_are_corners_and_centre_and_their_mirror_images():
+    shape = Preparation("x", 2, 10, (10, 8), (4, 6), (0.0,) * 3, (1 / 255,) * 3, 1)
+    snippet = np.arange(8 * 10, dtype=np.uint8).reshape(1, 1, 8, 10, 1).repeat(2, 1).repeat(3, 4)
+    got = shape.inputs(snippet).reshape(10, 3, 2, 4, 6)
+    assert got[:5, 0, 0, 0, 0].round().tolist() == [0, 4, 40, 44, 22]
+    np.testing.assert_allclose(got[5:], got[:5, ..., ::-1])
+
+
+def test_each_network_has_its_own_normalisation():
+    pixel = np.full((1, 16, 256, 340, 3), 255, np.uint8)
+    own, rtfm = (
+        preparation("i3d_r50_nl", normalisation=n).inputs(pixel)[0, 0, 0, 0, 0] for n in ("weights", "rtfm")
+    )
+    assert own == pytest.approx((255 - 114.75) / 57.375) and rtfm == pytest.approx(1.0)
+    assert preparation("s3d").frame_size == (256, 256)
+    with pytest.raises(UsageError, match="E-ANOMALY-1"):
+        preparation("resnet50")
+
+
+def test_the_manifest_is_one_line_a_video(tmp_path):
+    run(videos(tmp_path, 16, 32), tmp_path / "out")
+    head, *rows = [
+        json.loads(line) for line in (tmp_path / "out" / feature_set.MANIFEST).read_text().splitlines()
+    ]
+    assert head["preparation"]["snippet"] == 16 and [row["snippets"] for row in rows] == [1, 2]

@@ -1,0 +1,207 @@
+"""Training of heads on made-up features that hold what is to be found: bags, selection, resume, precision."""
+
+import json
+from dataclasses import asdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from edgescope.analysis.anomaly import evaluate
+from edgescope.anomaly import detector, feature_set, train
+from edgescope.anomaly.feature_set import Row
+from edgescope.anomaly.preparation import Preparation
+from edgescope.anomaly.segments import folded, segmented, stretched
+from edgescope.errors import ModelError, UsageError
+
+PREPARED = Preparation("frames_lite0", 16, 2, (40, 32), (32, 32), (0.0,) * 3, (1.0,) * 3, 32)
+
+
+def made(root, *, labelled=True, videos=40):
+    """Features in which anomalous snippets lie elsewhere than normal ones; a few videos are longer."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(videos):
+        split = ("train", "train", "validation", "test")[number // 2 % 4]
+        length, anomalous = 8 + 30 * (number % 10 == 0), bool(number % 2)
+        features = rng.normal(size=(length, 2, 32)).astype(np.float32)
+        features[3:5, :, :8] += 2.5 * anomalous
+        spans = ((48, 80),) if anomalous else ()
+        rows.append(
+            Row(
+                f"{split}/{number}",
+                split,
+                "theft" if anomalous else "normal",
+                spans if labelled or split == "test" else () if not anomalous else None,
+                16 * length,
+                25.0,
+                length,
+                0,
+                0,
+                str(number),
+            )
+        )
+        path = root / rows[-1].file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, features)
+    feature_set.Manifest(root, {"preparation": asdict(PREPARED)}, rows)
+    return feature_set.read(root)
+
+
+def chosen(head="rtfm", **changed):
+    return train.recipe(head, **{"steps": 40, "bags": 8, "judged_every": 10, "judged_from": 10} | changed)
+
+
+@pytest.mark.parametrize("head", train.RECIPES)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_heads_find_what_is_planted(tmp_path, head, labelled):
+    features = made(tmp_path / "f", labelled=labelled)
+    rate = {"mil_ranking": 0.05}.get(head, 3e-3)
+    done = train.train(features, tmp_path / "d.pt", chosen(head, steps=100, learning_rate=rate))
+    found = detector.Detector.load(tmp_path / "d.pt")
+    rows = features.of("test")
+    scored = [train.scored_video(row, found.scores(features.features(row)), 16) for row in rows]
+    assert evaluate(scored, draws=20).figures["auc"].value > 0.85
+    assert ("frames" if labelled else "videos") in done.about["threshold_of"]
+
+
+def test_the_published_recipes_are_the_defaults():
+    assert train.recipe("rtfm") == train.Recipe("rtfm", 15_000, 64, "adam", 1e-3, 5e-3, 5, 200)
+    assert train.recipe("mil_ranking").steps == 20_000 and train.recipe("mil_ranking").bags == 60
+
+
+def test_bags_are_drawn_pass_by_pass():
+    """Every video comes once in a pass, in another order each time, whatever the size of a step."""
+    order = np.concatenate([train.drawn(7, 3, step, [0, 1]) for step in range(14)])
+    passes = order.reshape(6, 7)
+    assert (np.sort(passes, axis=1) == np.arange(7)).all()
+    assert len({tuple(row) for row in passes.tolist()}) > 3
+
+
+def test_a_minibatch_holds_normal_bags_first(tmp_path):
+    features = made(tmp_path)
+    bags = train.Bags.of(features, chosen())
+    (first, *rest) = bags.batches(0)
+    assert len(rest) == 9 and first.shape == (8, 2, 32, 32)
+    assert first[:4].abs().max() < first[4:, :, :, :8].max()
+    again = next(iter(train.Bags.of(features, chosen()).batches(0)))
+    assert torch.equal(first, again)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, monkeypatch):
+    features = made(tmp_path / "f")
+    whole = train.train(features, tmp_path / "whole.pt", chosen())
+    plan = train.fit.Plan
+    monkeypatch.setattr(train.fit, "Plan", lambda **settings: plan(**{**settings, "keep_s": 0.0}))
+
+    def stop(epoch):
+        if epoch.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train.train(features, tmp_path / "cut.pt", chosen(), tell=stop)
+    cut = train.train(features, tmp_path / "cut.pt", chosen())
+    assert [(e.loss, e.value) for e in cut.history] == [(e.loss, e.value) for e in whole.history]
+    first, second = (detector.read(tmp_path / f"{name}.pt").head_state for name in ("whole", "cut"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("select", train.SELECT)
+def test_the_split_that_chooses_is_in_the_file(tmp_path, select, monkeypatch):
+    features = made(tmp_path / "f")
+    judged = []
+    scored = train.scored
+    monkeypatch.setattr(
+        train,
+        "scored",
+        lambda n, f, rows, *a: judged.append({r.split for r in rows}) or scored(n, f, rows, *a),
+    )
+    about = train.train(features, tmp_path / "d.pt", chosen(select=select)).about
+    assert about["selected_on"] == select
+    assert ({"test"} in judged) == (select == "test")
+
+
+def test_mixed_precision_trains(tmp_path):
+    features = made(tmp_path / "f")
+    done = train.train(features, tmp_path / "d.pt", chosen(precision="bf16", patience=2))
+    assert all(np.isfinite(epoch.loss) for epoch in done.history)
+
+
+def test_segments_are_means_and_copies():
+    """As published: linspace bounds, the mean within, the first snippet where there is none between."""
+    for count in (1, 5, 31, 32, 33, 100, 641):
+        features = np.random.default_rng(count).random((count, 2, 3), dtype=np.float32)
+        bounds = np.linspace(0, count, 33, dtype=int)
+        wanted = [features[a:b].mean(axis=0) if a < b else features[a] for a, b in pairwise(bounds)]
+        np.testing.assert_allclose(segmented(features), np.stack(wanted, axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 5, 31, 32, 33, 70])
+def test_a_short_video_is_scored_as_it_was_trained_on(count):
+    features = np.random.default_rng(0).random((count, 1, 4), dtype=np.float32)
+    rows = stretched(count)
+    assert len(rows) == max(32, count) and set(rows.tolist()) == set(range(count))
+    if count <= 32:
+        np.testing.assert_array_equal(features[rows][:, 0], segmented(features)[0])
+    np.testing.assert_allclose(folded(features[rows, 0, 0], count), features[:, 0, 0], rtol=1e-6)
+
+
+def test_what_is_no_detector_is_named(tmp_path):
+    for content in (b"", b"text"):
+        (tmp_path / "d.pt").write_bytes(content)
+        with pytest.raises(ModelError, match="E-ANOMALY-3"):
+            detector.Detector.load(tmp_path / "d.pt")
+    torch.save({"state_dict": {}}, tmp_path / "d.pt")
+    with pytest.raises(ModelError, match=r"E-ANOMALY-3.*anomaly train writes"):
+        detector.Detector.load(tmp_path / "d.pt")
+
+
+def test_features_that_cannot_be_scored_are_named(tmp_path):
+    features = made(tmp_path / "f")
+    train.train(features, tmp_path / "d.pt", chosen(steps=10))
+    found = detector.Detector.load(tmp_path / "d.pt")
+    good = features.features(features.rows[0])
+    assert found.scores(good[:, 0]).shape == (len(good),)
+    bad = good.copy()
+    bad[2] = np.nan
+    with pytest.raises(ModelError, match=r"E-ANOMALY-4.*1 of 8 snippets.*first 2"):
+        found.scores(bad)
+    with pytest.raises(ModelError, match=r"E-ANOMALY-4.*\(snippets, crops, 32\) is needed"):
+        found.scores(good[:, :, :16])
+
+
+def test_splits_of_one_kind_are_refused(tmp_path):
+    features = made(tmp_path)
+    for split in ("train", "validation"):
+        rows = tuple(row for row in features.rows if row.split != split or not row.anomalous)
+        one = feature_set.FeatureSet(tmp_path, PREPARED, features.about, rows)
+        with pytest.raises(
+            UsageError, match=rf"E-ANOMALY-6: the {'training' if split == 'train' else split} split"
+        ):
+            train.train(one, tmp_path / "d.pt", chosen())
+
+
+def test_weights_of_the_users_own_lie_in_the_detector(tmp_path):
+    """The feature network's weights travel in the file, so it works where the checkpoint is not."""
+    from edgescope.models import zoo
+    from edgescope.models.weights import save
+
+    network = zoo.get("frames_lite0").module()
+    for parameter in network.parameters():
+        parameter.data *= 0.9
+    save(network, tmp_path / "w.pth")
+    prepared = Preparation(
+        **{**asdict(PREPARED), "network": f"frames_lite0@{tmp_path / 'w.pth'}", "width": 640}
+    )
+    head = train.HEADS["light_head"](640)
+    weights = detector.user_weights(prepared.network)
+    detector.write(
+        tmp_path / "d.pt", detector.Checkpoint("light_head", prepared, head.state_dict(), weights, {})
+    )
+    (tmp_path / "w.pth").unlink()
+    found = detector.Detector.load(tmp_path / "d.pt")
+    assert found.checkpoint.preparation.network == "frames_lite0"
+    state = zoo.get(found.preparation.network).module().state_dict()
+    assert all(torch.equal(state[name], weights[name]) for name in weights)
+    json.dumps(found.checkpoint.about)

@@ -1,0 +1,144 @@
+"""edgescope trace: files, series of files, SQL, a program that knows nothing of it, and a trial in two phases."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgescope.cli.main import main
+from edgescope.records import Measured, Trial
+from edgescope.verbs.trace import Traced, trace
+from making import result
+
+RECORDED = Path(__file__).parents[1] / "tracing" / "recorded"
+NSYS = str(RECORDED / "nsys_2025_resnet50_h200.sqlite")
+PROGRAM = """
+import time
+def decode():
+    end = time.monotonic() + 0.15
+    while time.monotonic() < end:
+        sum(range(1000))
+def detect():
+    time.sleep(0.08)
+for _ in range(2):
+    decode()
+    detect()
+print("its own output")
+"""
+
+
+def test_a_file_prints_its_account(capsys):
+    assert main(["trace", NSYS]) == 0
+    said = capsys.readouterr().out
+    assert "3 inferences: ranges called 'infer'" in said and "345 launches and 1 waits" in said
+    assert main(["trace", NSYS, "-v"]) == 0
+    said = capsys.readouterr().out
+    for words in (
+        "T = EC + CS",
+        "gpu0_tensor_active",
+        "queue (call's end",
+        "idle: host late",
+        "cudaLaunchKernel_v7000",
+    ):
+        assert words in said
+    assert main(["trace", NSYS, "--json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    (one,) = page["traces"].values()
+    assert one["budget"]["closure"] > 0.98 and one["launches"]["kernel"]["count"] == 1026
+    assert (
+        one["gpus"][0]["busy_ns"] + one["gpus"][0]["idle_host_ns"] + one["gpus"][0]["idle_launch_ns"]
+        == one["gpus"][0]["span_ns"]
+    )
+
+
+def test_several_files_are_a_series(capsys):
+    assert main(["trace", NSYS, NSYS]) == 0
+    assert "EC never becomes clearly longer" in capsys.readouterr().out
+
+
+def test_sql_and_other_formats(capsys, tmp_path):
+    assert (
+        main(["trace", NSYS, "--query", "SELECT count(*) AS kernels FROM spans WHERE kind = 'kernel'"]) == 0
+    )
+    assert "1026" in capsys.readouterr().out
+    assert main(["trace", NSYS, "--save", str(tmp_path / "t.json.gz")]) == 0
+    assert main(["trace", str(tmp_path / "t.json.gz"), "--kind", "kineto"]) == 0
+
+
+def test_what_cannot_be_traced_is_refused(capsys, tmp_path):
+    assert main(["trace", "resnet50", "--on", "ssh://nano"]) == 3
+    assert "E-PROF-9" in capsys.readouterr().err
+    assert main(["trace", "--", str(tmp_path / "missing")]) == 2
+    assert "E-PROF-8" in capsys.readouterr().err
+
+
+def test_a_program_that_knows_nothing_of_it(tmp_path, capfd):
+    (tmp_path / "prog.py").write_text(PROGRAM)
+    found = trace(program=[sys.executable, str(tmp_path / "prog.py")])
+    assert "its own output" in capfd.readouterr().out
+    ((_, one),) = found.accounts
+    functions = {n.name: n for n in one.functions}
+    decode = next(n for name, n in functions.items() if name.startswith("decode"))
+    detect = next(n for name, n in functions.items() if name.startswith("detect"))
+    assert decode.total_ns + sum(n.total_ns for k, n in functions.items() if "genexpr" in k) > 0.03e9
+    assert detect.total_ns > 0.03e9 and found.conclusive
+    facts = one.trace.facts["program"]
+    assert (
+        facts["exit_code"] == 0 and 0 < facts["on_cpu_ns"] <= facts["wall_ns"] * 4 and facts["threads"] >= 2
+    )
+    assert one.trace.samples is not None and len(one.trace.samples.t_ns)
+
+
+def test_its_exit_code_is_told_and_other_programs_have_what_the_kernel_knows():
+    ((_, one),) = trace(program=["sh", "-c", "exit 3"]).accounts
+    assert {n.code for n in one.trace.notes} == {"W-PROF-12", "W-PROF-13"}
+    assert one.trace.facts["program"]["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    ("share", "code", "conclusive"), [(0.95, None, True), (0.5, "W-PROF-7", False), (2.0, "W-PROF-14", False)]
+)
+def test_a_profiler_that_disturbs_draws_no_conclusion(share, code, conclusive):
+    trial = Trial(model="null", backend="null")
+    clean = result(trial, metrics={"throughput_sps": Measured(100.0, "samples/s")})
+    slow = result(trial, metrics={"throughput_sps": Measured(100.0 * share, "samples/s")})
+    found = Traced((), clean, slow)
+    assert found.perturbation.value == pytest.approx(share) and found.conclusive is conclusive
+    assert [w.code for w in found.warnings] == ([code] if code else [])
+
+
+def test_a_trial_in_two_phases(tmp_path, capsys):
+    flags = [
+        "--backend",
+        "onnxruntime",
+        "--duration",
+        "300ms",
+        "--batch",
+        "16",
+        "--store",
+        str(tmp_path / "s"),
+        "--json",
+    ]
+    assert main(["trace", "squeezenet1_1", *flags]) in (0, 3)
+    page = json.loads(capsys.readouterr().out)
+    ((_, one),) = page["traces"].items()
+    assert (
+        page["perturbation"]["value"] > 0
+        and one["inferences"]["how"] == "the units of work that edgescope noted"
+    )
+    assert any(n["name"].startswith("Conv ") for n in one["operators"]) and 0.2 < one["operating"] <= 1.0
+    assert one["clock"] == "monotonic"
+
+
+def test_a_page_has_the_time_axis_and_the_cdfs(tmp_path):
+    page = tmp_path / "page.html"
+    assert main(["trace", NSYS, "--save", str(page)]) == 0
+    text = page.read_text()
+    for words in (
+        "Host, GPU and sensors over time",
+        "GPU: kernels",
+        "gpu0_sm_active",
+        "EC and CS of the inferences",
+    ):
+        assert words in text

@@ -1,0 +1,189 @@
+"""Profilers as tracers: their spans lie within the window on the queries' clock; the ladder says what a step loses."""
+
+import csv
+import json
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from edgescope.backends.base import PROFILE
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.records import SPAN_KINDS, Trial
+from edgescope.tracing import cupti, profilers, program
+from edgescope.tracing.engine import EngineTracer
+from edgescope.tracing.kineto import KinetoTracer
+from edgescope.tracing.nsys import NsysTracer
+
+CPU = Trial(model="lenet5", backend="torch_eager")
+
+
+def test_torch_profiler_is_on_the_queries_clock(tmp_path):
+    import torch
+
+    with KinetoTracer().window(tmp_path):
+        begin = time.monotonic_ns()
+        torch.ones(64, 64) @ torch.ones(64, 64)
+        end = time.monotonic_ns()
+    spans = KinetoTracer().spans(tmp_path)
+    (row,) = np.flatnonzero([n == "aten::matmul" for n in spans.named()])
+    slack = 2_000_000
+    assert begin - slack <= spans.columns["start_ns"][row] <= spans.columns["end_ns"][row] <= end + slack
+    assert not any(n.startswith("edgescope clock") for n in spans.named())
+
+
+def test_the_engines_own_profile_is_cut_to_the_window(tmp_path):
+    assert EngineTracer().launch(tmp_path).env == {PROFILE: str(tmp_path)}
+    with EngineTracer().window(tmp_path):
+        inside = time.time_ns()
+    with pytest.raises(UnsupportedError, match="E-PROF-5"):
+        EngineTracer().spans(tmp_path)
+    start = inside - 10_000_000
+    events = [
+        {"cat": "Session", "name": "model_run", "ph": "X", "pid": 1, "tid": 1, "ts": us, "dur": 1, "args": {}}
+        for us in ((inside - start) // 1000, 0, 90_000_000)
+    ]
+    (tmp_path / "engine_1.json").write_text(json.dumps(events))
+    (tmp_path / "engine_1.json.start").write_text(str(start))
+    window = json.loads((tmp_path / "window.json").read_text())
+    window["begin"] = [t - 1_000_000 for t in window["begin"]]
+    window["end"] = [t + 1_000_000 for t in window["end"]]
+    (tmp_path / "window.json").write_text(json.dumps(window))
+    spans = EngineTracer().spans(tmp_path)
+    assert len(spans) == 1, "warm-up and what came after are left out"
+    assert window["begin"][0] <= spans.columns["start_ns"][0] <= window["end"][0]
+
+
+class FakeCupti:
+    """cupti-python's module as far as the tracer uses it; it delivers its records when it is flushed."""
+
+    names = ("CONCURRENT_KERNEL", "RUNTIME", "MEMCPY", "GRAPH_TRACE", "SYNCHRONIZATION")
+    ActivityKind = type("ActivityKind", (), {n: SimpleNamespace(name=n) for n in names})
+    CallbackDomain = SimpleNamespace(RUNTIME_API=3, DRIVER_API=2)
+
+    def __init__(self):
+        self.enabled, self.records = [], []
+
+    def activity_register_callbacks(self, requested, completed):
+        assert requested() == (cupti.BUFFER_BYTES, 0)
+        self.completed = completed
+
+    def activity_enable(self, kind):
+        self.enabled.append(kind.name)
+
+    def activity_disable(self, kind):
+        self.enabled.remove(kind.name)
+
+    def activity_flush_all(self, flag):
+        self.completed(self.records)
+
+    def get_timestamp(self):
+        return time.monotonic_ns() - 5_000_000_000
+
+    def get_callback_name(self, domain, cbid):
+        return {(3, 211): "cudaLaunchKernel_v7000", (3, 131): "cudaStreamSynchronize_v3020"}[domain, cbid]
+
+
+def test_cuptis_records_become_spans(tmp_path, monkeypatch):
+    fake = FakeCupti()
+    monkeypatch.setattr(cupti, "need", lambda *_: fake)
+    kind, begin = fake.ActivityKind, time.monotonic_ns()
+    with cupti.CuptiTracer().window(tmp_path):
+        at = fake.get_timestamp()
+        host = {"correlation_id": 9, "thread_id": 2**40 + 7}
+        gpu = {
+            "correlation_id": 9,
+            "device_id": 0,
+            "context_id": 1,
+            "stream_id": 7,
+            "graph_id": 0,
+            "graph_node_id": 0,
+        }
+        fake.records = [
+            SimpleNamespace(kind=kind.RUNTIME, cbid=211, start=at, end=at + 10, **host),
+            SimpleNamespace(kind=kind.CONCURRENT_KERNEL, name="gemm", start=at + 12, end=at + 20, **gpu),
+            SimpleNamespace(kind=kind.MEMCPY, copy_kind=1, bytes=64, start=at + 21, end=at + 25, **gpu),
+            SimpleNamespace(kind=kind.RUNTIME, cbid=131, start=at + 11, end=at + 30, **host),
+            SimpleNamespace(kind=kind.CONCURRENT_KERNEL, name="never ended", start=at, end=0, **gpu),
+        ]
+        assert set(fake.enabled) == set(fake.names)
+    assert fake.enabled == []
+    spans = cupti.CuptiTracer().spans(tmp_path)
+    assert [SPAN_KINDS[k] for k in spans.columns["kind"]] == ["api", "kernel", "copy", "sync"]
+    assert spans.named() == ["cudaLaunchKernel_v7000", "gemm", "H2D", "cudaStreamSynchronize_v3020"]
+    assert spans.columns["bytes"].tolist() == [-1, -1, 64, -1] and set(spans.columns["correlation"]) == {9}
+    assert begin <= spans.columns["start_ns"][0] <= time.monotonic_ns(), "on the queries' clock"
+
+
+def test_nsys_starts_the_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("edgescope.tracing.nsys.shutil.which", lambda name: f"/opt/{name}")
+    prefix = NsysTracer().launch(tmp_path).prefix
+    assert prefix[:2] == ("/opt/nsys", "profile") and prefix[-2:] == ("-o", str(tmp_path / "report"))
+
+
+@pytest.mark.parametrize(
+    ("trial", "here", "name", "codes"),
+    [
+        (CPU, ("torch",), "kineto", []),
+        (Trial(model="a", backend="onnxruntime"), (), "engine", []),
+        (Trial(model="a", backend="litert"), ("torch",), "none", ["W-PROF-10"]),
+        (Trial(model="a", backend="tensorrt", device="cuda"), ("cupti", "torch"), "cupti", []),
+        (Trial(model="a", backend="tensorrt", device="cuda"), ("torch",), "kineto", ["I-PROF-5"]),
+        (
+            Trial(model="a", backend="tensorrt", device="cuda"),
+            (),
+            "none",
+            ["I-PROF-5", "I-PROF-5", "W-PROF-10"],
+        ),
+    ],
+)
+def test_the_best_profiler_that_is_here(monkeypatch, trial, here, name, codes):
+    monkeypatch.setattr(
+        profilers.importlib.util, "find_spec", lambda package: package if package in here else None
+    )
+    chosen = profilers.choose(trial)
+    assert chosen.name == name and [n.code for n in chosen.notes] == codes
+    assert all(n.fix for n in chosen.notes)
+
+
+def test_a_profiler_that_is_asked_for_is_taken_and_a_wrong_one_refused():
+    assert profilers.choose(CPU, "nsys").name == "nsys"
+    with pytest.raises(UsageError, match="kineto"):
+        profilers.choose(CPU, "kinetto")
+
+
+def test_functions_are_runs_of_samples_and_a_gap_ends_them(tmp_path):
+    ms = 1_000_000
+    left = {"pid": 7, "begin_ns": 0, "end_ns": 300 * ms, "torch_error": "", "sampler_s": 0.0}
+    left["stacks"] = [["main", "decode"], ["main", "detect"], ["main"]]
+    left["samples"] = [[5 * ms, 0], [10 * ms, 0], [15 * ms, 1], [20 * ms, 2], [270 * ms, 2], [275 * ms, 1]]
+    (tmp_path / "functions-7.json").write_text(json.dumps(left))
+    spans = program.collected(tmp_path).spans
+    rows = sorted(
+        zip(spans.named(), spans.columns["start_ns"] / ms, spans.columns["end_ns"] / ms, strict=True)
+    )
+    assert rows == [
+        ("decode", 2.5, 12.5),
+        ("detect", 12.5, 17.5),
+        ("detect", 272.5, 287.5) if rows[2][2] == 287.5 else ("detect", 272.5, 275.0),
+        ("main", 2.5, 20.0),
+        ("main", 270.0, rows[4][2]),
+    ]
+
+
+def test_openvinos_counters_are_written_as_its_own_tool_does(tmp_path):
+    backend = pytest.importorskip("edgescope.backends.openvino.backend")
+    from datetime import timedelta
+
+    info = SimpleNamespace(
+        node_name="conv",
+        status="Status.EXECUTED",
+        node_type="Convolution",
+        exec_type="jit",
+        real_time=timedelta(microseconds=47),
+    )
+    request = SimpleNamespace(get_profiling_info=lambda: [info])
+    backend.write_counters(request, tmp_path / "engine.csv")
+    (row,) = csv.DictReader((tmp_path / "engine.csv").open(), delimiter=";")
+    assert row["realTime (ms)"] == "0.047"
