@@ -9,6 +9,7 @@ training_advice:read`. Targets: the right knob first in 7 of 8, the realised gai
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from edgescope.training.stages import stage
 from edgescope.training.task import Task
 
+OUT = Path(__file__).parent.parent / "published" / "training_advice.json"
 Case = tuple[set[str], str, dict[str, Any]]
 #: Case -> the knobs that are right, the model, further keys of the Trial. {jpg} is a folder of large photographs.
 CASES: dict[str, Case] = {
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(CASES))
     parser.add_argument("--seconds", type=float, default=900.0, help="begin no case after so long")
     parser.add_argument("--no-verify", dest="verify", action="store_false")
+    parser.add_argument("--keep", action="store_true", help="keep the published rows of other cases")
     args = parser.parse_args()
     from facts import publish
 
@@ -172,7 +175,8 @@ def main() -> None:
 
     here = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
-    rows: list[dict[str, Any]] = []
+    kept = json.loads(OUT.read_text())["figures"]["rows"] if args.keep and OUT.exists() else []
+    rows: list[dict[str, Any]] = [row for row in kept if row["case"] not in args.only]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edgescope-advice-") as place:
         photo_set.write(Path(place) / "jpg", photo_set.Recipe(64, 1280, 960))

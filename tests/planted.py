@@ -1,10 +1,12 @@
 """Training tasks with a sleep of known length in one part: `planted:read`, `planted:step` ... for module:callable."""
 
+import os
+import signal
 import time
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from edgescope.training.stages import stage
 from edgescope.training.task import Task
@@ -38,6 +40,8 @@ class Items(Dataset):
                     slept(ITEM_S)
         if self.slow == "raises" and index == 7:
             raise ValueError("a broken file")
+        if self.slow == "kills" and get_worker_info() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
         return torch.full((4,), float(index)), torch.tensor(index % 3)
 
 
@@ -96,6 +100,11 @@ def raises():
 
 def raises_in_worker():
     return task("raises", workers=1)
+
+
+def kills():
+    """A worker that is killed while it loads."""
+    return task("kills", workers=1)
 
 
 def generator():

@@ -41,15 +41,20 @@ def test_a_planted_stall_is_found_where_it_was_planted_and_nowhere_else(slow):
 
 
 def test_the_parts_add_up_to_each_epoch():
-    result = run("lenet5", batch=8, images=str(photographs()))
+    result = run("planted:step", epochs=5)
+    shares = []
     for number, start, end in epochs.bounds(result.spans):
         found = epochs.anatomy(result.spans, start, end)
-        named = sum(found.parts[name] for name in epochs.PARTS)
-        assert named == pytest.approx(found.wall, rel=0.02) and found.steps == 3, number
-        assert sum(found.stall.values()) == pytest.approx(found.parts["fetch"])
+        shares.append(sum(found.parts[name] for name in epochs.PARTS) / found.wall)
+        assert sum(found.stall.values()) == pytest.approx(found.parts["fetch"]) and found.steps == 5
         row = result.artifact["log"][number]
         assert found.wall == pytest.approx((row["end_ns"] - row["start_ns"]) * 1e-9)
-    assert {"read_s", "decode_s", "augment_s", "collate_s"} <= result.metrics.keys()
+    assert np.median(shares) == pytest.approx(1.0, abs=0.02)  # a neighbour may take the core in one of them
+
+
+def test_every_stage_of_photographs_is_timed():
+    result = run("lenet5", batch=8, images=str(photographs()))
+    assert all(result.metrics[f"{name}_s"].value > 0 for name in ("read", "decode", "augment", "collate"))
 
 
 def test_what_the_loader_does_behind_the_steps_is_hidden():

@@ -74,7 +74,7 @@ def of_loader(trial: Trial, facts: Facts, *, draft: float | None, fits: bool) ->
             yield Change(
                 "num_workers",
                 workers,
-                changed(trial, num_workers=workers, persistent_workers=True),
+                changed(trial, num_workers=workers, persistent_workers=after.persistent),
                 model.gain(facts, after),
                 f"loading a minibatch takes {_ms(facts.load)} and would run beside the step's {_ms(facts.device)}",
             )

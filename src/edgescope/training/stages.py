@@ -57,6 +57,8 @@ class Loaded:
 class stage:
     """Counts the time of a block to one stage of this process's loader."""
 
+    __slots__ = ("name", "start")
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -66,7 +68,9 @@ class stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _spent[self.name] += time.monotonic_ns() - self.start
+        spent = time.monotonic_ns() - self.start
+        _spent[self.name] += spent
+        _batch.marked_ns += spent
 
 
 @dataclass(frozen=True)
@@ -86,16 +90,26 @@ class Watched(torch.utils.data.Dataset[Any]):
         return len(self.items)
 
     def __getitem__(self, index: Any) -> Any:
-        begun = _batch.begin()
-        marked = sum(_spent.values())
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        """Return several items; a loader asks for all of a minibatch at once, so they are timed together."""
+        begun, marked = _batch.begin(), _batch.marked_ns
+        try:
+            if self.skip:
+                return [self._one(index) for index in indices]
+            if hasattr(self.items, "__getitems__"):
+                found: list[Any] = self.items.__getitems__(indices)
+                return found
+            return [self.items[index] for index in indices]
+        finally:
+            _spent["item"] += time.monotonic_ns() - begun - (_batch.marked_ns - marked)
+
+    def _one(self, index: Any) -> Any:
         try:
             return self.items[index]
         except Exception as error:  # a data set may raise anything
-            if not self.skip:
-                raise
             return Skipped(f"item {index}: {type(error).__name__}: {error}"[:200])
-        finally:
-            _spent["item"] += time.monotonic_ns() - begun - (sum(_spent.values()) - marked)
 
 
 @dataclass
@@ -104,10 +118,11 @@ class _Batch:
 
     start_ns: int = 0
     cpu_ns: int = 0
-    disk_bytes: int = 0
+    marked_ns: int = 0
+    """Nanoseconds that named stages have taken so far."""
 
     def begin(self) -> int:
-        """Return the time now; the first item of a minibatch begins it."""
+        """Return the time now; a minibatch begins with its first item."""
         now = time.monotonic_ns()
         if not self.start_ns:
             self.start_ns, self.cpu_ns = now, time.thread_time_ns()

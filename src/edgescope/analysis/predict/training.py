@@ -76,7 +76,7 @@ def gain(before: Facts, after: Facts) -> float:
 
     What was measured beyond the parts (bursts, a neighbour) stays, unless the change is what removes it.
     """
-    missed = max(0.0, before.step - before.seconds())
+    missed = max(0.0, before.step - before.seconds()) * after.samples / before.samples
     if after.notes.get("smooth"):
         missed = 0.0
     return (after.samples / (after.seconds() + missed)) / (before.samples / before.step)
@@ -170,8 +170,8 @@ def _from_disk(result: Result, rows: list[dict[str, float]]) -> float:
 
 
 def with_workers(before: Facts, workers: int) -> Facts:
-    """Return the facts with so many workers that persist."""
-    return replace(before, workers=workers, persistent=True)
+    """Return the facts with so many workers; where there were none, they persist."""
+    return replace(before, workers=workers, persistent=before.persistent or before.workers == 0)
 
 
 def without(before: Facts, stage: str, share: float = 0.0) -> Facts:
