@@ -100,7 +100,7 @@ def test_the_command_prints_them_from_two_stores(tmp_path, capsys):
     words += ["--price", "baseline=2000", "--price", f"{SMALL.id[:8]}=250", "--power-budget", "15"]
     assert main([*words, "-v"]) == 0
     shown = capsys.readouterr().out
-    assert "samples/s per watt" in shown and "samples/s within budget" in shown
+    assert "samples/s per watt" in shown and "samples/s in budget" in shown
     assert [line.split()[1:] for line in shown.splitlines() if line.startswith("machine.cpu")] == [
         ["server", "board"]
     ]

@@ -62,7 +62,7 @@ DEVICE_NAMES = {
     "energy_per_sample_j": "energy per sample",
     "samples_per_s_per_w": "samples/s per watt",
     "samples_per_s_per_price": "samples/s per price",
-    "throughput_within_budget_sps": "samples/s within budget",
+    "throughput_within_budget_sps": "samples/s in budget",
 }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.bench import here, present
-from edgescope.errors import Message
+from edgescope.errors import EdgescopeError, Message
 from edgescope.isolate.fresh import Limits
-from edgescope.modes import catalog
+from edgescope.modes import affinity, catalog
 from edgescope.modes.jetson import NvpMode
 from edgescope.records import Status, Trial
 from edgescope.runner.builds import Waiting
@@ -56,3 +57,19 @@ def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
         if change != "live":
             text = f"{name}: {change} ({why}), so its cells may be refused"
             tell(str(Message("W-MODE-1", text, fix="edgescope modes")))
+
+
+def usual_modes() -> list[str]:
+    """Return the modes that every machine has: as it is, and one, two, four ... of the CPUs that may be used."""
+    return [catalog.AS_IS, *affinity.some(sorted(os.sched_getaffinity(0)))]
+
+
+def mode_features(names: Iterable[str]) -> dict[str, Mapping[str, float]]:
+    """Return what each mode sets, as this machine knows it (devices.base.FEATURES); {} for a mode of another board."""
+    devices, found = present(), dict[str, Mapping[str, float]]()
+    for name in names:
+        try:
+            found[name] = catalog.find(name, devices).features()
+        except EdgescopeError:
+            found[name] = {}
+    return found

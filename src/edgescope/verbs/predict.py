@@ -23,13 +23,12 @@ from edgescope.analysis.predict import mode_table, modes
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.prediction import ModeRow, Prediction
 from edgescope.analysis.predict.prediction import predict as predicted
-from edgescope.bench import here, present
-from edgescope.errors import EdgescopeError, UsageError
+from edgescope.bench import here
+from edgescope.errors import UsageError
 from edgescope.models import zoo
-from edgescope.modes import affinity, catalog
 from edgescope.records import Absent, Answer, Json, Result, Trial
 from edgescope.records.answers import figure_text, plain
-from edgescope.runner.setup import Setup, Stored, check_modes, store_of
+from edgescope.runner.setup import Setup, Stored, check_modes, mode_features, store_of, usual_modes
 from edgescope.search.loop import Loop
 from edgescope.search.profiling import Confirmed, Profiling, profiled
 from edgescope.store.results import Store
@@ -178,8 +177,7 @@ def _axes(keys: Mapping[str, Any], study: Study | None, run: bool) -> dict[str, 
     """Return the keys with the modes and batches that are profiled if the keys do not name any."""
     if not run or study is not None:
         return dict(keys)
-    usable = sorted(os.sched_getaffinity(0))
-    own = {"mode": ["as_is", *affinity.some(usable)], "batch": list(BATCHES), "processes": [1]}
+    own = {"mode": usual_modes(), "batch": list(BATCHES), "processes": [1]}
     return own | {k: v for k, v in keys.items() if v is not None and v != []}
 
 
@@ -257,13 +255,7 @@ def _features(trials: Sequence[Trial], stored: Sequence[Result]) -> dict[str, Ma
         kept = result.machine.state.get("mode")
         if isinstance(kept, Mapping) and kept.get("features"):
             found[result.trial.mode] = kept["features"]
-    devices = present()
-    for name in {t.mode for t in trials} - found.keys() - {catalog.AS_IS}:
-        try:
-            found[name] = catalog.find(name, devices).features()
-        except EdgescopeError:
-            found[name] = {}  # a mode of another board: a word
-    return found
+    return found | mode_features({t.mode for t in trials} - found.keys() - {modes.AS_IS})
 
 
 def _cores(stored: Sequence[Result]) -> int:

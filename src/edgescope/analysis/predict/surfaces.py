@@ -28,6 +28,8 @@ Seen = Mapping[int, float]
 #: Log units: how far a mode may lie from a roofline, one axis alone, relative to gp.ALONE.
 BESIDE_ROOFLINE = 0.35
 CONFIDENCE = 0.90
+#: How much wider an interval is that no left-out mode has checked.
+UNCHECKED = 1.5
 #: Fewest profiled modes whose leave-one-out errors say anything.
 LEAST = 4
 
@@ -162,7 +164,8 @@ def choose(surfaces: Sequence[Surface], seen: Seen, *, check: bool = True) -> Ch
     With too few modes to tell, or without `check`, that of the first.
     """
     if len(seen) < LEAST or not check:
-        return Chosen(surfaces[0].name, surfaces[0].fit(seen), {}, {})
+        guess = surfaces[0].fit(seen)
+        return Chosen(surfaces[0].name, replace(guess, factor=guess.factor * UNCHECKED), {}, {})
     left = {surface.name: left_out(surface, seen) for surface in surfaces}
     best = min(surfaces, key=lambda s: float(np.sqrt(np.mean(left[s.name][0] ** 2))))
     errors = {name: float(np.mean(np.abs(np.expm1(gap)))) for name, (gap, _) in left.items()}
