@@ -24,8 +24,8 @@ NAME = "ladder"
 STAGES = ("decode", "preprocess", "infer", "postprocess")
 FIGURE = (
     "Each bar is one frame at one level, stage after stage, each waited for. Where stages overlap, the frame takes "
-    "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate. Where one level takes "
-    "twenty times as long as another, the bars are equally long and show each stage's share."
+    "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate. Where one level "
+    "takes twenty times as long as another, the bars are equally long and show each stage's share."
 )
 
 RATES = (
