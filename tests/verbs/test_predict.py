@@ -193,9 +193,9 @@ def test_it_profiles_by_itself_confirms_and_goes_on_from_the_store(tmp_path, run
 def test_the_command_measures_in_real_processes(tmp_path, capsys):
     words = ["predict", "null", "--run", "--backend", "null", "--batch", "1,4", "--mode", "as_is cpus=0"]
     words += [
-        "--cells",
+        "--profiles",
         "3",
-        "--confirm-runs",
+        "--pick-runs",
         "1",
         "--duration",
         "50ms",
