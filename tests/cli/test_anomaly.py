@@ -25,10 +25,8 @@ def folder(tmp_path_factory):
         "onnxruntime",
         "--batch",
         "4",
-        "--output",
-        str(root / "features"),
     ]
-    assert main(["anomaly", "extract", str(root / "videos"), *flags]) == 0
+    assert main(["anomaly", "extract", str(root / "videos"), str(root / "features"), *flags]) == 0
     return root
 
 
@@ -145,7 +143,7 @@ def test_one_class_only_is_refused(folder, tmp_path, capsys):
     [
         (["generate", "x", "--count", "4"], 2, "E-ANOMALY-10: 4 clips are too few"),
         (["generate", "x", "--kinds", "fire"], 2, "no anomaly is called fire"),
-        (["generate", "x", "--size", "big"], 2, "--size big"),
+        (["generate", "x", "--size", "16x16"], 2, "--size 16x16"),
         (["extract", "nowhere", "f"], 1, "E-"),
         (["extract", "nowhere", "f", "--features", "resnet50"], 2, "E-ANOMALY-1: resnet50"),
         (["train", "nowhere", "--output", "d.pt"], 1, "E-ANOMALY-13"),

@@ -59,7 +59,10 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.anomaly.train import recipe
     from edgescope.verbs import anomaly
 
-    changed = {name: getattr(args, name) for name in (*CHANGED, "learning_rate", "select", "precision", "device", "seed")}
+    changed = {
+        name: getattr(args, name)
+        for name in (*CHANGED, "learning_rate", "select", "precision", "device", "seed")
+    }
     print(_words(recipe(args.head, **changed)), file=sys.stderr)
     trained = anomaly.train(args.features, args.output, head=args.head, log=args.log, tell=_tell, **changed)
     about = trained.about
