@@ -81,8 +81,8 @@ MEASURING = ("bench", "optimize", "sweep")
 FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")
 #: The program itself as the subject of a sentence.
 PROSE = re.compile(
-    r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made|noted|clock)\b"
-    r"|edgescope (?:itself|record made|train clips (?:on|writes)|never asks)\b"
+    r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
+    r"|edgescope (?:noted|clock|itself|record made|train clips (?:on|writes)|never asks)\b"
 )
 
 
