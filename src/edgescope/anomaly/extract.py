@@ -95,8 +95,8 @@ def extract(
 ) -> Extracted:
     """Write the features of `videos` and their manifest to `output`; return what was done.
 
-    Videos whose features are there already, of the same file with the same settings, are passed over unless `overwrite`. A
-    video that cannot be decoded is left out and named. `decoders` videos are decoded at once.
+    Videos whose features are there already, of the same file with the same settings, are passed over unless
+    `overwrite`. A video that cannot be decoded is left out and named. `decoders` videos are decoded at once.
     """
     extractor = Extractor(preparation, engine)
     try:
