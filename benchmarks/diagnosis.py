@@ -76,6 +76,7 @@ def main() -> None:
             )
         print(line(rows[-1]), flush=True)
         _write(out, args.device, rows)
+    _write(out, args.device, rows)  # with the plants that no time was left for
     print(json.dumps(summary(rows), indent=1))
     shutil.rmtree(root, ignore_errors=True)
 

@@ -110,12 +110,8 @@ def variants(
         return module.to(memory_format=last) if layout and last is not None else module
 
     def compiled(**options: Any) -> nn.Module:
-        import torch._inductor.config as config
-
-        for key, value in options.items():
-            setattr(config, key, value)
-        config.freezing = True
-        return torch.compile(plain(half), dynamic=False)  # type: ignore[return-value]
+        chosen = {"freezing": True, **options}  # of this variant: a global setting would reach those after it
+        return torch.compile(plain(half), dynamic=False, options=chosen)  # type: ignore[return-value]
 
     yield "fp32", lambda: (plain(torch.float32, layout=False), torch.float32, "graph")
     yield "half", lambda: (plain(half), half, "graph")

@@ -73,18 +73,22 @@ class Page:
             return
         begin = time.monotonic()
         try:
-            self.found["cells"][name] = work()
+            found = to_plain(work())
+            line = json.dumps(found)[:300]
+            self.found["cells"][name] = found
         except Exception:
-            self.found["failed"][name] = traceback.format_exc()[-800:]
-        print(
-            f"{name}: {time.monotonic() - begin:.1f} s",
-            json.dumps(self.found["cells"].get(name))[:300],
-            flush=True,
-        )
+            self.found["failed"][name] = line = traceback.format_exc()[-800:]
+        print(f"{name}: {time.monotonic() - begin:.1f} s", line, flush=True)
         self.save()
 
     def save(self) -> None:
-        """Write the page."""
+        """Write the page; a failure is printed, and what was found stays for the next time."""
+        try:
+            self._write()
+        except Exception:
+            print("the page is not written:", traceback.format_exc()[-800:], file=sys.stderr, flush=True)
+
+    def _write(self) -> None:
         if self.path is not None:
             sums = [
                 c["closure"] for c in self.found["cells"].values() if isinstance(c, dict) and c.get("closure")
@@ -265,8 +269,7 @@ def main() -> None:
         for network, rows in series.items():
             page.stage(f"{network} P={processes}", lambda n=network, p=processes, r=rows: cell(args, n, p, r))
     for network, rows in series.items():
-        page.found[f"growth {network}"] = growth(rows)
-    page.save()
+        page.stage(f"growth {network}", lambda r=rows: growth(r))
     folder = args.traces or Path()
     for name, program, work in (("nsys samples", "nsys", by_nsys), ("ncu counters", "ncu", by_ncu)):
         if shutil.which(program):

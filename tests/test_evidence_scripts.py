@@ -1,8 +1,10 @@
 """The scripts behind published figures: their rules, on made-up rounds, and the ceilings for real in miniature."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +22,7 @@ import diagnosis
 import eleven_networks
 import halving
 import nano_table
+import predict_modes
 
 
 def test_ceilings_are_measured_kept_and_read_back(tmp_path, monkeypatch):
@@ -177,3 +180,37 @@ def test_the_parts_of_a_query_sum_to_it():
     assert found["sum_over_traced"] == 1 and found["traced_over_clean"] == pytest.approx(400 / 350, abs=1e-3)
     assert found["top"][0]["name"] in ("conv", "H2D") and found["launches"] == 2
     assert "failed" in eleven_networks.of_events([], 1e-6)
+
+
+def test_plants_that_no_time_was_left_for_are_on_the_page(tmp_path, monkeypatch):
+    page, plant = tmp_path / "page.json", diagnosis.Plant("x", "quota", {}, {})
+    for name, stand_in in (("PLANTS", (plant,)), ("_ceilings", lambda *_: None)):
+        monkeypatch.setattr(diagnosis, name, stand_in)
+    monkeypatch.setattr(diagnosis.planted, "material", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["diagnosis.py", "--seconds", "-1", "--json", str(page)])
+    diagnosis.main()
+    found = json.loads(page.read_text())
+    assert found["figures"]["failed"] == 1 and not found["met"]
+
+
+def test_a_grid_without_a_meter_is_not_judged_by_its_power():
+    def judged(**own):
+        return predict_modes.summary({"predict": {k: [v] for k, v in own.items()}}, {"time": [0.9]}, 40, 15)
+
+    assert judged(time=0.01)["targets"]["power_or_energy"] is None and judged(time=0.01)["met"]
+    assert not judged(time=0.01, power=0.2)["met"] and judged(time=0.01, power=0.2, energy=0.01)["met"]
+
+
+def test_what_one_compiled_variant_sets_does_not_reach_the_next(monkeypatch):
+    inductor = pytest.importorskip("torch._inductor.config")
+    torch = pytest.importorskip("torch")
+    chosen = []
+    monkeypatch.setattr(torch, "compile", lambda module, **keys: chosen.append(keys["options"]) or module)
+    model = SimpleNamespace(module=lambda: torch.nn.Linear(2, 2))
+    before = (inductor.freezing, inductor.conv_1x1_as_mm)
+    for label, make in eleven_networks.variants(model, [torch.zeros(1, 2)], "cpu"):
+        if "compiled" in label:
+            make()
+    assert [c.get("conv_1x1_as_mm", False) for c in chosen] == [False, True, False]
+    assert (inductor.freezing, inductor.conv_1x1_as_mm) == before and all(c["freezing"] for c in chosen)

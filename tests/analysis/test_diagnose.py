@@ -216,6 +216,12 @@ def test_too_many_threads_need_a_sweep_to_be_sure():
     assert diagnose(crowded, [same]).cause != "oversubscription"
 
 
+def test_more_threads_than_cores_alone_cost_no_time_that_was_measured():
+    crowded = world(threads=16, own=1.0, of={"cores_used": 4.0}, options={"threads": 16})
+    found = diagnose(crowded)
+    assert not [f for f in (*found.findings, *found.ruled_out) if f.cause == "oversubscription"]
+
+
 def test_one_thread_leaves_cores_idle():
     one = world(threads=1, own=0.25, of=ALONE, options={"threads": 1})
     found = first(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,3 +95,15 @@ def test_threads_that_compute_in_python_make_others_wait_and_those_that_sleep_do
         time.sleep(0.01)
 
     assert late(python) > late(sleeping) + 0.001
+
+
+def test_work_that_fails_ends_the_thread_that_looks():
+    def issue(*_):
+        raise RuntimeError("broken")
+
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="broken"):
+        interpreter_wait(
+            SimpleNamespace(issue=issue), Trial(model="null", backend="null"), MonotonicClock()
+        )
+    assert threading.active_count() == before

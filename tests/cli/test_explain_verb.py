@@ -91,3 +91,8 @@ def test_the_library_gives_rows_and_lines(store):
     )
     with pytest.raises(UsageError, match="E-EXPLAIN-1"):
         edgescope.explain(store=store)
+
+
+def test_a_remedy_that_there_is_not_is_called_so(store):
+    (check,) = edgescope.explain("latest", verify=True, remedy=7, store=store).checks
+    assert "no remedy 7" in check.words and "1 to 1" in check.words

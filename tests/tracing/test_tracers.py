@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 import time
 from types import SimpleNamespace
 
@@ -66,7 +67,8 @@ class FakeCupti:
         self.enabled, self.records = [], []
 
     def activity_register_callbacks(self, requested, completed):
-        assert requested() == (cupti.BUFFER_BYTES, 0)
+        size, number = requested()
+        assert cupti.LEAST_BYTES <= size <= cupti.MOST_BYTES and number == 0
         self.completed = completed
 
     def activity_enable(self, kind):
@@ -114,6 +116,23 @@ def test_cuptis_records_become_spans(tmp_path, monkeypatch):
     assert spans.named() == ["cudaLaunchKernel_v7000", "gemm", "H2D", "cudaStreamSynchronize_v3020"]
     assert spans.columns["bytes"].tolist() == [-1, -1, 64, -1] and set(spans.columns["correlation"]) == {9}
     assert begin <= spans.columns["start_ns"][0] <= time.monotonic_ns(), "on the queries' clock"
+
+
+def test_a_buffer_holds_a_window_where_there_is_memory():
+    gib = 2**30
+    a_second_of_resnet50 = 1000 * 240_000
+    assert cupti.buffer_bytes(64 * gib) >= a_second_of_resnet50
+    assert cupti.buffer_bytes(8 * gib) == 128 * 2**20, "8 processes of a board take an eighth of its memory"
+    assert cupti.buffer_bytes(gib // 4) == cupti.LEAST_BYTES
+
+
+def test_a_conversion_within_the_window_lets_the_program_go_on(tmp_path, monkeypatch):
+    fake, before = FakeCupti(), sys.getswitchinterval()
+    monkeypatch.setattr(cupti, "_cupti", lambda: fake)
+    with cupti.CuptiTracer().window(tmp_path):
+        assert sys.getswitchinterval() < before / 10
+    assert sys.getswitchinterval() == before
+    assert len(cupti.CuptiTracer().spans(tmp_path)) == 0, "a window without records"
 
 
 def test_kernels_are_called_by_their_names_and_not_by_symbols():

@@ -180,14 +180,17 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
     try:
         while clock.now() < end and not ended.is_set():
             free.acquire()
-            work.issue(number, trial.batch, done)
+            try:
+                work.issue(number, trial.batch, done)
+            except EndOfInput:
+                free.release()
+                break
             number += 1
-    except EndOfInput:
-        free.release()
-    for _ in range(trial.in_flight):
-        free.acquire()
-    stop.set()
-    ticker.join()
+        for _ in range(trial.in_flight):
+            free.acquire()
+    finally:
+        stop.set()
+        ticker.join()
     if len(late) < LOOKS:
         return Absent(f"only {len(late)} looks in {TICKING_S:g} s")
     return Measured(sorted(late)[len(late) // 2] * 1e-9, "s", n=len(late))

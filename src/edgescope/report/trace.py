@@ -142,7 +142,7 @@ def _lines(one: Account) -> Iterator[str]:
         yield f"{d.kernel.count:,} kernels: {times} (medians); {d.short:,} ran shorter than their launch took"
     for title, names in (("kernel", one.kernels), ("operator", one.operators)):
         whole_ns = sum(n.total_ns for n in names)
-        if names:
+        if whole_ns:
             yield f"longest {title}: {short(names[0].name)}, {names[0].total_ns / whole_ns:.1%} of their time"
     if one.functions and not one.kernels:
         yield f"longest function: {one.functions[0].name}, {show(_seconds(one.functions[0].total_ns))} of its own"

@@ -92,12 +92,18 @@ def _check(diagnosis: Diagnosis, number: int, cells: Cells, setup: Setup) -> Che
     finding = diagnosis.findings[0] if diagnosis.findings else None
     remedies = [r for r in finding.remedies if r.change] if finding else []
     if finding is None or diagnosis.result is None or not 1 <= number <= len(remedies):
-        why = "the cause is unknown" if finding is None else "no flag does what would help"
+        why = _unchecked(number, len(remedies)) if finding is not None else "the cause is unknown"
         return Check(None, Absent("not predicted"), Absent(why))
     chosen = remedies[number - 1]
     before = diagnosis.result.trial
     after = grid.pinned(changed(before, chosen), zoo.pin)
     return checked(chosen, list(_pairs(before, after, cells, setup)))
+
+
+def _unchecked(number: int, remedies: int) -> str:
+    if not remedies:
+        return "no flag does what would help"
+    return f"there is no remedy {number} that flags can do, only 1 to {remedies}"
 
 
 def changed(trial: Trial, remedy: Remedy) -> Trial:

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from edgescope.analysis.diagnose.judgement import of_trace
 from edgescope.analysis.kernels.account import account
 from edgescope.analysis.kernels.growth import growth
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
+from edgescope.report import trace as report
+from edgescope.verbs.trace import Traced
 
 US = 1000
 FIELDS = ("kind", "name", "start_ns", "end_ns", "process", "thread", "device", "stream", "correlation")
@@ -149,3 +152,11 @@ def test_a_traced_result_has_the_metrics_of_its_window():
     assert len(whole.inferences) == len(c["issued_ns"]) and whole.trace.clock == "monotonic"
     host_only = replace(traced, spans=spans.of_kind("range"))
     assert isinstance(of_result.metrics(host_only)["ec_s"], Absent)
+
+
+def test_a_trace_of_copies_alone_or_of_kernels_without_length_has_an_account():
+    copies = account(trace(("copy", "H2D", 0, 50, 1, 0, 1)))
+    (found,) = of_trace(copies, "copies").findings
+    assert found.cause == "transfer-bound" and found.share == 1.0
+    assert found.remedies[0].gain.hi == pytest.approx(50)
+    assert report.document(Traced((("nothing", account(trace(("kernel", "k", 5, 5, 1, 0, 1)))),)))

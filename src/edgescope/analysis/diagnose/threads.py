@@ -50,26 +50,22 @@ def _oversubscribed(case: Case) -> Finding | None:
     if fewer is not None:
         evidence.append(Evidence(fewer.text, fewer.source, fewer.ratio.value < BETTER))
     change, words = _fitting(case, cores)
-    setting = next(iter(change))
     exact = fewer is not None and _same(fewer, change)
     gain: Field = Absent("how much the threads cost each other shows only in a run with fewer")
     basis = ""
     if fewer is not None:
         gain = fewer.ratio
         basis = f"measured: {fewer.source}" if exact else f"at least that of {fewer.text}"
-    share = 1 - 1 / fewer.ratio.value if fewer is not None and fewer.ratio.value > 1 else 0.5 * (waits or 0.3)
+    if fewer is None and waits is None:
+        return None  # that there are more threads than cores says nothing of the time that they lose
+    share = 1 - 1 / fewer.ratio.value if fewer is not None and fewer.ratio.value > 1 else 0.5 * (waits or 0.0)
     sure = Confidence.POSSIBLE
     if fewer is not None:
         if fewer.ratio.value < BETTER:
             return Finding("oversubscription", max(0.0, share), sure, tuple(evidence))
         sure = Confidence.CONFIRMED
-    return (
-        Finding(
-            "oversubscription", share, sure, tuple(evidence), (Remedy(words, change, gain, basis),), "", 1
-        )
-        if setting
-        else None
-    )
+    remedy = Remedy(words, change, gain, basis)
+    return Finding("oversubscription", share, sure, tuple(evidence), (remedy,), "", 1)
 
 
 def _fewer(case: Case) -> Intervention | None:
@@ -129,7 +125,7 @@ def _too_few(case: Case) -> Finding | None:
     gain = Measured((low * high) ** 0.5, "ratio", low, high)
     basis, sure = (
         f"each further core adds {USUAL_EFFICIENCY[0]:.0%} to {USUAL_EFFICIENCY[1]:.0%} of the first",
-        (Confidence.LIKELY),
+        Confidence.LIKELY,
     )
     if more is not None:
         evidence.append(Evidence(more.text, more.source, more.ratio.value < BETTER))

@@ -55,6 +55,12 @@ def _launches(account: Account, gpu: GpuTime) -> Finding | None:
     return Finding("launch-bound", late, Confidence.LIKELY, tuple(evidence), (remedy,), "", 1)
 
 
+def _at_most(share: float) -> Measured:
+    """Return the gain if a share of the time went, as the most there is to gain; 50 times if all of it would go."""
+    most = 1 / max(0.02, 1 - share)
+    return Measured(most, "ratio", 1.0, most)
+
+
 def _many_syncs(account: Account) -> float:
     """Return the waits for the device in a typical inference; 0 if the trace has no inferences."""
     budget = account.budget
@@ -72,7 +78,7 @@ def _syncs(account: Account, gpu: GpuTime) -> Finding | None:
     remedy = Remedy(
         "read results once: one copy to the host instead of one value after another (.item(), float(), if on a tensor)",
         {},
-        Measured(1 / (1 - idle), "ratio", 1.0, 1 / (1 - idle)),
+        _at_most(idle),
         "at most: the same kernels and copies without the waits between them",
     )
     return Finding("sync-bound", idle, Confidence.LIKELY, evidence, (remedy,), "", 1)
@@ -92,7 +98,7 @@ def _copies(account: Account, gpu: GpuTime) -> Finding | None:
     remedy = Remedy(
         "pinned memory, smaller types, or copies on a stream of their own",
         {},
-        Measured(1 / (1 - share), "ratio", 1.0, 1 / (1 - share)),
+        _at_most(share),
         "at most: all copies behind kernels",
     )
     return Finding("transfer-bound", share, Confidence.LIKELY, tuple(evidence), (remedy,), "", 1)
@@ -117,7 +123,7 @@ def _others(account: Account, gpu: GpuTime) -> Finding | None:
     remedy = Remedy(
         "fewer processes on the GPU, or MPS (--sharing mps)",
         {},
-        Measured(1 / (1 - blocked), "ratio", 1.0, 1 / (1 - blocked)),
+        _at_most(blocked),
         "at most: none of that time",
     )
     return Finding("contention", blocked, Confidence.LIKELY, evidence, (remedy,), "", 1)

@@ -1,8 +1,8 @@
 """Models of a quantity over a grid of modes: each predicts every mode from a few profiled ones, with its uncertainty.
 
-    linear    multivariate linear regression on the knobs (arXiv 2509.20160, as far as its abstract says), the
-    baseline roofline  physical terms with a few parameters (roofline_modes.py)
-    gp        a Gaussian process on the logarithm, with the roofline as its mean
+    linear    the baseline: multivariate linear regression on the knobs (arXiv 2509.20160, as far as its abstract says)
+    roofline  physical terms with a few parameters (roofline_modes.py); modes lie close to them
+    gp        a Gaussian process on the logarithm, with the roofline as its mean; modes may lie far from it
     transfer  a Gaussian process with the surface of another workload or device as its mean
 
 All work on logarithms and are fitted with log values by mode; `choose` takes the one whose predictions of each
