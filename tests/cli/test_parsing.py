@@ -27,7 +27,8 @@ def refused(typed, capsys):
         (["sweep", "--baches=1,2"], "edgescope sweep has no flag --baches. Try: --batch\n"),
         (
             ["study", "concurent"],
-            "no study is called 'concurent' (concurrent, nano_table, ladder). Try: edgescope study concurrent",
+            "no study is called 'concurent' (anomaly, concurrent, training, nano_table, ladder). Try: edgescope"
+            " study concurrent",
         ),
         (
             ["study", "concurrent", "--setpu", "x"],
@@ -98,8 +99,9 @@ def test_every_verb_but_the_live_view_takes_json():
     without = {
         name
         for name, sub in verbs.choices.items()
-        if "--json" not in sub._option_string_actions and name != "study"
+        if "--json" not in sub._option_string_actions and name not in ("anomaly", "study", "train")
     }
     assert without == {"monitor"}
-    (studies,) = (a for a in verbs.choices["study"]._actions if isinstance(a, argparse._SubParsersAction))
-    assert all("--json" in sub._option_string_actions for sub in studies.choices.values())
+    for verb in ("anomaly", "study", "train"):
+        (parts,) = (a for a in verbs.choices[verb]._actions if isinstance(a, argparse._SubParsersAction))
+        assert not [n for n, p in parts.choices.items() if "--json" not in p._option_string_actions]

@@ -9,6 +9,7 @@ The same command again goes on where it stopped. A video that cannot be decoded 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--damaged", default="stop", choices=("stop", "skip"), help=text)
     text = "compute again the features that are there"
     sub.add_argument("--overwrite", action="store_true", help=text)
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,6 +76,10 @@ def run(args: argparse.Namespace) -> int:
         _noted(done.warning)
     rows = done.features.rows
     repeated, frames = sum(row.repeated for row in rows), sum(row.frames for row in rows)
+    if args.json:
+        about = {"videos": len(rows), "frames": frames, "snippets": sum(row.snippets for row in rows)}
+        print(json.dumps(about | {"repeated": repeated, "computed": done.new, "seconds": done.seconds}))
+        return 0
     print(
         f"{len(rows)} videos, {frames} frames, {sum(row.snippets for row in rows)} snippets"
         f" ({repeated} frames repeated to fill last snippets); {done.new} videos computed in {done.seconds:.1f} s"

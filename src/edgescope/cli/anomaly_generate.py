@@ -10,6 +10,7 @@ list videos.csv holds split, kind and frames of each. Without --film, the films 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--frames", type=trial_flags.whole, default=96, help="frames of a clip (96)")
     trial_flags.add_size(sub, 320, 240)
     trial_flags.add_seed(sub)
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,9 +49,11 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         tell=_tell,
     )
-    print(
-        f"{len(made.videos)} videos, {sum(v.anomalous for v in made.videos)} with a planted anomaly: {made.root}"
-    )
+    anomalous = sum(v.anomalous for v in made.videos)
+    if args.json:
+        print(json.dumps({"root": str(made.root), "videos": len(made.videos), "anomalous": anomalous}))
+        return 0
+    print(f"{len(made.videos)} videos, {anomalous} with a planted anomaly: {made.root}")
     print(f"next: edgescope anomaly extract {made.root} features --features frames_lite0")
     return 0
 
