@@ -82,7 +82,7 @@ def ours(
         shutil.copy(path, copy)
         videos.append(Video(copy.stem, copy, "test", "normal"))
     extract(videos[:1], root / "warm", prepared, engine=engine)
-    done = extract(videos, root / "out", prepared, engine=engine, threads=threads, again=True)
+    done = extract(videos, root / "out", prepared, engine=engine, decoders=threads, overwrite=True)
     features = done.features.features(done.features.rows[0])
     figures = {"frames": done.frames, "seconds": done.seconds, "frames_per_s": done.frames / done.seconds}
     return figures | {

@@ -25,7 +25,7 @@ ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
     *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
-    *("analysis/offload/probe", "deploy/run_script"),
+    *("analysis/offload/probe", "deploy/run_script", "runner/ceilings", "tracing/nsys"),
     *(
         "scratch",
         "isolate/persistent",
@@ -37,7 +37,7 @@ FOREIGN = (
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
-    r"|jetson_clocks|container|fuser|git|tail|iperf3|ping)\b"
+    r"|jetson_clocks|container|fuser|git|tail|iperf3|ping|nsys)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())
 ANOMALY = tuple(f"anomaly {part}" for part in PARTS)
@@ -55,11 +55,15 @@ MET_UNDER = {
     "papers/": STUDIES,
     "analysis/capacity/": ("capacity",),
     "search/capacity": ("capacity",),
+    "analysis/cells/devices": ("compare",),
+    "analysis/kernels/": ("trace",),
+    "analysis/predict/": ("predict",),
     "analysis/cells/machines": ("sweep", "recommend", "offload"),
     "analysis/cells/recommend": ("recommend",),
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
     **dict.fromkeys(("anomaly/", "analysis/anomaly", "verbs/anomaly"), ANOMALY),
+    "watching/": ("anomaly watch",),
     "training/fit": ("train clips", "anomaly train"),
     "models/clip/train": ("train clips",),
     "models/clip/torch_train": ("train clips",),
@@ -67,7 +71,10 @@ MET_UNDER = {
     "models/image/photo_set": ("train data",),
     "cli/train": ("train data", "train advise", "train characterize", "train clips"),
     "runner/noise": ("doctor",),
-    **{f"verbs/{verb}": (verb,) for verb in ("capacity", "energy", "offload", "recommend", "sweep")},
+    **{
+        f"verbs/{verb}": (verb,)
+        for verb in ("capacity", "energy", "offload", "predict", "recommend", "sweep")
+    },
     "cli/trial_flags": ("bench", "capacity"),
 }
 MEASURING = ("bench", "optimize", "sweep")
@@ -75,7 +82,7 @@ FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]
 #: The program itself as the subject of a sentence.
 PROSE = re.compile(
     r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
-    r"|edgescope (?:itself|record made|train clips (?:on|writes)|never asks)\b"
+    r"|edgescope (?:noted|clock|itself|record made|train clips (?:on|writes)|never asks)\b"
 )
 
 

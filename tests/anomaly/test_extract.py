@@ -51,9 +51,9 @@ def run(found, out, **more):
     return extraction.extract(found, out, PREPARED, engine=Engine(batch=4), **more)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_every_frame_is_in_a_snippet(tmp_path, threads):
-    done = run(videos(tmp_path, 33, 16, 5, 64), tmp_path / "out", threads=threads)
+@pytest.mark.parametrize("decoders", [1, 3])
+def test_every_frame_is_in_a_snippet(tmp_path, decoders):
+    done = run(videos(tmp_path, 33, 16, 5, 64), tmp_path / "out", decoders=decoders)
     rows = done.features.rows
     assert [(r.frames, r.snippets, r.repeated) for r in rows] == [
         (33, 3, 15),
@@ -93,7 +93,7 @@ def test_it_goes_on_where_it_stopped(tmp_path):
     assert run(found, out).new == 0
     films.film(found[1].path, 20)  # another film under the same name
     assert run(found, out).new == 1
-    assert run(found, out, again=True).new == 3
+    assert run(found, out, overwrite=True).new == 3
 
 
 def test_a_line_that_was_cut_off_is_computed_again(tmp_path):
@@ -121,7 +121,7 @@ def test_videos_that_cannot_be_used_are_left_out_and_named(tmp_path):
     broken = films.cut(whole, 0.5)
     short = Video("stated", films.film(tmp_path / "s.mp4", 20), "train", "normal", (), 200)
     bad = [Video(p.stem, p, "train", "normal") for p in (empty, broken)]
-    done = run([*good, *bad, short], tmp_path / "out", threads=2)
+    done = run([*good, *bad, short], tmp_path / "out", decoders=2)
     assert [r.name for r in done.features.rows] == ["v0"]
     why = {r.name: r.left_out for r in done.features.left_out}
     assert "E-VIDEO-1" in why["empty"] and "E-VIDEO-1" in why["w_cut"]

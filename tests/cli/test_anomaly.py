@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
     """Videos and features of a small set, made once."""
     root = tmp_path_factory.mktemp("anomaly")
     assert (
-        main(["anomaly", "generate", str(root / "videos"), "--clips", "14", "--size", "96x64", *KINDS]) == 0
+        main(["anomaly", "generate", str(root / "videos"), "--count", "14", "--size", "96x64", *KINDS]) == 0
     )
     flags = [
         "--features",
@@ -25,10 +25,8 @@ def folder(tmp_path_factory):
         "onnxruntime",
         "--batch",
         "4",
-        "--output",
-        str(root / "features"),
     ]
-    assert main(["anomaly", "extract", str(root / "videos"), *flags]) == 0
+    assert main(["anomaly", "extract", str(root / "videos"), str(root / "features"), *flags]) == 0
     return root
 
 
@@ -54,7 +52,7 @@ def test_a_generated_set_holds_both_kinds_in_every_split(folder):
 
 
 def test_the_same_seed_makes_the_same_pixels(folder, tmp_path):
-    assert main(["anomaly", "generate", str(tmp_path), "--clips", "14", "--size", "96x64", *KINDS]) == 0
+    assert main(["anomaly", "generate", str(tmp_path), "--count", "14", "--size", "96x64", *KINDS]) == 0
     for name in ("videos.csv", "test/clip_013.mp4"):
         assert (tmp_path / name).read_bytes() == (folder / "videos" / name).read_bytes()
 
@@ -143,11 +141,11 @@ def test_one_class_only_is_refused(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["generate", "x", "--clips", "4"], 2, "E-ANOMALY-10: 4 clips are too few"),
+        (["generate", "x", "--count", "4"], 2, "E-ANOMALY-10: 4 clips are too few"),
         (["generate", "x", "--kinds", "fire"], 2, "no anomaly is called fire"),
-        (["generate", "x", "--size", "big"], 2, "--size big"),
-        (["extract", "nowhere", "--output", "f"], 1, "E-"),
-        (["extract", "nowhere", "--features", "resnet50", "--output", "f"], 2, "E-ANOMALY-1: resnet50"),
+        (["generate", "x", "--size", "16x16"], 2, "--size 16x16"),
+        (["extract", "nowhere", "f"], 1, "E-"),
+        (["extract", "nowhere", "f", "--features", "resnet50"], 2, "E-ANOMALY-1: resnet50"),
         (["train", "nowhere", "--output", "d.pt"], 1, "E-ANOMALY-13"),
         (["train", "nowhere", "--output", "d.pt", "--bags", "3"], 2, "--bags must be even"),
         (["train", "nowhere", "--output", "d.pt", "--head", "rftm"], 2, "--head rtfm"),

@@ -62,15 +62,18 @@ def test_an_empty_default_is_not_shown_as_brackets():
 def test_files_are_written_by_one_flag_in_every_verb_that_writes_one():
     assert {verb.split()[1] for verb, _ in flags()["-o"]} == {
         *(
+            "anomaly",
             "capacity",
             "demo",
             "explain",
             "layers",
             "offload",
             "optimize",
+            "predict",
             "record",
             "report",
             "study",
+            "trace",
             "train",
         ),
     }

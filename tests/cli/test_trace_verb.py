@@ -62,7 +62,7 @@ def test_sql_and_other_formats(capsys, tmp_path):
         main(["trace", NSYS, "--query", "SELECT count(*) AS kernels FROM spans WHERE kind = 'kernel'"]) == 0
     )
     assert "1026" in capsys.readouterr().out
-    assert main(["trace", NSYS, "--save", str(tmp_path / "t.json.gz")]) == 0
+    assert main(["trace", NSYS, "--output", str(tmp_path / "t.json.gz")]) == 0
     assert main(["trace", str(tmp_path / "t.json.gz"), "--kind", "kineto"]) == 0
 
 
@@ -133,7 +133,7 @@ def test_a_trial_in_two_phases(tmp_path, capsys):
 
 def test_a_page_has_the_time_axis_and_the_cdfs(tmp_path):
     page = tmp_path / "page.html"
-    assert main(["trace", NSYS, "--save", str(page)]) == 0
+    assert main(["trace", NSYS, "--output", str(page)]) == 0
     text = page.read_text()
     for words in (
         "Host, GPU and sensors over time",

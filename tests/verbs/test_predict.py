@@ -178,13 +178,13 @@ def runner(monkeypatch):
 
 def test_it_profiles_by_itself_confirms_and_goes_on_from_the_store(tmp_path, runner):
     keys = {"backend": ["null"], "batch": [1, 2, 4, 8, 16], "processes": [1, 2, 4], "mode": ["as_is"]}
-    (answer,) = edgescope.predict("null", run=True, cells=6, confirm=2, store=tmp_path, **keys)
+    (answer,) = edgescope.predict("null", run=True, profiles=6, pick_runs=2, store=tmp_path, **keys)
     known = [t for t in runner.ran if t.batch < 16]
     assert len({t.cell for t in known}) >= 6
     assert not isinstance(answer.confirmed, Absent) and answer.confirmed.figures["throughput_sps"].n == 2
     assert speed(Trial(**{"model": "null", "batch": 8})) <= answer.confirmed.figures["throughput_sps"].value
     count = len(runner.ran)
-    again = edgescope.predict("null", run=True, cells=6, confirm=2, store=tmp_path, **keys)[0]
+    again = edgescope.predict("null", run=True, profiles=6, pick_runs=2, store=tmp_path, **keys)[0]
     assert not runner.ran[count:] and again.pick.name == answer.pick.name
     text = str(edgescope.predict("null", store=tmp_path))
     assert "throughput_sps" in text and edgescope.predict("null", store=tmp_path).records()[0]["mode"]
@@ -193,9 +193,9 @@ def test_it_profiles_by_itself_confirms_and_goes_on_from_the_store(tmp_path, run
 def test_the_command_measures_in_real_processes(tmp_path, capsys):
     words = ["predict", "null", "--run", "--backend", "null", "--batch", "1,4", "--mode", "as_is cpus=0"]
     words += [
-        "--cells",
+        "--profiles",
         "3",
-        "--confirm-runs",
+        "--pick-runs",
         "1",
         "--duration",
         "50ms",

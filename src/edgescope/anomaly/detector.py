@@ -179,7 +179,7 @@ def check_features(features: NDArray[Any], width: int, name: str = "the features
             f"{name} cannot be scored",
             evidence=wrong,
             effect="No score was computed",
-            fix="edgescope anomaly extract --no-cache, with the feature network of the detector",
+            fix="edgescope anomaly extract VIDEOS FEATURES --overwrite, with the feature network of the detector",
         )
 
 

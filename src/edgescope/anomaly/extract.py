@@ -88,15 +88,15 @@ def extract(
     preparation: Preparation,
     *,
     engine: Engine = DEFAULT,
-    threads: int = 1,
+    decoders: int = 1,
     damaged: str = "stop",
-    again: bool = False,
+    overwrite: bool = False,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Extracted:
     """Write the features of `videos` and their manifest to `output`; return what was done.
 
-    Videos whose features are there already, of the same file with the same settings, are passed over unless `again`. A
-    video that cannot be decoded is left out and named. `threads` videos are decoded at once.
+    Videos whose features are there already, of the same file with the same settings, are passed over unless
+    `overwrite`. A video that cannot be decoded is left out and named. `decoders` videos are decoded at once.
     """
     extractor = Extractor(preparation, engine)
     try:
@@ -105,12 +105,12 @@ def extract(
             [VERSION, asdict(preparation), extractor.model.digest, engine.backend, engine.precision]
         )
         jobs = [_Job(video, _key(base, video, damaged)) for video in videos]
-        there = [] if again or about is None else [r for job in jobs if (r := _there(job, known, output))]
+        there = [] if overwrite or about is None else [r for job in jobs if (r := _there(job, known, output))]
         names = {row.name for row in there}
         jobs = [job for job in jobs if job.video.name not in names]
         manifest = Manifest(output, _about(preparation, engine, extractor), there)
         begin, frames = time.monotonic(), 0
-        for done, job in enumerate(_computed(jobs, extractor, threads, damaged), start=len(there) + 1):
+        for done, job in enumerate(_computed(jobs, extractor, decoders, damaged), start=len(there) + 1):
             row = _row(job, preparation)
             if not row.left_out:
                 _save(output / row.file, np.stack(job.rows).reshape(row.snippets, preparation.crops, -1))
@@ -124,10 +124,10 @@ def extract(
         extractor.close()
 
 
-def _computed(jobs: Sequence[_Job], extractor: Extractor, threads: int, damaged: str) -> Iterator[_Job]:
+def _computed(jobs: Sequence[_Job], extractor: Extractor, decoders: int, damaged: str) -> Iterator[_Job]:
     """Yield jobs as their features are complete."""
     prepared, stop = extractor.preparation, threading.Event()
-    chunks: queue.Queue[tuple[_Job, NDArray[np.float32] | None]] = queue.Queue(AHEAD * threads)
+    chunks: queue.Queue[tuple[_Job, NDArray[np.float32] | None]] = queue.Queue(AHEAD * decoders)
     waiting = iter(jobs)
     lock = threading.Lock()
 
@@ -156,7 +156,7 @@ def _computed(jobs: Sequence[_Job], extractor: Extractor, threads: int, damaged:
             job.expected = count
             put(job, None)
 
-    workers = [threading.Thread(target=work, name="decode", daemon=True) for _ in range(threads)]
+    workers = [threading.Thread(target=work, name="decode", daemon=True) for _ in range(decoders)]
     for worker in workers:
         worker.start()
     try:

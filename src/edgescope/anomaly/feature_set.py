@@ -22,7 +22,7 @@ from edgescope.records import Json
 
 MANIFEST = "manifest.jsonl"
 FORMAT = "edgescope anomaly features 1"
-FIX = "edgescope anomaly extract VIDEOS --output FEATURES"
+FIX = "edgescope anomaly extract VIDEOS FEATURES"
 
 
 @dataclass(frozen=True)

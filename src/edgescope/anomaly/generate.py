@@ -67,8 +67,8 @@ def generate(
     if not films:
         raise UsageError(
             "E-ANOMALY-10",
-            f"no source has {frames + MOST} frames",
-            fix="--source FILE with a longer film, or fewer --frames",
+            f"no film has {frames + MOST} frames",
+            fix="--film FILE with a longer film, or fewer --frames",
         )
     write = need("edgescope.anomaly.encode:write", "writing videos", VIDEO)
     plan = _plan(clips, kinds)

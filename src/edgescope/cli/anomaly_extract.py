@@ -1,7 +1,7 @@
 """Extract the features of a folder of videos, 16 frames at a time, on any engine.
 
-  edgescope anomaly extract videos --features frames_lite0 --backend onnxruntime --output features
-  edgescope anomaly extract UCF_Crime --features i3d_r50_nl@i3d.pth --crops 10 --device cuda --output features
+  edgescope anomaly extract videos features --features frames_lite0 --backend onnxruntime
+  edgescope anomaly extract UCF_Crime features --features i3d_r50_nl@i3d.pth --crops 10 --device cuda
 
 The same command again goes on where it stopped. A video that cannot be decoded is left out and named.
 """
@@ -26,8 +26,8 @@ INTERRUPTED = "Finished videos are kept; the same command goes on with the other
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add the flags."""
     sub.add_argument("videos", type=Path, metavar="VIDEOS", help="folder of the set")
-    text = "folder to write features and their manifest to"
-    trial_flags.add_output(sub, text, required=True, metavar="DIR")
+    text = "folder to write the features and their manifest to"
+    sub.add_argument("output", type=Path, metavar="FEATURES", help=text)
     text = (
         "feature network: i3d_r50_nl, i3d_r50, i3d_r50_nl_8x8, i3d_r50_8x8, s3d, frames_lite0, or NAME@weights"
         " (i3d_r50_nl)"
@@ -39,20 +39,15 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "weights: as the network was trained; rtfm: as the public extractor of RTFM's features (weights)"
     sub.add_argument("--normalisation", default="weights", choices=("weights", "rtfm"), help=text)
     group = sub.add_argument_group("engine")
-    group.add_argument(
-        "--backend", default="torch_eager", help="engine, see edgescope backends (torch_eager)"
-    )
-    group.add_argument("--precision", default="fp32", help="fp32, fp16, bf16 or what the engine has (fp32)")
+    trial_flags.add_what(group, usual=("torch_eager", "fp32", "1"))
     group.add_argument("--device", default="", help="cpu or cuda (the engine's own)")
-    text = "option of the engine, e.g. graph=true; may be repeated"
-    group.add_argument(
-        "--option", action="append", default=[], type=trial_flags.option, metavar="NAME=VALUE", help=text
-    )
-    group.add_argument("--batch", type=trial_flags.whole, default=1, help="snippets computed at once (1)")
-    group.add_argument("--threads", type=trial_flags.whole, default=1, help="videos decoded at once (1)")
+    trial_flags.add_option(group)
+    text = "videos decoded at once, each in a thread (1)"
+    group.add_argument("--decoders", type=trial_flags.whole, default=1, metavar="N", help=text)
     text = "stop: leave a damaged video out; skip: use what can be decoded (stop)"
     sub.add_argument("--damaged", default="stop", choices=("stop", "skip"), help=text)
-    sub.add_argument("--no-cache", action="store_true", help="compute features again that are there")
+    text = "compute again the features that are there"
+    sub.add_argument("--overwrite", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,14 +61,12 @@ def run(args: argparse.Namespace) -> int:
         layout=args.layout,
         crops=args.crops,
         normalisation=args.normalisation,
-        backend=args.backend,
-        precision=args.precision,
         device=args.device,
-        batch=args.batch,
+        **{name: trial_flags.axis(name, getattr(args, name), single=True) for name in trial_flags.WHAT},
         options=dict(args.option),
-        threads=args.threads,
+        decoders=args.decoders,
         damaged=args.damaged,
-        again=args.no_cache,
+        overwrite=args.overwrite,
         noted=_noted,
         tell=_tell,
     )

@@ -1,10 +1,10 @@
 """Make a small set of videos with planted anomalies, cut from real films, with labels.
 
   edgescope anomaly generate videos
-  edgescope anomaly generate videos --clips 240 --kinds freeze,object --source street.mp4
+  edgescope anomaly generate videos --count 240 --kinds freeze,object --film street.mp4
 
 Half of the clips are normal; in the others one interval is changed: speed, reversal, freeze, object or darkness. The
-list videos.csv holds split, kind and frames of each. Without --source, the films of the sample packages are cut.
+list videos.csv holds split, kind and frames of each. Without --film, the films of the sample packages are cut.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ HELP = "make a set of videos with planted anomalies"
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add the flags."""
     sub.add_argument("root", type=Path, metavar="VIDEOS", help="folder to write the videos and videos.csv to")
-    sub.add_argument("--clips", type=trial_flags.whole, default=60, metavar="N", help="number of videos (60)")
+    trial_flags.add_count(sub, "videos", 60)
     text = "kinds of anomaly, separated by commas (speed,reversal,freeze,object,darkness)"
     sub.add_argument("--kinds", default="", metavar="A,B,...", help=text)
     text = "film to cut clips from; may be repeated (the films of the sample packages)"
-    sub.add_argument("--source", action="append", default=[], type=Path, metavar="FILE", help=text)
+    sub.add_argument("--film", action="append", default=[], type=Path, metavar="FILE", help=text)
     sub.add_argument("--frames", type=trial_flags.whole, default=96, help="frames of a clip (96)")
-    sub.add_argument("--size", default="320x240", metavar="WxH", help="width and height of a clip (320x240)")
+    trial_flags.add_size(sub, 320, 240)
     trial_flags.add_seed(sub)
 
 
@@ -39,18 +39,18 @@ def run(args: argparse.Namespace) -> int:
     kinds = tuple(kind.strip() for kind in args.kinds.split(",") if kind.strip()) or KINDS
     made = anomaly.generate(
         args.root,
-        clips=args.clips,
+        clips=args.count,
         kinds=kinds,
-        sources=args.source,
+        sources=args.film,
         frames=args.frames,
-        size=_size(args.size),
+        size=_even(*args.size),
         seed=args.seed,
         tell=_tell,
     )
     print(
         f"{len(made.videos)} videos, {sum(v.anomalous for v in made.videos)} with a planted anomaly: {made.root}"
     )
-    print(f"next: edgescope anomaly extract {made.root} --features frames_lite0 --output features")
+    print(f"next: edgescope anomaly extract {made.root} features --features frames_lite0")
     return 0
 
 
@@ -59,11 +59,12 @@ def _tell(done: int, of: int) -> None:
         print(f"{done} of {of} videos", file=sys.stderr)
 
 
-def _size(text: str) -> tuple[int, int]:
-    """Return width and height; UsageError if they are no even numbers."""
+def _even(width: int, height: int) -> tuple[int, int]:
+    """Return width and height rounded down to even numbers, as video codecs need; UsageError below 32."""
     from edgescope.errors import UsageError
 
-    width, _, height = text.partition("x")
-    if not (width.isdigit() and height.isdigit() and int(width) >= 32 and int(height) >= 32):
-        raise UsageError("E-ANOMALY-10", f"--size {text} is no size of a video", fix="--size 320x240")
-    return int(width) // 2 * 2, int(height) // 2 * 2
+    if min(width, height) < 32:
+        raise UsageError(
+            "E-ANOMALY-10", f"--size {width}x{height} is too small for a video", fix="--size 320x240"
+        )
+    return width // 2 * 2, height // 2 * 2

@@ -26,7 +26,6 @@ INTERRUPTED = "What was trained is kept next to --output; the same command goes 
 CHANGED: dict[str, tuple[Callable[[str], float], str]] = {
     "steps": (trial_flags.whole, "steps of training (rtfm 15000, mil_ranking 20000, light_head 5000)"),
     "bags": (trial_flags.whole, "videos in a step, half of them anomalous (64, mil_ranking 60)"),
-    "learning_rate": (float, "learning rate (0.001)"),
     "weight_decay": (float, "weight decay (rtfm 0.005, mil_ranking 0.001, light_head 0.0005)"),
     "judged_every": (
         trial_flags.whole,
@@ -41,18 +40,16 @@ def configure(sub: argparse.ArgumentParser) -> None:
     """Add the flags."""
     sub.add_argument("features", type=Path, metavar="FEATURES", help="folder that anomaly extract wrote")
     trial_flags.add_output(sub, "file to write: the detector, e.g. detector.pt", required=True)
-    text = "what is trained: rtfm, mil_ranking, light_head (rtfm)"
-    sub.add_argument("--head", default="rtfm", metavar="NAME", help=text)
+    trial_flags.add_head(sub)
     for name, (kind, text) in CHANGED.items():
         sub.add_argument(f"--{name.replace('_', '-')}", type=kind, default=None, metavar="N", help=text)
+    trial_flags.add_learning_rate(sub, None)
     text = "split that chooses the weights: validation, last (none: the last weights), test (validation)"
     sub.add_argument("--select", default="validation", choices=("validation", "last", "test"), help=text)
-    text = "fp32, or bf16 or fp16 for mixed precision (fp32)"
+    text = "precision, fp32, tf32, or bf16 or fp16 for mixed precision (fp32)"
     sub.add_argument("--precision", default="fp32", choices=("fp32", "tf32", "bf16", "fp16"), help=text)
     sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
-    sub.add_argument(
-        "--log", type=Path, default=None, metavar="FILE", help="CSV of losses and values to write"
-    )
+    trial_flags.add_log(sub, "losses and values as CSV")
     trial_flags.add_seed(sub)
     trial_flags.add_json(sub)
 
@@ -62,7 +59,10 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.anomaly.train import recipe
     from edgescope.verbs import anomaly
 
-    changed = {name: getattr(args, name) for name in (*CHANGED, "select", "precision", "device", "seed")}
+    changed = {
+        name: getattr(args, name)
+        for name in (*CHANGED, "learning_rate", "select", "precision", "device", "seed")
+    }
     print(_words(recipe(args.head, **changed)), file=sys.stderr)
     trained = anomaly.train(args.features, args.output, head=args.head, log=args.log, tell=_tell, **changed)
     about = trained.about

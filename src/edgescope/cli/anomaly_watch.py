@@ -40,28 +40,23 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("detector")
     text = "a file that `edgescope anomaly train` wrote; without one the networks below, untrained"
     group.add_argument("--detector", type=Path, default=None, metavar="FILE", help=text)
-    text = "network of snippets, from edgescope models (frames_lite0)"
+    text = "feature network, from edgescope models (frames_lite0)"
     group.add_argument("--features", default="frames_lite0", metavar="NAME", help=text)
-    text = "network that scores their features: rtfm, mil_ranking, light_head (rtfm)"
-    group.add_argument("--head", default="rtfm", metavar="NAME", help=text)
-    group.add_argument("--backend", default="torch_eager", help="engine of both networks (torch_eager)")
-    group.add_argument("--precision", default="fp32", help="precision of both (fp32)")
+    trial_flags.add_head(group)
+    for name, usual in (("backend", "torch_eager"), ("precision", "fp32")):
+        text = f"{trial_flags.WHAT[name]}; of both networks ({usual})"
+        group.add_argument(f"--{name}", default=usual, metavar=name.upper(), help=text)
     text = "cpu or cuda (the backend's usual device)"
     group.add_argument("--device", default=None, choices=("cpu", "cuda"), help=text)
     text = "snippets that the network takes at once: more are faster, and alarms come later (1)"
-    group.add_argument("--batch", type=trial_flags.whole, default=1, help=text)
-    text = "option of the pipeline, e.g. stride=8, decode=full (edgescope docs video)"
-    group.add_argument(
-        "--workload-option", type=trial_flags.option, action="append", default=[], metavar="K=V", help=text
-    )
+    group.add_argument("--snippets", type=trial_flags.whole, default=1, metavar="N", help=text)
+    trial_flags.add_workload_option(group, "stride=8, decode=full (edgescope docs video)")
     group = sub.add_argument_group("alarm")
     text = "when an alarm is raised and ends (on: the detector's threshold, or 0.5; then the defaults of the rule)"
     group.add_argument(
         "--alarm", default="", metavar="on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3", help=text
     )
-    group.add_argument(
-        "--log", type=Path, default=None, metavar="FILE", help="append each alarm as a line of JSON"
-    )
+    trial_flags.add_log(group, "each alarm is appended as a line of JSON")
     group.add_argument("--webhook", default="", metavar="URL", help="post each alarm as JSON")
     text = "folder of the alarms that the webhook has not accepted yet (edgescope-spool)"
     group.add_argument("--spool", type=Path, default=Path("edgescope-spool"), metavar="DIR", help=text)
@@ -69,11 +64,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "seconds of a clip before its alarm (5)"
     group.add_argument("--pre-roll", type=trial_flags.seconds, default=5.0, metavar="5s", help=text)
     group = sub.add_argument_group("view")
-    group.add_argument(
-        "--seconds", type=trial_flags.seconds, default=0.0, metavar="10s", help="end after this time"
-    )
-    text = "print lines; the default if stdout is no terminal"
-    group.add_argument("--plain", action="store_true", help=text)
+    trial_flags.add_seconds(group, "0: until the stream ends")
+    trial_flags.add_plain(group, "each alarm, and the state every 10 s")
     trial_flags.add_json(group)
     trial_flags.add_output(sub, "file to write: the report as well (.html, .md, .csv, .json)")
 
@@ -99,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         options=options,
         backend=args.backend,
         precision=args.precision,
-        batch=args.batch,
+        snippets=args.snippets,
         **({"device": args.device} if args.device else {}),
     )
     stopped = Stopped(args.seconds)

@@ -29,8 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--replicates", type=int, default=1, help="fresh processes; --json prints one line for each (1)"
     )
-    text = "drive trtexec on a board over ssh (edgescope docs remote)"
-    sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
+    trial_flags.add_board(sub)
     opened.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)

@@ -21,9 +21,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("baseline", help="a result or a cell, by its name in edgescope list")
     sub.add_argument("candidate", help="the result or cell to compare with it")
     trial_flags.add_store(sub)
-    sub.add_argument(
-        "--other-store", default=None, metavar="DIR", help="store that holds the candidate (--store)"
-    )
+    trial_flags.add_other_store(sub, "the candidate")
     group = sub.add_argument_group("two machines")
     text = (
         "price of a machine: baseline=249, candidate=1999 or MACHINE_ID=249, in one currency; may be repeated"

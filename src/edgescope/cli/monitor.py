@@ -12,6 +12,8 @@ import signal
 import sys
 from types import FrameType
 
+from edgescope.cli import trial_flags
+
 HELP = "show sensors and the running trial live"
 MAX_HZ = 20.0
 
@@ -19,14 +21,13 @@ MAX_HZ = 20.0
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("--hz", type=float, default=2.0, help="readings a second (2)")
-    text = "print one line for each reading; the default if stdout is no terminal"
-    sub.add_argument("--plain", action="store_true", help=text)
+    trial_flags.add_plain(sub, "one for each reading")
     sub.add_argument(
         "--all",
         action="store_true",
         help="show everything: with --plain every channel, not only the main figures",
     )
-    sub.add_argument("--seconds", type=float, default=0.0, help="seconds to watch (0: until q)")
+    trial_flags.add_seconds(sub, "0: until q")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ any tool measured, or with --run from modes that the predictor chooses, enters a
 then confirmed in fresh processes. A constraint is judged on the worse end of the interval until the mode was
 measured.
 
-  edgescope predict mobilenet_v2 --run --mode "cpus=0 cpus=0-1" --batch 1,4,16 --cells 4
+  edgescope predict mobilenet_v2 --run --mode "cpus=0 cpus=0-1" --batch 1,4,16 --profiles 4
   edgescope predict mobilenet_v2 --objective energy --constraint "power<=20W"
   edgescope predict --table modes.csv --constraint "epoch<=60s" --epoch-samples 60000
 """
@@ -47,17 +47,16 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--table", type=Path, default=None, metavar="FILE", help=text)
     text = "model whose stored results show how modes differ, as a start for this one"
     group.add_argument("--like", default="", metavar="MODEL", help=text)
-    text = "store that holds the results of --like (--store)"
-    group.add_argument("--other-store", default=None, metavar="DIR", help=text)
+    trial_flags.add_other_store(group, "the results of --like")
     trial_flags.add_machine(group, "only its results")
     usual = ("the usual one of the model", "fp32", "1,4,16")
     trial_flags.add_what(group, lists=True, usual=(None, None, None), shown=usual)
     group = sub.add_argument_group("profiling")
-    group.add_argument("--run", action="store_true", help="profile modes here, and confirm the pick")
+    trial_flags.add_run(group, ": the modes that the predictor chooses, then the pick in fresh processes")
     text = "modes to profile, those in the store included (15)"
-    group.add_argument("--cells", type=trial_flags.whole, default=15, metavar="N", help=text)
-    text = "runs in fresh processes that confirm the pick (3)"
-    group.add_argument("--confirm-runs", type=trial_flags.whole, default=3, metavar="N", help=text)
+    group.add_argument("--profiles", type=trial_flags.whole, default=15, metavar="N", help=text)
+    text = "runs that the pick must have, each in a fresh process, its first one included (3)"
+    group.add_argument("--pick-runs", type=trial_flags.whole, default=3, metavar="N", help=text)
     sub.add_argument(
         "--all", action="store_true", help="show everything: every mode, not only the Pareto front"
     )
@@ -84,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
         study=args.study,
         table=args.table,
         run=args.run,
-        cells=args.cells,
-        confirm=args.confirm_runs,
+        profiles=args.profiles,
+        pick_runs=args.pick_runs,
         epoch_samples=args.epoch_samples,
         like=args.like,
         other_store=args.other_store,

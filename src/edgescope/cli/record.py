@@ -25,7 +25,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_output(
         sub, "file to write: the recording (.board.jsonl, or .zip with --results)", required=True
     )
-    sub.add_argument("--seconds", type=float, default=30.0, help="seconds to watch (30)")
+    trial_flags.add_seconds(sub, "30", 30.0)
     sub.add_argument("--hz", type=float, default=2.0, help="readings a second (2)")
     sub.add_argument("--name", default="", help="what to call the board (its model's name)")
     trial_flags.add_json(sub)

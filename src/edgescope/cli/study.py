@@ -40,7 +40,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
             trial_flags.add_store(one)
             trial_flags.add_json(one)
             continue
-        one.add_argument("--run", action="store_true", help="measure what the store lacks")
+        trial_flags.add_run(one)
         if paper.measured_by == "optimize":
             text = "time until the answer, for each model, with --run (90s)"
             one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)

@@ -9,7 +9,6 @@ edgescope trace p1.sqlite p2.sqlite p4.sqlite        how it grows from trace to 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
@@ -36,13 +35,12 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--profiler", default="", metavar="NAME", help="cupti, kineto, engine or nsys (the best here)"
     )
-    text = "of a program: record this long; it then goes on unprofiled (to its end)"
-    group.add_argument("--seconds", type=trial_flags.seconds, default=0.0, metavar="TIME", help=text)
-    text = "also write: .html, .md (the account), .json[.gz] (for Perfetto), .parquet (for DuckDB)"
-    group.add_argument("--save", type=Path, default=None, metavar="FILE", help=text)
+    trial_flags.add_seconds(group, "to the program's end; with it, the program goes on unprofiled")
+    text = "file to write: the account (.html .md .csv), the spans for Perfetto (.json .json.gz) or DuckDB (.parquet)"
+    trial_flags.add_output(group, text)
     text = "SQL over the table `spans` instead of the account, e.g. 'SELECT kind, count(*) FROM spans GROUP BY 1'"
     group.add_argument("--query", default="", metavar="SQL", help=text)
-    group.add_argument("--on", default=None, metavar="ssh://USER@HOST", help="not supported yet")
+    trial_flags.add_board(group, "; edgescope trace cannot yet")
     trial_flags.add_what(sub)
     opened.add_verbose(sub)
     trial_flags.add_load(sub)
@@ -61,11 +59,11 @@ def run(args: argparse.Namespace) -> int:
     found = _traced(args)
     traces = [account.trace for _, account in found.accounts]
     page = document(found)
-    if args.save and args.save.suffix in PAGES:
-        report.save(page, args.save)
-    elif args.save and traces:
-        writer = table.write if args.save.suffix == ".parquet" else chrome.write
-        writer(traces[0], args.save)
+    if args.output and args.output.suffix in PAGES:
+        report.save(page, args.output)
+    elif args.output and traces:
+        writer = table.write if args.output.suffix == ".parquet" else chrome.write
+        writer(traces[0], args.output)
     if args.query and traces:
         print(table.query(traces[0], args.query))
         return 0

@@ -35,7 +35,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to train on (all)")
     sub.add_argument("--epochs", type=int, default=40, help="passes over the training videos (40)")
     sub.add_argument("--batch-size", type=int, default=16, help="clips in one step (16)")
-    sub.add_argument("--learning-rate", type=float, default=1e-3, help="learning rate at the start (0.001)")
+    trial_flags.add_learning_rate(sub, 1e-3)
     trial_flags.add_seed(sub)
     sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
     trial_flags.add_json(sub)

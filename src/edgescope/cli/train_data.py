@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from pathlib import Path
 
 from edgescope.cli import trial_flags
@@ -20,22 +19,14 @@ INTERRUPTED = "The folder is not complete: remove it before the same command is 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("folder", type=Path, help="folder to write, new or empty")
-    sub.add_argument("--count", type=trial_flags.whole, default=1000, help="number of pictures (1000)")
-    sub.add_argument("--size", type=size, default=(640, 480), metavar="WxH", help="their size (640x480)")
+    trial_flags.add_count(sub, "pictures", 1000)
+    trial_flags.add_size(sub, 640, 480)
     text = "photographs that they are crops of; each is a class (10)"
     sub.add_argument("--photographs", type=trial_flags.whole, default=10, help=text)
     sub.add_argument("--packed", action="store_true", help="one file that is held in memory, not JPEG files")
     sub.add_argument("--grey", action="store_true", help="one channel")
     trial_flags.add_seed(sub)
     trial_flags.add_json(sub)
-
-
-def size(text: str) -> tuple[int, int]:
-    """Parse `640x480`; return width and height."""
-    if not re.fullmatch(r"\d{1,5}x\d{1,5}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 640x480")
-    width, height = text.split("x")
-    return int(width), int(height)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -46,6 +46,14 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(n) for n in dims.replace("N", "1", 1).split("x"))
 
 
+def size(text: str) -> tuple[int, int]:
+    """Parse `640x480`; return width and height."""
+    if not re.fullmatch(r"\d{1,5}x\d{1,5}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 640x480")
+    width, height = text.split("x")
+    return int(width), int(height)
+
+
 def option(text: str) -> tuple[str, Scalar]:
     """Parse `key=value`; return (key, value): a number, a boolean or text; a value in double quotes stays text."""
     key, sep, value = text.partition("=")
@@ -229,6 +237,64 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
     add_json(group)
 
 
+def add_seconds(sub: argparse._ActionsContainer, about: str, default: float = 0.0) -> None:
+    """Add --seconds; `about` says in the help when the watching ends without it."""
+    text = f"seconds to watch ({about})"
+    sub.add_argument("--seconds", type=seconds, default=default, metavar="10s", help=text)
+
+
+def add_plain(sub: argparse._ActionsContainer, about: str) -> None:
+    """Add --plain; `about` says in the help what each line holds."""
+    text = f"print lines: {about}; the default if stdout is no terminal"
+    sub.add_argument("--plain", action="store_true", help=text)
+
+
+def add_learning_rate(sub: argparse._ActionsContainer, default: float | None) -> None:
+    """Add --learning-rate."""
+    text = "learning rate at the start (0.001)"
+    sub.add_argument("--learning-rate", type=float, default=default, metavar="RATE", help=text)
+
+
+def add_count(sub: argparse._ActionsContainer, things: str, default: int) -> None:
+    """Add --count, the number of `things`."""
+    text = f"how many to write: {things} ({default})"
+    sub.add_argument("--count", type=whole, default=default, metavar="N", help=text)
+
+
+def add_size(sub: argparse._ActionsContainer, width: int, height: int) -> None:
+    """Add --size, with its default."""
+    text = f"width and height ({width}x{height})"
+    sub.add_argument("--size", type=size, default=(width, height), metavar="WxH", help=text)
+
+
+def add_log(sub: argparse._ActionsContainer, about: str) -> None:
+    """Add --log; `about` says in the help what the file holds."""
+    sub.add_argument("--log", type=Path, default=None, metavar="FILE", help=f"log file: {about}")
+
+
+def add_head(sub: argparse._ActionsContainer) -> None:
+    """Add --head."""
+    text = "network that scores features: rtfm, mil_ranking, light_head (rtfm)"
+    sub.add_argument("--head", default="rtfm", metavar="NAME", help=text)
+
+
+def add_other_store(sub: argparse._ActionsContainer, what: str) -> None:
+    """Add --other-store, which holds `what`."""
+    text = f"second store: it holds {what} (--store)"
+    sub.add_argument("--other-store", default=None, metavar="DIR", help=text)
+
+
+def add_run(sub: argparse._ActionsContainer, about: str = "") -> None:
+    """Add --run; `about` adds to the help what is measured."""
+    sub.add_argument("--run", action="store_true", help=f"measure what the store lacks{about}")
+
+
+def add_board(sub: argparse._ActionsContainer, about: str = "") -> None:
+    """Add --on; `about` adds a remark to the help."""
+    text = f"drive trtexec on a board over ssh{about} (edgescope docs remote)"
+    sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
+
+
 def add_no_cache(group: argparse._ArgumentGroup) -> None:
     """Add --no-cache."""
     text = "measure again what the store holds; an interrupted --no-cache search continues"
@@ -284,12 +350,23 @@ def add_work(group: argparse._ActionsContainer) -> None:
     """Add --workload, --workload-option and --deadline."""
     text = f"work of one query: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
-    text = "option of the workload, e.g. optimizer=adam for training (docs/workloads.md)"
+    add_workload_option(group, "optimizer=adam for training (docs/workloads.md)")
+    text = "time in which a result must come after its query was due or its frame was created; misses are counted"
+    group.add_argument(flag("deadline_s"), type=seconds, default=None, metavar="33ms", help=text)
+
+
+def add_workload_option(group: argparse._ActionsContainer, example: str) -> None:
+    """Add --workload-option, with an example for its help."""
+    text = f"option of the workload, e.g. {example}"
     group.add_argument(
         flag("workload_options"), type=option, action="append", default=[], metavar="K=V", help=text
     )
-    text = "time in which a result must come after its query was due or its frame was created; misses are counted"
-    group.add_argument(flag("deadline_s"), type=seconds, default=None, metavar="33ms", help=text)
+
+
+def add_option(group: argparse._ActionsContainer) -> None:
+    """Add --option."""
+    text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
+    group.add_argument(flag("options"), type=option, action="append", default=[], metavar="K=V", help=text)
 
 
 def add_seed(sub: argparse._ActionsContainer) -> None:
@@ -310,8 +387,7 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     text = "where inputs and outputs are: host; on a GPU also pinned or device (host)"
     group.add_argument(flag("io"), default="host", help=text)
     group.add_argument("--threads", type=whole, default=None, help="threads of the engine")
-    text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
-    group.add_argument(flag("options"), type=option, action="append", default=[], metavar="K=V", help=text)
+    add_option(group)
     text = "shape of an input whose axes are not fixed, N the batch; may be repeated"
     group.add_argument(
         flag("shapes"), type=shape, action="append", default=[], metavar="name=Nx3x224x224", help=text

@@ -59,9 +59,9 @@ def extract(
     device: str = "",
     batch: int = 1,
     options: Mapping[str, Any] | None = None,
-    threads: int = 1,
+    decoders: int = 1,
     damaged: str = "stop",
-    again: bool = False,
+    overwrite: bool = False,
     noted: Callable[[Message], None] = lambda message: None,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Extracted:
@@ -73,7 +73,7 @@ def extract(
         raise UsageError(
             "E-ANOMALY-2", f"--damaged must be stop or skip, not {damaged!r}", fix="--damaged skip"
         )
-    for name, value in (("--batch", batch), ("--threads", threads)):
+    for name, value in (("--batch", batch), ("--decoders", decoders)):
         if value < 1:
             raise UsageError("E-ANOMALY-2", f"{name} must be at least 1, not {value}", fix=f"{name} 1")
     prepared = preparation.preparation(features, crops=crops, normalisation=normalisation)
@@ -86,9 +86,9 @@ def extract(
         Path(output),
         prepared,
         engine=engine,
-        threads=threads,
+        decoders=decoders,
         damaged=damaged,
-        again=again,
+        overwrite=overwrite,
         tell=tell,
     )
 
@@ -211,7 +211,7 @@ def _judged(path: Path, features: FeatureSet, split: str, recall: float, draws: 
             f"{path.name} was trained on features of {mine.network}",
             evidence=f"{features.root} holds features of {theirs.network}, {theirs.width} wide, not {mine.width}",
             effect="Nothing was scored",
-            fix=f"edgescope anomaly extract VIDEOS --features {mine.network} --output FEATURES",
+            fix=f"edgescope anomaly extract VIDEOS FEATURES --features {mine.network}",
         )
     rows = [row for row in features.of(split) if row.intervals is not None]
     if not rows:

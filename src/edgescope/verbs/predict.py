@@ -99,8 +99,8 @@ def predict(
     study: Study | Path | str | None = None,
     table: Path | str | None = None,
     run: bool = False,
-    cells: int = PROFILED,
-    confirm: int = CONFIRMED,
+    profiles: int = PROFILED,
+    pick_runs: int = CONFIRMED,
     epoch_samples: int | None = None,
     like: str = "",
     other_store: Stored = None,
@@ -111,8 +111,8 @@ def predict(
 ) -> Predictions:
     """Return, for each question, the predicted figures of every mode and the best that keeps every constraint.
 
-    With `run` it profiles up to `cells` modes on this machine, those in the store included, and measures the
-    pick `confirm` times in fresh processes. `like` names a model whose stored results, of `other_store` if it
+    With `run` it profiles up to `profiles` modes on this machine, those in the store included, and measures the
+    pick `pick_runs` times, each in a fresh process. `like` names a model whose stored results, of `other_store` if it
     is given, show how modes differ there.
     """
     if isinstance(study, Path | str):
@@ -134,7 +134,7 @@ def predict(
     place = store_of(study.store if study and store is None else store)
     scope = Scope(_axes(keys, study, run), study, run, machine, place)
     other = store_of(other_store) if other_store is not None else place
-    asked = Asked(goals, cells, confirm, epoch_samples, int(keys.get("seed", 0)), run)
+    asked = Asked(goals, profiles, pick_runs, epoch_samples, int(keys.get("seed", 0)), run)
     return Predictions(
         _answer(question, scope, asked, _other(like, other, machine if other is place else ""), setup)
         for question in scope.questions(models)

@@ -63,13 +63,13 @@ def chain(
     head: str = HEAD,
     rule: Rule | str = "",
     options: Mapping[str, Scalar] = {},
-    batch: int = 1,
+    snippets: int = 1,
     **trial: Any,
 ) -> Trial:
     """Return the trial whose pipeline watches `source`: the same that `edgescope bench` measures.
 
     `detector` is a file of `edgescope anomaly train`; without one, `features` and `head` are networks of the zoo.
-    `options` are those of the workload `video`, `batch` is the number of snippets of one call,
+    `options` are those of the workload `video`, `snippets` is the number of snippets that the network takes at once,
     `trial` holds fields of the Trial (backend, precision, device, shapes).
     """
     found: dict[str, Scalar] = {}
@@ -98,7 +98,7 @@ def chain(
     }
     views = int(usual.get("views", 1))
     in_flight = len(SCORED) * (int(usual["queue_size"]) + 1)
-    fields = {"batch": views * batch, "in_flight": in_flight, "backend": "torch_eager", **trial}
+    fields = {"batch": views * snippets, "in_flight": in_flight, "backend": "torch_eager", **trial}
     fields.setdefault("device", home(str(fields["backend"])))
     return Trial(model=features, workload="video", workload_options=usual, **fields)
 

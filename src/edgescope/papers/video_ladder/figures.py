@@ -4,51 +4,65 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from edgescope.papers.video_ladder.climb import BOARDS, Climbed
+from edgescope.papers.video_ladder.climb import BOARDS, Climbed, Rung
 from edgescope.papers.video_ladder.report import STAGES, fps, metric
 from edgescope.plots.style import COLOURS, INK, Figure, axis, layout
 from edgescope.records import Field, Measured
 
 ROW_PX = 44
+WIDE = 20.0
+"""Ratio of the longest bar to the shortest beyond which bars show shares."""
 
 
 def waterfall(found: Climbed) -> Figure:
-    """Return one bar for each level, a frame's stages in it, and a diamond at the time per frame at full rate."""
+    """Return one bar for each level, a frame's stages in it, and a diamond at the time per frame at full rate.
+
+    Where the longest bar would hide the others, every bar is as long, and its stages are shares of the frame's time.
+    """
     rungs = [rung for rung in found.rungs if rung.good]
+    times = {stage: [_stage_ms(rung, stage) for rung in rungs] for stage in STAGES}
+    whole = [sum(ms or 0.0 for ms in column) for column in zip(*times.values(), strict=True)]
+    shares = min(whole, default=0.0) > 0 and max(whole) > WIDE * min(whole)
     names = [f"{rung.level.number} {rung.level.title}" for rung in rungs]
+    if shares:
+        names = [f"{name}, {ms:.3g} ms" for name, ms in zip(names, whole, strict=True)]
     figure = go.Figure()
-    for colour, stage in zip(COLOURS, STAGES, strict=False):
-        times = []
-        for rung in rungs:
-            field = metric(rung, f"{stage}_s")
-            assert rung.trial is not None
-            times.append(field.value * 1e3 / rung.trial.batch if isinstance(field, Measured) else None)
+    for colour, (stage, column) in zip(COLOURS, times.items(), strict=False):
         figure.add_bar(
             y=names,
-            x=times,
+            x=[100 * ms / all_ms if ms and shares else ms for ms, all_ms in zip(column, whole, strict=True)],
+            customdata=column,
             name=stage,
             orientation="h",
             marker_color=colour,
-            hovertemplate=f"{stage} %{{x:.3g}} ms<extra>%{{y}}</extra>",
+            hovertemplate=f"{stage} %{{customdata:.3g}} ms<extra>%{{y}}</extra>",
         )
-    rates = [fps(rung) for rung in rungs]
-    figure.add_scatter(
-        y=names,
-        x=[1e3 / rate.value if isinstance(rate, Measured) else None for rate in rates],
-        mode="markers",
-        name="at full rate",
-        marker={"symbol": "diamond", "size": 10, "color": INK},
-        hovertemplate="a frame every %{x:.3g} ms<extra>%{y}</extra>",
-    )
+    if not shares:
+        rates = [fps(rung) for rung in rungs]
+        figure.add_scatter(
+            y=names,
+            x=[1e3 / rate.value if isinstance(rate, Measured) else None for rate in rates],
+            mode="markers",
+            name="at full rate",
+            marker={"symbol": "diamond", "size": 10, "color": INK},
+            hovertemplate="a frame every %{x:.3g} ms<extra>%{y}</extra>",
+        )
     figure.update_layout(
         layout(height=150 + ROW_PX * len(rungs), barmode="stack", showlegend=True, bargap=0.35)
     )
     figure.update_layout(
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-        xaxis=axis("milliseconds a frame"),
+        xaxis=axis("% of a frame's time, stage after stage" if shares else "milliseconds a frame"),
         yaxis=axis("", categoryorder="array", categoryarray=names[::-1], ticks="") | {"showgrid": False},
     )
     return figure
+
+
+def _stage_ms(rung: Rung, stage: str) -> float | None:
+    """Return the milliseconds of a stage for one frame."""
+    field = metric(rung, f"{stage}_s")
+    assert rung.trial is not None
+    return field.value * 1e3 / rung.trial.batch if isinstance(field, Measured) else None
 
 
 def rates(found: Climbed) -> Figure:

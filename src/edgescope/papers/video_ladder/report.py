@@ -24,7 +24,8 @@ NAME = "ladder"
 STAGES = ("decode", "preprocess", "infer", "postprocess")
 FIGURE = (
     "Each bar is one frame at one level, stage after stage, each waited for. Where stages overlap, the frame takes "
-    "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate."
+    "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate. Where one level "
+    "takes twenty times as long as another, the bars are equally long and show each stage's share."
 )
 
 RATES = (
@@ -132,7 +133,8 @@ def fps(rung: Rung) -> Field:
     rates = sorted(rung.fps) or ([] if look is None else [look])
     if not rates:
         return Absent("it has no throughput")
-    return Measured(rates[len(rates) // 2], "frames/s", rates[0], rates[-1], len(rates))
+    low, high = (rates[0], rates[-1]) if len(rates) > 1 else (None, None)
+    return Measured(rates[len(rates) // 2], "frames/s", low, high, len(rates))
 
 
 def metric(rung: Rung, name: str) -> Field:
