@@ -75,7 +75,7 @@ class Budget:
 
     @property
     def closure(self) -> float:
-        """Return the sum of all inferences over the wall time: below 1 by what lies between, above 1 if they overlap."""
+        """Return the inferences' sum over the wall time: below 1 by what lies between, above 1 if they overlap."""
         return float(self.total.sum()) / self.wall_ns if self.wall_ns else 0.0
 
     def distribution(self, part: str) -> Distribution:
