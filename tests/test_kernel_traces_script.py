@@ -9,9 +9,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
-import kernel_traces  # noqa: E402
+import kernel_traces
 
-from edgescope.analysis.kernels.gpu_time import GpuTime  # noqa: E402
+from edgescope.analysis.kernels.gpu_time import GpuTime
 
 
 def page(tmp_path, monkeypatch):

@@ -103,7 +103,5 @@ def test_work_that_fails_ends_the_thread_that_looks():
 
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="broken"):
-        interpreter_wait(
-            SimpleNamespace(issue=issue), Trial(model="null", backend="null"), MonotonicClock()
-        )
+        interpreter_wait(SimpleNamespace(issue=issue), Trial(model="null", backend="null"), MonotonicClock())
     assert threading.active_count() == before

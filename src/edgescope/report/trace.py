@@ -127,7 +127,8 @@ def _lines(one: Account) -> Iterator[str]:
         )
         yield f"an inference takes {t} (median): EC {ec}, of which {launch} launching; CS {cs}"
         whole = show(_seconds(one.budget.wall_ns), digits=4)
-        yield f"the inferences sum to {one.budget.closure:.2%} of {whole} of wall time; the rest lies between them"
+        rest = "they overlap" if one.budget.closure > 1 else "the rest lies between them"
+        yield f"the inferences sum to {one.budget.closure:.2%} of {whole} of wall time; {rest}"
         own = one.budget
         yield f"an inference has {_median(own.launches)} launches and {_median(own.syncs)} waits for the GPU"
     for g in one.gpus:

@@ -160,3 +160,10 @@ def test_a_trace_of_copies_alone_or_of_kernels_without_length_has_an_account():
     assert found.cause == "transfer-bound" and found.share == 1.0
     assert found.remedies[0].gain.hi == pytest.approx(50)
     assert report.document(Traced((("nothing", account(trace(("kernel", "k", 5, 5, 1, 0, 1)))),)))
+
+
+def test_inferences_that_overlap_are_not_said_to_leave_a_rest():
+    both = account(trace(*query(1, 0, (12, 30)), *query(1, 16, (30, 46), correlation=2)))
+    assert both.budget.closure > 1
+    (line,) = (x for x in report._lines(both) if "wall time" in x)
+    assert line.endswith("they overlap")

@@ -26,6 +26,7 @@ STAGES, PHASES = (
 FLOW = "time that each stage computed while the pipeline ran"
 WINDOW = "the process's own counters within the window"
 SAMPLER = "the sampler's readings within the window"
+ROOFLINE = "work of the network / this machine's measured ceilings"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Case:
     @cached_property
     def cores(self) -> float:
         """Return the cores that the run might use; 1 if it is not known."""
-        return self.usage.cores or float(_logical(self.result.machine.stable))
+        return self.usage.cores or float(logical_cores(self.result.machine.stable))
 
     @cached_property
     def cores_used(self) -> float | None:
@@ -151,7 +152,8 @@ class Case:
         return precision in registry.about(self.trial.backend).PRECISIONS.get(self.trial.device, ())
 
 
-def _logical(stable: Mapping[str, Json]) -> int:
+def logical_cores(stable: Mapping[str, Json]) -> int:
+    """Return the logical cores of a machine by its stable facts; 1 if they do not tell."""
     cpu = stable.get("cpu")
     found = cpu.get("logical_cores") if isinstance(cpu, Mapping) else None
     return found if isinstance(found, int) and found > 0 else 1

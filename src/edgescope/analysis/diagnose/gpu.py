@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from itertools import chain
 
 from edgescope import units
-from edgescope.analysis.diagnose.case import PHASES, SAMPLER, Case, known
+from edgescope.analysis.diagnose.case import PHASES, ROOFLINE, SAMPLER, Case, known
 from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
-from edgescope.analysis.diagnose.interventions import Intervention
+from edgescope.analysis.diagnose.interventions import FASTER, Intervention
 from edgescope.analysis.predict.roofline import BYTES, Limit
 from edgescope.analysis.run.usage import of_gpu
 from edgescope.records import Absent, Field, Json, Measured
@@ -22,11 +22,9 @@ ENQUEUE = 0.8
 COPIES, SMALL = 0.25, 0.2
 FULL = 0.5
 """Share of the time in which memory or arithmetic units are busy from which they are the cause."""
-FASTER, FLAT = 1.1, 1.15
 TENSOR = frozenset({"tf32", "fp16", "bf16", "int8"})
 """Precisions that tensor cores compute in."""
 ACTIVITY = "NVML's activity counters (GPM) within the window"
-ROOFLINE = "work of the network / this machine's measured ceilings"
 
 
 def found(case: Case) -> Iterator[Finding]:
@@ -286,7 +284,7 @@ def _shared(case: Case) -> Finding | None:
     if alone is None:
         return None
     each = alone.ratio.value * case.trial.processes
-    if alone.ratio.value < 1.0 / 1.1:
+    if alone.ratio.value < 1 / FASTER:
         return None  # together they do more than one alone
     evidence = (
         Evidence(f"{alone.text}; one alone does {each:.1f} times what each of them does", alone.source),

@@ -18,6 +18,10 @@ from edgescope.records.trial import ROLES, TABLES
 ASIDE = Role.EFFORT | Role.TRACING | Role.JUDGING | Role.REPEAT
 
 
+FASTER = 1.1
+"""A change that gains at least this much counts as one."""
+
+
 @dataclass(frozen=True)
 class Intervention:
     """One setting that was changed, and the throughput afterwards over that before."""

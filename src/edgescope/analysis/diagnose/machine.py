@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from edgescope import units
-from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, known
+from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, known, logical_cores
 from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
 from edgescope.records import Absent, Field, Measured
 
@@ -76,8 +76,7 @@ def _quota(case: Case) -> Finding | None:
 
 def _wanted(case: Case, allowed: float) -> float:
     """Return the cores that the work would use without a quota: those of its threads, those of the machine at most."""
-    cpu = case.result.machine.stable.get("cpu", {})
-    cores = float(cpu.get("logical_cores") or 1) if isinstance(cpu, dict) else 1.0
+    cores = float(logical_cores(case.result.machine.stable))
     threads = float(case.threads or 1)
     if case.parts and case.trial.workload != "inference" and not case.overlapped:
         threads = max(1.0, min(threads, 1.0))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgescope import units
-from edgescope.analysis.diagnose.case import Case, known
+from edgescope.analysis.diagnose.case import ROOFLINE, Case, known
 from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
-from edgescope.analysis.diagnose.interventions import Intervention
+from edgescope.analysis.diagnose.interventions import FASTER, Intervention
 from edgescope.analysis.diagnose.stages import NETWORK
 from edgescope.analysis.predict.roofline import BYTES, Ceilings, Limit
 from edgescope.records import Absent, Field, Json, Measured
@@ -19,8 +19,6 @@ from edgescope.records import Absent, Field, Json, Measured
 SMALL = 0.2
 MUCH = 0.45
 """Share of the time at a ceiling from which the ceiling is the cause: no engine reaches a whole one."""
-ROOFLINE = "work of the network / this machine's measured ceilings"
-FASTER = 1.1
 
 
 def found(case: Case) -> Iterator[Finding]:
@@ -214,9 +212,3 @@ def _quicker(case: Case, part: float, ceilings: Ceilings) -> Iterator[Remedy]:
         if precision in tried:
             gain, basis = tried[precision].ratio, f"measured: {tried[precision].source}"
         yield Remedy(f"--precision {precision}", {"precision": precision}, gain, basis)
-
-
-def no_limit(case: Case) -> str:
-    """Return why there is no roofline of this run, or ''."""
-    found = case.limit
-    return found.reason if isinstance(found, Absent) else ""

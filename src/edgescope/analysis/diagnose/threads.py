@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, Part, known
 from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
-from edgescope.analysis.diagnose.interventions import Intervention
+from edgescope.analysis.diagnose.interventions import FASTER, Intervention
 from edgescope.records import Absent, Field, Measured
 
 LATE_S = 0.002
@@ -16,8 +16,6 @@ WAITS, CROWDED = 0.15, 0.35
 """Share of the time ready and not running: from here on threads are too many; lateness says nothing any more."""
 ONE_CORE = (0.7, 1.35)
 """Cores that threads keep busy together when one of them runs at a time."""
-BETTER = 1.1
-"""A change that gains at least this much counts as one."""
 USUAL_EFFICIENCY = (0.6, 1.0)
 """What each further core adds to the first, at least and at most, where no sweep tells."""
 
@@ -48,7 +46,7 @@ def _oversubscribed(case: Case) -> Finding | None:
             return None
     fewer = _fewer(case)
     if fewer is not None:
-        evidence.append(Evidence(fewer.text, fewer.source, fewer.ratio.value < BETTER))
+        evidence.append(Evidence(fewer.text, fewer.source, fewer.ratio.value < FASTER))
     change, words = _fitting(case, cores)
     exact = fewer is not None and _same(fewer, change)
     gain: Field = Absent("how much the threads cost each other shows only in a run with fewer")
@@ -61,7 +59,7 @@ def _oversubscribed(case: Case) -> Finding | None:
     share = 1 - 1 / fewer.ratio.value if fewer is not None and fewer.ratio.value > 1 else 0.5 * (waits or 0.0)
     sure = Confidence.POSSIBLE
     if fewer is not None:
-        if fewer.ratio.value < BETTER:
+        if fewer.ratio.value < FASTER:
             return Finding("oversubscription", max(0.0, share), sure, tuple(evidence))
         sure = Confidence.CONFIRMED
     remedy = Remedy(words, change, gain, basis)
@@ -128,8 +126,8 @@ def _too_few(case: Case) -> Finding | None:
         Confidence.LIKELY,
     )
     if more is not None:
-        evidence.append(Evidence(more.text, more.source, more.ratio.value < BETTER))
-        if more.ratio.value < BETTER:
+        evidence.append(Evidence(more.text, more.source, more.ratio.value < FASTER))
+        if more.ratio.value < FASTER:
             return None
         gain, basis, sure = more.ratio, f"measured: {more.source}", Confidence.CONFIRMED
     remedy = Remedy(f"--threads {cores}", {"options": {**case.trial.options, "threads": cores}}, gain, basis)
@@ -187,9 +185,9 @@ def _interpreter(case: Case, used: float, late: float) -> Finding:
             more_threads = tried.after > (tried.before or 1)
             evidence.append(Evidence(tried.text, tried.source, more_threads and tried.ratio.value > 1.3))
     if more is not None:
-        evidence.append(Evidence(more.text, more.source, more.ratio.value < BETTER))
+        evidence.append(Evidence(more.text, more.source, more.ratio.value < FASTER))
         gain, basis = more.ratio.value, f"measured: {more.source}"
-        sure = Confidence.CONFIRMED if gain >= BETTER else Confidence.POSSIBLE
+        sure = Confidence.CONFIRMED if gain >= FASTER else Confidence.POSSIBLE
     processes = int(case.cores)
     remedies = (
         Remedy(

@@ -75,7 +75,7 @@ class Budget:
 
     @property
     def closure(self) -> float:
-        """Return the share of the wall time that the parts of all inferences sum to; the rest lies between them."""
+        """Return the inferences' sum over the wall time: below 1 by what lies between, above 1 if they overlap."""
         return float(self.total.sum()) / self.wall_ns if self.wall_ns else 0.0
 
     def distribution(self, part: str) -> Distribution:
