@@ -140,7 +140,5 @@ def test_the_waterfall_has_a_bar_for_each_stage_and_level():
     for name in report.STAGES:
         found.rungs[0].look.metrics[f"{name}_s"] = Measured(0.1, "s")
     figure = waterfall(found)
-    assert (
-        figure.data[0].x[0] == figure.data[0].x[7] == pytest.approx(25.0)
-    )
+    assert figure.data[0].x[0] == figure.data[0].x[7] == pytest.approx(25.0)
     assert figure.data[0].y[0].endswith("400 ms") and len(figure.data) == 4
