@@ -177,7 +177,9 @@ def test_a_quota_that_stops_it_is_the_cause():
 
 def test_held_clocks_are_the_cause():
     made = world(threads=4, own=1.0, of=ALONE, flags={"throttled_cpu_thermal": 1.0})
-    assert first(made).cause == "throttled"
+    found = first(made)
+    assert found.cause == "throttled" and found.guessed, "no clock was read, so nothing says how much it cost"
+    assert "not known" in found.extent and isinstance(found.remedies[0].gain, Absent)
 
 
 def test_neighbours_take_what_it_was_ready_to_use():
@@ -361,6 +363,7 @@ def test_a_value_at_a_time_from_a_gpu():
 def test_processes_that_take_turns_on_one_gpu():
     found = first(gpu(rate=100.0, phases=BUSY, processes=4), [gpu(rate=110.0, phases=BUSY)])
     assert found.cause == "contention" and found.confidence is Confidence.CONFIRMED
+    assert found.share == pytest.approx(1 - 25 / 110) and found.extent == "77% of the time"
     assert (
         diagnose(gpu(rate=200.0, phases=BUSY, processes=4), [gpu(rate=110.0, phases=BUSY)]).cause
         != "contention"

@@ -8,7 +8,7 @@ from edgescope.analysis.diagnose.finding import CAUSES, Diagnosis, Finding, Reme
 from edgescope.analysis.diagnose.interventions import settings
 from edgescope.analysis.diagnose.verification import Check
 from edgescope.command import bench_command
-from edgescope.records import Absent, Json, Measured, Trial
+from edgescope.records import Absent, Field, Json, Measured, Trial
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 
@@ -52,8 +52,8 @@ def _answer(diagnosis: Diagnosis) -> doc.Answer:
         )
     first = diagnosis.findings[0]
     means = CAUSES[first.cause]
-    short = (means, f"{first.share:.0%} of the time, {first.confidence.value}")
-    reason = f"{first.name}: {means}. It explains {first.share:.0%} of the time ({first.confidence.value})."
+    short = (means, f"{first.extent}, {first.confidence.value}")
+    reason = f"{first.name}: {means}. It explains {first.extent} ({first.confidence.value})."
     return doc.Answer("Cause", first.name, short, reason)
 
 
@@ -98,12 +98,14 @@ def _table(findings: Sequence[Finding]) -> doc.Table:
         doc.Column("Evidence", head="evidence", rank=1),
     )
     rows = tuple(
-        doc.Row(
-            (f.name, Measured(f.share, "share"), f.confidence.value, f.evidence[0].text if f.evidence else "")
-        )
+        doc.Row((f.name, _share(f), f.confidence.value, f.evidence[0].text if f.evidence else ""))
         for f in findings
     )
     return doc.Table(heads, rows)
+
+
+def _share(finding: Finding) -> Field:
+    return Absent("nothing measures it") if finding.guessed else Measured(finding.share, "share")
 
 
 def _data(diagnosis: Diagnosis, check: Check | None) -> dict[str, Json]:

@@ -69,7 +69,7 @@ def _cause(label: str, one: Account) -> list[doc.Part | None]:
     if not found.findings:
         return []
     first = found.findings[0]
-    what = f"{first.name} ({CAUSES[first.cause]}), {first.share:.0%} of the time, {first.confidence.value}"
+    what = f"{first.name} ({CAUSES[first.cause]}), {first.extent}, {first.confidence.value}"
     return [doc.Text(f"What limits it: {what}. Try: {first.remedies[0].words}")]
 
 

@@ -40,7 +40,7 @@ class Explained(Answer):
                 yield f"  {diagnosis.reason}"
                 continue
             first = diagnosis.findings[0]
-            yield f"  {first.share:.0%} of the time, {first.confidence.value}"
+            yield f"  {first.extent}, {first.confidence.value}"
             yield from (f"  {e.text} ({e.source})" for e in first.evidence)
             yield from (f"  try: {r.words}; {figure_text('gain', r.gain)}" for r in first.remedies)
             if check is not None:
@@ -50,7 +50,12 @@ class Explained(Answer):
         """Return one row for each finding of each result."""
         return [
             {"result": d.result.id if d.result else d.trace, "rank": rank}
-            | {"cause": f.cause, "part": f.part, "share": f.share, "confidence": f.confidence.value}
+            | {
+                "cause": f.cause,
+                "part": f.part,
+                "share": None if f.guessed else f.share,
+                "confidence": f.confidence.value,
+            }
             | {"remedy": f.remedies[0].words if f.remedies else None}
             | {"predicted_gain": plain(f.remedies[0].gain) if f.remedies else None}
             for d in self.diagnoses

@@ -67,6 +67,13 @@ class Finding:
     """The stage or phase that it is about; '' for the whole unit."""
     depth: int = 0
     """How specific it is: why a stage is slow (1) goes before which stage is slow (0)."""
+    guessed: bool = False
+    """Whether the share is no more than a rank among the causes, because nothing measures it."""
+
+    @property
+    def extent(self) -> str:
+        """Return how much of the time it explains, in words."""
+        return "a part of the time that is not known" if self.guessed else f"{self.share:.0%} of the time"
 
     @property
     def weight(self) -> float:

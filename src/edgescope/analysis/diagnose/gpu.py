@@ -82,10 +82,10 @@ def _launches(case: Case) -> Finding | None:
     if fit is not None and compute_s is None:
         compute_s, basis = fit.each_s * case.trial.batch, "what each further sample of a batch costs"
     gain: Field = Absent("the time of the kernels alone is not known: edgescope trace tells it")
-    share = 0.6 * enqueue / whole
+    share, guessed = 0.6 * enqueue / whole, True
     if compute_s is not None and compute_s < device:
         rest = whole - device + compute_s  # each kernel takes a microsecond or two, whatever it computes
-        share = 1 - rest / whole
+        share, guessed = 1 - rest / whole, False
         gain = Absent(
             f"at most {whole / rest:.2g} times; edgescope trace tells the time of the kernels alone"
         )
@@ -94,9 +94,9 @@ def _launches(case: Case) -> Finding | None:
         gain, basis = graph.ratio, f"measured: {graph.source}"
         if graph.ratio.value < FASTER:
             return None
-        share, sure = 1 - 1 / graph.ratio.value, Confidence.CONFIRMED
+        share, sure, guessed = 1 - 1 / graph.ratio.value, Confidence.CONFIRMED, False
     remedy = Remedy("--option graph=true: one launch for all kernels", _with(case, graph=True), gain, basis)
-    return Finding("launch-bound", share, sure, tuple(evidence), (remedy,), "", 1)
+    return Finding("launch-bound", share, sure, tuple(evidence), (remedy,), "", 1, guessed)
 
 
 def _graph(case: Case) -> bool:
@@ -298,7 +298,7 @@ def _shared(case: Case) -> Finding | None:
     words = "--sharing mps" if mps else "one process, with the same work in larger batches"
     return Finding(
         "contention",
-        max(0.2, 1 - 1 / max(gain.value, 1.01)),
+        1 - 1 / max(each, 1.0),
         Confidence.CONFIRMED,
         evidence,
         (Remedy(words, change, gain, basis),),

@@ -98,7 +98,8 @@ def _throttled(case: Case) -> Finding | None:
     remedy = Remedy(
         "cool it, raise its power limit, or feed it properly", {}, gain, "highest clock / mean clock"
     )
-    return Finding("throttled", share, Confidence.LIKELY, evidence, (remedy,))
+    guessed = not isinstance(gain, Measured)
+    return Finding("throttled", share, Confidence.LIKELY, evidence, (remedy,), guessed=guessed)
 
 
 def _clock(case: Case) -> Field:
