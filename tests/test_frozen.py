@@ -14,7 +14,7 @@ MODULES = [
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if found.name.rpartition(".")[2] not in ("mlperf", "mlperf_system")  # need MLPerf's own library
 ] + ["edgescope.store.results", "edgescope.records"]
-COUNTS_UP = {"StopRule"}
+COUNTS_UP = {"StopRule", "OwnUse", "Seen"}
 
 
 @pytest.mark.parametrize("name", MODULES)

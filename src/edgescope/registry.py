@@ -52,6 +52,8 @@ class Entry:
     """For a scenario: it can stop after any query and go on later, so two variants can take turns."""
     alone: bool = False
     """For a scenario: it ends by itself, so several processes cannot agree on a start and a stop."""
+    made_of: str = ""
+    """For a workload: what a unit is made of: `phases` of a query, `parts` of a step, `stages` of a pipeline."""
     driver: str = "edgescope"
     """For a scenario: `external` if another program makes the load."""
     stamps: bool = False
@@ -244,16 +246,23 @@ WORKLOADS = Family(
     "edgescope.workloads",
     {
         "inference": Entry(
-            "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
+            "edgescope.workloads.inference:Inference",
+            summary="one forward pass of one batch",
+            made_of="phases",
         ),
-        "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
+        "training": Entry(
+            "edgescope.workloads.training:Training", summary="one step of training", made_of="parts"
+        ),
         "interleaved": Entry(
-            "edgescope.workloads.interleaved:Interleaved", summary="inference, with training in its gaps"
+            "edgescope.workloads.interleaved:Interleaved",
+            summary="inference, with training in its gaps",
+            made_of="phases",
         ),
         "video": Entry(
             "edgescope.workloads.video:Video",
             summary="video frames: decode, preprocess, infer, postprocess",
             stamps=True,
+            made_of="stages",
         ),
         "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
     },
@@ -486,6 +495,11 @@ def scenario(name: str) -> Entry:
 def stamps(workload: str) -> bool:
     """Return whether the units of a workload may carry time stamps; False if it is not installed."""
     return WORKLOADS.get(workload, Entry("")).stamps
+
+
+def made_of(workload: str) -> str:
+    """Return what a unit of a workload is made of (Entry.made_of); '' if it is not installed."""
+    return WORKLOADS.get(workload, Entry("")).made_of
 
 
 def home(backend: str) -> str:

@@ -5,7 +5,7 @@ import pytest
 from edgescope.cli import main as command
 from edgescope.cli.main import VERBS, main
 
-RESUMES = {"demo", "optimize", "sweep", "recommend", "capacity", "train", "study"}
+RESUMES = {"demo", "optimize", "sweep", "recommend", "predict", "capacity", "train", "study", "anomaly"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -20,6 +20,9 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
         "record": ["-o", "x.zip"],
         "study": ["concurrent"],
         "train": ["data", "d"],
+        "anomaly": ["extract", "videos", "features"],
+        "layers": ["lenet5"],
+        "trace": ["lenet5"],
     }
 
     def interrupted(args):

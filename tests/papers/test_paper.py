@@ -95,7 +95,7 @@ def test_a_folder_is_all_that_a_third_paper_costs(
     third: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = filled(tmp_path)
-    assert sorted(papers()) == ["anomaly", "concurrent", "ladder", "nano_table", "third"]
+    assert sorted(papers()) == ["anomaly", "concurrent", "ladder", "nano_table", "third", "training"]
     assert main(["study", "third", "--store", str(store.root), "--output", str(tmp_path / "t.html")]) == 0
     said = capsys.readouterr().out
     assert said.startswith("Claims  0 of 2 claims hold here, 1 does not, 1 cannot be decided\n")
@@ -129,5 +129,5 @@ def test_what_can_be_shown_is_what_there_is() -> None:
 
 
 def test_an_unknown_study_is_refused_with_those_that_exist(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="concurrent, nano_table, ladder"):
+    with pytest.raises(UsageError, match="anomaly, concurrent, training, nano_table, ladder"):
         study("fourth", Store(tmp_path))

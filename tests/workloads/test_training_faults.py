@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-import planted
+import planted_stalls
 from edgescope import bench
 from edgescope.backends.pytorch.training import Loop
 from edgescope.bench.outcome import status_of
@@ -68,13 +68,13 @@ def test_files_that_are_all_broken_are_an_error_with_a_reason(folder):
 
 @pytest.mark.parametrize("name", ["raises", "raises_in_worker"])
 def test_a_loader_that_raises_ends_the_run_with_its_words(name):
-    result = bench.run(trial(f"planted:{name}", batch=1), hz=0)
+    result = bench.run(trial(f"planted_stalls:{name}", batch=1), hz=0)
     assert result.status is Status.FAILED and "a broken file" in str(result.reason)
 
 
 def test_a_killed_worker_ends_the_run():
     """In a process of its own: PyTorch raises in the middle of whatever the main thread does."""
-    result = fresh.run(trial("planted:kills", batch=1, epochs=0))
+    result = fresh.run(trial("planted_stalls:kills", batch=1, epochs=0))
     assert result.status is Status.FAILED and "DataLoader worker" in str(result.reason)
 
 
@@ -164,4 +164,4 @@ def test_a_user_task_keeps_its_own_loss():
         torch.optim.SGD(network.parameters(), 0.1),
     )
     assert list(loading.Batches(mine.batches).epoch(0)) == rows
-    assert planted.read().batches(0).batch_size == planted.BATCH
+    assert planted_stalls.read().batches(0).batch_size == planted_stalls.BATCH

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import planted
+import planted_stalls
 from edgescope import bench
 from edgescope.analysis.run import epochs
 from edgescope.records import Absent, Measured, Status, Trial
@@ -28,9 +28,11 @@ def per_step(result, name):
 
 @pytest.mark.parametrize("slow", ["read", "decode", "augment", "item", "collate", "step"])
 def test_a_planted_stall_is_found_where_it_was_planted_and_nowhere_else(slow):
-    result = run(f"planted:{slow}")
+    result = run(f"planted_stalls:{slow}")
     (_, start, _), (_, _, end) = epochs.bounds(result.spans)
-    slept = sum(b - a for a, b in planted.SLEPT if start <= a < end) * 1e-9 / result.metrics["fetch_s"].n
+    slept = (
+        sum(b - a for a, b in planted_stalls.SLEPT if start <= a < end) * 1e-9 / result.metrics["fetch_s"].n
+    )
     where = "forward_s" if slow == "step" else f"stall_{slow}_s"
     found = per_step(result, where)
     if slow == "step":  # the median, as the sums of the step share the machine with its neighbours
@@ -41,7 +43,7 @@ def test_a_planted_stall_is_found_where_it_was_planted_and_nowhere_else(slow):
 
 
 def test_the_parts_add_up_to_each_epoch():
-    result = run("planted:step", epochs=5)
+    result = run("planted_stalls:step", epochs=5)
     shares = []
     for number, start, end in epochs.bounds(result.spans):
         found = epochs.anatomy(result.spans, start, end)
@@ -58,7 +60,7 @@ def test_every_stage_of_photographs_is_timed():
 
 
 def test_what_the_loader_does_behind_the_steps_is_hidden():
-    shown, hidden = run("planted:read"), run("planted:hidden", prefetch_factor=4)
+    shown, hidden = run("planted_stalls:read"), run("planted_stalls:hidden", prefetch_factor=4)
     assert shown.metrics["loader_hidden_share"].value < 0.05
     assert hidden.metrics["loader_hidden_share"].value > 0.4
     assert per_step(hidden, "read_s") == pytest.approx(per_step(shown, "read_s"), rel=0.2)
@@ -66,7 +68,7 @@ def test_what_the_loader_does_behind_the_steps_is_hidden():
 
 
 def test_minibatches_without_a_loader_are_measured_without_stages():
-    result = run("planted:generator")
+    result = run("planted_stalls:generator")
     assert isinstance(result.metrics["loader_hidden_share"], Absent) and "read_s" not in result.metrics
     assert isinstance(result.metrics["fetch_s"], Measured) and result.metrics["epochs"].value == 2
 

@@ -249,13 +249,17 @@ def runs(mask: np.ndarray) -> tuple[Span, ...]:
     return tuple((int(start), int(end)) for start, end in zip(edges[::2], edges[1::2], strict=True))
 
 
+COLUMNS = ("video", "start", "end")
+"""The columns of a labels.csv."""
+
+
 def _spans_of(path: Path) -> dict[str, tuple[Span, ...]]:
     """Return the intervals of a labels.csv of video,start,end; none if there is no such file."""
     found: dict[str, tuple[Span, ...]] = {}
     if not path.exists():
         return found
     for number, row in enumerate(csv.DictReader(_lines(path)), start=2):
-        name, start, end = (str(row.get(key) or "").strip() for key in ("video", "start", "end"))
+        name, start, end = (str(row.get(column) or "").strip() for column in COLUMNS)
         if not name or not start.isdigit() or not end.isdigit() or int(end) <= int(start):
             raise wrong(path, number, "its columns are video,start,end, and a start lies before its end")
         key = Path(name).with_suffix("").as_posix() if Path(name).suffix.lower() in SUFFIXES else name

@@ -134,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 1
     except KeyboardInterrupt:
-        left = getattr(VERBS[args.verb], "INTERRUPTED", "")
+        verb = VERBS[args.verb]
+        part = getattr(verb, "PARTS", {}).get(getattr(args, "part", ""), verb)
+        left = getattr(part, "INTERRUPTED", getattr(verb, "INTERRUPTED", ""))
         print(f"I-STOP-1: interrupted. {left}".rstrip(), file=sys.stderr)
         return 130
 

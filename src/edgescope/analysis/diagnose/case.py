@@ -46,6 +46,8 @@ class Case:
         self, result: Result, others: Sequence[Result] = (), ceilings: Ceilings | None = None
     ) -> None:
         self.result, self.trial = result, result.trial
+        self.made_of = registry.made_of(result.trial.workload)
+        """What a unit is made of: phases, parts or stages."""
         self.ceilings = ceilings
         self.tried = interventions(result, others)
         self.others = others

@@ -140,9 +140,9 @@ def _rival(ordered: Sequence[Finding]) -> Finding | None:
 def _missing(case: Case) -> Iterator[str]:
     """Yield what would tell more, each with the command that measures it."""
     device = case.trial.device
-    if case.ceilings is None and case.trial.workload == "inference":
+    if case.ceilings is None and case.made_of == "phases":
         yield f"what this machine can do at most: edgescope doctor --roofline {device}"
-    if not case.of("batch") and case.trial.workload == "inference" and not case.open_loop:
+    if not case.of("batch") and case.made_of == "phases" and not case.open_loop:
         yield f"another batch, which tells calls from arithmetic: --batch {case.trial.batch * 4}"
-    if case.trial.workload == "video" and case.figure("pipeline_fps") is None:
+    if case.made_of == "stages" and case.figure("pipeline_fps") is None:
         yield "what each stage costs the pipeline: --workload-option what_if=true"

@@ -78,7 +78,7 @@ def _wanted(case: Case, allowed: float) -> float:
     """Return the cores that the work would use without a quota: those of its threads, those of the machine at most."""
     cores = float(logical_cores(case.result.machine.stable))
     threads = float(case.threads or 1)
-    if case.parts and case.trial.workload != "inference" and not case.overlapped:
+    if case.parts and case.made_of != "phases" and not case.overlapped:
         threads = max(1.0, min(threads, 1.0))
     return min(cores, max(threads, 1.0))
 

@@ -35,7 +35,7 @@ def found(case: Case) -> Iterator[Finding]:
 
 def _network_share(case: Case) -> float:
     """Return the network's share of a unit: 1 for an inference alone."""
-    if not case.parts or case.trial.workload == "inference":
+    if not case.parts or case.made_of == "phases":
         return 1.0
     if case.overlapped:
         slow = max(case.parts, key=lambda p: p.seconds / p.threads)

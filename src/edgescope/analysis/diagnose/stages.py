@@ -84,7 +84,7 @@ def _share(case: Case, part: Part) -> tuple[float, list[Evidence], Confidence]:
         text = f"with {part.name} free, the pipeline is {units.ratio(free)} as fast"
         return 1 - 1 / max(free.value, 1.0), [Evidence(text, "measured by stubbing it")], Confidence.CONFIRMED
     if not case.overlapped:
-        source = STAGES if case.trial.workload == "video" else PHASES
+        source = STAGES if case.made_of == "stages" else PHASES
         share = part.seconds / case.whole_s
         each, whole = units.text(part.seconds, "s"), units.text(case.whole_s, "s")
         text = f"{part.name} takes {each} of {whole} a unit, {share:.0%}"
@@ -154,16 +154,12 @@ def _remedies(case: Case, part: Part, share: float) -> Iterator[Remedy]:
     most = 1 / max(0.02, 1 - share)
     options = case.trial.workload_options
     way = WAYS.get(part.name)
-    if (
-        way is not None
-        and case.trial.workload == "video"
-        and options.get(way.option, way.slow[0]) in way.slow
-    ):
+    if way is not None and case.made_of == "stages" and options.get(way.option, way.slow[0]) in way.slow:
         change: dict[str, Json] = {"workload_options": {**options, way.option: way.fast}}
         yield Remedy(f"--workload-option {way.option}={way.fast}", change, *_of_way(case, part, way, most))
-    if part.name in ("fetch", "optimizer") and case.trial.workload == "training":
+    if part.name in ("fetch", "optimizer") and case.made_of == "parts":
         yield _larger_step(case, part)
-    if case.trial.workload == "video":
+    if case.made_of == "stages":
         words = CHEAPER.get(part.name, "whole arrays instead of loops, or less of it")
         yield Remedy(
             f"make {part.name} cheaper: {words}",
@@ -218,7 +214,7 @@ def _larger_step(case: Case, part: Part) -> Remedy:
 
 def _overlap(case: Case, part: Part) -> Iterator[Remedy]:
     """Yield the remedy of letting the stages overlap, or of more threads for the slowest one."""
-    if case.trial.workload != "video":
+    if case.made_of != "stages":
         return
     cores = max(1.0, case.cores)
     if not case.overlapped:

@@ -32,7 +32,7 @@ def found(case: Case) -> Iterator[Finding]:
 def _oversubscribed(case: Case) -> Finding | None:
     if case.trial.device != "cpu" or case.threads is None or case.trial.colocated:
         return None
-    asked = case.threads * (case.trial.in_flight if case.trial.workload == "inference" else 1)
+    asked = case.threads * (case.trial.in_flight if case.made_of == "phases" else 1)
     cores = max(1, int(case.cores))
     if asked <= cores or case.threads == case.trial.processes == 1:
         return None
@@ -82,7 +82,7 @@ def _fitting(case: Case, cores: int) -> tuple[dict[str, object], str]:
     per_process = case.threads // case.trial.processes if case.threads else 1
     if case.trial.processes > 1 and per_process <= 1:
         return {"processes": cores}, f"as many processes as cores: {cores}"
-    if case.trial.workload == "inference" and case.trial.in_flight > 1 and per_process <= cores:
+    if case.made_of == "phases" and case.trial.in_flight > 1 and per_process <= cores:
         return {"in_flight": max(1, cores // per_process)}, "fewer queries at once"
     each = max(1, cores // case.trial.processes)
     return {"options": {**case.trial.options, "threads": each}}, f"{each} thread{'s' * (each > 1)} a process"
@@ -99,12 +99,7 @@ def _same(tried: Intervention, change: dict[str, object]) -> bool:
 def _too_few(case: Case) -> Finding | None:
     """Return the finding that cores are idle because the engine was told to use few threads."""
     threads, used = case.threads, case.cores_used
-    if (
-        case.trial.device != "cpu"
-        or case.overlapped
-        or case.trial.multi_process
-        or case.trial.workload != "inference"
-    ):
+    if case.trial.device != "cpu" or case.overlapped or case.trial.multi_process or case.made_of != "phases":
         return None
     cores = int(case.cores)
     if threads is None or used is None or threads >= cores or used < 0.85 * threads:

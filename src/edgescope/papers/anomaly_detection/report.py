@@ -30,7 +30,7 @@ OTHERS = "figures of the study's boards stand beside this machine's; no ratio of
 
 def wanted(trial: Trial, models: tuple[str, ...] = (), *, device: str = "cpu", **_: object) -> bool:
     """Return whether a stored trial may belong to the study on a device."""
-    return trial.device == device and trial.workload == "video" and "head" in trial.workload_options
+    return trial.device == device and "head" in trial.workload_options
 
 
 def document(

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,7 +163,8 @@ while True:
 
 def test_the_clip_of_a_killed_process_can_be_played(tmp_path):
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=here) as process:
         while int(process.stdout.readline()) < 120:
             pass
         os.kill(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Training tasks with a sleep of known length in one part: `planted:read`, `planted:step` ... for module:callable."""
+"""Training tasks with a sleep of known length in one part: `planted_stalls:read` ... for module:callable."""
 
 import os
 import signal
