@@ -45,7 +45,7 @@ def stage_times(
 
     Times of units that go through one by one would not hold what stages take from one another on shared cores.
     """
-    plan, model = planned(trial), HERE.model(trial)
+    plan, model = planned(trial, HERE), HERE.model(trial)
     with ExitStack() as stack:
         ready = stack.enter_context(loaded(trial, model, HERE.backend(trial.backend), HERE))
         pipeline = Pipeline(plan, [model], [ready])

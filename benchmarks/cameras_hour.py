@@ -30,7 +30,7 @@ CAMERAS, RATE, EVERY, WITHIN = 8, 15, 10_000, 0.01
 
 def hour(trial: Trial, frames: int) -> dict[str, Any]:
     """Return the resident memory in bytes while the frames go through, and what was counted."""
-    process, plan, model = psutil.Process(), planned(trial), HERE.model(trial)
+    process, plan, model = psutil.Process(), planned(trial, HERE), HERE.model(trial)
     resident: list[int] = []
     with ExitStack() as stack:
         ready = stack.enter_context(loaded(trial, model, HERE.backend(trial.backend), HERE))

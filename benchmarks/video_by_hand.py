@@ -76,7 +76,7 @@ def main() -> None:
         options={k: int(v) for k, v in (text.split("=") for text in args.option)},
         workload_options=options,
     )
-    plan = planned(trial)
+    plan = planned(trial, HERE)
     supported(plan)
     model = HERE.model(trial)
     HERE.backend(trial.backend).prepare(model, spec_of(trial), HERE.folder)
