@@ -42,7 +42,8 @@ class ScoredVideo:
     frames: int
     intervals: Intervals
     """Frames [start, end) that are anomalous; frames beyond the video's end are left out."""
-    fps: float = 30.0
+    fps: float | None = 30.0
+    """Frames per second; None if unknown: then there are no times."""
     snippet: int = 16
 
     @property
@@ -56,11 +57,6 @@ class ScoredVideo:
         labels = frame_labels(self.frames, self.intervals, self.snippet)
         counts: NDArray[np.int64] = labels.reshape(-1, self.snippet).sum(axis=1)
         return counts
-
-    @property
-    def seconds(self) -> float:
-        """Return its length."""
-        return self.frames / self.fps
 
 
 def frame_labels(frames: int, intervals: Intervals, snippet: int = 16) -> NDArray[np.bool_]:
@@ -166,14 +162,32 @@ def alarms(videos: Sequence[ScoredVideo], recall: float) -> dict[str, Field]:
         )
     peaks = np.array([_touching(video, start, end).max() for video, start, end in events])
     threshold = float(np.sort(peaks)[::-1][int(np.ceil(recall * len(peaks))) - 1])
-    hours = sum(video.seconds for video in videos) / 3600
+    found = int((peaks >= threshold).sum())
+    return {
+        **_times(videos, events, threshold),
+        "event_recall": Measured(found / len(events), "share", n=len(events)),
+        "threshold": Measured(threshold, "1"),
+    }
+
+
+def _times(
+    videos: Sequence[ScoredVideo], events: Sequence[tuple[ScoredVideo, int, int]], threshold: float
+) -> dict[str, Field]:
+    """Return false alarms per hour and the median delay; both are absent if a video's frame rate is unknown."""
+    unknown = [video.name for video in videos if video.fps is None]
+    if unknown:
+        missing = Absent(f"the frame rate of {len(unknown)} videos is not known, first {unknown[0]}")
+        return dict.fromkeys(("false_alarms_per_hour", "detection_delay_s"), missing)
+    hours = sum(video.frames / video.fps for video in videos if video.fps) / 3600
     false = sum(_false_alarms(video, threshold) for video in videos)
-    delays = [d for video, start, end in events if (d := _delay(video, start, end, threshold)) is not None]
+    delays = [
+        frames / video.fps
+        for video, start, end in events
+        if video.fps and (frames := _delay(video, start, end, threshold)) is not None
+    ]
     return {
         "false_alarms_per_hour": Measured(false / hours, "1/h", n=false),
         "detection_delay_s": Measured(float(np.median(delays)), "s", n=len(delays)),
-        "event_recall": Measured(len(delays) / len(events), "share", n=len(events)),
-        "threshold": Measured(threshold, "1"),
     }
 
 
@@ -186,12 +200,13 @@ def _touching(video: ScoredVideo, start: int, end: int) -> NDArray[np.float32]:
     return video.scores[start // video.snippet : -(-end // video.snippet)]
 
 
-def _delay(video: ScoredVideo, start: int, end: int, threshold: float) -> float | None:
+def _delay(video: ScoredVideo, start: int, end: int, threshold: float) -> int | None:
+    """Return the frames from an event's begin to the end of the first snippet that reports it; None if none does."""
     found = np.flatnonzero(_touching(video, start, end) >= threshold)
     if not len(found):
         return None
     reported = (start // video.snippet + int(found[0]) + 1) * video.snippet
-    return (min(reported, video.frames) - start) / video.fps
+    return min(reported, video.frames) - start
 
 
 def _false_alarms(video: ScoredVideo, threshold: float) -> int:

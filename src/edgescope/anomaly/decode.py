@@ -14,7 +14,6 @@ from edgescope.errors import EdgescopeError, ModelError
 from edgescope.video.sources.opening import opened
 
 PICTURES = (".jpg", ".jpeg", ".png")
-USUAL_FPS = 25.0
 
 
 @dataclass
@@ -24,7 +23,8 @@ class Read:
     frames: int = 0
     repeated: int = 0
     """Copies of the last frame that fill up the last snippet."""
-    fps: float = USUAL_FPS
+    fps: float | None = None
+    """Frames per second as the file states them; None for pictures, or a file that does not say."""
     damaged: int = 0
     """Frames or packets that were left out."""
 
@@ -57,7 +57,7 @@ def _frames(path: Path, size: tuple[int, int], read: Read, damaged: str) -> Iter
         return
     source = opened(f"file:{path}", size=size, damaged=damaged)
     try:
-        read.fps = float(source.facts().get("fps") or USUAL_FPS)
+        read.fps = float(source.facts().get("fps") or 0) or None
         while (frame := source.read()) is not None:
             yield frame.pixels
         read.damaged = int(source.facts().get("damaged") or 0)

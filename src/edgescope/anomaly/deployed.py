@@ -6,14 +6,10 @@ the zoo can refer to them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from edgescope import cache
 from edgescope.anomaly import detector
 from edgescope.anomaly.preparation import preparation
 from edgescope.records import Scalar
@@ -41,20 +37,7 @@ def named(path: Path) -> Named:
         options["normalisation"] = "rtfm"
     features = prepared.network
     if checkpoint.feature_state is not None:
-        features = f"{features.partition('@')[0]}@{_stored(checkpoint.feature_state)}"
+        features = f"{features.partition('@')[0]}@{detector.stored(checkpoint.feature_state)}"
     found = checkpoint.about.get("threshold")
     threshold = float(found) if isinstance(found, (int, float)) else None
-    return Named(features, f"{checkpoint.head}@{_stored(checkpoint.head_state)}", options, threshold)
-
-
-def _stored(state: Mapping[str, torch.Tensor]) -> Path:
-    """Return the file in the cache that holds these weights."""
-    content = hashlib.sha256()
-    for name, tensor in sorted(state.items()):
-        content.update(name.encode())
-        content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    path = cache.folder("anomaly") / f"{content.hexdigest()[:24]}.pth"
-    if not path.exists():
-        with cache.writing(path) as temporary:
-            torch.save(dict(state), str(temporary))
-    return path
+    return Named(features, f"{checkpoint.head}@{detector.stored(checkpoint.head_state)}", options, threshold)

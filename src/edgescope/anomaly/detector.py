@@ -183,16 +183,22 @@ def check_features(features: NDArray[Any], width: int, name: str = "the features
         )
 
 
+def stored(state: Mapping[str, torch.Tensor]) -> Path:
+    """Return the file in the cache that holds these weights, named by their content; write it if it is missing."""
+    content = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        content.update(name.encode())
+        content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    path = cache.folder("anomaly") / f"{content.hexdigest()[:24]}.pth"
+    if not path.exists():
+        with cache.writing(path) as temporary:
+            torch.save(dict(state), str(temporary))
+    return path
+
+
 def _with_weights(checkpoint: Checkpoint) -> Preparation:
     """Return the preparation whose network has the file's own weights, put into the cache if there are any."""
     if checkpoint.feature_state is None:
         return checkpoint.preparation
-    digest = hashlib.sha256()
-    for name, tensor in sorted(checkpoint.feature_state.items()):
-        digest.update(name.encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.dim() else b"")
-    path = cache.folder("anomaly") / f"{digest.hexdigest()[:24]}.pth"
-    if not path.exists():
-        with cache.writing(path) as temporary:
-            torch.save(dict(checkpoint.feature_state), str(temporary))
+    path = stored(checkpoint.feature_state)
     return replace(checkpoint.preparation, network=f"{checkpoint.preparation.network}@{path}")

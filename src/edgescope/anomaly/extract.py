@@ -36,7 +36,7 @@ class Progress:
     of: int
     row: Row
     frames_per_s: float
-    """Frames decoded and computed since the start, per second."""
+    """Frames decoded and computed since the start, per second; videos that were left out do not count."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Extracted:
     new: int
     """Videos whose features were computed now; the others were there."""
     frames: int
-    """Frames computed now."""
+    """Frames computed now; those of videos that were left out do not count."""
     seconds: float
 
     @property
@@ -101,9 +101,8 @@ def extract(
     extractor = Extractor(preparation, engine)
     try:
         about, known = entries(output)
-        base = digest(
-            [VERSION, asdict(preparation), extractor.model.digest, engine.backend, engine.precision]
-        )
+        settings = {name: value for name, value in asdict(engine).items() if name != "batch"}
+        base = digest([VERSION, asdict(preparation), extractor.model.digest, settings])
         jobs = [_Job(video, _key(base, video, damaged)) for video in videos]
         there = [] if overwrite or about is None else [r for job in jobs if (r := _there(job, known, output))]
         names = {row.name for row in there}
@@ -115,10 +114,8 @@ def extract(
             if not row.left_out:
                 _save(output / row.file, np.stack(job.rows).reshape(row.snippets, preparation.crops, -1))
             manifest.add(row)
-            frames += row.frames
+            frames += 0 if row.left_out else row.frames
             tell(Progress(done, len(videos), row, frames / max(time.monotonic() - begin, 1e-9)))
-        if jobs:  # now the engine can say what it did
-            Manifest(output, _about(preparation, engine, extractor), list(entries(output)[1].values()))
         return Extracted(read(output), len(jobs), frames, time.monotonic() - begin)
     finally:
         extractor.close()
@@ -232,7 +229,7 @@ def _key(base: str, video: Video, damaged: str) -> str:
 def _about(preparation: Preparation, engine: Engine, extractor: Extractor) -> dict[str, Json]:
     return {
         "preparation": asdict(preparation),
-        "engine": {"backend": engine.backend, "precision": engine.precision, "batch": engine.batch},
+        "engine": asdict(engine),
         "network": {
             "name": extractor.model.name,
             "source": extractor.model.source,

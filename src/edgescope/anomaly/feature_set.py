@@ -34,7 +34,8 @@ class Row:
     category: str
     intervals: tuple[Span, ...] | None
     frames: int
-    fps: float
+    fps: float | None
+    """Frames per second; None if the video does not say."""
     snippets: int
     repeated: int
     """Copies of the last frame in the last snippet."""

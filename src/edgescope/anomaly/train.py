@@ -262,15 +262,19 @@ def _judged(features: FeatureSet, select: str) -> Callable[[Task], float]:
     return judge
 
 
-def _threshold(network: torch.nn.Module, features: FeatureSet) -> tuple[float, str]:
+def _threshold(network: torch.nn.Module, features: FeatureSet) -> dict[str, Json]:
     """Return the score above which a snippet is an anomaly, chosen on the validation split, and what chose it."""
     rows = features.of("validation")
+    if len({row.anomalous for row in rows}) < 2:
+        why = "not chosen: the validation split does not hold videos of both kinds"
+        return {"threshold": None, "threshold_of": why}
     found, of = judging(scored(network, features, rows), rows)
-    return found.youden, of
+    why = f"largest true less false positive rate on {of} of the validation split"
+    return {"threshold": found.youden, "threshold_of": why}
 
 
 def _about(
-    features: FeatureSet, chosen: Recipe, fitted: fit.Fitted, threshold: tuple[float, str]
+    features: FeatureSet, chosen: Recipe, fitted: fit.Fitted, threshold: Mapping[str, Json]
 ) -> dict[str, Json]:
     best = fitted.best
     counts = {split: len(features.of(split)) for split in ("train", "validation", "test")}
@@ -283,8 +287,7 @@ def _about(
         "selected_step": best.steps if best and chosen.select != "last" else chosen.steps,
         "steps": fitted.history[-1].steps,
         "stopped": fitted.stopped,
-        "threshold": threshold[0],
-        "threshold_of": f"largest true less false positive rate on {threshold[1]} of the validation split",
+        **threshold,
         "seconds": round(sum(epoch.seconds for epoch in fitted.history), 3),
         "made_with": cache.versions(("edgescope", "torch")),
     }

@@ -70,6 +70,7 @@ class Speed:
     latency_s: float
     """Median seconds of a read of 4 KiB at a random place that the page cache did not hold."""
     files: int
+    """Files that were read as a whole in the time."""
 
 
 def speed(files: Sequence[Path | str], *, most: int = 64, seconds: float = 2.0) -> Speed:
@@ -93,8 +94,8 @@ def speed(files: Sequence[Path | str], *, most: int = 64, seconds: float = 2.0) 
             break
     page_cache.drop(chosen)
     read, start = 0, time.monotonic()
-    for path in chosen:
+    for count, path in enumerate(chosen, 1):
         read += len(Path(path).read_bytes())
         if time.monotonic() > start + seconds / 2:
             break
-    return Speed(read / (time.monotonic() - start), sorted(waits)[len(waits) // 2], len(chosen))
+    return Speed(read / (time.monotonic() - start), sorted(waits)[len(waits) // 2], count)

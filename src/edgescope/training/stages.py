@@ -34,8 +34,8 @@ class Costs:
     """Nanoseconds of each of STAGES, summed over the items."""
     cpu_ns: int
     """CPU time of the loading thread; the rest of its time it waited."""
-    disk_bytes: int
-    """Bytes that came from a disk, not from the page cache."""
+    disk_bytes: int | None
+    """Bytes that came from a disk, not from the page cache; None if the kernel does not say."""
     skipped: tuple[str, ...] = ()
     """The items that could not be loaded, each with its reason."""
 
@@ -140,7 +140,7 @@ class WatchedCollate:
     collate: Callable[[list[Any]], Any]
     reads_disk: bool = False
     """Whether to ask the kernel how much came from a disk, which takes 20 microseconds."""
-    _known: dict[int, int] = field(default_factory=dict)
+    _known: dict[int, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Note what this process has read before; a worker begins at 0."""
@@ -166,20 +166,20 @@ class WatchedCollate:
         _batch.start_ns = 0
         return Loaded(data, costs)
 
-    def _from_disk(self) -> int:
-        """Return the bytes that this process read from disks since the last minibatch; 0 if it does not look."""
+    def _from_disk(self) -> int | None:
+        """Return the bytes read from disks since the last minibatch: 0 if it does not look, None if unknown."""
         if not self.reads_disk:
             return 0
         now, pid = disk_bytes(), os.getpid()
         before = self._known.get(pid, 0)
         self._known[pid] = now
-        return now - before
+        return None if now is None or before is None else now - before
 
 
-def disk_bytes() -> int:
-    """Return the bytes that this process has read from disks so far; 0 if the kernel does not say."""
+def disk_bytes() -> int | None:
+    """Return the bytes that this process has read from disks so far; None if the kernel does not say."""
     try:
         text = Path("/proc/self/io").read_text()
     except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes")), 0)
+        return None
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes")), None)

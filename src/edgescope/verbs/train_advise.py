@@ -11,6 +11,7 @@ from typing import Any
 from edgescope import registry, units
 from edgescope.analysis.predict import training as model_of
 from edgescope.analysis.predict.training import Facts
+from edgescope.analysis.run import epochs
 from edgescope.errors import UnavailableError
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial
@@ -127,7 +128,7 @@ def train_advise(
             change = advice.of_device(asked, facts, probe, held, found)
             changes += [change] if change is not None else []
     ranked = tuple(sorted(changes, key=lambda change: -change.gain))
-    part, share = _bottleneck(base, facts)
+    part, share = _bottleneck(base)
     answer = TrainingAdvice(asked, facts, part, share, ranked, Absent("not asked for"), tuple(results))
     return replace(answer, realised=_verified(cells, setup, answer)) if verify and answer.pick else answer
 
@@ -164,16 +165,19 @@ def rate_of(result: Result) -> float:
     return found.samples / found.step
 
 
-def _bottleneck(base: Result, facts: Facts) -> tuple[str, float]:
+def _bottleneck(base: Result) -> tuple[str, float]:
     """Return what takes most of the device's time, and its share of a step."""
-    names = [f"stall_{name}_s" for name in ("read", "decode", "augment", "item", "collate", "handover")]
-    found = {name[6:-2]: model_of.value(base, name) for name in names}
-    found |= {
-        name: model_of.value(base, f"{name}_s")
-        for name in ("h2d", "forward", "backward", "optimizer", "other")
-    }
-    worst = max(found, key=found.__getitem__)
-    return worst, found[worst] / facts.step
+    assert base.spans is not None
+    spent = dict.fromkeys(BOTTLENECK, 0.0)
+    wall = 0.0
+    for begin, end in model_of.steady(base):
+        found = epochs.anatomy(base.spans, begin, end)
+        wall += found.wall
+        for name, seconds in {**found.parts, **found.stall}.items():
+            if name in spent:
+                spent[name] += seconds
+    worst = max(spent, key=spent.__getitem__)
+    return worst, spent[worst] / wall
 
 
 def files_of(trial: Trial) -> tuple[float | None, bool]:

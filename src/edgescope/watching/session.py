@@ -97,6 +97,8 @@ class Session:
         self.counts, self.lock = Counts(), threading.Lock()
         self.started = self.clock.now()
         self.began = wall()
+        self._ended: int | None = None
+        """When the watching ended; sinks may take longer to close."""
         self.on_scored: Callable[[Scored], None] = lambda scored: None
         self.on_event: Callable[[Event], None] = lambda event: None
         decode, alarms = flow.stages[0].run, flow.stages[-1].run
@@ -116,6 +118,7 @@ class Session:
         try:
             self._drive(stop, in_flight)
         finally:
+            self._ended = self.clock.now()
             for alarm in self.alarms.finish():
                 self._tell(alarm)
             for sink in self.sinks:
@@ -229,7 +232,8 @@ class Session:
     def summary(self) -> dict[str, Any]:
         """Return what was watched and what came of it, as JSON values."""
         counts, facts = self.counts, self.facts
-        seconds = (self.clock.now() - self.started) * 1e-9
+        now = self.clock.now() if self._ended is None else self._ended
+        seconds = (now - self.started) * 1e-9
         done = self.flow.counts.done
         states = list(self.alarms.cameras.values())
         return {

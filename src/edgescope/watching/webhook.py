@@ -147,14 +147,23 @@ class Webhook:
             self.problem = f"the server answered {error.code} {error.reason}"
             if not 300 <= error.code < 500 or error.code in AGAIN:
                 return False
-            self.refused += 1
-            path.rename(self.spool / "refused" / path.name)
+            return self._put_aside(path)
         except (
             OSError,
             http.client.HTTPException,
         ) as error:  # refused, timed out, reset in the middle of an answer
             self.problem = str(getattr(error, "reason", error))
             return False
+        return True
+
+    def _put_aside(self, path: Path) -> bool:
+        """Move an event that the server refuses into `refused`; return whether that was possible."""
+        try:
+            path.rename(self.spool / "refused" / path.name)
+        except OSError as error:
+            self.problem = f"{self.problem}; the event cannot be put aside: {error}"
+            return False
+        self.refused += 1
         return True
 
 

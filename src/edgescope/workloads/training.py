@@ -181,7 +181,9 @@ def _metrics(loop: Loop, first: float) -> dict[str, Field]:
     ended = loop.done / whole if whole else None
     steps = max(1, len(loop.line.starts_ns))
     found: dict[str, Field] = {
-        "loader_cpu_s": Measured(sum(cost.cpu_ns for _, cost in loop.costs) * 1e-9 / steps, "s", n=steps),
+        "loader_cpu_s": Measured(sum(cost.cpu_ns for _, cost in loop.costs) * 1e-9 / steps, "s", n=steps)
+        if loop.costs
+        else Absent(epochs.NO_COSTS),
         "host_cpu_s": Measured(loop.cpu_s / steps, "s", n=steps),
         "loss_first": Measured(first, "nats"),
         "loss_last": Measured(loop.loss, "nats"),

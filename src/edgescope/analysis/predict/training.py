@@ -16,10 +16,8 @@ import numpy as np
 from edgescope.analysis.run import epochs
 from edgescope.records import UNIT, Measured, Result
 
-HANDOVER_S, TRANSFER = 4e-4, 2e9
-"""Seconds for a minibatch to come from a worker, and bytes a second of it; used where none was measured."""
-FORK_S = 0.08
-"""Seconds for workers to start, where it was not measured."""
+HANDOVER_S = 4e-4
+"""Seconds for a minibatch to come from a worker; assumed, as no run measures it alone."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Facts:
         if self.workers == 0:
             return self.load + self.device
         serial = self.work.get("read", 0.0) * self.from_disk
-        loading = max(serial, (self.load - serial) / self.workers + serial)
+        loading = (self.load - serial) / self.workers + serial
         cores = (self.loader_cpu + self.device_cpu) / max(1, self.cores)
         edge = 0.0 if self.persistent or not self.steps else self.start / self.steps
         return max(self.device + self.handover, loading, cores) + edge
@@ -105,7 +103,7 @@ def facts(result: Result, cores: int) -> Facts:
         device_cpu=max(0.0, host_cpu - (loader_cpu if workers == 0 else 0.0)),
         work=work,
         loader_cpu=loader_cpu,
-        from_disk=_from_disk(result, rows),
+        from_disk=_from_disk(rows[1:] or rows),
         workers=workers,
         persistent=bool(options["persistent_workers"]),
         prefetch=int(options["prefetch_factor"]) or 2,
@@ -161,7 +159,7 @@ def _edges(result: Result, stretches: list[tuple[int, int]]) -> float:
     return float(np.mean(found)) * 1e-9 if found else 0.0
 
 
-def _from_disk(result: Result, rows: list[dict[str, float]]) -> float:
+def _from_disk(rows: list[dict[str, float]]) -> float:
     """Return the share of the read time that waits for a medium: of the pages that the cache did not hold."""
     missing = [
         1 - float(row["page_cache_before"]) for row in rows if row.get("page_cache_before") is not None

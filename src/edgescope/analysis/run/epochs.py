@@ -22,6 +22,7 @@ PARTS = ("fetch", "h2d", "forward", "backward", "optimizer")
 """The parts of a step that the device sees."""
 STAGES = ("read", "decode", "augment", "item", "collate")
 """The stages of the loader."""
+NO_COSTS = "the task's loader is no DataLoader, and does not say what it does"
 Times = NDArray[np.int64]
 
 
@@ -148,9 +149,7 @@ def metrics(spans: Spans, log: Sequence[Mapping[str, Any]]) -> dict[str, Field]:
     found["stall_share"] = Measured(sum(each.parts["fetch"] for each in every) / wall, "1", n=steps)
     hidden = [h for each in every if (h := each.hidden) is not None]
     found["loader_hidden_share"] = (
-        Measured(float(np.mean(hidden)), "1", n=len(hidden))
-        if hidden
-        else Absent("the task's loader is no DataLoader, and does not say what it does")
+        Measured(float(np.mean(hidden)), "1", n=len(hidden)) if hidden else Absent(NO_COSTS)
     )
     return found | _epochs(ended, log)
 
@@ -166,5 +165,12 @@ def _epochs(ended: Sequence[tuple[int, int, int]], log: Sequence[Mapping[str, An
     held = [row.get("page_cache_before") for row in log]
     if held and held[0] is not None:
         found["page_cache_share"] = Measured(float(held[0]), "1")
-        found["disk_read_bytes"] = Measured(float(sum(row["disk_bytes"] for row in log)), "bytes", n=len(log))
+        found["disk_read_bytes"] = _disk_bytes(log)
     return found
+
+
+def _disk_bytes(log: Sequence[Mapping[str, Any]]) -> Field:
+    read = [row["disk_bytes"] for row in log]
+    if None in read:
+        return Absent("the kernel does not say what the loader's processes read: /proc/self/io")
+    return Measured(float(sum(read)), "bytes", n=len(log))

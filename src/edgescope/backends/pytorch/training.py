@@ -212,7 +212,8 @@ class Loop:
         if costs is None:
             return
         self.costs.append((len(self.line.starts_ns), costs))
-        self.log[-1]["disk_bytes"] += costs.disk_bytes
+        known = (self.log[-1]["disk_bytes"], costs.disk_bytes)
+        self.log[-1]["disk_bytes"] = None if None in known else sum(known)
         self.log[-1]["skipped"] += len(costs.skipped)
         self.skipped += len(costs.skipped)
         self.lost += costs.skipped[: LISTED - len(self.lost)]

@@ -37,8 +37,8 @@ class Cells:
             for x in self.runs.get(over, ())
             for y in self.runs.get(under, ())
             if x.trial.replicate == y.trial.replicate
-            and (a := figure(x, name)) is not None
-            and (b := figure(y, under_name or name)) is not None
+            and (a := figure(x, name) or 0.0) > 0
+            and (b := figure(y, under_name or name) or 0.0) > 0
         ]
         if not pairs:
             return None
@@ -52,7 +52,7 @@ class Cells:
 def figure(result: Result, name: str) -> float | None:
     """Return a metric's value, or None if it was not measured."""
     found = result.metrics.get(name)
-    return found.value if isinstance(found, Measured) and found.value > 0 else None
+    return found.value if isinstance(found, Measured) else None
 
 
 def _over(
