@@ -93,10 +93,10 @@ def speed(files: Sequence[Path | str], *, most: int = 64, seconds: float = 2.0) 
         if time.monotonic() > end:
             break
     page_cache.drop(chosen)
-    read, files, start = 0, 0, time.monotonic()
+    read, counted, start = 0, 0, time.monotonic()
     for path in chosen:
         read += len(Path(path).read_bytes())
-        files += 1
+        counted += 1
         if time.monotonic() > start + seconds / 2:
             break
-    return Speed(read / (time.monotonic() - start), sorted(waits)[len(waits) // 2], files)
+    return Speed(read / (time.monotonic() - start), sorted(waits)[len(waits) // 2], counted)
