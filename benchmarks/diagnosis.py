@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import facts
+import planted
+from planted import PLANTS, PLANTS_CUDA, Beside, Plant
 
 import edgescope
-import planted
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding, Remedy
 from edgescope.analysis.diagnose.verification import CLOSE, checked
@@ -36,7 +37,6 @@ from edgescope.bench import here
 from edgescope.records import Absent, Field, Measured, Result, Trial
 from edgescope.runner import ceilings
 from edgescope.store.results import Store
-from planted import PLANTS, PLANTS_CUDA, Beside, Plant
 
 RIGHT, GAINS = 0.9, 0.7
 
