@@ -19,7 +19,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
         "show": ["latest"],
         "record": ["-o", "x.zip"],
         "study": ["concurrent"],
-        "train": ["data", "d"],
+        "train": ["advise", "lenet5"],
         "anomaly": ["extract", "videos", "features"],
         "layers": ["lenet5"],
         "trace": ["lenet5"],

@@ -11,6 +11,7 @@ from edgescope.cli import (
     anomaly_train,
     anomaly_watch,
 )
+from edgescope.cli.parsing import add_parts
 
 HELP = "detect anomalies in video"
 PARTS = {
@@ -24,11 +25,7 @@ PARTS = {
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add the parts of this verb, each with its flags."""
-    parts = sub.add_subparsers(dest="part", metavar="PART", required=True)
-    for name, module in PARTS.items():
-        one = parts.add_parser(name, help=module.HELP, description=module.__doc__)
-        one.formatter_class = argparse.RawDescriptionHelpFormatter
-        module.configure(one)
+    add_parts(sub, PARTS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         verb = VERBS[args.verb]
         part = getattr(verb, "PARTS", {}).get(getattr(args, "part", ""), verb)
-        left = getattr(part, "INTERRUPTED", getattr(verb, "INTERRUPTED", ""))
+        left = getattr(part, "INTERRUPTED", "")
         print(f"I-STOP-1: interrupted. {left}".rstrip(), file=sys.stderr)
         return 130
 

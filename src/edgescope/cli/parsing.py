@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from edgescope.errors import Message, closest_name
+
+
+def add_parts(sub: argparse.ArgumentParser, parts: Mapping[str, Any]) -> None:
+    """Add the parts of a verb (`edgescope VERB PART ...`): name -> module with HELP, configure and run."""
+    found = sub.add_subparsers(dest="part", metavar="PART", required=True)
+    for name, module in parts.items():
+        one = found.add_parser(name, help=module.HELP, description=module.__doc__)
+        one.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.configure(one)
 
 
 class Parser(argparse.ArgumentParser):

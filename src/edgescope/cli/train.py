@@ -11,13 +11,12 @@ One run of training is `edgescope bench MODEL --workload training`.
 from __future__ import annotations
 
 import argparse
-import sys
 
 from edgescope.cli import train_advise, train_characterize, train_clips, train_data
+from edgescope.cli.parsing import add_parts
 
 HELP = "advise on a training run, measure a study's grid, write data sets, train a network for video clips"
-INTERRUPTED = "What was finished is stored; the same command goes on with the rest."
-KINDS = {
+PARTS = {
     "advise": train_advise,
     "characterize": train_characterize,
     "data": train_data,
@@ -26,18 +25,10 @@ KINDS = {
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
-    """Add the kinds of training, each with its flags."""
-    kinds = sub.add_subparsers(dest="kind", metavar="WHAT", required=True)
-    for name, module in KINDS.items():
-        one = kinds.add_parser(name, help=module.HELP, description=module.__doc__)
-        one.formatter_class = argparse.RawDescriptionHelpFormatter
-        module.configure(one)
+    """Add the parts of this verb, each with its flags."""
+    add_parts(sub, PARTS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked for; return its exit code."""
-    try:
-        return int(KINDS[args.kind].run(args))
-    except KeyboardInterrupt:
-        print(KINDS[args.kind].INTERRUPTED, file=sys.stderr)
-        raise
+    """Run the part that was named; return its exit code."""
+    return int(PARTS[args.part].run(args))
