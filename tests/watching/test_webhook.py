@@ -89,6 +89,17 @@ def test_an_answer_that_will_not_change_is_put_aside_and_holds_nothing_up(hook, 
     assert json.loads(kept.read_text())["id"] == "s-1"
 
 
+def test_an_event_that_cannot_be_put_aside_stays_and_says_so(hook, webhook, tmp_path):
+    aside = tmp_path / "spool" / "refused"
+    aside.rmdir()
+    aside.write_text("a file where the folder was")
+    hook.answers = [404] * 3
+    webhook.told(event(1))
+    until(lambda: "cannot be put aside" in str(webhook.facts()["problem"]))
+    assert webhook.facts()["refused"] == 0
+    until(lambda: ids(hook) == ["s-1"])  # once the server takes it
+
+
 KILLED = """
 import sys, time
 from pathlib import Path
