@@ -8,8 +8,8 @@ within 20 % of the realised one for 70 % of those that were predicted.
 
     python benchmarks/diagnosis.py [--device cuda] [--only NAME] [--rounds 2] [--reuse] [--seconds 1200] [--json FILE]
 
-`--reuse` prepares all networks in one process and keeps workers alive between the runs of a plant: for machines on which
-starting a process takes many times as long as measuring.
+`--reuse` prepares all networks in one process and keeps workers alive between the runs of a plant: for machines where a
+process takes many times as long to start as to measure.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ def _all(
             _prepared(plants, root)
         except Exception:  # each plant then prepares its own
             traceback.print_exc()
+        print(f"prepared: {stop - time.monotonic():.0f} s left", flush=True)
     for plant in plants:
         if time.monotonic() > stop:
             rows.append({"plant": plant.name, "planted": plant.cause, "failed": "no time was left"})
