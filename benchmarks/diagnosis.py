@@ -6,10 +6,10 @@ plant's own where no flag does it. A row is right if the first cause is the plan
 another cause comes first and is called confirmed. Targets: 90 % right, none confidently wrong, and the predicted gain
 within 20 % of the realised one for 70 % of those that were predicted.
 
-    python benchmarks/diagnosis.py [--device cuda] [--only NAME] [--rounds 2] [--reuse] [--seconds 1200] [--json FILE]
+    python benchmarks/diagnosis.py [--device cuda] [--only NAME] [--rounds 2] [--ahead] [--seconds 1200] [--json FILE]
 
-`--reuse` prepares all networks in one process and keeps workers alive between the runs of a plant: for machines where a
-process takes many times as long to start as to measure.
+`--ahead` prepares the networks of all plants first, in one process: for machines where a process takes many times as
+long to start as to measure.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from edgescope.analysis.diagnose.verification import CLOSE, checked
 from edgescope.analysis.predict import roofline
 from edgescope.bench import here
 from edgescope.isolate.fresh import Limits
+from edgescope.isolate.persistent import PersistentChild
 from edgescope.models import zoo
-from edgescope.records import Absent, Field, Measured, Result, Trial
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.runner import ceilings
 from edgescope.runner.builds import Builds
 from edgescope.runner.isolated import Isolated
-from edgescope.runner.reuse import ReusingRunner
-from edgescope.runner.run import Cells
+from edgescope.runner.run import Cells, Runner
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
@@ -85,20 +85,39 @@ def main() -> None:
 
 
 SETUP: list[Setup] = []
-"""How trials run, where it is not in fresh processes."""
+"""How trials run, where each is not prepared in a process of its own."""
 TRIAL_S = 60.0
-"""Seconds that a trial may take in reused processes."""
+"""Seconds that a trial may take then."""
+
+
+class OnePreparer(Isolated):
+    """A Runner that builds all artifacts in one process and measures each trial in a fresh one."""
+
+    one_by_one = True
+
+    def __init__(self, preparer: PersistentChild) -> None:
+        self.preparer = preparer
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build artifact and reference; return the Result of a failure, else None."""
+        result = self.preparer.answer("prepare", trial, limits)
+        return None if result.status is Status.OK else result
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial in a process of its own, after the one that prepares has ended."""
+        self.preparer.close()
+        return super().run(trial, limits)
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept(Setup):
-    """A Setup whose processes serve several trials; an artifact is built once for all stores."""
+class Ahead(Setup):
+    """A Setup whose artifacts are built once for all stores."""
 
-    runner: ReusingRunner = dataclasses.field(default_factory=lambda: ReusingRunner(Isolated()))
+    runner: Runner = dataclasses.field(default_factory=Isolated)
     builds: list[Builds] = dataclasses.field(default_factory=list)
 
     def cells(self, store: Store) -> Cells:
-        """Return Cells over the kept processes."""
+        """Return Cells that know what is built."""
         cells = Cells(store, self.limits, self.runner, here())
         self.builds[:] = self.builds or [cells.builds]
         cells.builds = self.builds[0]
