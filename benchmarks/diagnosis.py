@@ -58,9 +58,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", default="", help="part of a plant's name")
     parser.add_argument("--rounds", type=int, default=2, help="pairs that check each remedy")
-    parser.add_argument(
-        "--reuse", action="store_true", help="keep processes alive between the runs of a plant"
-    )
+    parser.add_argument("--ahead", action="store_true", help="prepare all networks first, in one process")
     parser.add_argument("--seconds", type=float, default=2400.0, help="no plant begins after these")
     parser.add_argument(
         "--json", type=Path, default=None, help="where the figures go (published/diagnosis_DEVICE.json)"
@@ -74,11 +72,8 @@ def main() -> None:
     plants = [p for p in (PLANTS_CUDA if args.device == "cuda" else PLANTS) if args.only in p.name]
     limits = _ceilings(args.device, root)
     with contextlib.ExitStack() as held:
-        SETUP[:] = (
-            [Kept(Limits(TRIAL_S), runner=held.enter_context(ReusingRunner(Isolated())))]
-            if args.reuse
-            else []
-        )
+        if args.ahead:
+            SETUP[:] = [Ahead(Limits(TRIAL_S), runner=OnePreparer(held.enter_context(PersistentChild())))]
         rows = _all(plants, root, limits, args, out, begun + args.seconds)
     print(json.dumps(summary(rows), indent=1))
     shutil.rmtree(root, ignore_errors=True)
