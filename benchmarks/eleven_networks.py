@@ -3,12 +3,13 @@
 The networks are those of the eleven-network table (published/nano_table_cuda.json), at batch 1. Beside eager fp32, each
 variant is one module, captured in one CUDA graph with its copies, timed without a profiler, by CUDA events around the
 graph, and once more under torch's profiler. The account of a clean query is kernels + copies (from the trace) + gaps
-between them (what the events add) + host (what the clean time adds): it closes if what kernels and copies leave of the query is
-not below zero by more than 2 % of it, and the named kernels sum to the kernels within 2 %. Remedies: batch norms folded
-and activations fused (cuDNN), inductor, pools in the other layout, 1x1 convolutions as products, the input's copy outside of the graph,
-inputs in 8 bit. Outputs are compared with the fp32 network's. First every network gets the two variants that mostly win
-without a compiler, then those below 7x over eager get the compiler, then the rest, so that what time cuts off is the
-least. Figures are written after each variant; `summary` has each network's pick, its ratio and its largest kernels.
+between them (what the events add) + host (what the clean time adds): it closes if what kernels and copies leave of the
+query is not below zero by more than 2 % of it, and the named kernels sum to the kernels within 2 %. Remedies: batch
+norms folded and activations fused (cuDNN), inductor, pools in the other layout, 1x1 convolutions as products, the
+input's copy outside of the graph, inputs in 8 bit. Outputs are compared with the fp32 network's. First every network
+gets the two variants that mostly win without a compiler, then those below 7x over eager get the compiler, then the
+rest, so that what time cuts off is the least. Figures are written after each variant; `summary` has each network's
+pick, its ratio and its largest kernels.
 
     python benchmarks/eleven_networks.py [--models resnet50,mobilenet_v2] [--seconds 280] [--json FILE]
 """

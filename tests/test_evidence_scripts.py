@@ -180,6 +180,9 @@ def test_the_parts_of_a_query_sum_to_it():
     assert found["sum_over_traced"] == 1 and found["traced_over_clean"] == pytest.approx(400 / 350, abs=1e-3)
     assert found["top"][0]["name"] in ("conv", "H2D") and found["launches"] == 2
     assert "failed" in eleven_networks.of_events([], 1e-6)
+    assert found["named_over_kernels"] == pytest.approx(140 / 130, abs=1e-3), "two kernels ran at once"
+    assert not eleven_networks.of_clean(found, 350.0, 300.0)["closes"]
+    found["named_over_kernels"] = 1.0
     clean = eleven_networks.of_clean(found, 350.0, 300.0)
     assert (clean["gaps_us"], clean["host_us"], clean["rest_us"]) == (80, 50, 130) and clean["closes"]
     assert eleven_networks.of_clean(found, 350.0, 400.0)["gaps_us"] is None, (
