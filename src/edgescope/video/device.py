@@ -77,8 +77,13 @@ class OnDevice:
         at, (high, wide) = preprocess.placed(*size), preprocess.sides
         left, top = max(0, at.left), max(0, at.top)
         right, bottom = min(at.width, left + wide), min(at.height, top + high)
-        inputs = self._resized(pixels, 3, at.width, left, right, preprocess.interpolation)
-        inputs = self._resized(inputs, 2, at.height, top, bottom, preprocess.interpolation)
+        passes = [(3, at.width, left, right), (2, at.height, top, bottom)]
+        before = pixels.shape[2:]
+        if at.height < before[0] and at.height * before[1] < before[0] * at.width:
+            passes.reverse()  # Pillow begins with the side that shrinks more
+        inputs = pixels
+        for side in passes:
+            inputs = self._resized(inputs, *side, preprocess.interpolation)
         if preprocess.order == "bgr":
             inputs = inputs.flip(1)
         if len(preprocess.mean) == 1:
