@@ -57,7 +57,7 @@ class OnHost:
     def __init__(self, preprocess: Sequence[Preprocess], batch: int) -> None:
         self.preprocess, self.batch = preprocess, batch
         self.factors = [coefficients(step) for step in preprocess]
-        self.arrays = [Arrays((batch, len(step.mean), *step.sides)) for step in preprocess]
+        self.arrays = [Arrays((batch, len(step.mean), *step.sides), _floats) for step in preprocess]
 
     def __call__(self, item: Item) -> None:
         """Set the unit's inputs and fits."""
@@ -90,18 +90,22 @@ class OnHost:
 class Arrays:
     """Arrays of one shape that are used again once nobody holds them: new memory costs time, page by page."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape, self.made = shape, list[NDArray[np.float32]]()
+    def __init__(self, shape: tuple[int, ...], make: Callable[[tuple[int, ...]], NDArray[Any]]) -> None:
+        self.shape, self.make, self.made = shape, make, list[NDArray[Any]]()
         self.lock = threading.Lock()
 
-    def free(self) -> NDArray[np.float32]:
+    def free(self) -> NDArray[Any]:
         """Return an array that only this list refers to, or a new one."""
         with self.lock:
             for array in self.made:
                 if sys.getrefcount(array) <= HELD_HERE:
                     return array
-            self.made.append(np.empty(self.shape, dtype=np.float32))
+            self.made.append(self.make(self.shape))
             return self.made[-1]
+
+
+def _floats(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.empty(shape, dtype=np.float32)
 
 
 HELD_HERE = 3
