@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-
 from edgescope.models.boxes.suppression import by_element, groups, overlap, suppressed
 
 
