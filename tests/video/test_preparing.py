@@ -80,7 +80,7 @@ def test_the_device_prepares_as_pillow_does(preprocess, device, wide, high):
 
 
 def test_an_array_is_used_again_only_once_nobody_holds_it():
-    arrays = Arrays((2, 3), np.empty)
+    arrays = Arrays((2, 3))
     first, second = arrays.free(), arrays.free()
     assert first is not second
     del second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,17 @@ from edgescope.video.preparing import Arrays, coefficients, fit_of
 
 TENSOR_CORES = (7, 0)
 """Compute capability from which fp16 products are fast; pixels are whole numbers in fp16, too."""
+
+
+class Side(NamedTuple):
+    """One axis of a picture that is resized and cut."""
+
+    axis: int
+    size: int
+    """Pixels after resizing; those from `first` to before `last` are wanted."""
+    first: int
+    last: int
+    interpolation: str
 
 
 class OnDevice:
@@ -33,7 +45,7 @@ class OnDevice:
         fast = device == "cuda" and torch.cuda.get_device_capability() >= TENSOR_CORES
         self.dtype = torch.float16 if fast else torch.float32
         self.staging: dict[tuple[int, ...], Arrays] = {}
-        self.made: dict[tuple[int, ...], torch.Tensor] = {}
+        self.made: dict[tuple[int, Side], torch.Tensor] = {}
 
     @torch.inference_mode()
     def __call__(self, item: Item) -> None:
@@ -77,13 +89,13 @@ class OnDevice:
         at, (high, wide) = preprocess.placed(*size), preprocess.sides
         left, top = max(0, at.left), max(0, at.top)
         right, bottom = min(at.width, left + wide), min(at.height, top + high)
-        passes = [(3, at.width, left, right), (2, at.height, top, bottom)]
-        before = pixels.shape[2:]
-        if at.height < before[0] and at.height * before[1] < before[0] * at.width:
-            passes.reverse()  # Pillow begins with the side that shrinks more
+        filter_ = preprocess.interpolation
+        sides = [Side(3, at.width, left, right, filter_), Side(2, at.height, top, bottom, filter_)]
+        if at.height < size[1] and at.height * size[0] < size[1] * at.width:
+            sides.reverse()  # Pillow begins with the side that shrinks more
         inputs = pixels
-        for side in passes:
-            inputs = self._resized(inputs, *side, preprocess.interpolation)
+        for side in sides:
+            inputs = self._resized(inputs, side)
         if preprocess.order == "bgr":
             inputs = inputs.flip(1)
         if len(preprocess.mean) == 1:
@@ -98,21 +110,19 @@ class OnDevice:
             inputs = torch.cat([inputs, inputs[-1:].expand(self.batch - len(inputs), -1, -1, -1)])
         return inputs.contiguous()
 
-    def _resized(
-        self, pixels: torch.Tensor, axis: int, size: int, first: int, last: int, interpolation: str
-    ) -> torch.Tensor:
-        """Return pixels from `first` to before `last` of an axis that is resized to `size`, as whole numbers."""
+    def _resized(self, pixels: torch.Tensor, side: Side) -> torch.Tensor:
+        """Return the wanted pixels of an axis after resizing it, as whole numbers."""
         n, channels, high, wide = pixels.shape
-        before = pixels.shape[axis]
-        if before == size:
-            return pixels.narrow(axis, first, last - first)
-        key = (axis, before, size, first, last)
+        before = pixels.shape[side.axis]
+        if before == side.size:
+            return pixels.narrow(side.axis, side.first, side.last - side.first)
+        key = (before, side)
         if key not in self.made:
-            made = torch.from_numpy(weights(before, size, interpolation)[first:last])
+            made = torch.from_numpy(weights(before, side.size, side.interpolation)[side.first : side.last])
             self.made[key] = made.to(self.device, self.dtype)
         matrix = self.made[key]
         flat = pixels.reshape(n * channels, high, wide)
-        if axis == 3:
+        if side.axis == 3:
             product = (flat.reshape(-1, wide) @ matrix.T).view(n, channels, high, -1)
         else:
             product = torch.bmm(matrix.expand(len(flat), -1, -1), flat).view(n, channels, -1, wide)
@@ -151,7 +161,7 @@ class OnStream:
             self.run(item)
             end.record()
             end.synchronize()
-        return round(start.elapsed_time(end) * 1e6)
+        return int(start.elapsed_time(end) * 1e6)
 
 
 def _pinned(shape: tuple[int, ...]) -> np.ndarray:

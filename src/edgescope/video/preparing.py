@@ -57,7 +57,7 @@ class OnHost:
     def __init__(self, preprocess: Sequence[Preprocess], batch: int) -> None:
         self.preprocess, self.batch = preprocess, batch
         self.factors = [coefficients(step) for step in preprocess]
-        self.arrays = [Arrays((batch, len(step.mean), *step.sides), _floats) for step in preprocess]
+        self.arrays = [Arrays((batch, len(step.mean), *step.sides)) for step in preprocess]
 
     def __call__(self, item: Item) -> None:
         """Set the unit's inputs and fits."""
@@ -87,10 +87,16 @@ class OnHost:
         return out
 
 
+def _floats(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.empty(shape, dtype=np.float32)
+
+
 class Arrays:
     """Arrays of one shape that are used again once nobody holds them: new memory costs time, page by page."""
 
-    def __init__(self, shape: tuple[int, ...], make: Callable[[tuple[int, ...]], NDArray[Any]]) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], make: Callable[[tuple[int, ...]], NDArray[Any]] = _floats
+    ) -> None:
         self.shape, self.make, self.made = shape, make, list[NDArray[Any]]()
         self.lock = threading.Lock()
 
@@ -102,10 +108,6 @@ class Arrays:
                     return array
             self.made.append(self.make(self.shape))
             return self.made[-1]
-
-
-def _floats(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return np.empty(shape, dtype=np.float32)
 
 
 HELD_HERE = 3

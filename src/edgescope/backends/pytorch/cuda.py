@@ -241,7 +241,7 @@ class _Captured:
             mine.copy_(theirs, non_blocking=True)
 
     def replay(self, given: Sequence[Any], *, owned: bool = False) -> Sequence[Any]:
-        """Return the outputs of the given inputs; `owned`: copies that no later call changes."""
+        """Return the outputs of the given inputs once the device is done; `owned`: copies of the caller's own."""
         network = self.whole or self.compute
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             if self.io == "host":

@@ -43,9 +43,9 @@ def suppressed(boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: 
     rival = before.clamp(min=0)
     same = (before >= 0) & (of[rival] == of[:, None])
     others, mine = some[rival], some[:, None]
-    shared = (torch.minimum(others[..., 2:], mine[..., 2:]) - torch.maximum(others[..., :2], mine[..., :2])).clamp(
-        min=0
-    )
+    shared = (
+        torch.minimum(others[..., 2:], mine[..., 2:]) - torch.maximum(others[..., :2], mine[..., :2])
+    ).clamp(min=0)
     area = (some[:, 2:] - some[:, :2]).prod(1)
     both = shared.prod(2)
     drops = same & (both > threshold * (area[rival] + area[:, None] - both).clamp(min=TINY))

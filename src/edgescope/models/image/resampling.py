@@ -42,13 +42,14 @@ def weights(before: int, after: int, interpolation: str) -> Array:
     step = before / after
     centre = (np.arange(after) + 0.5) * step
     if interpolation == "nearest":
-        found = np.zeros((after, before))
-        found[np.arange(after), np.minimum(centre.astype(int), before - 1)] = 1
-        return found
+        nearest = np.zeros((after, before))
+        nearest[np.arange(after), np.minimum(centre.astype(int), before - 1)] = 1
+        return nearest
     half, kernel = KERNELS[interpolation]
     wider = max(step, 1.0)
     first = np.maximum((centre - half * wider + 0.5).astype(int), 0)[:, None]
     last = np.minimum((centre + half * wider + 0.5).astype(int), before)[:, None]
     pixel = np.arange(before)[None]
-    found = kernel((pixel - centre[:, None] + 0.5) / wider) * ((pixel >= first) & (pixel < last))
-    return found / found.sum(axis=1, keepdims=True)
+    found: Array = kernel((pixel - centre[:, None] + 0.5) / wider) * ((pixel >= first) & (pixel < last))
+    found /= found.sum(axis=1, keepdims=True)
+    return found
