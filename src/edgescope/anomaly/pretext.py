@@ -39,8 +39,12 @@ TASKS = ("frozen", "fast", "backward", "light", "pasted")
 FASTEST = 3
 UNCHANGED = 0.2
 """Share of clips that stay as they are."""
-EPOCH = 50
-"""Steps between two reports."""
+EPOCH = 100
+"""Steps between two looks at the validation videos."""
+LOOK = 4
+"""Minibatches of a look."""
+NEAREST = 0.75
+"""The smallest share of a frame's sides that a clip shows."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Pretext:
     steps: int = 4000
     batch: int = 64
     learning_rate: float = 2e-3
-    weight_decay: float = 0.02
+    weight_decay: float = 0.05
     precision: str = "fp32"
     device: str = "cpu"
     seed: int = 0
@@ -67,7 +71,8 @@ class Pretrained:
     """Normal training videos that clips were cut from."""
     history: tuple[fit.Epoch, ...]
     found: dict[str, float]
-    """Task -> correlation of its answers with what was done, on clips of the same videos that were drawn anew."""
+    """Task -> correlation of its answers with what was done, on clips of the validation videos (0 where it is not
+    defined); the weights are those with the highest mean."""
 
 
 def pretrain(
@@ -82,7 +87,9 @@ def pretrain(
         raise UsageError("E-ANOMALY-2", f"no pretext is called {unknown}", evidence=", ".join(TASKS))
     fit.available(chosen.device)
     prepared = preparation(chosen.features)
-    clips = Clips(films(videos, prepared, threads), prepared, chosen)
+    clips, judged = (
+        Clips(films(videos, prepared, split, threads), prepared, chosen) for split in ("train", "validation")
+    )
     made = list[Task]()
 
     def make() -> Task:
@@ -95,13 +102,15 @@ def pretrain(
         seed=chosen.seed,
         device=chosen.device,
         precision=chosen.precision,
+        best=True,
     )
-    fitted = fit.fit(make, plan)
+    fitted = fit.fit(make, plan, judge=lambda task: _mean(_found(task.network, judged, chosen)))
     network = made[0].network
+    found = _found(network.to(chosen.device), judged, chosen)
     assert isinstance(network, Answers)
-    found = _judged(network.to(chosen.device), clips, chosen)
     with cache.writing(out) as temporary:
-        torch.save(network.features.cpu().state_dict(), str(temporary))
+        state = network.features.cpu().state_dict()
+        torch.save({name: value.contiguous() for name, value in state.items()}, str(temporary))
     return Pretrained(out, len(clips.films), fitted.history, found)
 
 
@@ -120,7 +129,7 @@ class Answers(nn.Module):
 
 def _task(clips: Clips, chosen: Pretext) -> Task:
     network = Answers(zoo.get(chosen.features).module(), clips.prepared.width, len(chosen.tasks))
-    network.to(chosen.device)
+    network.to(chosen.device, memory_format=torch.channels_last_3d)
     optimizer = torch.optim.AdamW(
         network.parameters(), chosen.learning_rate, weight_decay=chosen.weight_decay
     )
@@ -134,23 +143,33 @@ def _task(clips: Clips, chosen: Pretext) -> Task:
     return Task(network, clips.batches, loss, optimizer, schedule)
 
 
-def _judged(network: Answers, clips: Clips, chosen: Pretext) -> dict[str, float]:
-    """Return, by task, how answers go with what was done, on clips that were not trained on as they are."""
+def _found(network: nn.Module, clips: Clips, chosen: Pretext) -> dict[str, float]:
+    """Return, by task, how answers go with what was done to clips that are the same ones every time."""
     network.eval()
     answers, shares = [], []
     with torch.inference_mode():
-        for number in range(4):
-            batch, done = clips.draw(-1 - number)
-            answers.append(torch.sigmoid(network(batch)).cpu().numpy())
+        for number in range(LOOK):
+            batch, done = clips.draw(number)
+            answers.append(torch.sigmoid(network(batch).float()).cpu().numpy())
             shares.append(done.cpu().numpy())
     pairs = zip(chosen.tasks, np.concatenate(answers).T, np.concatenate(shares).T, strict=True)
-    return {name: float(np.corrcoef(said, done)[0, 1]) for name, said, done in pairs}
+    return {name: _correlation(said, done) for name, said, done in pairs}
 
 
-def films(videos: Sequence[Video], prepared: Preparation, threads: int = 2) -> list[torch.Tensor]:
-    """Return the frames (n, height, width, 3) of every normal training video that can be read and is long enough."""
+def _correlation(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+    return float(np.corrcoef(first, second)[0, 1]) if np.std(first) and np.std(second) else 0.0
+
+
+def _mean(found: dict[str, float]) -> float:
+    return sum(found.values()) / len(found)
+
+
+def films(
+    videos: Sequence[Video], prepared: Preparation, split: str = "train", threads: int = 2
+) -> list[torch.Tensor]:
+    """Return the frames (n, height, width, 3) of every normal video of a split that can be read and is long enough."""
     least = prepared.snippet + FASTEST
-    wanted = [video for video in videos if video.split == "train" and video.category == NORMAL]
+    wanted = [video for video in videos if video.split == split and video.category == NORMAL]
 
     def read(video: Video) -> torch.Tensor | None:
         met = decode.Read()
@@ -166,10 +185,10 @@ def films(videos: Sequence[Video], prepared: Preparation, threads: int = 2) -> l
     if not found:
         raise UsageError(
             "E-ANOMALY-6",
-            f"no normal training video of {least} frames can be read",
-            evidence=f"{len(wanted)} normal videos in the split train",
+            f"no normal video of {least} frames can be read in the split {split}",
+            evidence=f"{len(wanted)} normal videos in the split",
             effect="Nothing was trained",
-            fix="add normal videos to the split train",
+            fix=f"add normal videos to the split {split}",
         )
     return found
 
