@@ -119,12 +119,15 @@ def watched(trial: Trial, seconds: float) -> float:
 
         def stop() -> bool:
             now, done = time.monotonic(), session.flow.counts.done
-            if now >= warm and done and not marks:
-                marks.append((now, done))
-            return bool(marks) and now >= marks[0][0] + seconds
+            if now < warm or not done:
+                return False
+            if not marks or now >= marks[0][0] + seconds:
+                marks.append((now, done))  # the units under way at the end are not counted, nor is their time
+            return len(marks) > 1
 
         session.run(stop, trial.in_flight)
-        return (session.flow.counts.done - marks[0][1]) / (time.monotonic() - marks[0][0])
+    (begin, before), (end, after) = marks
+    return (after - before) / (end - begin)
 
 
 def extracted(features: str, engine: Engine, seconds: float) -> float:
