@@ -18,7 +18,6 @@ from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
 from edgescope.data import opening
 from edgescope.errors import UsageError
-from edgescope.metrics import scoped
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
@@ -242,9 +241,7 @@ def base(model: str, trial: Mapping[str, Any], goals: Wanted = FASTEST) -> Trial
     They are measured in turns, unless a meter is asked that could not tell two processes apart.
     """
     device = trial.get("device") or candidates.usual_device(model)
-    figures = [goals.goal, *(c.metric for c in goals.constraints)]
-    alone = any(scoped(m.of[0]) or (m.unit == "bytes" and device == "cuda") for m in figures if m.of)
-    keys = {**(WINDOW if alone else TURNS), **trial, "device": device}
+    keys = {**(WINDOW if goals.alone(device) else TURNS), **trial, "device": device}
     keys["data"] = opening.name_of(trial.get("data") or "")
     keys["metric"] = metric_names.named(trial.get("metric") or "")
     return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)
