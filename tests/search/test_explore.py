@@ -156,7 +156,7 @@ def test_a_runner_up_that_fails_makes_room_for_the_next(tmp_path):
     ("asked", "trials"),
     [
         (wanted("throughput"), [replace(t, processes=2) for t in ALONE]),
-        (wanted("energy"), ALONE),
+        (wanted("watts"), ALONE),
         (wanted("throughput", ["power<=9W"]), ALONE),
     ],
 )

@@ -70,9 +70,9 @@ def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> R
     return _in_child("run", trial, limits, launch)
 
 
-def look(trial: Trial, limits: Limits = Limits()) -> Result:
+def look(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
     """Run the trial in a fresh process that does not judge its outputs: no reference need be there yet."""
-    return _in_child("look", trial, limits, Launch())
+    return _in_child("look", trial, limits, launch)
 
 
 def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:

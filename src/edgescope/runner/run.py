@@ -62,6 +62,14 @@ class Alternates(Protocol):
         """Run baseline and candidate in turns."""
 
 
+@runtime_checkable
+class Looks(Protocol):
+    """Optional, of a Runner: it measures a trial without judging its outputs."""
+
+    def look(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial; the Result is nothing to keep."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """The progress of a sweep, reported before each cell."""
@@ -209,6 +217,10 @@ class Cells:
             result = self.runner.run(trial, self.limits)
             self.pace.add(trial, self.clock() - start)
             return self.put(result)
+
+    def look(self, trial: Trial) -> Result | None:
+        """Return what a run whose outputs nobody judges came to, not stored; None if the runner makes none."""
+        return self.runner.look(trial, self.limits) if isinstance(self.runner, Looks) else None
 
     def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,14 +167,33 @@ def optimize(
 
 
 def _engines(of: Trial, cells: Cells, setup: Setup) -> Mapping[str, Installed]:
-    """Return what is installed; meanwhile build the likely baseline, unless the store has a result of it."""
+    """Return what is installed; meanwhile build the likely baseline, unless the store has a result of it.
+
+    That one is first looked at, alone: its latency is a figure before data are read and references computed.
+    """
     likely = halving.short(candidates.propose(of).trials[0], 0)
+    new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
+    if new and (seen := cells.look(unjudged(likely))) and (words := first_look(seen)):
+        setup.tell(words)
     with ThreadPoolExecutor(1) as pool:
         there = pool.submit(candidates.installed)
-        if not any(name.startswith(likely.id) for name in cells.store.names(cells.where)):
+        if new:
             cells.builds.build([likely])
         with setup.waiting("checking which engines are installed"):
             return there.result()
+
+
+def unjudged(trial: Trial) -> Trial:
+    """Return the trial on the model's own inputs, with nothing that its outputs would be judged by."""
+    return replace(trial, data="", preprocess="", metric="", min_accuracy=None, min_agreement=None)
+
+
+def first_look(found: Result) -> str:
+    """Return the latency of a run that nobody judged, as a line; '' if it has none."""
+    timed = found.metrics.get("latency_p50_s")
+    if found.status not in MEASURED or not isinstance(timed, Measured):
+        return ""
+    return f"  {found.trial.label}: {units.show(timed)} at first look; no outputs judged yet"
 
 
 def so_far(results: Sequence[Result]) -> str:
