@@ -154,7 +154,12 @@ def optimize(
             begin - before.seconds,
             known=lambda step: loop.known(step) is not None,
         )
-        race = halving.Race(goals, plan, instead=lambda t: candidates.instead(t, there))
+        race = halving.Race(
+            goals,
+            plan,
+            instead=lambda t: candidates.instead(t, there),
+            by_hand=lambda t: candidates.by_hand(t, there),
+        )
         results: list[Result] = []
         for result in loop.run(race.run(list(proposal.trials))):
             results.append(result)
