@@ -7,6 +7,7 @@ no frame of a file is lost) or drops a unit: the oldest one that waits, or the n
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +20,9 @@ from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.video.frame import Item
 
 Done = Callable[..., None]
+SWITCH_S = 2e-4
+"""How long a stage may keep Python's interpreter while another waits for it. Python's own 5 ms is as long as a fast GPU
+needs for a batch, and a stage asks for the interpreter again after each operation that it launches."""
 
 
 class EndOfFilm(Exception):
@@ -188,7 +192,8 @@ class Threaded(Flow):
     ) -> None:
         """`bound` and `full` hold for every queue after the first stage; the load generator bounds the first."""
         super().__init__(stages, skip=skip)
-        self.lock, self.ended = threading.Lock(), False
+        self.lock, self.ended, self.interval_s = threading.Lock(), False, sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH_S, self.interval_s))
         self.queues = [
             Queue(bound if number else None, full if number else "block", self._dropped)
             for number in range(len(stages))
@@ -217,6 +222,7 @@ class Threaded(Flow):
             for thread in self.threads[first : first + stage.threads]:
                 thread.join(max(0.0, end - time.monotonic()))
             first += stage.threads
+        sys.setswitchinterval(self.interval_s)
 
     def _serve(self, number: int) -> None:
         stage, queue, clock = self.stages[number], self.queues[number], time.monotonic_ns

@@ -123,7 +123,12 @@ def driven(flow: Flow, in_flight: int, more: Callable[[int], bool] | int) -> int
 
 def alone(stages: Sequence[Stage], name: str) -> list[Stage]:
     """Return the stages with all but the one called `name` stubbed."""
-    return _stubbed(stages, _after_each(stages), {stage.name for stage in stages} - {name})
+    return without(stages, {stage.name for stage in stages} - {name})
+
+
+def without(stages: Sequence[Stage], names: set[str]) -> list[Stage]:
+    """Return the stages with those called `names` stubbed."""
+    return _stubbed(stages, _after_each(stages), names)
 
 
 def _after_each(stages: Sequence[Stage]) -> dict[str, list[Item]]:

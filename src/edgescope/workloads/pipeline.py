@@ -246,6 +246,8 @@ class Pipeline:
             on_gpu = row.place == "gpu" or (gpu and self._on_device(row.name))
             threads = max(row.threads, int(self.plan.options.get(f"{row.name}_threads", 1)))
             place = "gpu" if on_gpu else "cpu"
+            if on_gpu and row.name != "infer" and not row.call:
+                run = need("edgescope.video.device:OnStream", "torch", TORCH)(run)
             found.append(Stage(row.name, run, threads, place, wait if on_gpu else None))
         return found
 

@@ -150,6 +150,8 @@ def under_way(grid: ModeGrid) -> Floats:
 
 CPU = ("cpu_hz", "cpu_cores", "threads", "workers")
 GPU = ("gpu_hz", "gpu_sm_share", "gpu_power_w")
+LOADING = (("item", -1.2), ("minibatch", -2.0), ("handover", -2.0), ("host", -1.2))
+"""Parts of loading, with what is expected of each relative to the fastest mode."""
 LANES = ("batch", "processes", "in_flight")
 
 
@@ -169,13 +171,12 @@ def seconds(grid: ModeGrid, level: float) -> Curve:
         priors += [Prior(f"{word} {name}", 0.0, 0.7) for name in names] + [
             Prior(f"{word} side by side", 0.0, 2.0)
         ]
-    with_cpu = k.vary(*CPU)
+    with_cpu, with_loader = k.vary(*CPU), k.vary("workers")
+    here = len(priors)
     if with_cpu:
-        priors += [
-            Prior("cpu", level - 1.2, 1.5),
-            Prior("serial", -1.5, 1.2),
-            Prior("loader", level - 2.0, 1.5),
-        ]
+        priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2)]
+    if with_loader:
+        priors += [Prior(name, level + mean, 1.5) for name, mean in LOADING] + [Prior("hidden", 1.5, 0.7)]
     flags = np.stack(list(words.values())) if words else np.zeros((0, len(grid)))
     cpu_hz, cores, loaders, alone = k.share("cpu_hz"), k.cores, k.loaders, k.alone
 
@@ -185,15 +186,22 @@ def seconds(grid: ModeGrid, level: float) -> Curve:
         beside = 1 / (1 + np.exp(-at[len(names) + 1] - by_word[-1]))
         found = logs[:, rows] + at[: len(names), None] + by_word[:-1]
         found = found - together[:, None] * ((batch - batch.max())[rows] + beside * wide[rows])
-        if not with_cpu:
+        busy = np.zeros(1)
+        if with_cpu:
+            part = 1 / (1 + np.exp(-at[here + 1]))
+            busy = np.exp(at[here]) / cpu_hz[rows]
+            scaled = busy * (part + (1 - part) / cores[rows] * cores.max())
+            found = np.vstack([found, np.log(scaled)])
+        if not with_loader:
             return _pnorm(found, power)
-        cpu, serial, loader = at[-3:]
-        part = 1 / (1 + np.exp(-serial))
-        busy = np.exp(cpu) * (part + (1 - part) / cores[rows] * cores.max()) / cpu_hz[rows]
-        loading = np.exp(loader) / loaders[rows] / cpu_hz[rows]
-        here = np.where(alone[rows], 0.0, loading) + busy
-        total = np.exp(_pnorm(np.vstack([found, np.log(here)]), power))
-        return np.asarray(np.log(total + np.where(alone[rows], loading, 0.0)))
+        item, minibatch, handover, host = np.exp(at[-5:-1])
+        each = np.exp(batch.max() - batch[rows])
+        loading = (item + minibatch * each) / cpu_hz[rows]
+        device = np.exp(_pnorm(found, power))
+        shared = (loading + host * each / cpu_hz[rows] + busy * cores.max()) / cores[rows]
+        ahead = np.stack([device + handover * each, loading / loaders[rows], shared])
+        together_s = np.exp(_pnorm(np.log(ahead), 1 + np.exp(at[-1])))
+        return np.asarray(np.log(np.where(alone[rows], device + loading, together_s)))
 
     return Curve(tuple(priors), of)
 
