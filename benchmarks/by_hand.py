@@ -193,7 +193,9 @@ def screened(folder: Path) -> dict[str, dict[str, Any]]:
     """Return what each arm came to alone: its time and whether it is right, or why it is absent."""
     found: dict[str, dict[str, Any]] = {}
     truth = None
-    for name in sorted(ARMS, key=lambda name: name != "onnxruntime fp32"):  # its answers are what others must give
+    for name in sorted(
+        ARMS, key=lambda name: name != "onnxruntime fp32"
+    ):  # its answers are what others must give
         with Side(folder, name) as side:
             row = dict(side.ready)
             if "absent" not in row:
@@ -261,7 +263,8 @@ def main() -> None:
         inputs = dict(np.load(folder / ("sample.npz" if arm == PICK else "gate.npz")))
         names = [name for name in inputs if not name.startswith("fp32_")]
         pool = [
-            {n: np.ascontiguousarray(inputs[n][i : i + 1]) for n in names} for i in range(len(inputs[names[0]]))
+            {n: np.ascontiguousarray(inputs[n][i : i + 1]) for n in names}
+            for i in range(len(inputs[names[0]]))
         ]
         ready: dict[str, Any] = {"inputs": len(pool)}
         if arm != PICK:

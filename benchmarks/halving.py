@@ -8,7 +8,7 @@ scores that pick, too: what two exhaustive runs differ by, no schedule can be he
 fresh pairs the pick is within 3 % of the exhaustive one, at 40 % of its time, on every model. The page is written after
 each model; a run of other models adds to it, unless --anew.
 
-    python benchmarks/halving.py [MODEL ...] [--budget 60] [--scoring 5] [--again] [--anew] [--smoke]   5 minutes a model
+    python benchmarks/halving.py [MODEL ...] [--budget 60] [--scoring 5] [--again] [--anew]     5 minutes a model
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import by_hand
+import numpy as np
 from facts import publish, write
 
 from edgescope import cache
@@ -199,7 +199,9 @@ def main() -> None:
     parser.add_argument("--budget", default="60s")
     parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--work", type=Path, default=None)
-    parser.add_argument("--no-by-hand", action="store_true", help="leave out what the engines' own tools reach")
+    parser.add_argument(
+        "--no-by-hand", action="store_true", help="leave out what the engines' own tools reach"
+    )
     args = parser.parse_args()
     work = (args.work or Path(tempfile.mkdtemp(prefix="own-models-"))).absolute()
     work.mkdir(parents=True, exist_ok=True)

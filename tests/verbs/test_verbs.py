@@ -293,7 +293,11 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
     data = Trial(model="squeezenet1_1", data="photos", preprocess="half", min_accuracy=0.9)
     optimizing._engines(data, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
     first = "  torch_eager fp32 b1: 8 ms [7.8, 8.3] at first look; no outputs judged yet"
-    assert told == [first, "built"] and (seen[0].data, seen[0].preprocess, seen[0].min_accuracy) == ("", "", None)
+    assert told == [first, "built"] and (seen[0].data, seen[0].preprocess, seen[0].min_accuracy) == (
+        "",
+        "",
+        None,
+    )
     assert optimizing.first_look(result(seen[0], status=Status.FAILED)) == ""
 
 

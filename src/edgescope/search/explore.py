@@ -166,7 +166,9 @@ class _Exploration:
             if not missing:
                 return
             alone = [replace(row.trial, replicate=n) for n in missing]
-            again = [in_turns(t) for t in alone] if rival else alone  # as long as the runs it is compared with
+            again = (
+                [in_turns(t) for t in alone] if rival else alone
+            )  # as long as the runs it is compared with
             for position, trial in enumerate(again, start=1):
                 step = self._step("confirm", trial, position, len(again), again[position:])
                 if rival is not None:

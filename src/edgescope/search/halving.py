@@ -187,7 +187,8 @@ class Race:
         position, whole = 0, False
         while position < len(order) or not whole:  # grows while it runs
             if position == len(order):
-                order, whole, late = [*order, *self._by_hand(), *late], True, []
+                best = self._survivors(self._standing(self.trials))[:1]
+                order, whole, late = [*order, *self._by_hand(best), *late], True, []
                 continue
             trial, position = order[position], position + 1
             known = order + late
@@ -208,9 +209,8 @@ class Race:
             self._noted(trial, result)
             order += self._replaced(trial, result)
 
-    def _by_hand(self) -> list[Trial]:
+    def _by_hand(self, best: Sequence[Trial]) -> list[Trial]:
         """Return the best so far and the baseline with other settings, added to the trials."""
-        best = self._survivors(self._standing(self.trials))[:1]
         found = [each for t in (*best, self.trials[0]) for each in self.by_hand(t) if each not in self.trials]
         new = [each for i, each in enumerate(found) if each not in found[:i]]
         self.trials = [*self.trials, *new]
@@ -297,6 +297,8 @@ class Race:
                 ran += 1
             if not ran:
                 break
+            if rounds == 0 and not self.screened:
+                self.added += self._by_hand(self._ahead_of(self._standing(rivals))[:1])
             rivals = self._ahead_of(self._standing([*rivals, *self.added]))
             self.added, rounds = [], rounds + 1
         self.rounds = rounds
