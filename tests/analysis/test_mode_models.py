@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.predict import modes, roofline_modes
+from edgescope.analysis.predict import curve_fit, modes, roofline_modes
 from edgescope.analysis.predict.prediction import Profile, predict
 from edgescope.analysis.predict.surfaces import Linear, Roofline, Transfer, choose
 from edgescope.errors import UsageError
@@ -56,7 +56,7 @@ def surface(name="gp", grid=GRID):
 
 
 def fitter(grid):
-    return roofline_modes.Fitter(lambda seen: roofline_modes.seconds(grid, min(seen.values())))
+    return curve_fit.Fitter(lambda seen: roofline_modes.seconds(grid, min(seen.values())))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -81,7 +81,7 @@ def test_it_is_better_than_a_plane():
 def test_whatever_was_measured_the_roofline_never_slows_down_with_a_clock(values, seed):
     rows = drawn(len(values), seed)
     curve = roofline_modes.seconds(GRID, float(np.log(min(values))))
-    found, _ = roofline_modes.fit(curve, {i: float(np.log(v)) for i, v in zip(rows, values, strict=True)})
+    found, _ = curve_fit.fit(curve, {i: float(np.log(v)) for i, v in zip(rows, values, strict=True)})
     assert np.isfinite(found.value).all()
     for knob in ("cpu_cores", "cpu_hz", "gpu_hz", "memory_hz"):
         order = sorted(range(len(BOARD)), key=lambda i: BOARD[i][knob])
