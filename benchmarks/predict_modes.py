@@ -174,11 +174,11 @@ def _of_rows(page: Mapping[str, Any]) -> list[World]:
 
 def _parts(row: Mapping[str, Any]) -> Parts | None:
     """Return what a sample of a mode took by its parts; None if the loader's time was not measured."""
-    fetch = row["fetch_s"] if "fetch_s" in row else row["parts_s"]["fetch"]
+    fetch = row.get("parts_s", row).get("fetch_s" if "fetch_s" in row else "fetch")
     load = row.get("load_s") or (fetch if row["workers"] == 0 else None)
-    device = row["step_s"] - fetch
-    if not load or device <= 0:
+    if not load or not 0 < fetch < row["step_s"]:
         return None
+    device = row["step_s"] - fetch
     return Parts(load / row["batch"], device / row["batch"])
 
 

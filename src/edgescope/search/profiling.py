@@ -19,7 +19,9 @@ from edgescope.analysis.cells.objective import Constraint, Wanted
 from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.prediction import Prediction, Profile, predict
+from edgescope.analysis.predict.roofline_modes import Parts
 from edgescope.analysis.predict.surfaces import Guess
+from edgescope.analysis.run import epochs
 from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.search.loop import Step, Strategy
 
@@ -60,6 +62,7 @@ class Profiling:
     seed: int = 0
     seconds: dict[int, list[float]] = field(default_factory=dict)
     watts: dict[int, list[float]] = field(default_factory=dict)
+    parts: dict[int, Parts] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     tried: dict[int, int] = field(default_factory=dict)
     """Mode -> the number of its next run in a fresh process."""
@@ -72,7 +75,7 @@ class Profiling:
 
     def prediction(self, *, check: bool = True) -> Prediction:
         """Return the prediction from what was learned; `check` as in `predict`."""
-        profile = Profile(self.seconds, self.watts, self.scope)
+        profile = Profile(self.seconds, self.watts, self.scope, self.parts)
         samples = self.epoch_samples
         return predict(self.grid, profile, self.wanted, like=self.like, epoch_samples=samples, check=check)
 
@@ -82,6 +85,8 @@ class Profiling:
         speed, watts = (value_of(result, name) for name in ("throughput_sps", "power_w"))
         if result.status in MEASURED and speed:
             self.tell(mode, 1 / speed, watts or None)
+            if (parts := parts_of(result)) is not None:
+                self.parts[mode] = parts
             self.failed.discard(mode)
         elif mode not in self.seconds and result.status not in UNRELATED:
             self.failed.add(mode)
@@ -179,6 +184,17 @@ class Profiling:
             most = points.max(axis=0, initial=0.0)  # the mode with the most of everything comes first
             return np.asarray(-np.linalg.norm(points - most, axis=1))
         return np.asarray(np.linalg.norm(points[:, None] - points[known][None], axis=2).min(axis=1))
+
+
+def parts_of(result: Result) -> Parts | None:
+    """Return what a sample of a training step took by its parts; None if they were not measured."""
+    batch = result.trial.batch
+    loading = [value_of(result, f"{name}_s") for name in epochs.STAGES]
+    device = [value_of(result, f"{name}_s") for name in (*epochs.PARTS[1:], "other")]
+    load, step = sum(x for x in loading if x), sum(x for x in device if x)
+    if result.trial.workload != "training" or result.trial.processes > 1 or not (load and step):
+        return None
+    return Parts(load / batch, step / batch)
 
 
 def unsure(found: Prediction) -> Floats:
