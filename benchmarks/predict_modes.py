@@ -428,11 +428,12 @@ def _pick(
     state = Profiling(grid, wanted("throughput", [f"power<={cap}W"]), seed=seed)
     _profile(state, name, every, seed)
     for run in range(PICKED_AT_MOST + CONFIRMED):
-        mode = state.candidate(state.prediction(check=False), CONFIRMED)
+        mode = state.candidate(state.prediction(check=False), CONFIRMED, PICKED_AT_MOST + CONFIRMED - run)
         if mode is None:
             break
         state.tell(mode, *simulated_board.run(name, every[mode], 1000 * (seed + 1) + run))
-    kept = state.confirmed(1)
+    kept = state.confirmed(CONFIRMED)
+    kept = state.confirmed(1) if isinstance(kept, Absent) else kept
     assert not isinstance(kept, Absent)
     best = truth[truth[:, 1] <= cap, 0].min()
     seconds, watts = truth[kept.mode]
