@@ -114,7 +114,9 @@ def test_the_parts_of_profiled_steps_tell_of_the_others():
         draws = []
         for seed in range(4):
             rows = [int(i) for i in np.random.default_rng(seed).choice(len(TRAINING), 8, replace=False)]
-            profile = Profile({i: [truth[i]] for i in rows}, parts={i: p for i, p in known.items() if i in rows})
+            profile = Profile(
+                {i: [truth[i]] for i in rows}, parts={i: p for i, p in known.items() if i in rows}
+            )
             guess = predict(grid, profile, THROUGHPUT, check=False).time.guess
             draws.append(np.mean(np.abs(guess.value / truth - 1)))
         errors.append(np.mean(draws))

@@ -19,9 +19,9 @@ from typing import Protocol
 
 import numpy as np
 
+from edgescope.analysis.predict.curve_fit import Fitter
 from edgescope.analysis.predict.gp import Axis, Slope, Surrogate
 from edgescope.analysis.predict.modes import Floats, Ints, ModeGrid
-from edgescope.analysis.predict.curve_fit import Fitter
 from edgescope.stats.special import t_quantile
 
 Seen = Mapping[int, float]
