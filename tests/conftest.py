@@ -91,6 +91,24 @@ def cache_folder(tmp_path_factory):
         os.environ["EDGESCOPE_CACHE"] = before
 
 
+@pytest.fixture
+def trials_here(monkeypatch):
+    """Answer trials in this process, which has imported the engines, where a test is not about the fresh one.
+
+    Everything else of a trial's way stays: its folder, its stored start, its result read back from the disk. Modes
+    and tracers, which change how a process starts, need a real one.
+    """
+    from edgescope.bench import child
+    from edgescope.isolate import fresh
+
+    def answered(program, folder, limits, launch=None):
+        verb = program[3]
+        child._answer_pair(folder) if verb == "pair" else child._answer(verb, folder)
+        return None, []
+
+    monkeypatch.setattr(fresh, "_watch", answered)
+
+
 def session_of(path):
     """Return what `path` computes by ONNX's own definition, as a function of one batch.
 
