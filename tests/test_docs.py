@@ -4,7 +4,6 @@ import json
 import re
 import runpy
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import edgescope
 from edgescope.analysis.run import summary, sustained
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.store.results import Store
-from edgescope.verbs import anomaly
 from making import result
 
 ROOT = Path(__file__).parent.parent
@@ -71,32 +69,7 @@ def test_the_readmes_quick_commands_run(arguments, tmp_path, monkeypatch, capsys
     assert "Traceback" not in said.err
 
 
-@pytest.fixture
-def shorter(tmp_path, monkeypatch, trials_here):
-    """Let what a reader types be run in this process and in a folder of its own, with less work than it has there."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "argv", ["example.py"])
-    for module, name, less in LESS:
-        monkeypatch.setattr(module, name, _with(getattr(module, name), less))
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent in (tmp_path, Path.cwd(), EXAMPLES):
-            del sys.modules[name]
-
-
 EXAMPLES = ROOT / "examples"
-LESS = (
-    (edgescope, "Trial", {"min_s": 0.3, "max_s": 0.3}),
-    (edgescope, "optimize", {"budget": 3, "precision": ["fp32"], "options": {"threads": 1}}),
-    (anomaly, "generate", {"clips": 12}),
-    (anomaly, "train", {"steps": 20}),
-)
-
-
-def _with(function, keys):
-    return lambda *args, **own: function(*args, **{**own, **keys})
 
 
 def test_the_readmes_python_runs(shorter, capsys):
