@@ -41,6 +41,8 @@ class Stage:
     """Where it computes: cpu or gpu."""
     wait: Callable[[], None] | None = None
     """For a stage that computes on a device: returns when the device is done, for timing a stage by itself."""
+    device_ns: Callable[[Item], int] | None = None
+    """Does the stage once more and returns how long the device took, by its own events; None if it has none."""
 
 
 @dataclass

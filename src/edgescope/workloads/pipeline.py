@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.analysis.predict.pipeline import POLICIES
-from edgescope.backends.base import Laned, Staged
+from edgescope.backends.base import Laned, Phased, Staged
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Decodes, Model, SeesClips, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
@@ -245,10 +245,13 @@ class Pipeline:
             run = row.loaded() if row.call else self._built_in(row.name, decode or self.decode)
             on_gpu = row.place == "gpu" or (gpu and self._on_device(row.name))
             threads = max(row.threads, int(self.plan.options.get(f"{row.name}_threads", 1)))
-            place = "gpu" if on_gpu else "cpu"
-            if on_gpu and row.name != "infer" and not row.call:
+            place, device_ns = "gpu" if on_gpu else "cpu", None
+            if on_gpu and row.name == "infer":
+                device_ns = self._infer_ns()
+            elif on_gpu and not row.call:
                 run = need("edgescope.video.device:OnStream", "torch", TORCH)(run)
-            found.append(Stage(row.name, run, threads, place, wait if on_gpu else None))
+                device_ns = run.device_ns
+            found.append(Stage(row.name, run, threads, place, wait if on_gpu else None, device_ns))
         return found
 
     @contextmanager
@@ -358,6 +361,19 @@ class Pipeline:
         model = self.models[0]
         reads = model.decoder.READS if isinstance(model, Decodes) else None
         return Infer(networks, staged, owned if kept else None, reads)
+
+    def _infer_ns(self) -> Callable[[Item], int] | None:
+        """Return what times the networks on the device; None if an engine puts no events around its parts."""
+        phased = [made.session for made in self.ready if isinstance(made.session, Phased)]
+        names = [model.inputs[0].name for model in self.models]
+        if len(phased) < len(names):
+            return None
+
+        def device_ns(item: Item) -> int:
+            parts = [s.phases({n: given}) for s, n, given in zip(phased, names, item.inputs, strict=True)]
+            return sum(part.h2d_ns + part.compute_ns + part.d2h_ns for part in parts)
+
+        return device_ns
 
     def _read(self, way: str) -> Callable[[Item], None]:
         model = self.models[0]

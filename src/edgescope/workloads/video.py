@@ -25,7 +25,7 @@ from edgescope.options import Option
 from edgescope.records import UNIT, Absent, Field, Json, Machine, Measured, Spans, Trial, Verification
 from edgescope.video import annotated, what_if
 from edgescope.video.boxes import matched_share
-from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential
+from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential, Stage
 from edgescope.video.frame import Item
 from edgescope.workloads import gate
 from edgescope.workloads.base import EndOfInput, Opened, Parts
@@ -120,7 +120,7 @@ class Video:
                 return _verified(trial, pipeline, parts, machine)
 
             yield Opened(
-                work=Fed(flow),
+                work=Fed(flow, plan.options["cameras"]),
                 model=models[0].info,
                 effective=ready[0].session.effective,
                 verify=verify,
@@ -136,8 +136,9 @@ class Video:
 class Fed:
     """The load generator's view of a flow."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
+    def __init__(self, flow: Flow, streams: int) -> None:
+        """`streams`: cameras that take turns, unit after unit."""
+        self.flow, self.streams = flow, streams
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Start (or do) one unit; EndOfInput if no frame is left."""
@@ -211,9 +212,16 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
             f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
             for name, spent in counts.busy_ns.items()
         }
+    found |= {f"{s.name}_device_s": Absent(_no_device(s)) for s in flow.stages if s.device_ns is None}
     if pipeline.plan.options["what_if"]:
         found |= _what_if(pipeline)
     return found
+
+
+def _no_device(stage: Stage) -> str:
+    if stage.place == "cpu":
+        return "unsupported: the stage runs on the CPU, where its time is the host's"
+    return "unsupported: the stage puts no events of the device around its work"
 
 
 def _what_if(pipeline: Pipeline) -> dict[str, Field]:
@@ -231,14 +239,16 @@ def _what_if(pipeline: Pipeline) -> dict[str, Field]:
 
 
 def _breakdown(pipeline: Pipeline) -> Spans:
-    """Return the stages of a few units that go through one by one, each stage waited for."""
+    """Return the stages of a few units that go through one by one, each waited for, and the device's part of each."""
     rows: list[tuple[str, int, int, int]] = []
+    device: list[tuple[str, int, int, int]] = []
     with pipeline.again(loop=True) as decode:
-        for number, marks in what_if.timed(pipeline.stages(decode), TIMED + 1):
+        for number, marks, on_device in what_if.timed(pipeline.stages(decode), TIMED + 1):
             if number:  # the first opens the film
                 rows.append((UNIT, number, marks[0][1], marks[-1][2]))
                 rows += [(name, number, start, end) for name, start, end in marks]
-    return Spans.of("stage", rows)
+                device += [(f"{name}_device", number, start, end) for name, start, end in on_device]
+    return Spans.joined([Spans.of("stage", rows), Spans.of("phase", device)])
 
 
 def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) -> Verification | None:
