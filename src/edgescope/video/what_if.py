@@ -145,7 +145,7 @@ def _after_each(stages: Sequence[Stage]) -> dict[str, list[Item]]:
 def _stubbed(stages: Sequence[Stage], seen: dict[str, list[Item]], names: set[str]) -> list[Stage]:
     """Return the stages with those called `names` stubbed."""
     return [
-        replace(stage, run=Stub(seen[stage.name]), wait=None, device_ns=None)
+        replace(stage, run=Stub(seen[stage.name]), wait=None, batch=0, device_ns=None)
         if stage.name in names
         else stage
         for stage in stages

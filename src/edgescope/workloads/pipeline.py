@@ -95,6 +95,15 @@ class Plan:
         """Return how many networks see whole frames."""
         return len(self.trials) - bool(self.options["crops"] or self.options["head"])
 
+    def batch(self, name: str) -> int:
+        """Return the frames that one call of a stage takes at most; 0: those of a unit."""
+        return next((row.batch for row in self.stages if row.name == name), 0)
+
+    @property
+    def unit(self) -> int:
+        """Return the frames of a unit."""
+        return self.batch("decode") or self.trial.batch
+
     def source(self, **differs: Any) -> Source:
         """Return one source, at its start."""
         opened = need("edgescope.video.sources.opening:opened", "reading videos", VIDEO)
@@ -188,6 +197,11 @@ def supported(plan: Plan) -> None:
             "--workload-option annotate=boxes.mp4",
         ),
         (
+            max(plan.unit, plan.batch("infer"), plan.batch("preprocess")) <= trial.batch,
+            f"gathers more frames than the {trial.batch} that the network takes at once",
+            f"--batch {max(plan.unit, plan.batch('infer'), plan.batch('preprocess'))}",
+        ),
+        (
             sequential is False or max(options[f"{s}_threads"] for s in description.BUILT_IN[:4]) == 1,
             "runs stages one after another with one unit in flight, so it needs no threads",
             "--in-flight 8",
@@ -216,7 +230,7 @@ class Pipeline:
 
     def sources(self, **differs: Any) -> Decode:
         """Return the decoding stage over new sources, which `close` closes."""
-        options, batch = self.plan.options, self.plan.trial.batch
+        options, batch = self.plan.options, self.plan.unit
         found = []
         for _ in range(options["cameras"]):
             source = self.plan.source(**differs)
@@ -251,7 +265,8 @@ class Pipeline:
             elif on_gpu and not row.call:
                 run = need("edgescope.video.device:OnStream", "torch", TORCH)(run)
                 device_ns = run.device_ns
-            found.append(Stage(row.name, run, threads, place, wait if on_gpu else None, device_ns))
+            batch = row.batch if row.name != "decode" else 0
+            found.append(Stage(row.name, run, threads, place, wait if on_gpu else None, batch, device_ns))
         return found
 
     @contextmanager
@@ -326,7 +341,7 @@ class Pipeline:
         return Online(model.inputs[0], made.answer, self.cutting)
 
     def _prepare(self, way: str) -> Callable[[Item], None]:
-        batch = self.plan.trial.batch
+        batch = max(self.plan.unit, self.plan.batch("preprocess"))
         if self.cutting is not None:
             if way == "device":
                 raise UnsupportedError(
@@ -360,7 +375,7 @@ class Pipeline:
         staged = session.stage if isinstance(session, Staged) and self.plan.trial.io == "device" else None
         model = self.models[0]
         reads = model.decoder.READS if isinstance(model, Decodes) else None
-        return Infer(networks, staged, owned if kept else None, reads)
+        return Infer(networks, self.plan.trial.batch, staged, owned if kept else None, reads)
 
     def _infer_ns(self) -> Callable[[Item], int] | None:
         """Return what times the networks on the device; None if an engine puts no events around its parts."""

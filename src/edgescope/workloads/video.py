@@ -163,11 +163,18 @@ def _facts(ready: Sequence[Loaded]) -> dict[str, Field]:
 
 def _described(pipeline: Pipeline) -> dict[str, Json]:
     """Return the artifact of the first network, the source's facts, and the stages as data."""
+    unit = pipeline.plan.unit
     about: dict[str, Json] = {
         "source": str(pipeline.plan.options["source"]).partition("#")[0] or FILM[1],
         "film": dict(pipeline.decode.sources[0].facts()),
         "stages": [
-            {"name": s.name, "place": s.place, "threads": s.threads} for s in pipeline.stages(pipeline.decode)
+            {
+                "name": s.name,
+                "place": s.place,
+                "threads": s.threads,
+                "batch": pipeline.plan.batch(s.name) or unit,
+            }
+            for s in pipeline.stages(pipeline.decode)
         ],
         "also": [{"model": m.info.name, **r.about} for _, m, r in pipeline.every[1:]],
     }
