@@ -40,7 +40,11 @@ def test_stages_are_timed_one_by_one_and_waited_for():
     stages = [
         sleeps("decode", 1),
         Stage(
-            "gpu", lambda item: None, 1, "gpu", lambda: waited.append(time.sleep(3e-3)), lambda item: 2_000
+            "gpu",
+            lambda item: None,
+            place="gpu",
+            wait=lambda: waited.append(time.sleep(3e-3)),
+            device_ns=lambda item: 2_000,
         ),
     ]
     rows = list(what_if.timed(stages, 4))

@@ -46,10 +46,10 @@ class Described:
     call: str = ""
     """`module:callable` of a stage of the user's own; '' for a built-in one."""
     threads: int = 1
-    batch: int = 0
-    """Frames that one call takes at most: decode reads so many a unit, other stages join units that wait; 0: a unit."""
     place: str = "cpu"
     """Where it computes: cpu or gpu; a stage on the GPU is waited for when stages are timed one by one."""
+    batch: int = 0
+    """Frames that one call takes at most: decode reads so many a unit, other stages join units that wait; 0: a unit."""
 
     def loaded(self) -> Callable[[Item], None]:
         """Return the user's function; UsageError E-PIPE-1 if it cannot be imported or made."""
