@@ -151,7 +151,8 @@ class Nvdec:
 
     def _batches(self, packets: Any, decoder: Any) -> Iterator[Any]:
         """Yield the frames as tensors of up to `ahead`, whose copies are under way."""
-        batch, held = None, 0
+        batch: Any = None
+        held = 0
         for packet in packets:  # the last one is empty, and empties the decoder
             if self._closing.is_set():
                 return
