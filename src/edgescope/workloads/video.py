@@ -73,8 +73,8 @@ class Video:
             {
                 "io": "device",
                 "batch": 32,
-                "in_flight": 8,
-                "workload_options": {**DEVICE, "infer_threads": 2, "postprocess_threads": 2},
+                "in_flight": 12,
+                "workload_options": {**DEVICE, "infer_threads": 3, "postprocess_threads": 2},
             },
         ),
     }
