@@ -225,7 +225,8 @@ def against(saved: Path, folder: Path, arm: str, count: int) -> dict[str, Any]:
                 logs.append(sum(turns) / 2)
             pairs.append(Blocks(logs))
     found = alternation_ratio(pairs)
-    return {"value": found.value, "lo": found.lo, "hi": found.hi, "pairs": found.n}
+    ends = {"lo": found.lo, "hi": found.hi} if found.reliable else {"absent": found.note}
+    return {"value": found.value, **ends, "pairs": found.n}
 
 
 def compared(work: Path, name: str, trial: Mapping[str, Any], saved: Path, count: int) -> dict[str, Any]:
