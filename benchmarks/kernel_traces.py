@@ -55,6 +55,8 @@ KEPT = ("resnet50 P=1", "resnet50 P=4", "yolov8n_class P=1")
 """Cells whose trimmed traces are kept."""
 CELL_S, TOOL_S = 75.0, 60.0
 """Seconds that one process of a cell, and one run of another tool, may take."""
+EDGE_S = 0.5
+"""Seconds of the same load before GPM's first reading: its counters are refreshed every 100 ms."""
 SIDE = 8192
 """Rows of the square matrices whose products leave no SM idle."""
 TENSOR_MACS = {(8, 0): 1024, (8, 6): 512, (8, 9): 512, (9, 0): 2048}
@@ -83,7 +85,7 @@ with torch.no_grad():
 """
 
 
-def products(seconds: float = 1.0) -> dict[str, Any]:
+def products(seconds: float = 3.0) -> dict[str, Any]:
     """Return GPM's figures of large products, in the same time in which CUPTI saw each kernel.
 
     Once the GPU is never left idle, once it sleeps for half of the time. A product's count of multiplications is known,
@@ -125,20 +127,21 @@ def watched_products(
     clocks, count, tracer, c = list[float](), 0, CuptiTracer(), torch.empty_like(a)
     with tempfile.TemporaryDirectory() as folder:
         with tracer.window(Path(folder)):
-            time.sleep(0.15)
-            source.read()
-            start = time.monotonic_ns()
-            while time.monotonic_ns() - start < seconds * 1e9:
+            begun, start = time.monotonic_ns(), 0
+            while not start or time.monotonic_ns() - start < seconds * 1e9:
+                if not start and time.monotonic_ns() - begun > EDGE_S * 1e9:
+                    source.read()
+                    start, count, clocks = time.monotonic_ns(), 0, []
                 begin = time.monotonic()
                 for _ in range(16):
                     torch.mm(a, b, out=c)
+                clocks.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6)
                 torch.cuda.synchronize()
                 count += 16
-                clocks.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6)
                 if sleeps:
                     time.sleep(time.monotonic() - begin)
-            gpm = {word: value for word, _, value in source.read()}
             end = time.monotonic_ns()
+            gpm = {word: value for word, _, value in source.read()}
         spans = tracer.spans(Path(folder)).of_kind("kernel").columns
     inside = (spans["start_ns"] >= start) & (spans["end_ns"] <= end)
     return {
@@ -156,23 +159,38 @@ class Page:
 
     def __init__(self, path: Path | None, deadline: float) -> None:
         self.path, self.deadline = path, deadline
-        self.found: dict[str, Any] = {"cells": {}, "failed": {}, "seconds": {}}
+        self.found: dict[str, Any] = {"cells": {}, "failed": {}, "seconds": {}, "absent": {}}
 
     @property
     def left(self) -> float:
         """Return the seconds that are left."""
         return self.deadline - time.monotonic()
 
+    def merged(self, path: Path) -> None:
+        """Begin with the cells of an earlier page."""
+        earlier = json.loads(path.read_text())["figures"]
+        for part in ("cells", "failed", "seconds", "absent"):
+            self.found[part] = dict(earlier.get(part, {}))
+        for name, reason in list(self.found["failed"].items()):
+            if "timed out after" in reason:
+                self.absent(name, f"{name}: it took longer than {TOOL_S:g} s")
+
+    def absent(self, name: str, reason: str) -> None:
+        """Note what this machine has not."""
+        self.found["failed"].pop(name, None)
+        self.found["absent"][name] = reason
+
     def stage(self, name: str, work: Callable[[], Any], *, needs_s: float = 0.0) -> None:
         """Run one stage; its failure is noted, and the page written."""
         if self.left < needs_s:
-            self.found["failed"][name] = "no time left"
+            self.found["failed"].setdefault(name, "no time left")
             return
         begin = time.monotonic()
         try:
             found = to_plain(work())
             line = json.dumps(found)[:300]
             self.found["cells"][name] = found
+            self.found["failed"].pop(name, None)
         except Exception:
             self.found["failed"][name] = line = traceback.format_exc()[-800:]
         self.found["seconds"][name] = round(time.monotonic() - begin, 1)
@@ -239,6 +257,7 @@ class Bench:
             "clean_throughput_sps": rate.value if isinstance(rate, Measured) else None,
             "process": result.process,
             "live": live(result),
+            "window_s": self.args.window,
         }
 
     def phase2(self, network: str, processes: int) -> dict[str, Any]:
@@ -327,6 +346,7 @@ def keep(found: Trace, path: Path) -> None:
         if path.stat().st_size <= MOST_BYTES:
             return
         count //= 2
+    path.unlink(missing_ok=True)
 
 
 def by_nsys(folder: Path, queries: int = 20) -> dict[str, Any]:
@@ -396,18 +416,25 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, help="folder for trimmed traces")
     parser.add_argument("--store", type=Path, help="where the results go (a temporary folder)")
     parser.add_argument("--seconds", type=float, default=360.0, help="no process runs longer than these")
-    parser.add_argument("--window", type=float, default=1.0, help="seconds that phase 1 measures")
+    parser.add_argument("--window", type=float, default=2.5, help="seconds that phase 1 measures")
     parser.add_argument("--traced", type=float, default=0.5, help="seconds that phase 2 measures")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--profiler", default="", help="cupti, kineto (the best here)")
-    parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--processes", default=",".join(map(str, PROCESSES)))
+    parser.add_argument(
+        "--cells",
+        default=";".join(f"{n}:{','.join(map(str, PROCESSES))}" for n in NETWORKS),
+        help="NETWORK:P,P;...",
+    )
+    parser.add_argument("--merge", type=Path, help="an earlier page, whose other cells stay")
+    parser.add_argument("--ncu", action="store_true", help="run Nsight Compute, too, where it is installed")
     parser.add_argument("--products", action="store_true", help="only measure the products; print them")
     args = parser.parse_args()
     if args.products:
         print(json.dumps(products()))
         return
     page = Page(args.json, time.monotonic() + args.seconds)
+    if args.merge:
+        page.merged(args.merge)
     if args.traces:
         args.traces.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, ReusingRunner(Isolated()) as runner:
@@ -419,27 +446,30 @@ def main() -> None:
 def every(bench: Bench, folder: Path) -> None:
     """Run every stage, the most needed first."""
     args, page = bench.args, bench.page
-    networks, processes = args.networks.split(","), [int(p) for p in args.processes.split(",")]
-    page.stage("prepared", lambda: bench.cells.ahead([bench.trial(n, max(processes)) for n in networks]))
-    for number, network in enumerate(networks):
-        for p in processes:
-            page.stage(f"{network} P={p}", lambda n=network, p=p: bench.phase1(n, p), needs_s=5)
-        for p in processes:
-            page.stage(f"{network} P={p} traced", lambda n=network, p=p: bench.phase2(n, p), needs_s=12)
-        page.stage(f"growth {network}", lambda n=network: growth(bench.series.get(n, [])))
-        if not number:
-            tools(page, folder, args.device)
-
-
-def tools(page: Page, folder: Path, device: str) -> None:
-    """Run what holds other tools' counters beside each other."""
-    if device == "cuda":
+    wanted = {
+        name: [int(p) for p in counts.split(",")]
+        for name, _, counts in (part.partition(":") for part in args.cells.split(";"))
+    }
+    page.stage("prepared", lambda: bench.cells.ahead([bench.trial(n, max(c)) for n, c in wanted.items()]))
+    if args.device == "cuda":
         page.stage("agreement", agreement, needs_s=20)
+    for network, processes in wanted.items():
+        for p in sorted(processes):
+            page.stage(f"{network} P={p}", lambda n=network, p=p: bench.phase1(n, p), needs_s=15)
+        for p in processes:
+            page.stage(f"{network} P={p} traced", lambda n=network, p=p: bench.phase2(n, p), needs_s=20)
+        if len(processes) > 1:
+            page.stage(f"growth {network}", lambda n=network: growth(bench.series.get(n, [])))
+    tools(page, folder, args.ncu)
+
+
+def tools(page: Page, folder: Path, ncu: bool) -> None:
+    """Run other tools over a query, where they are installed."""
     for name, program, work in (("nsys samples", "nsys", by_nsys), ("ncu counters", "ncu", by_ncu)):
-        if shutil.which(program):
-            page.stage(name, lambda w=work: w(folder), needs_s=20)
-        else:
-            page.found["failed"][name] = f"{program} is not installed"
+        if not shutil.which(program):
+            page.absent(name, f"{program} is not installed")
+        elif program != "ncu" or ncu:
+            page.stage(name, lambda w=work: w(folder), needs_s=TOOL_S)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ class Counts:
     first_error: str = ""
     last_error: str = ""
     busy_ns: dict[str, int] = field(default_factory=dict)
-    """The time that each stage computed, all its threads together."""
+    """The time that each stage took, all its threads together."""
+    cpu_ns: dict[str, int] = field(default_factory=dict)
+    """The part of it on a CPU: of the whole process where stages go one by one, else of the stage's own threads."""
 
 
 class Flow(ABC):
@@ -66,7 +68,8 @@ class Flow(ABC):
     def __init__(self, stages: Sequence[Stage], *, skip: bool = False) -> None:
         """`skip`: a unit that a stage fails on is counted and left out; otherwise it is an error."""
         self.stages, self.skip = tuple(stages), skip
-        self.counts = Counts(busy_ns=dict.fromkeys((stage.name for stage in stages), 0))
+        names = [stage.name for stage in stages]
+        self.counts = Counts(busy_ns=dict.fromkeys(names, 0), cpu_ns=dict.fromkeys(names, 0))
         self.seen: Callable[[Item], None] = lambda item: None
         """Called with each finished unit."""
 
@@ -115,13 +118,15 @@ class Sequential(Flow):
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Do one unit, then call `done`; EndOfFilm if no frame is left."""
         item, busy, clock = Item(query_id), self.counts.busy_ns, time.monotonic_ns
-        before = clock()
+        on_cpu, used = self.counts.cpu_ns, time.process_time_ns  # a stage's helper threads count as its own
+        before, used_before = clock(), used()
         try:
             for stage in self.stages:
                 stage.run(item)
-                now = clock()
+                now, used_now = clock(), used()
                 busy[stage.name] += now - before
-                before = now
+                on_cpu[stage.name] += used_now - used_before
+                before, used_before = now, used_now
         except EndOfFilm:
             done(query_id, QUERY_END)
             raise
@@ -225,11 +230,16 @@ class Threaded(Flow):
         sys.setswitchinterval(self.interval_s)
 
     def _serve(self, number: int) -> None:
-        stage, queue, clock = self.stages[number], self.queues[number], time.monotonic_ns
+        stage, queue, clock, used = (
+            self.stages[number],
+            self.queues[number],
+            time.monotonic_ns,
+            time.thread_time_ns,
+        )
         following = self.queues[number + 1] if number + 1 < len(self.queues) else None
         while (passed := queue.get()) is not None:
             item, done = passed
-            before = clock()
+            before, used_before = clock(), used()
             try:
                 stage.run(item)
             except EndOfFilm:
@@ -240,9 +250,10 @@ class Threaded(Flow):
                 with self.lock:
                     self.failed(item, error, done)
                 continue
-            spent = clock() - before
+            spent, on_cpu = clock() - before, used() - used_before
             with self.lock:
                 self.counts.busy_ns[stage.name] += spent
+                self.counts.cpu_ns[stage.name] += on_cpu
             if following is not None:
                 following.put(passed)
             else:

@@ -208,8 +208,9 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
     }
     if counts.units:
         found |= {
-            f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
-            for name, spent in counts.busy_ns.items()
+            f"{name}_{what}_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
+            for what, times in (("busy", counts.busy_ns), ("cpu", counts.cpu_ns))
+            for name, spent in times.items()
         }
     if pipeline.plan.options["what_if"]:
         found |= _what_if(pipeline)
