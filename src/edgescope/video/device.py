@@ -101,11 +101,10 @@ class OnDevice:
         if len(preprocess.mean) == 1:
             grey = torch.tensor([0.299, 0.587, 0.114], device=inputs.device)[None, :, None, None]
             inputs = (inputs * grey).sum(1, keepdim=True)
-        inputs = inputs.float()
         if at.left < 0 or at.top < 0:
             border = (-at.left, wide - at.width + at.left, -at.top, high - at.height + at.top)
             inputs = torch.nn.functional.pad(inputs, border, value=114.0)
-        inputs = torch.addcmul(shift, inputs, scale)
+        inputs = torch.addcmul(shift, inputs, scale)  # float32, whatever the pixels are
         if len(inputs) < self.batch:
             inputs = torch.cat([inputs, inputs[-1:].expand(self.batch - len(inputs), -1, -1, -1)])
         return inputs.contiguous()
@@ -126,7 +125,7 @@ class OnDevice:
             product = (flat.reshape(-1, wide) @ matrix.T).view(n, channels, high, -1)
         else:
             product = torch.bmm(matrix.expand(len(flat), -1, -1), flat).view(n, channels, -1, wide)
-        return product.add_(0.5).floor_().clamp_(0, 255)
+        return product.round_().clamp_(0, 255)
 
 
 class OnStream:

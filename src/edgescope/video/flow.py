@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
-from edgescope.video.frame import Item
+from edgescope.video.frame import Item, joined, parted
 
 Done = Callable[..., None]
 SWITCH_S = 2e-4
@@ -41,6 +41,10 @@ class Stage:
     """Where it computes: cpu or gpu."""
     wait: Callable[[], None] | None = None
     """For a stage that computes on a device: returns when the device is done, for timing a stage by itself."""
+    batch: int = 0
+    """Frames that one call takes at most: in threads, units that wait are joined for it. 0: those of a unit."""
+    device_ns: Callable[[Item], int] | None = None
+    """Does the stage once more and returns how long the device took, by its own events; None if it has none."""
 
 
 @dataclass
@@ -169,17 +173,24 @@ class Queue:
         if lost is not None:
             self.dropped(*lost)
 
-    def get(self) -> Passed | None:
-        """Return the unit that waited longest, waiting for one; None once the queue is closed and empty."""
+    def get(self, frames: int = 0) -> list[Passed]:
+        """Return the unit that waited longest, waiting for one, and those behind it that make up to `frames` frames.
+
+        Nothing once the queue is closed and empty.
+        """
         with self.filled:
             while not self.items:
                 if self.closed:
-                    return None
+                    return []
                 self.filled.wait()
-            passed = self.items.popleft()
+            some = [self.items.popleft()]
+            if frames:
+                held = len(some[0][0].frames)
+                while self.items and (held := held + len(self.items[0][0].frames)) <= frames:
+                    some.append(self.items.popleft())
             if self.bound is not None:
-                self.emptied.notify()
-            return passed
+                self.emptied.notify(len(some))
+            return some
 
     def close(self) -> None:
         """Let every waiting thread go; what is still queued can be taken."""
@@ -200,8 +211,8 @@ class Threaded(Flow):
         self.lock, self.ended, self.interval_s = threading.Lock(), False, sys.getswitchinterval()
         sys.setswitchinterval(min(SWITCH_S, self.interval_s))
         self.queues = [
-            Queue(bound if number else None, full if number else "block", self._dropped)
-            for number in range(len(stages))
+            Queue(max(bound, stage.batch) if number else None, full if number else "block", self._dropped)
+            for number, stage in enumerate(stages)
         ]
         self.threads = [
             threading.Thread(target=self._serve, args=(number,), name=f"stage {stage.name}", daemon=True)
@@ -237,28 +248,38 @@ class Threaded(Flow):
             time.thread_time_ns,
         )
         following = self.queues[number + 1] if number + 1 < len(self.queues) else None
-        while (passed := queue.get()) is not None:
-            item, done = passed
+        while some := queue.get(stage.batch):
             before, used_before = clock(), used()
-            try:
-                stage.run(item)
-            except EndOfFilm:
-                self.ended = True
-                done(item.query_id, QUERY_END)
-                continue
-            except Exception as error:  # a stage may raise anything
-                with self.lock:
-                    self.failed(item, error, done)
-                continue
+            passed = self._run(stage, some)
             spent, on_cpu = clock() - before, used() - used_before
             with self.lock:
                 self.counts.busy_ns[stage.name] += spent
                 self.counts.cpu_ns[stage.name] += on_cpu
+                if following is None:
+                    for item, done in passed:
+                        self.finished(item, done)
             if following is not None:
-                following.put(passed)
-            else:
-                with self.lock:
-                    self.finished(item, done)
+                for each in passed:
+                    following.put(each)
+
+    def _run(self, stage: Stage, some: list[Passed]) -> list[Passed]:
+        """Take units through a stage, in one call; return those that passed. If the call fails, each goes by itself."""
+        whole = some[0][0] if len(some) == 1 else joined([item for item, _ in some])
+        try:
+            stage.run(whole)
+        except EndOfFilm:
+            self.ended = True
+            some[0][1](whole.query_id, QUERY_END)
+            return []
+        except Exception as error:  # a stage may raise anything
+            if len(some) > 1:
+                return [passed for each in some for passed in self._run(stage, [each])]
+            with self.lock:
+                self.failed(whole, error, some[0][1])
+            return []
+        if len(some) > 1:
+            parted(whole, [item for item, _ in some])
+        return some
 
     def _dropped(self, item: Item, done: Done) -> None:
         with self.lock:

@@ -35,8 +35,9 @@ def suppressed(boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: 
     """
     if not len(boxes):
         return torch.zeros(0, dtype=torch.int64, device=boxes.device)
-    order = torch.argsort(scores, descending=True, stable=True)
-    order = order[torch.argsort(of[order], stable=True)]
+    best = torch.argsort(scores, descending=True, stable=True)
+    by_group = torch.argsort(of[best], stable=True)
+    order = best[by_group]
     some, of = boxes[order].double(), of[order]
     most = int(torch.unique_consecutive(of, return_counts=True)[1].max())
     before = torch.arange(len(of), device=of.device)[:, None] - torch.arange(1, most, device=of.device)
@@ -55,5 +56,4 @@ def suppressed(boxes: torch.Tensor, scores: torch.Tensor, threshold: float, of: 
         if torch.equal(after, kept):
             break
         kept = after
-    found = order[kept]
-    return found[torch.argsort(scores[found], descending=True, stable=True)]
+    return best[torch.sort(by_group[kept]).values]

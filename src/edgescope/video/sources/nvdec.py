@@ -1,9 +1,10 @@
 """A video file decoded on an NVIDIA GPU (NVDEC, through PyNvVideoCodec): its frames are CUDA tensors.
 
-No frame passes through host memory. One thread owns a decoder from its opening to its end: it alone asks for frames,
-copies them out of the decoder's surfaces on its own stream, waits for the copy before it asks again (the decoder writes
-into the surfaces anew), and ends the decoder once no view of a surface is left. A phone's rotation is not applied
-(`rotation` is None), and PyNvVideoCodec does not report damage.
+No frame passes through host memory. One thread owns a demuxer and a decoder from their opening to their end: it alone
+calls them, and copies each frame out of the decoder's surface, which the next packet may overwrite, on the decoder's
+own stream before that packet. (PyNvVideoCodec's ThreadedDecoder, which has a thread within, ended the process now and
+then where decoders were opened and closed beside each other.) A phone's rotation is not applied (`rotation` is None),
+and PyNvVideoCodec does not report damage.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ PACKAGE = (
     "pip install 'edgescope[nvdec]', on a machine whose NVIDIA driver has libnvcuvid and libnvidia-encode"
 )
 AHEAD = 32
-"""How many frames the decoder may be ahead, and are copied at once."""
+"""Frames that are handed over at once."""
 BATCHES = 2
 """Copied batches that wait to be read."""
+ALONE = threading.Lock()
+"""Decoders are made and ended one at a time."""
 ENDS_S = 10.0
 """The longest wait for the decoder's end."""
 
@@ -109,47 +112,63 @@ class Nvdec:
         self._put(None)
 
     def _pass(self, stream: Any) -> bool:
-        """Decode the film once; return whether it held a frame."""
-        decoder = self._codec.ThreadedDecoder(
-            str(self.path),
-            self._ahead,
-            gpu_id=self._gpu,
-            cuda_stream=stream.cuda_stream,
-            use_device_memory=True,
-            output_color_type=self._codec.OutputColorType.RGB,
-        )
+        """Decode the film once; return True, or raise an error if it held no frame."""
+        with ALONE:
+            packets = self._codec.CreateDemuxer(filename=str(self.path))
+            decoder = self._codec.CreateDecoder(
+                gpuid=self._gpu,
+                codec=packets.GetNvCodecId(),
+                cudacontext=0,
+                cudastream=stream.cuda_stream,
+                usedevicememory=True,
+                outputColorType=self._codec.OutputColorType.RGB,
+            )
+        self._describe(packets)
+        count = 0
         try:
-            if not self._opened.is_set():
-                self._describe(decoder.get_stream_metadata())
-            count = 0
-            while not self._closing.is_set() and (batch := self._copied(decoder, stream)) is not None:
+            for batch in self._batches(packets, decoder):
+                stream.synchronize()
                 count += len(batch)
                 self._put(batch)
         finally:
-            decoder.end()
+            stream.synchronize()
+            with ALONE:
+                del decoder, packets
         if count == 0 and not self._closing.is_set():
             raise ValueError("it holds no frame")
         self._passes += 1
         return True
 
-    def _describe(self, about: Any) -> None:
-        self._fps = float(about.average_fps)
+    def _describe(self, packets: Any) -> None:
+        self._fps = float(packets.FrameRate())
         self._about = {
-            "codec": str(about.codec_name),
-            "width": int(about.width),
-            "height": int(about.height),
+            "codec": str(packets.GetNvCodecId()).rpartition(".")[2].lower(),
+            "width": int(packets.Width()),
+            "height": int(packets.Height()),
             "fps": self._fps or None,
         }
         self._opened.set()
 
-    def _copied(self, decoder: Any, stream: Any) -> Any:
-        """Return the next frames as one tensor, copied out of the decoder's surfaces, or None after the last one."""
-        views = [self._torch.from_dlpack(got) for got in decoder.get_batch_frames(self._ahead)]
-        if not views:
-            return None
-        batch = self._torch.stack(views)
-        stream.synchronize()
-        return batch
+    def _batches(self, packets: Any, decoder: Any) -> Iterator[Any]:
+        """Yield the frames as tensors of up to `ahead`, whose copies are under way."""
+        batch: Any = None
+        held = 0
+        for packet in packets:  # the last one is empty, and empties the decoder
+            if self._closing.is_set():
+                return
+            for surface in decoder.Decode(packet):
+                view = self._torch.from_dlpack(surface)
+                if batch is None:
+                    batch = self._torch.empty(
+                        (self._ahead, *view.shape), dtype=view.dtype, device=view.device
+                    )
+                batch[held].copy_(view)
+                held += 1
+                if held == self._ahead:
+                    yield batch
+                    batch, held = None, 0
+        if held:
+            yield batch[:held]
 
     def _put(self, batch: Any) -> None:
         while not self._closing.is_set():
