@@ -51,7 +51,10 @@ def test_what_it_cannot_do_is_said(tree, missing, monkeypatch):
         (groups / "cgroup.subtree_control").mkdir()
     else:
         monkeypatch.setattr(io_limit.os, "major", lambda number: 999)
-    with pytest.raises(UnsupportedError, match="E-MEDIUM-1") as caught, io_limit.limited(tree, MEDIA["hdd"], tree):
+    with (
+        pytest.raises(UnsupportedError, match="E-MEDIUM-1") as caught,
+        io_limit.limited(tree, MEDIA["hdd"], tree),
+    ):
         pass
     assert caught.value.fix == "--workload-option medium_by=delay" and caught.value.evidence
     assert not (groups / f"edgescope-io-{os.getpid()}").exists()

@@ -32,7 +32,9 @@ def limited(folder: Path, medium: Medium, root: Path = Path("/")) -> Iterator[st
         limit = f"{disk(folder, root)} rbps={round(medium.bytes_s)} riops={round(medium.depth / medium.latency_s)}"
         before = _group_of(root)
         if "io" not in (groups / "cgroup.controllers").read_text().split():
-            raise OSError(errno.ENOTSUP, "the kernel limits no reads here", str(groups / "cgroup.controllers"))
+            raise OSError(
+                errno.ENOTSUP, "the kernel limits no reads here", str(groups / "cgroup.controllers")
+            )
         (groups / "cgroup.subtree_control").write_text("+io")
         group.mkdir(exist_ok=True)
         (group / "io.max").write_text(limit)

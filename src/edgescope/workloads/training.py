@@ -60,9 +60,7 @@ class Training:
             "full", "draft: the JPEG decoder scales by 2, 4 or 8 where it can", ("full", "draft")
         ),
         "preload": Option(False, "hold the files' bytes in memory"),
-        "medium": Option(
-            "as_is", "emulate a class of storage", ("as_is", "sd", "emmc", "hdd", "nvme")
-        ),
+        "medium": Option("as_is", "emulate a class of storage", ("as_is", "sd", "emmc", "hdd", "nvme")),
         "medium_by": Option(
             "delay",
             "delay: reads wait; io_max: a control group limits the disk (needs rights)",
