@@ -151,8 +151,9 @@ def main() -> None:
         assert chosen is not None, failed
         trials = arms(args, chosen.trained.batch)
         rounds: list[dict[str, Row]] = []
+        found: dict[str, Any] = {}
         spent = 0.0
-        while len(rounds) < 20 and time.monotonic() - begun + spent < limit:
+        while not rounds or (len(rounds) < 20 and time.monotonic() - begun + spent < limit):
             start, number = time.monotonic(), len(rounds)
             names = list(trials)[number % len(trials) :] + list(trials)[: number % len(trials)]
             turn: dict[str, Row] = {}
