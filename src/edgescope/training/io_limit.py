@@ -1,7 +1,7 @@
 """Limits how fast this process and its loader's workers read a disk: cgroup v2's io.max, where this process may.
 
 Against the delays of medium.py the kernel throttles every read, metadata and read-ahead too. It bounds
-bytes and reads a second only: the wait of a single read stays the disk's own. See Documentation/admin-guide/cgroup-v2.rst.
+bytes and reads a second only: the wait of a single read stays the disk's own. Source: admin-guide/cgroup-v2.rst.
 """
 
 from __future__ import annotations

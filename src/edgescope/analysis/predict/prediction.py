@@ -3,8 +3,8 @@ questions about them.
 
 Time is predicted as seconds of one sample. Power is predicted given the time, because most of it is energy of
 a sample times samples a second: profiled modes bring their measured time, the others their predicted one.
-Energy is their product; its interval knows how the errors of the two went together in left-out modes. A mode without a meter has no
-power: the reason stands in its place.
+Energy is their product; its interval knows how the errors of the two went together in left-out modes. A mode
+without a meter has no power: the reason stands in its place.
 """
 
 from __future__ import annotations
