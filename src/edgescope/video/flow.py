@@ -61,7 +61,9 @@ class Counts:
     first_error: str = ""
     last_error: str = ""
     busy_ns: dict[str, int] = field(default_factory=dict)
-    """The time that each stage computed, all its threads together."""
+    """The time that each stage took, all its threads together."""
+    cpu_ns: dict[str, int] = field(default_factory=dict)
+    """The part of it on a CPU: of the whole process where stages go one by one, else of the stage's own threads."""
 
 
 class Flow(ABC):
@@ -70,7 +72,8 @@ class Flow(ABC):
     def __init__(self, stages: Sequence[Stage], *, skip: bool = False) -> None:
         """`skip`: a unit that a stage fails on is counted and left out; otherwise it is an error."""
         self.stages, self.skip = tuple(stages), skip
-        self.counts = Counts(busy_ns=dict.fromkeys((stage.name for stage in stages), 0))
+        names = [stage.name for stage in stages]
+        self.counts = Counts(busy_ns=dict.fromkeys(names, 0), cpu_ns=dict.fromkeys(names, 0))
         self.seen: Callable[[Item], None] = lambda item: None
         """Called with each finished unit."""
 
@@ -119,13 +122,15 @@ class Sequential(Flow):
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Do one unit, then call `done`; EndOfFilm if no frame is left."""
         item, busy, clock = Item(query_id), self.counts.busy_ns, time.monotonic_ns
-        before = clock()
+        on_cpu, used = self.counts.cpu_ns, time.process_time_ns  # a stage's helper threads count as its own
+        before, used_before = clock(), used()
         try:
             for stage in self.stages:
                 stage.run(item)
-                now = clock()
+                now, used_now = clock(), used()
                 busy[stage.name] += now - before
-                before = now
+                on_cpu[stage.name] += used_now - used_before
+                before, used_before = now, used_now
         except EndOfFilm:
             done(query_id, QUERY_END)
             raise
@@ -236,14 +241,20 @@ class Threaded(Flow):
         sys.setswitchinterval(self.interval_s)
 
     def _serve(self, number: int) -> None:
-        stage, queue, clock = self.stages[number], self.queues[number], time.monotonic_ns
+        stage, queue, clock, used = (
+            self.stages[number],
+            self.queues[number],
+            time.monotonic_ns,
+            time.thread_time_ns,
+        )
         following = self.queues[number + 1] if number + 1 < len(self.queues) else None
         while some := queue.get(stage.batch):
-            before = clock()
+            before, used_before = clock(), used()
             passed = self._run(stage, some)
-            spent = clock() - before
+            spent, on_cpu = clock() - before, used() - used_before
             with self.lock:
                 self.counts.busy_ns[stage.name] += spent
+                self.counts.cpu_ns[stage.name] += on_cpu
                 if following is None:
                     for item, done in passed:
                         self.finished(item, done)

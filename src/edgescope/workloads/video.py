@@ -216,8 +216,9 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
     }
     if counts.units:
         found |= {
-            f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
-            for name, spent in counts.busy_ns.items()
+            f"{name}_{what}_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
+            for what, times in (("busy", counts.busy_ns), ("cpu", counts.cpu_ns))
+            for name, spent in times.items()
         }
     found |= {f"{s.name}_device_s": Absent(_no_device(s)) for s in flow.stages if s.device_ns is None}
     if pipeline.plan.options["what_if"]:
