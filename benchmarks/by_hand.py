@@ -12,10 +12,12 @@ Used by own_models.py. `python benchmarks/by_hand.py FOLDER ARM` is one arm, or 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
 import os
+import select
 import subprocess
 import sys
 import time
@@ -30,7 +32,7 @@ Run = Callable[[Mapping[str, Any]], Sequence[Any]]
 SCREEN_S, TURN_S, DROPPED_S, WARM_S = 0.5, 0.1, 0.005, 0.5
 BLOCKS, TRIED, FEWEST_RIGHT, MOST_APART, JUDGED = 10, 2, 0.80, 0.10, 64
 LIMIT_S = 120.0
-"""Seconds that an arm may take to be ready."""
+"""Seconds that an arm may take to be ready, or for a turn."""
 
 
 def onnxruntime(file: Path, threads: int = 0) -> Run:
@@ -152,14 +154,18 @@ class Side:
 
     def _read(self) -> dict[str, Any]:
         assert self.process.stdout
+        if not select.select([self.process.stdout], [], [], LIMIT_S)[0]:
+            self.process.kill()
+            return {"absent": f"no answer within {LIMIT_S:g} s"}
         line = self.process.stdout.readline()
         return json.loads(line) if line else {"absent": f"the process ended with {self.process.wait()}"}
 
     def turn(self, seconds: float) -> float:
         """Return the mean time of a call in a turn; RuntimeError where the process died."""
         assert self.process.stdin
-        self.process.stdin.write(f"{seconds}\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(OSError):  # it died: reading says so
+            self.process.stdin.write(f"{seconds}\n")
+            self.process.stdin.flush()
         found = self._read()
         if "absent" in found:
             raise RuntimeError(found["absent"])
@@ -170,14 +176,15 @@ class Side:
 
     def __exit__(self, *exc: object) -> None:
         assert self.process.stdin
-        self.process.stdin.close()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
 
 
-def right(folder: Path, ours: Sequence[Sequence[Any]], theirs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def right(ours: Sequence[Sequence[Any]], theirs: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Return how an arm's outputs compare with those of fp32, and whether they are right."""
     mine, fp32 = (np.concatenate([np.asarray(row[0]) for row in rows]) for rows in (ours, theirs))
     if mine.shape != fp32.shape:
@@ -202,8 +209,11 @@ def screened(folder: Path) -> dict[str, dict[str, Any]]:
                 with np.load(row.pop("outputs"), allow_pickle=True) as kept:
                     answers = list(kept["rows"])
                 truth = truth or answers
-                row |= right(folder, answers, truth)
-                row["mean_s"] = side.turn(SCREEN_S)
+                row |= right(answers, truth)
+                try:
+                    row["mean_s"] = side.turn(SCREEN_S)
+                except RuntimeError as error:
+                    row = {"absent": str(error)}
         found[name] = row
     return found
 
@@ -225,7 +235,8 @@ def against(saved: Path, folder: Path, arm: str, count: int) -> dict[str, Any]:
                 logs.append(sum(turns) / 2)
             pairs.append(Blocks(logs))
     found = alternation_ratio(pairs)
-    return {"value": found.value, "lo": found.lo, "hi": found.hi, "pairs": found.n}
+    ends = {"lo": found.lo, "hi": found.hi} if found.reliable else {"absent": found.note}
+    return {"value": found.value, **ends, "pairs": found.n}
 
 
 def compared(work: Path, name: str, trial: Mapping[str, Any], saved: Path, count: int) -> dict[str, Any]:
@@ -236,7 +247,12 @@ def compared(work: Path, name: str, trial: Mapping[str, Any], saved: Path, count
         made(folder, trial, calibrated=bool(trial.get("data")))
         arms = screened(folder)
         able = sorted((row["mean_s"], arm) for arm, row in arms.items() if row.get("right"))[:TRIED]
-        ratios = {arm: against(saved, folder, arm, count) for _, arm in able}
+        ratios = {}
+        for _, arm in able:
+            try:
+                ratios[arm] = against(saved, folder, arm, count)
+            except RuntimeError as error:
+                ratios[arm] = {"absent": str(error)}
     finally:
         os.chdir(before)
     least = min((r["value"] for r in ratios.values() if "value" in r), default=None)

@@ -56,7 +56,7 @@ RIGHT, GAINS = 0.9, 0.7
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--only", default="", help="part of a plant's name")
+    parser.add_argument("--only", default="", help="parts of plants' names: film,lock")
     parser.add_argument("--rounds", type=int, default=2, help="pairs that check each remedy")
     parser.add_argument("--ahead", action="store_true", help="prepare all networks first, in one process")
     parser.add_argument("--seconds", type=float, default=2400.0, help="no plant begins after these")
@@ -69,7 +69,11 @@ def main() -> None:
     os.chdir(planted.HERE)
     planted.material()
     root = Path(tempfile.mkdtemp(prefix="edgescope-diagnosis-"))
-    plants = [p for p in (PLANTS_CUDA if args.device == "cuda" else PLANTS) if args.only in p.name]
+    plants = [
+        p
+        for p in (PLANTS_CUDA if args.device == "cuda" else PLANTS)
+        if any(part in p.name for part in args.only.split(","))
+    ]
     limits = _ceilings(args.device, root)
     with contextlib.ExitStack() as held:
         if args.ahead:
@@ -119,10 +123,11 @@ class Ahead(Setup):
         return cells
 
 
-def _prepared(plants: Sequence[Plant], root: Path) -> None:
+def _prepared(plants: Sequence[Plant], root: Path, remedies: bool) -> None:
     """Build the artifacts of all plants in one process; one that fails is reported when its plant runs."""
     cells = SETUP[0].cells(Store(root / "prepared"))
     trials = [trial({**p.trial, **change}) for p in plants for change in ({}, *p.sweep)]
+    trials += [trial(p.remedy) for p in plants] if remedies else []
     cells.ahead([grid.pinned(one, zoo.pin) for one in trials])
 
 
@@ -133,7 +138,7 @@ def _all(
     rows: list[dict[str, Any]] = []
     if SETUP:
         try:
-            _prepared(plants, root)
+            _prepared(plants, root, args.rounds > 0)
         except Exception:  # each plant then prepares its own
             traceback.print_exc()
         print(f"prepared: {stop - time.monotonic():.0f} s left", flush=True)

@@ -184,6 +184,34 @@ def test_the_parts_of_a_query_sum_to_it():
     assert found["sum_over_traced"] == 1 and found["traced_over_clean"] == pytest.approx(400 / 350, abs=1e-3)
     assert found["top"][0]["name"] in ("conv", "H2D") and found["launches"] == 2
     assert "failed" in eleven_networks.of_events([], 1e-6)
+    assert found["named_over_kernels"] == pytest.approx(140 / 130, abs=1e-3), "two kernels ran at once"
+    assert not eleven_networks.of_clean(found, 350.0, 300.0)["closes"]
+    found["named_over_kernels"] = 1.0
+    clean = eleven_networks.of_clean(found, 350.0, 300.0)
+    assert (clean["gaps_us"], clean["host_us"], clean["rest_us"]) == (80, 50, 130) and clean["closes"]
+    assert eleven_networks.of_clean(found, 350.0, 400.0)["gaps_us"] is None, (
+        "events saw more than the query took"
+    )
+    assert not eleven_networks.of_clean(found, 200.0, 300.0)["closes"], "kernels longer than the query"
+
+
+def test_the_pick_of_a_network_is_its_fastest_variant_with_the_right_outputs():
+    def variant(us, same=True, closes=False):
+        return {
+            "clean_us": us,
+            "same": same,
+            "account": {"closes": closes, "top": [{"name": "conv", "us": us / 2}]},
+        }
+
+    found = {
+        eleven_networks.BASELINE: variant(700),
+        "half": variant(90, same=False),
+        "fp32": variant(140, closes=True),
+    }
+    row = eleven_networks.summary(found)
+    assert row["pick"] == "fp32" and row["ratio"] == 5 and row["met"] and row["largest"][0]["share"] == 0.5
+    assert not eleven_networks.summary({**found, "fp32": variant(140)})["met"], "slow, and nothing says why"
+    assert eleven_networks.summary({})["absent"] == "no baseline"
 
 
 def test_plants_that_no_time_was_left_for_are_on_the_page(tmp_path, monkeypatch):

@@ -120,7 +120,9 @@ def skip_calls(cupti: Any) -> None:
     """Have CUPTI record no call that the account does not need; a call that cannot be switched off is recorded."""
     for domain in ("Runtime", "Driver"):
         switch = getattr(cupti, f"activity_enable_{domain.lower()}_api", None)
-        for call in getattr(cupti, f"{domain}ApiTraceCbid", ()) if switch is not None else ():
+        if switch is None:
+            continue
+        for call in getattr(cupti, f"{domain}ApiTraceCbid", ()):
             if not needed(call.name):
                 with contextlib.suppress(Exception):  # members that only mark the end of the list
                     switch(int(call), 0)
