@@ -83,8 +83,10 @@ def pretrain(
     The weights are for `FEATURES@out`. UsageError without normal training videos that are long enough, or for an
     unknown task.
     """
-    if unknown := [name for name in chosen.tasks if name not in TASKS] or not chosen.tasks:
-        raise UsageError("E-ANOMALY-2", f"no pretext is called {unknown}", evidence=", ".join(TASKS))
+    unknown = [name for name in chosen.tasks if name not in TASKS]
+    if unknown or not chosen.tasks:
+        what = f"no pretext is called {', '.join(unknown)}" if unknown else "there is nothing to learn"
+        raise UsageError("E-ANOMALY-2", what, evidence=", ".join(TASKS), effect="Nothing was trained")
     fit.available(chosen.device)
     prepared = preparation(chosen.features)
     clips, judged = (
