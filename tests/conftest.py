@@ -91,6 +91,53 @@ def cache_folder(tmp_path_factory):
         os.environ["EDGESCOPE_CACHE"] = before
 
 
+@pytest.fixture
+def trials_here(monkeypatch):
+    """Answer trials in this process, which has imported the engines, where a test is not about the fresh one.
+
+    Everything else of a trial's way stays: its folder, its stored start, its result read back from the disk. A
+    profiler starts its own process; a mode that is set when a process starts needs a real one.
+    """
+    from edgescope.bench import child
+    from edgescope.isolate import fresh
+
+    started = fresh._watch
+
+    def answered(program, folder, limits, launch=fresh.Launch()):
+        verb = program[3]
+        if verb == "run" and '"tracer"' in (folder / "trial.json").read_text():
+            return started(program, folder, limits, launch)
+        child._answer_pair(folder) if verb == "pair" else child._answer(verb, folder)
+        return None, []
+
+    monkeypatch.setattr(fresh, "_watch", answered)
+
+
+@pytest.fixture
+def shorter(tmp_path, monkeypatch, trials_here):
+    """Let what a reader types run in this process and in a folder of its own, with less work than it has there."""
+    import edgescope
+    from edgescope.verbs import anomaly
+
+    def less(module, name, keys):
+        verb = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, **own: verb(*args, **{**own, **keys}))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["example.py"])
+    less(edgescope, "Trial", {"min_s": 0.3, "max_s": 0.3})
+    less(edgescope, "optimize", {"budget": 3, "precision": ["fp32"], "options": {"threads": 1}})
+    less(anomaly, "generate", {"clips": 12})
+    less(anomaly, "train", {"steps": 20})
+    before = set(sys.modules)
+    yield
+    folders = (tmp_path, Path.cwd(), HERE.parent / "examples")
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent in folders:
+            del sys.modules[name]
+
+
 def session_of(path):
     """Return what `path` computes by ONNX's own definition, as a function of one batch.
 

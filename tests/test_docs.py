@@ -2,9 +2,8 @@
 
 import json
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,7 +52,7 @@ def test_every_verb_is_in_the_readme():
     [a for a in README if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")],
     ids=" ".join,
 )
-def test_the_readmes_quick_commands_run(arguments, tmp_path, monkeypatch, capsys):
+def test_the_readmes_quick_commands_run(arguments, tmp_path, monkeypatch, capsys, trials_here):
     monkeypatch.chdir(tmp_path)
     if arguments[0] in ("bench", "sweep"):
         arguments = [*arguments, "--duration", "300ms"]  # the last one counts
@@ -69,24 +68,14 @@ def test_the_readmes_quick_commands_run(arguments, tmp_path, monkeypatch, capsys
     assert "Traceback" not in said.err
 
 
-SHORTER = """
-import edgescope, functools
-edgescope.Trial = functools.partial(edgescope.Trial, min_s=0.3, max_s=0.3)
-"""
+EXAMPLES = ROOT / "examples"
 
 
-def test_the_readmes_python_runs(tmp_path):
+def test_the_readmes_python_runs(shorter, capsys):
     for kind, body in BLOCK.findall((ROOT / "README.md").read_text()):
         if kind == "python":
-            done = subprocess.run(
-                [sys.executable, "-c", SHORTER + body],
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            assert "Measured(value=" in done.stdout
+            exec(body, {"__name__": "__main__"})
+            assert "Measured(value=" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -113,15 +102,12 @@ def test_every_metric_is_defined():
         assert name in text or short in text, name
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("[0-9]*.py")), ids=lambda p: p.stem)
-def test_every_example_runs(example, tmp_path):
-    Store(tmp_path / "edgescope-results").save(result())
-    done = subprocess.run(
-        [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "failed" not in done.stdout, done.stdout
-    assert len(done.stdout.splitlines()) >= 1
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("[0-9]*.py")), ids=lambda p: p.stem)
+def test_every_example_runs(example, shorter, capfd):
+    Store(Path("edgescope-results")).save(result())
+    runpy.run_path(str(example), run_name="__main__")
+    said = capfd.readouterr().out
+    assert said and "failed" not in said, said
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "published").glob("*")), ids=lambda p: p.name)

@@ -111,14 +111,18 @@ def halved(**shares):
     return rows
 
 
-def test_each_model_is_held_to_the_share_of_time():
+def test_each_model_is_held_to_the_share_of_time(tmp_path):
     assert halving.met(halving.figures(halved()))
     found = halving.figures(halved(resnet50=0.5))
     assert found["share_of_time"] == pytest.approx(0.35) and found["worst_share_of_time"] == 0.5
     assert not halving.met(found)
     assert not halving.met(halving.figures(halved()[1:]))
-    assert halving.named("cpu", halving.MODELS) == "halving_cpu"
-    assert halving.named("cpu", ["resnet50"]) == "halving_cpu_subset"
+    page = tmp_path / "halving.json"
+    assert halving.kept(page) == {}
+    page.write_text(json.dumps({"machine_id": halving.machine_id(), "figures": found}))
+    assert list(halving.kept(page)) == list(halving.MODELS)
+    page.write_text(json.dumps({"machine_id": "another", "figures": found}))
+    assert halving.kept(page) == {}
 
 
 def test_the_ceilings_of_a_gpu_need_half_precision():
@@ -180,6 +184,34 @@ def test_the_parts_of_a_query_sum_to_it():
     assert found["sum_over_traced"] == 1 and found["traced_over_clean"] == pytest.approx(400 / 350, abs=1e-3)
     assert found["top"][0]["name"] in ("conv", "H2D") and found["launches"] == 2
     assert "failed" in eleven_networks.of_events([], 1e-6)
+    assert found["named_over_kernels"] == pytest.approx(140 / 130, abs=1e-3), "two kernels ran at once"
+    assert not eleven_networks.of_clean(found, 350.0, 300.0)["closes"]
+    found["named_over_kernels"] = 1.0
+    clean = eleven_networks.of_clean(found, 350.0, 300.0)
+    assert (clean["gaps_us"], clean["host_us"], clean["rest_us"]) == (80, 50, 130) and clean["closes"]
+    assert eleven_networks.of_clean(found, 350.0, 400.0)["gaps_us"] is None, (
+        "events saw more than the query took"
+    )
+    assert not eleven_networks.of_clean(found, 200.0, 300.0)["closes"], "kernels longer than the query"
+
+
+def test_the_pick_of_a_network_is_its_fastest_variant_with_the_right_outputs():
+    def variant(us, same=True, closes=False):
+        return {
+            "clean_us": us,
+            "same": same,
+            "account": {"closes": closes, "top": [{"name": "conv", "us": us / 2}]},
+        }
+
+    found = {
+        eleven_networks.BASELINE: variant(700),
+        "half": variant(90, same=False),
+        "fp32": variant(140, closes=True),
+    }
+    row = eleven_networks.summary(found)
+    assert row["pick"] == "fp32" and row["ratio"] == 5 and row["met"] and row["largest"][0]["share"] == 0.5
+    assert not eleven_networks.summary({**found, "fp32": variant(140)})["met"], "slow, and nothing says why"
+    assert eleven_networks.summary({})["absent"] == "no baseline"
 
 
 def test_plants_that_no_time_was_left_for_are_on_the_page(tmp_path, monkeypatch):

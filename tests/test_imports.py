@@ -4,7 +4,9 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,6 +14,7 @@ import edgescope
 
 ROOT = Path(edgescope.__file__).parent
 STANDARD = sys.stdlib_module_names
+NAMED = re.compile(r"edgescope(?:\.\w+)+(?=:\w|$)")
 FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing", "scenarios", "modes")
 READING = ("analysis", "report", "plots", "store", "codec")
 LEAVES = ("errors", "records", "stats", "registry", "clock")
@@ -33,39 +36,53 @@ BESIDES = {
 }
 
 
-def modules() -> dict[str, ast.Module]:
-    return {
-        ".".join(("edgescope", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
-            ".__init__"
-        ): ast.parse(path.read_text())
+class Imports(NamedTuple):
+    """What one module imports, TYPE_CHECKING blocks left out."""
+
+    anywhere: frozenset[str]
+    at_import: frozenset[str]
+    """Those outside functions."""
+    named: frozenset[str]
+    """Modules of edgescope whose names are whole strings, or `module:attribute`: what is imported by name."""
+    caught: frozenset[str]
+    """What a try statement around an import catches."""
+
+
+@cache
+def modules() -> dict[str, Imports]:
+    """Every module by its name: read once, not while pytest collects, and no tree stays in memory."""
+    paths = {
+        ".".join(("edgescope", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
         for path in sorted(ROOT.rglob("*.py"))
     }
+    return {name: imports(ast.parse(path.read_text()), set(paths)) for name, path in paths.items()}
 
 
-MODULES = modules()
+def imports(tree: ast.Module, known: set[str]) -> Imports:
+    anywhere, at_import, strings, caught = set(), set(), set(), set()
 
-
-def imported(tree: ast.Module, *, anywhere: bool = True) -> set[str]:
-    """Names of imported modules; TYPE_CHECKING blocks are left out."""
-    found: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not anywhere:
-            return
+    def visit(node: ast.AST, checking: bool, outside: bool) -> None:
+        checking = checking or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        outside = outside and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        found: set[str] = set()
         if isinstance(node, ast.Import):
-            found.update(a.name for a in node.names)
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found.update(
-                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in MODULES else node.module
-                for a in node.names
-            )
+            found = {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            below = ((f"{node.module}.{a.name}", node.module) for a in node.names)
+            found = {name if name in known else module for name, module in below}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings.add(node.value)
+        elif isinstance(node, ast.Try) and any(isinstance(n, ast.Import | ast.ImportFrom) for n in node.body):
+            caught.update(ast.unparse(h.type) for h in node.handlers if h.type)
+        if not checking:
+            anywhere.update(found)
+            at_import.update(found if outside else ())
         for child in ast.iter_child_nodes(node):
-            visit(child)
+            visit(child, checking, outside)
 
-    visit(tree)
-    return found
+    visit(tree, False, True)
+    named = {m[0] for text in strings if (m := NAMED.match(text)) and m[0] in known}
+    return Imports(*map(frozenset, (anywhere, at_import, named, caught)))
 
 
 def part(module: str) -> str:
@@ -75,9 +92,9 @@ def part(module: str) -> str:
 
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_1_leaves_import_the_standard_library_numpy_and_each_other(leaf):
-    for name, tree in MODULES.items():
+    for name, found in modules().items():
         if part(name) == leaf:
-            for target in imported(tree):
+            for target in found.anywhere:
                 top = target.split(".")[0]
                 assert top in STANDARD or top in ("numpy", "edgescope"), f"{name} imports {target}"
                 if top == "edgescope":
@@ -85,21 +102,21 @@ def test_1_leaves_import_the_standard_library_numpy_and_each_other(leaf):
 
 
 def test_2_a_family_imports_another_familys_base_only():
-    for name, tree in MODULES.items():
+    for name, found in modules().items():
         mine = part(name)
         if mine not in FAMILIES:
             continue
-        for target in imported(tree):
+        for target in found.anywhere:
             other = part(target) if target.startswith("edgescope.") else ""
             if other in FAMILIES and other != mine and (mine, other) != ("modes", "devices"):
                 assert target.split(".")[2:] in (["base"], []), f"{name} imports {target}"
 
 
 def test_4_only_bench_composes_implementations():
-    for name, tree in MODULES.items():
+    for name, found in modules().items():
         if part(name) in (*FAMILIES, *COMPOSERS, "cli", ""):
             continue
-        for target in imported(tree):
+        for target in found.anywhere:
             composed = part(target) in ("backends", "workloads", "scenarios", "modes")
             if (
                 composed
@@ -110,9 +127,9 @@ def test_4_only_bench_composes_implementations():
 
 
 def test_5_the_reading_half_imports_no_family():
-    for name, tree in MODULES.items():
+    for name, found in modules().items():
         if part(name) in READING:
-            for target in imported(tree):
+            for target in found.anywhere:
                 assert part(target) not in FAMILIES, f"{name} imports {target}"
                 assert target.split(".")[0] not in ("torch", "onnx", "onnxruntime", "openvino"), (
                     f"{name}: {target}"
@@ -120,8 +137,8 @@ def test_5_the_reading_half_imports_no_family():
 
 
 def test_6_analysis_never_plots_and_plots_never_compute():
-    for name, tree in MODULES.items():
-        targets = imported(tree)
+    for name, found in modules().items():
+        targets = found.anywhere
         if part(name) == "analysis":
             assert not any(t.startswith(("plotly", "edgescope.plots")) for t in targets), name
         if part(name) == "plots":
@@ -164,21 +181,14 @@ ORDER = (
 )
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
 RUNS_UP = {("models", "artifacts")}
-NAMED = re.compile(r"edgescope(?:\.\w+)+(?=:\w|$)")
-
-
-def named(tree: ast.Module) -> set[str]:
-    """Modules whose names are whole strings, or `module:attribute`: what is imported by name."""
-    strings = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    return {m[0] for text in strings if (m := NAMED.match(text)) and m[0] in MODULES}
 
 
 def test_7_a_package_imports_what_stands_below_it_only():
     """Imports within functions and names in strings count; the registry is where names point upwards."""
-    assert {part(name) for name in MODULES} - {"", "__main__"} == set(ORDER)
-    for name, tree in MODULES.items():
+    assert {part(name) for name in modules()} - {"", "__main__"} == set(ORDER)
+    for name, found in modules().items():
         mine = part(name)
-        for target in (imported(tree) | named(tree)) if mine not in ("", "__main__", "registry") else ():
+        for target in (found.anywhere | found.named) if mine not in ("", "__main__", "registry") else ():
             other = part(target) if target.startswith("edgescope.") else ""
             if other and (mine, other) not in RUNS_UP:
                 assert ORDER.index(other) <= ORDER.index(mine), f"{name} imports {target}"
@@ -187,8 +197,8 @@ def test_7_a_package_imports_what_stands_below_it_only():
 def test_7_there_is_no_import_cycle():
     """Within a package, too; what an import within a function closes is a cycle of packages, which ORDER forbids."""
     graph = {
-        name: {t for t in imported(tree, anywhere=False) if t in MODULES and t != name}
-        for name, tree in MODULES.items()
+        name: {t for t in found.at_import if t in modules() and t != name}
+        for name, found in modules().items()
     }
     done: set[str] = set()
 
@@ -209,13 +219,8 @@ def test_the_root_holds_the_ground_alone():
 
 def test_try_around_imports_only_in_the_compatibility_module():
     allowed = {"edgescope.models.image.torchvision_compat", "edgescope.registry"}
-    for name, tree in MODULES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Try) and any(
-                isinstance(n, ast.Import | ast.ImportFrom) for n in node.body
-            ):
-                caught = {ast.unparse(h.type) for h in node.handlers if h.type}
-                assert name in allowed or not {"ImportError", "ModuleNotFoundError"} & caught, name
+    for name, found in modules().items():
+        assert name in allowed or not {"ImportError", "ModuleNotFoundError"} & found.caught, name
 
 
 def run_in_bare_python(code: str) -> str:
@@ -254,19 +259,19 @@ VERBS = (
 )
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_imports_neither_numpy_nor_an_engine(verb):
+def test_help_imports_neither_numpy_nor_an_engine():
     code = f"""
 import sys
 from edgescope.cli.main import main
-try:
-    main({[verb, "--help"] if verb else ["--help"]!r})
-except SystemExit as stop:
-    assert stop.code == 0
-heavy = {{"numpy", "torch", "onnx", "onnxruntime", "openvino", "rich", "plotly", "duckdb", "psutil"}} & set(sys.modules)
-assert not heavy, heavy
+for verb in {VERBS!r}:
+    try:
+        main([*verb.split(), "--help"])
+    except SystemExit as stop:
+        assert stop.code == 0
+    heavy = {{"numpy", "torch", "onnx", "onnxruntime", "openvino", "rich", "plotly", "duckdb", "psutil"}}
+    assert not heavy & set(sys.modules), (verb, heavy & set(sys.modules))
 """
-    assert "usage: edgescope" in run_in_bare_python(code)
+    assert run_in_bare_python(code).count("usage: edgescope") == len(VERBS)
 
 
 def test_importing_edgescope_imports_nothing_heavy():

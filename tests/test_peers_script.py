@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -137,9 +138,29 @@ def test_a_process_answers_and_takes_turns(tmp_path):
     assert side.read() == {"classes": list(range(10))}
     assert 0 < side.turn(0.01) < 1
     side.close()
+    side = peers.Turn(place, {"kind": "folder", "path": str(tmp_path), "pictures": 2}, own=True)
+    assert side.read() == {"classes": [0, 1]}
+    side.close()
     broken = peers.Turn(place, {"kind": "folder", "path": str(tmp_path / "none")}, own=True)
     assert "run.py" in broken.read()["absent"]
     broken.close()
+
+
+def test_what_is_known_is_told_after_each_round_and_classes_are_named_once(monkeypatch):
+    checked, rounds = [], []
+
+    def pair(place, answer, args, pictures):
+        checked.append(pictures)
+        if answer == "bad":
+            raise RuntimeError("gone")
+        return {"log": math.log(2), "classes": [[1] * pictures, [1] * pictures]}
+
+    monkeypatch.setattr(peers, "pair", pair)
+    args = SimpleNamespace(pairs=3, pictures=4)
+    found = peers.measured({"a": (None, "good"), "b": (None, "bad")}, args, rounds.append)
+    assert found["a"]["speedup"]["value"] == pytest.approx(2) and found["a"]["agreement"] == {"value": 1.0}
+    assert found["b"]["speedup"] == {"absent": "gone"} and len(rounds) == 3
+    assert "3 pairs" not in rounds[0]["a"]["speedup"]["absent"] and sorted(checked) == [0, 0, 4, 4]
 
 
 def test_olive_gets_a_floor_and_then_speed():

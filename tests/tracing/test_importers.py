@@ -48,6 +48,17 @@ def test_nsight_systems_rows_and_sums_are_those_that_sql_counts():
     assert trace.facts["gpus"]["0"] == {"name": "NVIDIA H200", "multiprocessors": 132}
 
 
+def test_a_trace_that_cupti_recorded_on_an_h100_is_read_from_what_was_exported():
+    found = account(read(RECORDED / "cupti_2026_resnet50_h100.json.gz"))
+    queries = len(found.inferences)
+    assert queries >= 2 and found.budget.closure > 0.98 and found.launches.lone == 0
+    assert (found.budget.launches >= 300).all() and found.budget.syncs.min() >= 1
+    assert not any(c.name.startswith("cudaGetDevice") for c in found.calls), (
+        "calls that the account does not need"
+    )
+    assert found.launches.kernel.count > 300 * queries and found.gpus[0].busy < 0.2
+
+
 def test_the_budget_of_a_real_query_sums_to_its_wall_time_within_two_per_cent():
     found = account(read(NSYS))
     assert len(found.inferences) == 3 and found.inferences.how == "ranges called 'infer'"
