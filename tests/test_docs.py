@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import edgescope
 from edgescope.analysis.run import summary, sustained
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.store.results import Store

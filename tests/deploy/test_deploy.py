@@ -22,6 +22,8 @@ from edgescope.models import zoo
 from edgescope.records import Status, Trial
 from edgescope.verify import judge, reference
 
+pytestmark = pytest.mark.usefixtures("trials_here")
+
 SOURCE = """
 import torch
 
