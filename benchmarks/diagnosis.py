@@ -6,12 +6,16 @@ plant's own where no flag does it. A row is right if the first cause is the plan
 another cause comes first and is called confirmed. Targets: 90 % right, none confidently wrong, and the predicted gain
 within 20 % of the realised one for 70 % of those that were predicted.
 
-    python benchmarks/diagnosis.py [--device cuda] [--only NAME] [--rounds 2] [--seconds 1200] [--json FILE]
+    python benchmarks/diagnosis.py [--device cuda] [--only NAME] [--rounds 2] [--ahead] [--seconds 1200] [--json FILE]
+
+`--ahead` prepares the networks of all plants first, in one process: for machines where a process takes many times as
+long to start as to measure.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -34,9 +38,17 @@ from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding, 
 from edgescope.analysis.diagnose.verification import CLOSE, checked
 from edgescope.analysis.predict import roofline
 from edgescope.bench import here
-from edgescope.records import Absent, Field, Measured, Result, Trial
+from edgescope.isolate.fresh import Limits
+from edgescope.isolate.persistent import PersistentChild
+from edgescope.models import zoo
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.runner import ceilings
+from edgescope.runner.builds import Builds
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.run import Cells, Runner
+from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
+from edgescope.study import grid
 
 RIGHT, GAINS = 0.9, 0.7
 
@@ -46,19 +58,85 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", default="", help="part of a plant's name")
     parser.add_argument("--rounds", type=int, default=2, help="pairs that check each remedy")
+    parser.add_argument("--ahead", action="store_true", help="prepare all networks first, in one process")
     parser.add_argument("--seconds", type=float, default=2400.0, help="no plant begins after these")
     parser.add_argument(
         "--json", type=Path, default=None, help="where the figures go (published/diagnosis_DEVICE.json)"
     )
     args = parser.parse_args()
     out = args.json.resolve() if args.json else facts.PUBLISHED / f"diagnosis_{args.device}.json"
+    begun = time.monotonic()
     os.chdir(planted.HERE)
     planted.material()
     root = Path(tempfile.mkdtemp(prefix="edgescope-diagnosis-"))
     plants = [p for p in (PLANTS_CUDA if args.device == "cuda" else PLANTS) if args.only in p.name]
     limits = _ceilings(args.device, root)
+    with contextlib.ExitStack() as held:
+        if args.ahead:
+            SETUP[:] = [Ahead(Limits(TRIAL_S), runner=OnePreparer(held.enter_context(PersistentChild())))]
+        rows = _all(plants, root, limits, args, out, begun + args.seconds)
+    print(json.dumps(summary(rows), indent=1))
+    shutil.rmtree(root, ignore_errors=True)
+
+
+SETUP: list[Setup] = []
+"""How trials run, where each is not prepared in a process of its own."""
+TRIAL_S = 60.0
+"""Seconds that a trial may take then."""
+
+
+class OnePreparer(Isolated):
+    """A Runner that builds all artifacts in one process and measures each trial in a fresh one."""
+
+    one_by_one = True
+
+    def __init__(self, preparer: PersistentChild) -> None:
+        self.preparer = preparer
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build artifact and reference; return the Result of a failure, else None."""
+        result = self.preparer.answer("prepare", trial, limits)
+        return None if result.status is Status.OK else result
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial in a process of its own, after the one that prepares has ended."""
+        self.preparer.close()
+        return super().run(trial, limits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ahead(Setup):
+    """A Setup whose artifacts are built once for all stores."""
+
+    runner: Runner = dataclasses.field(default_factory=Isolated)
+    builds: list[Builds] = dataclasses.field(default_factory=list)
+
+    def cells(self, store: Store) -> Cells:
+        """Return Cells that know what is built."""
+        cells = Cells(store, self.limits, self.runner, here())
+        self.builds[:] = self.builds or [cells.builds]
+        cells.builds = self.builds[0]
+        return cells
+
+
+def _prepared(plants: Sequence[Plant], root: Path) -> None:
+    """Build the artifacts of all plants in one process; one that fails is reported when its plant runs."""
+    cells = SETUP[0].cells(Store(root / "prepared"))
+    trials = [trial({**p.trial, **change}) for p in plants for change in ({}, *p.sweep)]
+    cells.ahead([grid.pinned(one, zoo.pin) for one in trials])
+
+
+def _all(
+    plants: Sequence[Plant], root: Path, limits: Path | None, args: argparse.Namespace, out: Path, stop: float
+) -> list[dict[str, Any]]:
+    """Examine plant after plant; write the page after each."""
     rows: list[dict[str, Any]] = []
-    stop = time.monotonic() + args.seconds
+    if SETUP:
+        try:
+            _prepared(plants, root)
+        except Exception:  # each plant then prepares its own
+            traceback.print_exc()
+        print(f"prepared: {stop - time.monotonic():.0f} s left", flush=True)
     for plant in plants:
         if time.monotonic() > stop:
             rows.append({"plant": plant.name, "planted": plant.cause, "failed": "no time was left"})
@@ -77,8 +155,7 @@ def main() -> None:
         print(line(rows[-1]), flush=True)
         _write(out, args.device, rows)
     _write(out, args.device, rows)  # with the plants that no time was left for
-    print(json.dumps(summary(rows), indent=1))
-    shutil.rmtree(root, ignore_errors=True)
+    return rows
 
 
 def _ceilings(device: str, root: Path) -> Path | None:
@@ -113,7 +190,7 @@ def examined(plant: Plant, store: Path, limits: Path | None, rounds: int) -> dic
 
 def ran(wanted: Trial, place: Store) -> Result:
     """Run a trial into a store and return its Result with its rows; an error if it did not end well."""
-    result = edgescope.run(wanted, store=place)
+    result = edgescope.run(wanted, store=place, setup=SETUP[0] if SETUP else Setup())
     if result.status not in MEASURED:
         raise RuntimeError(f"{wanted.label}: {result.status.value}: {result.reason}")
     return place.full(result)
@@ -230,9 +307,7 @@ def _write(out: Path, device: str, rows: list[dict[str, Any]]) -> None:
     if out.parent == facts.PUBLISHED:
         facts.write(out.stem, figures, met=met(figures))
     else:
-        out.write_text(
-            json.dumps({"met": met(figures), "machine_id": facts.machine_id(), "figures": figures}, indent=1)
-        )
+        out.write_text(json.dumps(facts.page(figures, met=met(figures)), indent=1))
 
 
 if __name__ == "__main__":

@@ -5,23 +5,24 @@ baseline until it is clearly behind, those with wrong outputs leaving at once in
 each other, in fresh pairs that neither schedule has seen. What both share (exported files, references, the gate's
 answers) is made before either is timed. --again runs the exhaustive schedule a second time, under another seed, and
 scores that pick, too: what two exhaustive runs differ by, no schedule can be held to on this machine. Target: in those
-fresh pairs the pick is within 3 % of the exhaustive one, at 40 % of its time, on every model; a part of the models is
-published under another name.
+fresh pairs the pick is within 3 % of the exhaustive one, at 40 % of its time, on every model. The page is written after
+each model; a run of other models adds to it, unless --anew.
 
-    python benchmarks/halving.py [MODEL ...] [--budget 90] [--scoring 8] [--again] [--smoke]
+    python benchmarks/halving.py [MODEL ...] [--budget 60] [--scoring 5] [--again] [--anew]     5 minutes a model
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from facts import publish
+from facts import PUBLISHED, machine_id, publish
 
 from edgescope.analysis.cells import alternation, variants
 from edgescope.bench import here
@@ -49,18 +50,29 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", default=MODELS)
-    parser.add_argument("--budget", type=float, default=90.0)
-    parser.add_argument("--scoring", type=int, default=8)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--scoring", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--again", action="store_true", help="the exhaustive schedule a second time")
+    parser.add_argument("--anew", action="store_true", help="forget the models that were measured before")
     parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
     args = parser.parse_args()
-    rows = [compared(name, args) for name in args.models]
-    found = figures(rows)
-    if args.smoke:
-        print(found)
-    else:
-        publish(named(args.device, args.models), found, met=met(found))
+    page = f"halving_turns_{args.device}"
+    rows = {} if args.anew or args.smoke else kept(PUBLISHED / f"{page}.json")
+    for name in args.models:
+        rows[name] = compared(name, args)
+        found = figures(list(rows.values()))
+        if args.smoke:
+            print(found)
+        else:
+            publish(page, found, met=met(found))
+
+
+def kept(page: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows that were published from this machine, by model."""
+    found = json.loads(page.read_text()) if page.is_file() else {}
+    here = found.get("machine_id") == machine_id()
+    return {row["model"]: row for row in found["figures"]["models"]} if here else {}
 
 
 def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -80,17 +92,12 @@ def met(found: dict[str, Any]) -> bool:
     return complete and found["worst_pick_over_best"] <= 1.03 and found["worst_share_of_time"] <= 0.40
 
 
-def named(device: str, models: Sequence[str]) -> str:
-    """Return the name of what is published."""
-    return f"halving_{device}" + ("" if set(models) >= set(MODELS) else "_subset")
-
-
 def compared(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return what both schedules found for one model, what it took, and how the picks do on fresh runs."""
     base = Trial(model=zoo.pin(name), device=args.device, **TURNS)
     trials = propose(base, installed()).trials
     with tempfile.TemporaryDirectory(prefix="edgescope-halving-") as folder:
-        warm(trials, cells(Path(folder) / "warm"))
+        warm(trials)
         halving = scheduled(trials, cells(Path(folder) / "halving"), Budget(args.budget))
         everything = scheduled(trials, cells(Path(folder) / "all"), Budget(exhaustive=True))
         found = {"halving": halving, "exhaustive": everything}
@@ -106,10 +113,17 @@ def cells(folder: Path) -> Cells:
     return Cells(Store(folder), Limits(), Isolated(), here())
 
 
-def warm(trials: tuple[Trial, ...], where: Cells) -> None:
-    """Make what the cache keeps, so that neither schedule pays for it."""
-    for trial in trials:
-        where.run(optimize.short(trial, 0))
+def warm(trials: tuple[Trial, ...]) -> None:
+    """Make what the cache keeps, so that neither schedule pays for it; nothing is measured, so two at once."""
+    runner = Isolated()
+
+    def made(trial: Trial) -> None:
+        if runner.prepare(trial, Limits()) is None:
+            runner.run(optimize.short(trial, 0), Limits())
+
+    made(trials[0])  # the reference that all need
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(made, trials[1:]))
 
 
 def scheduled(trials: tuple[Trial, ...], where: Cells, budget: Budget) -> dict[str, Any]:

@@ -159,10 +159,11 @@ def grid(folder: Path, rng: random.Random, most: int, tally: Tally) -> None:
 
 
 def starts(log: Path, trials: tuple[Trial, ...]) -> set[str]:
-    """Return the ids of the trials that a sweep said it began."""
+    """Return the ids of the trials that a sweep began: it prints one line before each, or one after it."""
     ids = {namer(trials)(t): t.id for t in trials}
-    lines = re.findall(r"^\[\d+/\d+\] (.*?)(?:, about .* left)?$", log.read_text(), re.MULTILINE)
-    return {ids[name] for name in lines}
+    lines = re.findall(r"^\[\d+/\d+\] (.*)$", log.read_text(), re.MULTILINE)
+    names = sorted(ids, key=len, reverse=True)  # one name may begin another
+    return {ids[next(name for name in names if line.startswith(name))] for line in lines}
 
 
 def main() -> None:

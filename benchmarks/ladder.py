@@ -45,13 +45,14 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--seconds", type=float, default=480.0, help="no new run begins after this time")
-    parser.add_argument("--brief", action="store_true", help="stub each stage in two rounds only")
+    parser.add_argument("--brief", action="store_true", help="stub each stage in two or three rounds only")
+    parser.add_argument("--ends", action="store_true", help="rounds of the first level and the top alone")
     parser.add_argument(
         "--rounds", type=int, default=climb.ROUNDS, help="rounds of all levels after the first look"
     )
     args = parser.parse_args()
     if args.brief:
-        what_if.ROUNDS = what_if.FEWEST = 2
+        what_if.ROUNDS, what_if.FEWEST, what_if.LONGEST_S = 3, 2, 12.0
     model, film = args.model or report.MODELS[args.device], pinned(args.source) if args.source else ""
     paper = papers()[report.NAME]
     steps, start = climb.levels(paper, args.device), time.monotonic()
@@ -64,7 +65,7 @@ def main() -> None:
         return seen.get(grid.pinned(trial, zoo.pin).id)
 
     while (
-        found := climb.climb(steps, model, args.device, film, known, rounds=args.rounds)
+        found := climb.climb(steps, model, args.device, film, known, rounds=args.rounds, ends=args.ends)
     ).wants is not None:
         if time.monotonic() - start > args.seconds:
             break
@@ -92,6 +93,7 @@ def main() -> None:
     rows = report.records(found)
     alone = [rows[top.level.number][f"{name}_alone_fps"] for name in report.STAGES]
     rate = report.metric(top, "pipeline_fps")
+    engine = rows[top.level.number]["infer_alone_fps"]
     known = [each for each in alone if each]
     reached = rate.value / min(known) if known and isinstance(rate, Measured) else None
     same = all((row["agreement"] or 0) >= SAME for row in rows if row["fps"])
@@ -108,6 +110,7 @@ def main() -> None:
         "knee": found.knee,
         "over_the_first": [whole.value, whole.lo, whole.hi] if isinstance(whole, Measured) else None,
         "top_over_its_slowest_stage": reached,
+        "top_over_its_engine": rate.value / engine if engine and isinstance(rate, Measured) else None,
         "same_detections": same,
     }
     publish(f"ladder_{args.device}", figures, met=met)

@@ -9,7 +9,8 @@ class on --pictures frames. A tool that takes its own networks alone (ultralytic
 network. One that fails says why. The table of docs/peers.md is written, too. `met` is whether every tool was asked and
 none has a pick with an agreement of FLOOR whose whole interval lies above edgescope's.
 
-    python benchmarks/peers.py                          all, environments in ~/.cache/edgescope/peers
+    python benchmarks/peers.py --install                makes the environments alone, in ~/.cache/edgescope/peers
+    python benchmarks/peers.py                          all; 15 minutes once they are there
     python benchmarks/peers.py --peers edgescope,olive  a part is published as peers_subset
     python benchmarks/peers.py --provisional            printed, not published: beside other work
 """
@@ -26,12 +27,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from facts import publish
+from facts import PUBLISHED, publish, write
 from peers_arms import FLOOR, NETWORK, PEERS, Answer, Peer, Place
 
 from edgescope import cache
@@ -147,11 +148,12 @@ class Turn:
         self.errors.close()
 
 
-def pair(place: Place, answer: Answer, blocks: int, seconds: float) -> dict[str, Any]:
-    """Return the log of the speed-up of one pair of fresh processes, and the classes that the pick named."""
+def pair(place: Place, answer: Answer, args: argparse.Namespace, pictures: int) -> dict[str, Any]:
+    """Return the log of the speed-up of one pair of fresh processes, and the classes that both name."""
+    blocks, seconds, checked = args.blocks, args.seconds, {"pictures": pictures}
     sides = [
-        Turn(place, answer.eager, own=answer.eager_here),
-        Turn(place, answer.run, own=answer.pick_here),
+        Turn(place, {**answer.eager, **checked}, own=answer.eager_here),
+        Turn(place, {**answer.run, **checked}, own=answer.pick_here),
     ]
     try:
         ready = [side.read() for side in sides]
@@ -211,17 +213,24 @@ def told(peer: Peer, answer: Answer, where: Place) -> dict[str, Any]:
     }
 
 
+Found = dict[str, dict[str, Any]]
+
+
 def measured(
-    answers: Mapping[str, tuple[Place, Answer]], args: argparse.Namespace
-) -> dict[str, dict[str, Any]]:
-    """Return speed-up and agreement of each pick: rounds of one pair of each tool, tools in random order."""
+    answers: Mapping[str, tuple[Place, Answer]], args: argparse.Namespace, after: Callable[[Found], object]
+) -> Found:
+    """Return speed-up and agreement of each pick: rounds of one pair of each tool, tools in random order.
+
+    The first pair of a tool names the classes; `after` is called with what is known after each round.
+    """
     rng, pairs, failed = random.Random(0), {name: [] for name in answers}, dict[str, str]()
     for number in range(args.pairs):
         for name in rng.sample(sorted(answers), len(answers)):
             if name in failed:
                 continue
             try:
-                pairs[name].append(pair(*answers[name], args.blocks, args.seconds))
+                checked = 0 if pairs[name] else args.pictures
+                pairs[name].append(pair(*answers[name], args, checked))
                 print(
                     f"pair {number} {name} {math.exp(pairs[name][-1]['log']):.2f}x",
                     file=sys.stderr,
@@ -229,6 +238,12 @@ def measured(
                 )
             except (RuntimeError, OSError, ValueError) as error:
                 failed[name] = str(error)
+        after(known(pairs, failed))
+    return known(pairs, failed)
+
+
+def known(pairs: Mapping[str, Sequence[Mapping[str, Any]]], failed: Mapping[str, str]) -> Found:
+    """Return speed-up and agreement by tool, from the pairs so far; absent of a tool that failed."""
     return {
         name: {"speedup": {"absent": failed[name]}, "agreement": {"absent": failed[name]}}
         if name in failed
@@ -289,12 +304,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--install", action="store_true", help="make the environments and end")
     parser.add_argument("--provisional", action="store_true", help="print and do not publish")
     args = parser.parse_args()
     if unknown := set(args.peers) - set(PEERS):
         parser.error(f"no peer is called {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     args.home.mkdir(parents=True, exist_ok=True)
     places = {name: environment(args.home, name, PEERS[name]) for name in args.peers}
+    if args.install:
+        return
     with tempfile.TemporaryDirectory() as folder:
         shared = data(Path(folder), args.pictures)
         answers: dict[str, tuple[Place, Answer]] = {}
@@ -314,10 +332,18 @@ def main() -> None:
                 found[name] = {"absent": f"{type(error).__name__}: {error}"}
                 found[name]["version"] = version(python, PEERS[name].package)
                 print(f"{name}: {found[name]['absent']}", file=sys.stderr, flush=True)
-        for name, more in measured(answers, args).items():
-            found[name] |= more
-    ordered = {name: found[name] for name in PEERS if name in found}
-    figures = {"model": MODEL, "eager": NETWORK, "pictures": args.pictures, "floor": FLOOR, "peers": ordered}
+
+        def so_far(more: Found) -> dict[str, Any]:
+            for name, ends in more.items():
+                found[name] |= ends
+            ordered = {name: found[name] for name in PEERS if name in found}
+            about = {"model": MODEL, "eager": NETWORK, "pictures": args.pictures, "floor": FLOOR}
+            if not args.provisional:
+                write("peers_subset", about | {"peers": ordered}, met=False)
+            return about | {"peers": ordered}
+
+        figures = so_far(measured(answers, args, so_far))
+    ordered = figures["peers"]
     if args.provisional:
         print(json.dumps({"met": met(ordered)} | figures, indent=1))
         print(table(ordered))
@@ -325,6 +351,7 @@ def main() -> None:
     publish("peers" if set(ordered) == set(PEERS) else "peers_subset", figures, met=met(ordered))
     if set(ordered) == set(PEERS):
         DOCUMENT.write_text(with_table(DOCUMENT.read_text(), table(ordered)))
+        (PUBLISHED / "peers_subset.json").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

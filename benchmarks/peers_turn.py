@@ -137,9 +137,11 @@ def main() -> None:
     spec, data = json.loads(sys.argv[1]), Path(sys.argv[2])
     out, sys.stdout = sys.stdout, sys.stderr  # engines print; the pipe carries JSON alone
     try:
+        count = spec.pop("pictures", None)
         run = KINDS[spec.pop("kind")](**spec)
         pictures = np.load(data / "gate.npy", mmap_mode="r")
-        classes = [int(np.argmax(run(np.array(pictures[i : i + 1])))) for i in range(len(pictures))]
+        named = pictures[:count]
+        classes = [int(np.argmax(run(np.array(named[i : i + 1])))) for i in range(len(named))]
         pool = [np.array(pictures[i : i + 1]) for i in range(POOL)]
         mean_s(run, pool, WARM_S)
         ready: dict[str, Any] = {"classes": classes}

@@ -345,12 +345,12 @@ PLANTS: tuple[Plant, ...] = (
         {**NET, "options": {"threads": 1}},
     ),
     Plant(
-        "large film", "decode-bound", film("large.mp4", decode="scaled"), film("small.mp4", decode="scaled")
+        "large film", "decode-bound", film("huge.mp4", decode="scaled"), film("small.mp4", decode="scaled")
     ),
     Plant(
         "large film, overlapped",
         "decode-bound",
-        {**film("large.mp4", decode="scaled"), "in_flight": 6},
+        {**film("huge.mp4", decode="scaled"), "in_flight": 6},
         {**film("small.mp4", decode="scaled"), "in_flight": 6},
     ),
     Plant(
@@ -423,7 +423,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
 )
 
-SIZES = (("small", (320, 240), 60), ("middle", (1280, 720), 30), ("large", (3840, 2160), 16))
+SIZES = (("small", (320, 240), 60), ("middle", (1280, 720), 30), ("huge", (3840, 2160), 16))
 """Films: name, size, frames."""
 GPU = {"device": "cuda", "backend": "torch_eager", **SHORT}
 PLANTS_CUDA: tuple[Plant, ...] = (
@@ -534,11 +534,7 @@ PLANTS_CUDA: tuple[Plant, ...] = (
 def material() -> None:
     """Write the films, the data and the pipelines that plants read."""
     WORK.mkdir(parents=True, exist_ok=True)
-    for name, size, frames in (
-        ("small", (320, 240), 60),
-        ("middle", (1280, 720), 30),
-        ("large", (1920, 1080), 30),
-    ):
+    for name, size, frames in SIZES:
         if not (WORK / f"{name}.mp4").is_file():
             _film(WORK / f"{name}.mp4", size, frames)
     if not (WORK / "data.bin").is_file():

@@ -29,7 +29,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.predict import modes
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.prediction import Profile, joined, predict
+from edgescope.analysis.predict.roofline_modes import Parts
 from edgescope.analysis.predict.surfaces import Guess, Linear
 from edgescope.records import Absent, Scalar
 from edgescope.search.profiling import PICKED_AT_MOST, Profiling
@@ -62,6 +63,10 @@ class World:
     seconds: Floats
     """Of one sample, by mode."""
     watts: Floats | None
+    parts: Mapping[int, Parts] = field(default_factory=dict)
+    """What the time of a mode of training consists of, where it was measured."""
+    noise: Mapping[str, Any] = field(default_factory=dict)
+    """How far two rounds of a mode lie apart, where there were rounds."""
 
 
 def main() -> None:
@@ -160,10 +165,21 @@ def _of_rows(page: Mapping[str, Any]) -> list[World]:
         knobs = [_knobs(row) for row in rows]
         watts = [row.get("power_w") for row in rows]
         seconds = np.array([row["step_s"] / row["batch"] for row in rows])
-        out.append(
-            World(name, tuple(knobs), seconds, None if None in watts else np.array(watts, dtype=float))
-        )
+        metered = None if None in watts else np.array(watts, dtype=float)
+        parts = {i: found for i, row in enumerate(rows) if (found := _parts(row)) is not None}
+        noise = page.get("noise", {}).get(name, {})
+        out.append(World(name, tuple(knobs), seconds, metered, parts, noise))
     return out
+
+
+def _parts(row: Mapping[str, Any]) -> Parts | None:
+    """Return what a sample of a mode took by its parts; None if the loader's time was not measured."""
+    fetch = row.get("parts_s", row).get("fetch_s" if "fetch_s" in row else "fetch")
+    load = row.get("load_s") or (fetch if row["workers"] == 0 else None)
+    if not load or not 0 < fetch < row["step_s"]:
+        return None
+    device = row["step_s"] - fetch
+    return Parts(load / row["batch"], device / row["batch"])
 
 
 def _knobs(row: Mapping[str, Any]) -> dict[str, Scalar | None]:
@@ -205,6 +221,7 @@ def chosen(
     profile = Profile(
         {i: [float(world.seconds[i])] for i in rows},
         {} if watts is None else {i: [float(watts[i])] for i in rows},
+        parts={i: world.parts[i] for i in rows if i in world.parts},
     )
     like = None
     if reference is not None:
@@ -411,11 +428,12 @@ def _pick(
     state = Profiling(grid, wanted("throughput", [f"power<={cap}W"]), seed=seed)
     _profile(state, name, every, seed)
     for run in range(PICKED_AT_MOST + CONFIRMED):
-        mode = state.candidate(state.prediction(check=False), CONFIRMED)
+        mode = state.candidate(state.prediction(check=False), CONFIRMED, PICKED_AT_MOST + CONFIRMED - run)
         if mode is None:
             break
         state.tell(mode, *simulated_board.run(name, every[mode], 1000 * (seed + 1) + run))
-    kept = state.confirmed(1)
+    kept = state.confirmed(CONFIRMED)
+    kept = state.confirmed(1) if isinstance(kept, Absent) else kept
     assert not isinstance(kept, Absent)
     best = truth[truth[:, 1] <= cap, 0].min()
     seconds, watts = truth[kept.mode]

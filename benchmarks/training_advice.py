@@ -1,6 +1,6 @@
 """Planted bottlenecks of training: whether the right setting is named first, and gains what was predicted.
 
-    PYTHONPATH=src:tests python benchmarks/training_advice.py [--only read,decode] [--seconds 900]
+    PYTHONPATH=src:tests python benchmarks/training_advice.py [--only read,decode] [--seconds 660]
 
 Each case is a task with one thing wrong, which can be run by itself: `cd benchmarks; edgescope train advise
 training_advice:read`. Targets: the right knob first in 7 of 8, the realised gain within 20 % of the predicted.
@@ -26,6 +26,8 @@ from edgescope.training.stages import stage
 from edgescope.training.task import Task
 
 OUT = Path(__file__).parent.parent / "published" / "training_advice.json"
+WINDOW_S = 3.0
+"""Seconds of each run: ten cases then fit into twelve minutes."""
 Case = tuple[set[str], str, dict[str, Any]]
 #: Case -> the knobs that are right, the model, further keys of the Trial. {jpg} is a folder of large photographs.
 CASES: dict[str, Case] = {
@@ -144,7 +146,13 @@ def examined(name: str, folder: Path, verify: bool) -> dict[str, Any]:
         verify=verify,
         store=folder / "store",
         setup=Setup(tell=say),
-        **{"options": {"threads": 1}, **keys, "workload_options": options},
+        **{
+            "options": {"threads": 1},
+            "min_s": WINDOW_S,
+            "max_s": WINDOW_S,
+            **keys,
+            "workload_options": options,
+        },
     )
     print(found, file=sys.stderr)
     pick, gain = found.pick, getattr(found.realised, "value", None)
@@ -165,7 +173,7 @@ def examined(name: str, folder: Path, verify: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(CASES))
-    parser.add_argument("--seconds", type=float, default=900.0, help="begin no case after so long")
+    parser.add_argument("--seconds", type=float, default=660.0, help="begin no case after so long")
     parser.add_argument("--no-verify", dest="verify", action="store_false")
     parser.add_argument("--keep", action="store_true", help="keep the published rows of other cases")
     args = parser.parse_args()

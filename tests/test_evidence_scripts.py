@@ -111,14 +111,18 @@ def halved(**shares):
     return rows
 
 
-def test_each_model_is_held_to_the_share_of_time():
+def test_each_model_is_held_to_the_share_of_time(tmp_path):
     assert halving.met(halving.figures(halved()))
     found = halving.figures(halved(resnet50=0.5))
     assert found["share_of_time"] == pytest.approx(0.35) and found["worst_share_of_time"] == 0.5
     assert not halving.met(found)
     assert not halving.met(halving.figures(halved()[1:]))
-    assert halving.named("cpu", halving.MODELS) == "halving_cpu"
-    assert halving.named("cpu", ["resnet50"]) == "halving_cpu_subset"
+    page = tmp_path / "halving.json"
+    assert halving.kept(page) == {}
+    page.write_text(json.dumps({"machine_id": halving.machine_id(), "figures": found}))
+    assert list(halving.kept(page)) == list(halving.MODELS)
+    page.write_text(json.dumps({"machine_id": "another", "figures": found}))
+    assert halving.kept(page) == {}
 
 
 def test_the_ceilings_of_a_gpu_need_half_precision():

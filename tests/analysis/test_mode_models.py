@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.predict import modes, roofline_modes
+from edgescope.analysis.predict import curve_fit, modes, roofline_modes
 from edgescope.analysis.predict.prediction import Profile, predict
-from edgescope.analysis.predict.surfaces import Linear, Roofline, Transfer, choose
+from edgescope.analysis.predict.surfaces import Guess, Linear, Roofline, Transfer, calibrated, choose
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured
 
@@ -56,7 +56,7 @@ def surface(name="gp", grid=GRID):
 
 
 def fitter(grid):
-    return roofline_modes.Fitter(lambda seen: roofline_modes.seconds(grid, min(seen.values())))
+    return curve_fit.Fitter(lambda seen: roofline_modes.seconds(grid, min(seen.values())))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -81,7 +81,7 @@ def test_it_is_better_than_a_plane():
 def test_whatever_was_measured_the_roofline_never_slows_down_with_a_clock(values, seed):
     rows = drawn(len(values), seed)
     curve = roofline_modes.seconds(GRID, float(np.log(min(values))))
-    found, _ = roofline_modes.fit(curve, {i: float(np.log(v)) for i, v in zip(rows, values, strict=True)})
+    found, _ = curve_fit.fit(curve, {i: float(np.log(v)) for i, v in zip(rows, values, strict=True)})
     assert np.isfinite(found.value).all()
     for knob in ("cpu_cores", "cpu_hz", "gpu_hz", "memory_hz"):
         order = sorted(range(len(BOARD)), key=lambda i: BOARD[i][knob])
@@ -89,6 +89,46 @@ def test_whatever_was_measured_the_roofline_never_slows_down_with_a_clock(values
         for rest in set(others):
             line = [found.value[i] for i in order if others[i] == rest]
             assert all(b <= a + 1e-9 for a, b in itertools.pairwise(line)), knob
+
+
+TRAINING = [
+    {"cpu_cores": c, "workers": w, "batch": b} for c in (1, 2, 4, 8) for w in (0, 1, 2, 4) for b in (16, 64)
+]
+
+
+def trained(mode):
+    """Return (seconds, loading, device) of a sample: one core is shared by all, workers load ahead of the device."""
+    loading, device = 60e-6 + 300e-6 / mode["batch"], 5e-6 + 2.6e-3 / mode["batch"]
+    if mode["workers"] == 0:
+        return loading + device, loading, device
+    side_by_side = min(mode["workers"], mode["cpu_cores"])
+    ahead = (device + 1e-3 / mode["batch"], loading / side_by_side, (loading + device) / mode["cpu_cores"])
+    return max(ahead), loading, device
+
+
+def test_the_parts_of_profiled_steps_tell_of_the_others():
+    grid, truth = modes.grid(TRAINING), np.array([trained(m)[0] for m in TRAINING])
+    parts = {i: roofline_modes.Parts(*trained(m)[1:]) for i, m in enumerate(TRAINING)}
+    errors = []
+    for known in ({}, parts):
+        draws = []
+        for seed in range(4):
+            rows = [int(i) for i in np.random.default_rng(seed).choice(len(TRAINING), 8, replace=False)]
+            profile = Profile(
+                {i: [truth[i]] for i in rows}, parts={i: p for i, p in known.items() if i in rows}
+            )
+            guess = predict(grid, profile, THROUGHPUT, check=False).time.guess
+            draws.append(np.mean(np.abs(guess.value / truth - 1)))
+        errors.append(np.mean(draws))
+    assert errors[1] < min(0.06, 0.7 * errors[0])
+
+
+def test_an_interval_is_as_wide_as_left_out_modes_lay_apart():
+    guess = Guess(np.zeros(3), np.full(3, 0.1))
+    for count, rank in ((19, 18), (9, 9)):
+        gaps = np.random.default_rng(count).permutation(np.arange(1, count + 1)) * 0.01
+        found = calibrated(guess, gaps, np.full(count, 0.1))
+        assert found.factor == pytest.approx(rank * 0.1)
 
 
 @settings(max_examples=15, deadline=None)
@@ -128,12 +168,14 @@ def test_another_workload_s_surface_helps_where_it_is_alike():
     assert error[1] < min(error[0], 0.06)
 
 
-def test_the_model_that_predicts_left_out_modes_best_is_chosen():
+def test_the_model_that_predicts_left_out_modes_best_counts_most():
     truth, rows = planted(), drawn(12)
     odd = np.random.default_rng(3).normal(0, 1, len(BOARD))
     every = [surface(), surface("roofline"), Linear.over(GRID), Transfer(GRID.axes(), odd)]
     found = choose(every, of(truth, rows))
     assert found.errors[found.model] < 0.5 * found.errors["linear"]
+    alone = next(s for s in every if s.name == found.model).fit(of(truth, rows))
+    assert np.mean(np.abs(found.guess.mean - alone.mean)) < 0.05
     assert set(found.left_out) == set(rows)
 
 

@@ -142,3 +142,7 @@ def test_the_waterfall_has_a_bar_for_each_stage_and_level():
     figure = waterfall(found)
     assert figure.data[0].x[0] == figure.data[0].x[7] == pytest.approx(25.0)
     assert figure.data[0].y[0].endswith("400 ms") and len(figure.data) == 4
+    found.rungs[0].look.metrics["infer_device_s"] = Measured(0.02, "s")
+    figure = waterfall(found)
+    assert figure.data[2].y[1] == "0 on the device" and figure.data[2].x[1] == pytest.approx(5.0)
+    assert figure.data[0].x[1] is None and report.records(found)[0]["infer_device_s"] == 0.02

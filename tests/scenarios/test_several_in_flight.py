@@ -76,3 +76,22 @@ def test_delaying_one_query_ends_nothing_sooner_and_what_was_due_before_it_as_it
     assert np.array_equal(even[:100], late[:100])
     assert (late[100:] >= even[100:]).all() and late[100] - even[100] == 292 * MS
     assert np.count_nonzero(late[101:] > even[101:]) > 10
+
+
+def test_rows_of_cameras_in_turn_name_their_camera_also_behind_rows_that_do_not_count():
+    from edgescope.clock import MonotonicClock
+    from edgescope.records import QUERY_END
+    from edgescope.scenarios.query_log import Log
+
+    class Cameras:
+        streams = 3
+
+        def flush(self):
+            pass
+
+    log = Log(1, MonotonicClock())
+    for number in range(8):
+        log.done(log.add(number), QUERY_END if number == 4 else 0)
+        log.free.get()
+    log.drain(Cameras())
+    assert log.queries(1).columns["stream"].tolist() == [0, 1, 2, 0, 2, 0, 1]

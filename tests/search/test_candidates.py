@@ -253,3 +253,19 @@ def test_a_network_that_is_a_file_is_proposed_to_engines_that_read_it():
     assert zoo.kind("centerface") == "onnx" and zoo.kind("my/net.TFLITE#1234") == "tflite"
     assert zoo.kind("resnet50") == zoo.kind("resnet50@weights.pth") == "network"
     assert "torch_eager" not in {t.backend for t in candidates.propose(Trial(model="centerface")).trials}
+
+
+def test_numbers_of_threads_that_an_expert_would_try(monkeypatch):
+    here = set(range(8))
+    monkeypatch.setattr(candidates.os, "sched_getaffinity", lambda pid: here)
+    given = replace(CPU, backend="onnxruntime", options={"layout": "x"})
+    assert [t.options for t in candidates.by_hand(given, ALL)] == [
+        {"layout": "x", "threads": 1},
+        {"layout": "x", "threads": 4},
+    ]
+    assert not candidates.by_hand(given, {"onnxruntime": Installed(True, {"layout"})})
+    assert not candidates.by_hand(CUDA) and not candidates.by_hand(replace(CPU, options={"threads": 2}))
+    here -= set(range(2, 8))
+    assert [t.options for t in candidates.by_hand(CPU)] == [{"threads": 1}]
+    here.remove(1)
+    assert not candidates.by_hand(CPU)

@@ -9,7 +9,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.recommend import recommend
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.records import Absent, Alternation, Measured, Status, Trial, Turn
 from edgescope.runner.run import Cells
 from edgescope.search.bayes import Search
 from edgescope.search.explore import Budget, explore
@@ -100,6 +100,70 @@ class Timed(Formula):
     def run(self, trial, limits):
         self.now += 2.0 + 0.5 * trial.processes + trial.max_s
         return super().run(trial, limits)
+
+
+class Turns(Formula):
+    """A runner that measures in turns, too; there the cell of `batch` is `times` as fast as its formula says."""
+
+    def __init__(self, batch=0, times=1.0, fails=0, **keys):
+        super().__init__(**keys)
+        self.batch, self.times, self.fails, self.paired = batch, times, fails, []
+
+    def pair(self, trials, purpose, limits):
+        self.paired.append([t.batch for t in trials])
+        ends = [self.run(t, limits) for t in trials]
+        found = []
+        for mine, other, name in zip(ends, ends[::-1], ("baseline", "candidate"), strict=True):
+            time_s = 1 / speed(mine.trial) / (self.times if mine.trial.batch == self.batch else 1)
+            each = round(time_s * mine.trial.batch * 1e9)
+            turns = tuple(Turn(b, 0, each * (100 + n), 100, 1.0) for n in range(2) for b in range(2))
+            failed = Status.CRASHED if mine.trial.batch == self.fails else Status.CANCELLED
+            status = failed if self.fails in self.paired[-1] else Status.OK
+            taken = Alternation(other.id, name, purpose, turns, 0.0)
+            found.append(replace(mine, alternation=taken, status=status))
+        return tuple(found)
+
+
+ALONE = [t for t in CELLS if t.processes == 1]
+
+
+def test_the_pick_takes_turns_with_the_runner_up_and_their_ratio_is_told(tmp_path):
+    runner = Turns()
+    results, told = explored(tmp_path, runner, trials=ALONE, cells=4, confirm=3)
+    assert runner.paired == [[4, 8]] * 3 and told[-1].beside.turn_s == told[-1].trial.turn_s == 0.1
+    answer = recommend(results, wanted("throughput"), least=4)
+    assert answer.pick.trial.batch == 8 and {r.trial.replicate for r in results} == {0, 1, 2, 3}
+    said = next(r for r in answer.reasons if "in turns" in r)
+    assert said.startswith("1.3") and said.endswith("x the speed of null fp32 b4 (3 pairs in turns)")
+    explored(tmp_path, again := Turns(), trials=ALONE, cells=4, confirm=3)
+    assert not again.ran
+
+
+def test_the_runner_up_that_was_faster_in_turns_is_the_pick(tmp_path):
+    results, _ = explored(tmp_path, Turns(4, 1.5), trials=ALONE, cells=4, confirm=3)
+    answer = recommend(results, wanted("throughput"), least=4)
+    assert answer.pick.trial.batch == 4 and answer.best.trial.batch == 4
+    assert not any("not confirmed" in r for r in answer.reasons)
+
+
+def test_a_runner_up_that_fails_makes_room_for_the_next(tmp_path):
+    runner = Turns(fails=4)
+    explored(tmp_path, runner, trials=ALONE, cells=4, confirm=3)
+    assert runner.paired == [[4, 8]] + [[2, 8]] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "trials"),
+    [
+        (wanted("throughput"), [replace(t, processes=2) for t in ALONE]),
+        (wanted("watts"), ALONE),
+        (wanted("throughput", ["power<=9W"]), ALONE),
+    ],
+)
+def test_what_cannot_take_turns_is_confirmed_alone(tmp_path, asked, trials):
+    runner = Turns(power=True)
+    explored(tmp_path, runner, asked, trials=trials, cells=4, confirm=2)
+    assert not runner.paired and [t.turn_s for t in runner.ran if t.replicate] == [None, None]
 
 
 @pytest.mark.parametrize(("cells", "confirm", "unknown"), [(7, 2, 2), (0, 4, 1)])

@@ -188,6 +188,16 @@ def test_all_are_screened_and_the_best_are_paired_with_the_baseline(tmp_path):
     assert len(found.screened) == 5
 
 
+def test_the_best_and_the_baseline_are_tried_with_what_an_expert_would_set(tmp_path):
+    runner = Scripted()
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    raced(TRIALS, cells, by_hand=lambda t: [replace(t, options={"threads": 1})])
+    shorts = [(t.backend, t.precision, t.options) for t in runner.ran if t.max_s <= SHORT_S]
+    one = {"threads": 1}
+    assert shorts[-4:-2] == [("null", "int8", one), ("torch_eager", "fp32", one)] and len(shorts) == 12
+    assert {backend for backend, *_ in shorts[-2:]} == {"torch_compile"}
+
+
 def test_the_picks_figure_is_of_pairs_that_did_not_choose_it(tmp_path):
     """The selecting pairs favour one by luck; its speed-up does not contain that."""
     lucky, steady = ("null", "int8"), ("null", "fp32")

@@ -1,6 +1,7 @@
 """Profilers as tracers: their spans lie within the window on the queries' clock; the ladder says what a step loses."""
 
 import csv
+import enum
 import json
 import sys
 import time
@@ -116,6 +117,28 @@ def test_cuptis_records_become_spans(tmp_path, monkeypatch):
     assert spans.named() == ["cudaLaunchKernel_v7000", "gemm", "H2D", "cudaStreamSynchronize_v3020"]
     assert spans.columns["bytes"].tolist() == [-1, -1, 64, -1] and set(spans.columns["correlation"]) == {9}
     assert begin <= spans.columns["start_ns"][0] <= time.monotonic_ns(), "on the queries' clock"
+
+
+def test_calls_that_the_account_does_not_need_are_not_recorded(tmp_path, monkeypatch):
+    fake, off = FakeCupti(), []
+    names = [
+        "cudaGetDevice_v3020",
+        "cudaLaunchKernel_v7000",
+        "cudaStreamSynchronize_v3020",
+        "cudaMemcpyAsync_v3020",
+    ]
+    fake.RuntimeApiTraceCbid = enum.IntEnum("RuntimeApiTraceCbid", [*names, "cudaMemGetInfo_v3020", "SIZE"])
+
+    def switch(cbid, enable):
+        if cbid == fake.RuntimeApiTraceCbid.SIZE:
+            raise ValueError("no such call")
+        off.append(fake.RuntimeApiTraceCbid(cbid).name)
+        assert enable == 0 and "RUNTIME" in fake.enabled, "a call is switched off once its kind is on"
+
+    fake.activity_enable_runtime_api = switch
+    monkeypatch.setattr(cupti, "_cupti", lambda: fake)
+    with cupti.CuptiTracer().window(tmp_path):
+        assert off == ["cudaGetDevice_v3020", "cudaMemGetInfo_v3020"]
 
 
 def test_a_buffer_holds_a_window_where_there_is_memory():

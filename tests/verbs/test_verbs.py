@@ -280,6 +280,27 @@ def test_what_is_known_so_far_says_how_sure_it_is():
         assert sure in so_far(found) and "x so far" in so_far(found)
 
 
+def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, monkeypatch):
+    seen, told = [], []
+
+    def look(trial, limits):
+        seen.append(trial)
+        return result(trial, metrics={"latency_p50_s": Measured(0.008, "s", 0.0078, 0.0083, 40)})
+
+    monkeypatch.setattr(fake, "look", look, raising=False)
+    monkeypatch.setattr(fake, "prepare", lambda trial, limits: told.append("built"))
+    monkeypatch.setattr(candidates, "installed", dict)
+    data = Trial(model="squeezenet1_1", data="photos", preprocess="half", min_accuracy=0.9)
+    optimizing._engines(data, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
+    first = "  torch_eager fp32 b1: 8 ms [7.8, 8.3] at first look; no outputs judged yet"
+    assert told == [first, "built"] and (seen[0].data, seen[0].preprocess, seen[0].min_accuracy) == (
+        "",
+        "",
+        None,
+    )
+    assert optimizing.first_look(result(seen[0], status=Status.FAILED)) == ""
+
+
 def test_workers_that_are_reused_build_too(tmp_path):
     how = sweeping.USUAL | {"reuse_workers": True}
     cells = Setup().cells(Store(tmp_path))

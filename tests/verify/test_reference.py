@@ -71,6 +71,19 @@ def test_the_whole_gate_runs_once_and_then_16_inputs(own_cache):
     assert other.asked == judge.UNTRAINED_INPUTS
 
 
+def test_the_variant_that_computed_the_reference_is_not_run_over_every_input_again(own_cache):
+    model, truth = NullModel(), reference.reference(NullModel(), Counting)
+    own, whole = Counting(), Counting()
+    answer = reference.verified(own, model, truth, precision="fp32", facts=FACTS, own=True)
+    assert own.asked == reference.QUICK and "it computed the reference: 16 outputs" in answer.detail
+    full = reference.verified(whole, model, truth, precision="fp32", facts=FACTS | {"artifact": "new"})
+    assert (answer.passed, dict(answer.fields)) == (full.passed, dict(full.fields))
+    changed = Counting(shift=2.0)
+    facts = FACTS | {"artifact": "changed"}
+    assert not reference.verified(changed, model, truth, precision="fp32", facts=facts, own=True).passed
+    assert changed.asked == reference.QUICK + judge.UNTRAINED_INPUTS
+
+
 @pytest.mark.parametrize("differs", [{"precision": "int8"}, {"batch": 4}, {"min_agreement": 0.99}])
 def test_anything_that_matters_asks_for_the_whole_gate(own_cache, differs):
     model, truth = NullModel(), reference.reference(NullModel(), Counting)

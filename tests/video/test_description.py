@@ -21,10 +21,10 @@ def test_a_file_says_stages_and_options_with_the_fields_of_python(tmp_path):
         written(
             tmp_path,
             'queue = "drop_oldest"\n[[stage]]\nname = "decode"\n'
-            '[[stage]]\nname = "blur"\ncall = "mine:blur"\nthreads = 2\nplace = "gpu"\n',
+            '[[stage]]\nname = "blur"\ncall = "mine:blur"\nthreads = 2\nplace = "gpu"\nbatch = 8\n',
         )
     )
-    stages = (Described("decode"), Described("blur", "mine:blur", 2, "gpu"))
+    stages = (Described("decode"), Described("blur", "mine:blur", 2, "gpu", 8))
     assert found == Description(stages, {"queue": "drop_oldest"})
 
 

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -172,4 +173,59 @@ def test_a_queue_that_is_closed_lets_a_waiting_stage_go():
     late.start()
     queue.close()
     late.join(5)
-    assert not late.is_alive() and queue.get()[0].query_id == 0
+    assert not late.is_alive() and queue.get()[0][0].query_id == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(0, 40),
+    unit=st.integers(1, 3),
+    frames=st.integers(1, 9),
+    bad=st.sets(st.integers(0, 40)),
+)
+def test_a_stage_with_a_batch_joins_units_that_wait_and_parts_them_again(count, unit, frames, bad):
+    """Order is kept, the end flushes, a frame that fails takes only its own unit with it."""
+    calls, out = [], []
+
+    def prepared(item):
+        item.inputs = [np.array([[frame.index] for frame in item.frames] + [[-1]])]  # a row that only fills
+
+    def network(item):
+        calls.append([frame.index for frame in item.frames])
+        if bad & set(calls[-1]):
+            raise ValueError("a bad frame")
+        item.outputs = [[item.inputs[0] * 10]]
+        time.sleep(1e-4)
+
+    def read(item):
+        out.append(
+            (
+                item.query_id,
+                [(f.index, int(row[0])) for f, row in zip(item.frames, item.outputs[0][0], strict=False)],
+            )
+        )
+
+    stages = [Stage("decode", Film(count, unit)), Stage("prepare", prepared)]
+    stages += [Stage("infer", network, batch=frames), Stage("read", read)]
+    flow = Threaded(stages, bound=4, skip=True)
+    seen = driven(flow, count + 5, 8)
+    assert all(len(call) <= max(frames, unit) for call in calls)
+    found = [pair for _, rows in out for pair in rows]
+    assert found == sorted(found) and all(made == 10 * index for index, made in found)
+    units = [range(first, min(first + unit, count)) for first in range(0, count, unit)]
+    lost = {index for mine in units if bad & set(mine) for index in mine}
+    assert {index for index, _ in found} == set(range(count)) - lost
+    assert flow.counts.done == count - len(lost) and flow.counts.skipped == len(lost)
+    assert len({query for query, *_ in seen}) == len(seen)
+
+
+def test_a_batch_fills_up_while_the_stage_before_it_is_ahead():
+    calls = []
+
+    def slow(item):
+        calls.append(len(item.frames))
+        time.sleep(5e-3)
+
+    flow = Threaded([Stage("decode", Film(64)), Stage("infer", slow, batch=8)], bound=4)
+    driven(flow, 64, 32)
+    assert max(calls) == 8 and sum(calls) == 64 and len(calls) < 30

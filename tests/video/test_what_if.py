@@ -39,11 +39,18 @@ def test_stages_are_timed_one_by_one_and_waited_for():
     waited = []
     stages = [
         sleeps("decode", 1),
-        Stage("gpu", lambda item: None, 1, "gpu", lambda: waited.append(time.sleep(3e-3))),
+        Stage(
+            "gpu",
+            lambda item: None,
+            place="gpu",
+            wait=lambda: waited.append(time.sleep(3e-3)),
+            device_ns=lambda item: 2_000,
+        ),
     ]
     rows = list(what_if.timed(stages, 4))
-    assert [number for number, _ in rows] == [0, 1, 2, 3] and len(waited) == 4
-    for _, marks in rows:
+    assert [number for number, *_ in rows] == [0, 1, 2, 3] and len(waited) == 4
+    for _, marks, ((name, start, end),) in rows:
+        assert name == "gpu" and end - start == 2_000, "the device's own time, from doing it again"
         assert [name for name, *_ in marks] == ["decode", "gpu"]
         assert marks[0][2] == marks[1][1] and marks[1][2] - marks[1][1] >= 3e6
 

@@ -10,12 +10,14 @@ anomalous clip one interval of 32 to 48 frames is changed:
     darkness   the light goes down to a fifth
 
 Nothing is drawn: every pixel was filmed. The scenes of the splits are the same films, as with a camera that stays where
-it is, so a figure on such a set says how well planted changes are found in known scenes, and nothing of crimes.
+it is, so a figure on such a set says how well planted changes are found in known scenes, and nothing of crimes. With
+`disjoint`, each film is divided in time, and no frame of it is in two splits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +56,8 @@ def generate(
     frames: int = FRAMES,
     size: tuple[int, int] = SIZE,
     seed: int = 0,
+    disjoint: bool = False,
+    threads: int = 1,
     tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> Made:
     """Write `clips` videos, half of them anomalous, and videos.csv below `root`; return what was made.
@@ -62,26 +66,51 @@ def generate(
     an unknown kind or too few clips, UnavailableError without PyAV or the sample packages.
     """
     _check(clips, kinds, frames)
-    films = [_film(path, size) for path in sources or _samples()]
-    films = [film for film in films if len(film) >= frames + MOST]
-    if not films:
-        raise UsageError(
-            "E-ANOMALY-10",
-            f"no film has {frames + MOST} frames",
-            fix="--film FILE with a longer film, or fewer --frames",
-        )
+    footage = _divided([_film(path, size) for path in sources or _samples()], frames, disjoint)
     write = need("edgescope.anomaly.encode:write", "writing videos", VIDEO)
-    plan = _plan(clips, kinds)
-    made = []
-    for number, (split, category) in enumerate(plan):
+
+    def make(place: tuple[int, tuple[str, str]]) -> Video:
+        number, (split, category) = place
         rng = np.random.default_rng([seed, number])
-        pixels, intervals = _clip(films, category, frames, size, rng)
+        pixels, intervals = _clip(footage[split], category, frames, size, rng)
         path = root / split / f"clip_{number:03}.mp4"
         write(path, pixels, FPS)
-        made.append(Video(f"{split}/{path.stem}", path, split, category, intervals, frames))
-        tell(number + 1, clips)
+        return Video(f"{split}/{path.stem}", path, split, category, intervals, frames)
+
+    made = []
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        for video in pool.map(make, enumerate(_plan(clips, kinds))):
+            made.append(video)
+            tell(len(made), clips)
     listed.write(root, made)
     return Made(root, tuple(made))
+
+
+@dataclass(frozen=True)
+class _Footage:
+    """What the clips of a split are cut from."""
+
+    scenes: Sequence[NDArray[np.uint8]]
+    """Films that are long enough for a clip."""
+    pieces: Sequence[NDArray[np.uint8]]
+    """Films of which a piece may pass through a clip of another."""
+
+
+def _divided(films: Sequence[NDArray[np.uint8]], frames: int, disjoint: bool) -> dict[str, _Footage]:
+    """Return what each split is cut from; UsageError if a split has no film that is long enough."""
+    least, found = frames + MOST, {}
+    for split, first, last in zip(SPLITS, (0.0, *np.cumsum(SHARES)[:2]), np.cumsum(SHARES), strict=True):
+        parts = [f[round(first * len(f)) : round(last * len(f))] for f in films] if disjoint else films
+        found[split] = _Footage([part for part in parts if len(part) >= least], parts)
+        if not found[split].scenes:
+            raise UsageError(
+                "E-ANOMALY-10",
+                f"no film has {least} frames"
+                + (f" within its share of the split {split}" if disjoint else ""),
+                evidence=f"the longest has {max((len(part) for part in parts), default=0)}",
+                fix="--film FILE with a longer film, or fewer --frames",
+            )
+    return found
 
 
 def _check(clips: int, kinds: Sequence[str], frames: int) -> None:
@@ -125,15 +154,14 @@ def _plan(clips: int, kinds: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _clip(
-    films: Sequence[NDArray[np.uint8]],
+    footage: _Footage,
     category: str,
     frames: int,
     size: tuple[int, int],
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.uint8], tuple[tuple[int, int], ...]]:
     """Return the pixels of a clip and its planted intervals."""
-    chosen = int(rng.integers(len(films)))
-    film = films[chosen]
+    film = footage.scenes[int(rng.integers(len(footage.scenes)))]
     length = int(rng.integers(LEAST, MOST + 1))
     start = (
         int(rng.integers(MOST, frames - length + 1))
@@ -150,8 +178,8 @@ def _clip(
         pixels[start : start + length] *= (1 - 0.8 * ramp)[:, None, None, None].astype(np.float32)
     whole = np.clip(pixels, 0, 255).astype(np.uint8)
     if category == "object":
-        other = films[(chosen + 1) % len(films)] if len(films) > 1 else film[::-1]
-        _through(whole[start : start + length], other, rng)
+        others = [other for other in footage.pieces if other is not film] or [film[::-1]]
+        _through(whole[start : start + length], others[int(rng.integers(len(others)))], rng)
     return whole, () if category == NORMAL else ((start, start + length),)
 
 

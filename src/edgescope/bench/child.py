@@ -1,6 +1,6 @@
 """The process a trial runs in: it reads trial.json from a folder, writes the result there, ends with its parent.
 
-python -m edgescope.bench.child run|prepare|pair FOLDER PARENT_PID
+python -m edgescope.bench.child run|look|prepare|pair FOLDER PARENT_PID
 python -m edgescope.bench.child serve FOLDER PARENT_PID
 
 `serve` runs one trial after another, each named by a line of JSON on stdin, and keeps the workers alive between
@@ -72,8 +72,12 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     for name in ("begun", "result"):
         (folder / name).mkdir()
     results.write(started, folder / "begun")
-    run = verb == "run"
-    result = bench.answer(started, devices=devices, pools=pools) if run else bench.prepare(started)
+    if verb == "prepare":
+        result = bench.prepare(started)
+    elif verb == "look":
+        result = bench.look(started, devices=devices)
+    else:
+        result = bench.answer(started, devices=devices, pools=pools)
     results.write(result, folder / "result")
 
 

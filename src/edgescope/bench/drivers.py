@@ -65,8 +65,9 @@ class Driver(Protocol):
 class InProcess:
     """Drives the trial in this process."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, clock: Clock, *, judged: bool = True) -> None:
+        """`judged`: whether its outputs are verified."""
+        self.clock, self.judged = clock, judged
 
     def measure(self, started: Result, watch: Watch) -> Run:
         """Open the trial, drive its scenario under the sampler, then collect the work's own metrics.
@@ -92,7 +93,7 @@ class InProcess:
             own = {**own_use.metrics(), **breakdown.metrics(spans), **its_own}
             if trial.in_flight > 1 and registry.scenario(trial.scenario).keeps_in_flight:
                 own["interpreter_wait_s"] = interpreter_wait(opened.work, trial, self.clock)
-            verification = opened.verify(started.machine)
+            verification = opened.verify(started.machine) if self.judged else None
             foreign = scenario if isinstance(scenario, Foreign) else None
             if foreign and (exam := opened.exam()):
                 foreign.accuracy(exam)

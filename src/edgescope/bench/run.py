@@ -71,6 +71,17 @@ def answer(
     return outcome.guarded(started, measured)
 
 
+def look(started: Result, *, devices: Devices) -> Result:
+    """Measure the trial of a started Result in this process, without judging its outputs: its latency, and soon."""
+
+    def measured(started: Result) -> Result:
+        in_effect, watch = mode.require(started.trial, devices), Watch(devices, SAMPLER_HZ)
+        run = InProcess(MonotonicClock(), judged=False).measure(started, watch)
+        return outcome.concluded(started, watch, run, in_effect)
+
+    return outcome.guarded(started, measured)
+
+
 def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driver:
     """Return the driver of the trial: workers, a program that owns its loop, or this process."""
     if trial.multi_process or pools is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from edgescope.records import QUERY_END
-from edgescope.workloads.base import Done, Work
+from edgescope.workloads.base import Done, TakesTurns, Work
 
 _STRIDE = 8
 """Distance between two workers' counters, in counters: a cache line, or each would slow the others down."""
@@ -74,6 +74,7 @@ class Counted:
 
     def __init__(self, work: Work, cells: memoryview, cell: int) -> None:
         self.work, self._cells, self._cell = work, cells, cell
+        self.streams = work.streams if isinstance(work, TakesTurns) else 1
         self._lock, self._total = threading.Lock(), 0
         self._known: tuple[Done, int] | None = None
         self._counted: Done | None = None

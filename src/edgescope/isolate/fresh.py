@@ -70,6 +70,11 @@ def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> R
     return _in_child("run", trial, limits, launch)
 
 
+def look(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
+    """Run the trial in a fresh process that does not judge its outputs: no reference need be there yet."""
+    return _in_child("look", trial, limits, launch)
+
+
 def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
     """Build the trial's artifact and reference outputs in a fresh process; return None, or the failed Result.
 

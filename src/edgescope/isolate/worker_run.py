@@ -162,7 +162,7 @@ class WorkerRun:
         """Have some workers do one thing with the open session; return their answers."""
         for worker in of:
             worker.order(do, **what)
-        return self.gather(event, event, of=of)
+        return self.gather(event, f"done with '{do}'", of=of)
 
     def abandon(self) -> bool:
         """Have all workers give the trial up; return whether each has closed its session."""

@@ -54,7 +54,7 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
         with opened(address.parse(url)) as board:
             begun = begin(trial, board.machine())
             results.write(begun, folder / "begun")
-            result = (answer if verb == "run" else prepare)(begun, board)
+            result = (prepare if verb == "prepare" else answer)(begun, board)
     except EdgescopeError as error:  # before the board's facts arrived, or while closing
         nowhere = Machine({"absent": f"{url} could not be reached"}, {})
         result = replace(refused(trial, {}, error), machine=nowhere)

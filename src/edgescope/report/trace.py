@@ -147,7 +147,7 @@ def _lines(one: Account) -> Iterator[str]:
             yield f"longest {title}: {short(names[0].name)}, {names[0].total_ns / whole_ns:.1%} of their time"
     if one.functions and not one.kernels:
         yield f"longest function: {one.functions[0].name}, {show(_seconds(one.functions[0].total_ns))} of its own"
-    if one.operating >= 0:
+    if one.operating is not None:
         yield f"operators run for {one.operating:.1%} of the inferences' time"
     if program := one.trace.facts.get("program"):
         yield from _program(program)
@@ -168,8 +168,8 @@ def _percent(ns: int, gpu: GpuTime) -> str:
     return f"{ns / gpu.span_ns:.1%}" if gpu.span_ns else "0 %"
 
 
-def _seconds(ns: float) -> Field:
-    return Measured(ns * 1e-9, "s") if ns >= 0 else Absent("not in the trace")
+def _seconds(ns: float | None) -> Field:
+    return Absent("not in the trace") if ns is None else Measured(ns * 1e-9, "s")
 
 
 def _share(part: float, whole: float) -> Field:
@@ -392,8 +392,8 @@ def _growth(found: Growth) -> list[doc.Part | None]:
                 level.label,
                 level.processes,
                 *(_seconds(ns) for ns in (level.ec_ns, level.cs_ns, level.total_ns, level.launch_ns)),
-                Measured(level.off_cpu, "share") if level.off_cpu >= 0 else none,
-                Measured(level.busy, "share") if level.busy >= 0 else Absent("nothing ran on a GPU"),
+                none if level.off_cpu is None else Measured(level.off_cpu, "share"),
+                Absent("nothing ran on a GPU") if level.busy is None else Measured(level.busy, "share"),
             )
         )
         for level in found.levels
@@ -438,7 +438,7 @@ def _plain(one: Account) -> dict[str, Json]:
         "copies": list(one.copies),
         "calls": list(one.calls),
         "operators": list(one.operators),
-        "operating": one.operating if one.operating >= 0 else None,
+        "operating": one.operating,
         "functions": list(one.functions),
         "sharing": one.sharing
         and {

@@ -31,6 +31,10 @@ class Isolated:
 
         return in_mode(trial, measured)
 
+    def look(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial in its own process, in its mode, without judging its outputs."""
+        return in_mode(trial, lambda mode: fresh.look(trial, limits, mode.launch()))
+
     def pair(self, trials: tuple[Trial, Trial], purpose: str, limits: Limits) -> tuple[Result, Result]:
         """Run two trials of one mode in turns; a mode that cannot be had is a Result that says why."""
         ends: list[Result] = []

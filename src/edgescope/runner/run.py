@@ -62,6 +62,14 @@ class Alternates(Protocol):
         """Run baseline and candidate in turns."""
 
 
+@runtime_checkable
+class Looks(Protocol):
+    """Optional, of a Runner: it measures a trial without judging its outputs."""
+
+    def look(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial; the Result is nothing to keep."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """The progress of a sweep, reported before each cell."""
@@ -210,6 +218,10 @@ class Cells:
             self.pace.add(trial, self.clock() - start)
             return self.put(result)
 
+    def look(self, trial: Trial) -> Result | None:
+        """Return what a run whose outputs nobody judges came to, not stored; None if the runner makes none."""
+        return self.runner.look(trial, self.limits) if isinstance(self.runner, Looks) else None
+
     def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""
         mine = self.stored(candidate)
@@ -238,7 +250,7 @@ class Cells:
     def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
         """Run two trials in turns and store both; where they cannot be alive together, one after the other."""
         trials = baseline, candidate
-        why = bench.apart(*trials) if isinstance(self.runner, Alternates) else "the runner takes no turns"
+        why = self.apart(*trials)
         for trial in trials:
             if (failed := self.builds.failure(trial)) is not None:
                 lone = self.put(fresh.inherited(failed, trial))
@@ -254,6 +266,10 @@ class Cells:
             self._one_by_one(candidate, why)
         first, second = (self._once(t) for t in random.Random(candidate.id).sample(trials, 2))
         return (first, second) if first.trial.id == baseline.id else (second, first)
+
+    def apart(self, a: Trial, b: Trial) -> str:
+        """Return why two trials cannot be alive together and take turns; '' if nothing is known against it."""
+        return bench.apart(a, b) if isinstance(self.runner, Alternates) else "the runner takes no turns"
 
     def _once(self, trial: Trial) -> Result:
         """Return a run of a side alone; the baseline's serves every candidate of its round."""

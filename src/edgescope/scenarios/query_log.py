@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgescope.clock import Clock
 from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_END, Queries
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.workloads.base import Done, EndOfInput, Work
+from edgescope.workloads.base import Done, EndOfInput, TakesTurns, Work
 
 Ints = NDArray[np.int64]
 
@@ -27,6 +27,8 @@ class Log:
         """The first scheduled row and the scheduled times from there on; None in a closed loop."""
         self.streams: tuple[int, NDArray[np.int16]] | None = None
         """The first row that belongs to a stream other than 0, and the streams from there on."""
+        self.turns = 1
+        """Streams that take turns, row after row."""
         self.sizes: dict[int, int] = {}
         """The number of samples of each row whose number differs from the trial's batch."""
         self.sources: dict[int, int] = {}
@@ -74,6 +76,7 @@ class Log:
     def drain(self, work: Work) -> None:
         """Wait until every query issued so far is done; all slots are then free."""
         work.flush()
+        self.turns = work.streams if isinstance(work, TakesTurns) else 1
         for _ in range(self.slots):
             self.free.get()
         for _ in range(self.slots):
@@ -87,13 +90,16 @@ class Log:
         served = (finished >= 0) & (np.array(self.status[first : first + n]) != QUERY_DROPPED)
         return np.asarray((finished - issued[:n])[served])
 
+    def _in_turn(self, n: int) -> tuple[int, NDArray[np.int16]] | None:
+        return (0, (np.arange(n) % self.turns).astype(np.int16)) if self.turns > 1 else None
+
     def queries(self, samples: int) -> Queries:
         """Return the log as columns; constant columns are stride-0 views."""
         n = len(self.issued)
         columns: dict[str, NDArray[Any]] = {
             "query_id": np.arange(n, dtype=np.int64),
             "worker": np.broadcast_to(np.int16(0), n),
-            "stream": _from(self.streams, n, np.int16(0)),
+            "stream": _from(self.streams or self._in_turn(n), n, np.int16(0)),
             "source_ns": _some(self.sources, n, np.int64(-1)),
             "scheduled_ns": _from(self.schedule, n, np.int64(-1)),
             "issued_ns": np.frombuffer(self.issued, dtype=np.int64),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -178,6 +179,19 @@ def propose(
             # a user's option may make two candidates equal
             trials += [each for each in dict.fromkeys((trial, *tuned)) if each not in trials]
     return Proposal(tuple(trials), (*_merged(missing), *unmatched))
+
+
+def by_hand(trial: Trial, installed: Mapping[str, Installed] | None = None) -> list[Trial]:
+    """Return the trial with the numbers of threads that an expert would try: one, and half of the cores from four on.
+
+    A small network loses more to waking the other threads than it gains from them. None where a number is given.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if trial.device != "cpu" or trial.workload != Trial.workload or "threads" in trial.options or cores < 2:
+        return []
+    counts = (1, cores // 2) if cores >= 4 else (1,)
+    found = [replace(trial, options={**trial.options, "threads": count}) for count in counts]
+    return [each for each in found if not _lacking(each, "", installed)]
 
 
 def instead(trial: Trial, installed: Mapping[str, Installed] | None = None) -> Trial | None:

@@ -3,9 +3,10 @@
 The search first learns the stored results of the grid's cells. Then it spends the budget on cells that were not
 measured, a fresh process per cell; a failed cell is learned too and costs no budget. The store remembers which results
 it held when the search began (start.py), so the same command after an interruption goes on where it stopped, and ends.
-The cell that the search would pick runs again in further processes. It must still keep every constraint, with bounds
-that include the spread between processes, and its mean must still be the best; otherwise the next cell is confirmed.
-The runs go to the store like those of a sweep.
+The cell that the search would pick runs again in further processes, in turns with the runner-up where the two can be
+alive together (bench/alternation.py). It must still keep every constraint, with bounds that include the spread between
+processes, and its mean must still be the best; otherwise the next cell is confirmed. Which of two cells that took turns
+is the better one, their ratio says (analysis/cells/recommend.py). The runs go to the store like those of a sweep.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
 
+from edgescope.analysis.cells.alternation import CONFIRMING, OF_SPEED
 from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
@@ -22,7 +24,7 @@ from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import variant
 from edgescope.errors import EdgescopeError, StoreError
-from edgescope.records import Absent, Result, Status, Trial
+from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.runner.run import Cells
 from edgescope.search.bayes import Search
 from edgescope.search.loop import Loop, Step, Strategy, Tell
@@ -34,6 +36,8 @@ UNRELATED = frozenset({Status.UNSTABLE, Status.CANCELLED, Status.SKIPPED})
 FAILED_AT_LEAST = 6
 #: How many cells may be confirmed before the search answers with the best it has.
 CONFIRMED_AT_MOST = 3
+#: Seconds of a turn, of a pick that is confirmed in turns with the runner-up.
+TURN_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class _Exploration:
             further = [t for i, t in enumerate(self.trials) if i != cell and i not in self.search.rows]
             again = [replace(trial, replicate=n + 1) for n in range(self.budget.confirm)]
             ahead = (*further[: budget - measured - 1], *again)
-            yield from self._ran("search", trial, measured + 1, budget, ahead)
+            yield from self._ran(self._step("search", trial, measured + 1, budget, ahead))
 
     def stored(self) -> Iterator[Result]:
         """Yield the stored results of this grid with their raw rows."""
@@ -113,20 +117,18 @@ class _Exploration:
                 yield result
         self._learn()
 
-    def _ran(self, stage: str, trial: Trial, position: int, total: int, ahead: Sequence[Trial]) -> Strategy:
-        """Run one trial and learn from its result."""
+    def _step(self, stage: str, trial: Trial, position: int, total: int, ahead: Sequence[Trial]) -> Step:
         what = f"{trial.model.partition('#')[0]} {trial.label}"
-        (result,) = yield Step(
-            stage=stage,
-            trial=trial,
-            what=what,
-            position=position,
-            total=total,
-            anew=True,
-            ahead=ahead,
+        return Step(
+            stage=stage, trial=trial, what=what, position=position, total=total, anew=True, ahead=ahead
         )
-        self.results.append(result)
-        self._learn(result)
+
+    def _ran(self, step: Step) -> Strategy:
+        """Run one trial, or a pair in turns, and learn from what came of it."""
+        for result in (yield step):
+            if step.beside is None or result.status is not Status.CANCELLED:  # its other side failed
+                self.results.append(result)
+                self._learn(result)
 
     def _learn(self, newest: Result | None = None) -> None:
         """Pass each cell's figures to the search, and the status of each failed cell."""
@@ -152,23 +154,49 @@ class _Exploration:
             )
 
     def _confirmed(self) -> Strategy:
-        """Run the pick again in fresh processes; if another cell overtakes it, confirm that one."""
+        """Run the pick again, in turns with the runner-up; if another cell overtakes it, confirm that one."""
         for _ in range(CONFIRMED_AT_MOST):
             cell = self.search.pick()
             if cell is None:
                 return
-            row = next(r for r in choices(self.results, self.wanted)[0] if self.at[variant(r.trial)] == cell)
-            missing = self._missing(row)
+            rows = choices(self.results, self.wanted)[0]
+            row = next(r for r in rows if self.at[variant(r.trial)] == cell)
+            rival = self._rival(row, rows)
+            missing = self._missing(row, rival)
             if not missing:
                 return
-            again = [
-                replace(row.trial, replicate=n) for n in missing
-            ]  # as long as the runs it is compared with
+            alone = [replace(row.trial, replicate=n) for n in missing]
+            again = (
+                [in_turns(t) for t in alone] if rival else alone
+            )  # as long as the runs it is compared with
             for position, trial in enumerate(again, start=1):
-                yield from self._ran("confirm", trial, position, len(again), again[position:])
+                step = self._step("confirm", trial, position, len(again), again[position:])
+                if rival is not None:
+                    beside = replace(in_turns(rival.trial), replicate=trial.replicate)
+                    what = f"{step.what} in turns with {rival.label}"
+                    step = replace(step, beside=beside, purpose=CONFIRMING, what=what)
+                yield from self._ran(step)
+                if rival is not None and self.search.rows[self.at[variant(rival.trial)]] is None:
+                    break  # it failed: the next one takes its place
 
-    def _missing(self, row: Row) -> list[int]:
-        """Return the replicate numbers of the fresh processes that a cell still lacks."""
+    def _rival(self, pick: Row, rows: Sequence[Row]) -> Row | None:
+        """Return the runner-up; None if there is none, or if it and the pick cannot take turns."""
+        goal = self.wanted.goal
+        able = [r for r in rows if r is not pick and not r.rejected and isinstance(r[goal.name], Measured)]
+        if goal.name not in OF_SPEED or not able or self.wanted.alone(pick.trial.device):
+            return None
+        best = min(able, key=lambda r: r.measured(goal.name).value * (-1 if goal.higher else 1))
+        alike = best.trial.max_s == pick.trial.max_s
+        return best if alike and not self.cells.apart(in_turns(pick.trial), in_turns(best.trial)) else None
+
+    def _missing(self, row: Row, rival: Row | None) -> list[int]:
+        """Return the replicate numbers of the fresh processes that a cell still lacks, free on both sides of a pair."""
         have = {n for n, r in row.replicates.items() if r.status in MEASURED and not reused(r)}
-        free = (n for n in count(1) if n not in have)
+        taken = have | set(rival.replicates if rival else ())
+        free = (n for n in count(1) if n not in taken)
         return list(islice(free, max(0, self.budget.confirm + 1 - len(have))))
+
+
+def in_turns(trial: Trial) -> Trial:
+    """Return the trial as one side of a pair."""
+    return replace(trial, turn_s=TURN_S)

@@ -1,7 +1,9 @@
 """What runs in an optimisation, and when it ends: candidates are screened, then compared in turns, then confirmed.
 
 Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and
-with it everything that the intervals and a margin for what differs between processes cannot tell from the best.
+with it everything that the intervals and a margin for what differs between processes cannot tell from the best. The
+baseline and the best of them run with other numbers of threads, too: a baseline that is slow for its threads alone
+would flatter every candidate, and shows as a candidate that is faster.
 
 Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline, two fresh processes at once
 (bench/alternation.py). After each round those that are clearly behind the best leave, until one is left or its share
@@ -84,18 +86,23 @@ Instead = Callable[[Trial], Trial | None]
 """What to try in the place of a trial whose outputs are wrong; None: nothing."""
 
 
+ByHand = Callable[[Trial], Sequence[Trial]]
+"""The same trial with the settings that an expert would try by hand."""
+
+
 def halving(
     trials: Sequence[Trial],
     *,
     wanted: Wanted = FASTEST,
     budget: Budget = Budget(),
     instead: Instead = lambda trial: None,
+    by_hand: ByHand = lambda trial: (),
 ) -> Strategy:
     """Return the strategy that screens, selects and confirms, the first of the trials being the baseline.
 
     EdgescopeError once the baseline fails.
     """
-    return Race(wanted, budget, instead).run(list(trials))
+    return Race(wanted, budget, instead, by_hand).run(list(trials))
 
 
 def short(trial: Trial, replicate: int) -> Trial:
@@ -109,8 +116,14 @@ def short(trial: Trial, replicate: int) -> Trial:
 class Race:
     """One optimisation: what ran, what failed, who is left."""
 
-    def __init__(self, wanted: Wanted, budget: Budget, instead: Instead = lambda trial: None) -> None:
-        self.wanted, self.budget, self.instead = wanted, budget, instead
+    def __init__(
+        self,
+        wanted: Wanted,
+        budget: Budget,
+        instead: Instead = lambda trial: None,
+        by_hand: ByHand = lambda trial: (),
+    ) -> None:
+        self.wanted, self.budget, self.instead, self.by_hand = wanted, budget, instead, by_hand
         self.begun = budget.clock() if budget.begun is None else budget.begun
         self.failed: set[str] = set()
         """Variants that may not be used."""
@@ -164,22 +177,28 @@ class Race:
     def _screen(self, trials: Sequence[Trial]) -> Strategy:
         """Run every candidate once while there is time: the baseline first, then what is usually the fastest.
 
-        What takes a compiler's time comes last.
+        What takes a compiler's time comes last, after the settings by hand of the best before it.
         """
         first, *rest = trials
         rest.sort(key=lambda t: t.id)
         random.Random(f"{self.budget.seed} short").shuffle(rest)
         rest.sort(key=lambda t: (starts_slowly(t), NARROW.index(t.precision)))
-        order = [first, *rest]
-        for position, trial in enumerate(order, start=1):  # grows while it runs
-            ahead = [short(t, 0) for t in order[position:]]
+        order, late = [first, *(t for t in rest if not starts_slowly(t))], list(filter(starts_slowly, rest))
+        position, whole = 0, False
+        while position < len(order) or not whole:  # grows while it runs
+            if position == len(order):
+                best = self._survivors(self._standing(self.trials))[:1]
+                order, whole, late = [*order, *self._by_hand(best), *late], True, []
+                continue
+            trial, position = order[position], position + 1
+            known = order + late
             step = Step(
                 stage="short",
                 trial=short(trial, 0),
                 what=trial.label,
                 position=position,
-                total=len(order),
-                ahead=ahead + self._pairs_ahead(order),
+                total=len(known),
+                ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 eta_s=self._eta(),
             )
             if self.spent > SCREENED_BY and self._rivalled() and not self.budget.known(step):
@@ -189,6 +208,13 @@ class Race:
             self.screened.append(result)
             self._noted(trial, result)
             order += self._replaced(trial, result)
+
+    def _by_hand(self, best: Sequence[Trial]) -> list[Trial]:
+        """Return the best so far and the baseline with other settings, added to the trials."""
+        found = [each for t in (*best, self.trials[0]) for each in self.by_hand(t) if each not in self.trials]
+        new = [each for i, each in enumerate(found) if each not in found[:i]]
+        self.trials = [*self.trials, *new]
+        return new
 
     def _rivalled(self) -> bool:
         """Return whether a candidate stands: an optimisation that tried none has no answer."""
@@ -271,6 +297,8 @@ class Race:
                 ran += 1
             if not ran:
                 break
+            if rounds == 0 and not self.screened:
+                self.added += self._by_hand(self._ahead_of(self._standing(rivals))[:1])
             rivals = self._ahead_of(self._standing([*rivals, *self.added]))
             self.added, rounds = [], rounds + 1
         self.rounds = rounds

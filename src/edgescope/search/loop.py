@@ -69,6 +69,9 @@ class Runs(Protocol):
     def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
         """Run and store two trials in turns."""
 
+    def apart(self, a: Trial, b: Trial) -> str:
+        """Return why two trials cannot take turns; '' if nothing is known against it."""
+
     @property
     def builds(self) -> Builds:
         """Where artifacts are built, several at once while nothing is measured."""

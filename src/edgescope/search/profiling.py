@@ -19,7 +19,9 @@ from edgescope.analysis.cells.objective import Constraint, Wanted
 from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.prediction import Prediction, Profile, predict
+from edgescope.analysis.predict.roofline_modes import Parts
 from edgescope.analysis.predict.surfaces import Guess
+from edgescope.analysis.run import epochs
 from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.search.loop import Step, Strategy
 
@@ -28,7 +30,7 @@ START = 5
 #: Share of the modes that is kept for the picks, where there is a question.
 PICKS = 0.25
 #: How many runs the search for a better pick may take beyond the profiled modes.
-PICKED_AT_MOST = 10
+PICKED_AT_MOST = 15
 #: Log units: an expected improvement below this is not worth a run.
 WORTH = 0.003
 #: A mode that keeps the constraints with a smaller probability is not tried.
@@ -60,6 +62,7 @@ class Profiling:
     seed: int = 0
     seconds: dict[int, list[float]] = field(default_factory=dict)
     watts: dict[int, list[float]] = field(default_factory=dict)
+    parts: dict[int, Parts] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     tried: dict[int, int] = field(default_factory=dict)
     """Mode -> the number of its next run in a fresh process."""
@@ -72,7 +75,7 @@ class Profiling:
 
     def prediction(self, *, check: bool = True) -> Prediction:
         """Return the prediction from what was learned; `check` as in `predict`."""
-        profile = Profile(self.seconds, self.watts, self.scope)
+        profile = Profile(self.seconds, self.watts, self.scope, self.parts)
         samples = self.epoch_samples
         return predict(self.grid, profile, self.wanted, like=self.like, epoch_samples=samples, check=check)
 
@@ -82,6 +85,8 @@ class Profiling:
         speed, watts = (value_of(result, name) for name in ("throughput_sps", "power_w"))
         if result.status in MEASURED and speed:
             self.tell(mode, 1 / speed, watts or None)
+            if (parts := parts_of(result)) is not None:
+                self.parts[mode] = parts
             self.failed.discard(mode)
         elif mode not in self.seconds and result.status not in UNRELATED:
             self.failed.add(mode)
@@ -113,12 +118,13 @@ class Profiling:
         score = unsure(found) * np.sqrt(away) * relevance(found)
         return max(free, key=lambda i: float(score[i]))
 
-    def candidate(self, found: Prediction, confirm: int = 1) -> int | None:
+    def candidate(self, found: Prediction, confirm: int = 1, left: int = PICKED_AT_MOST) -> int | None:
         """Return the mode to measure for the answer, or None if the answer is there.
 
         That is the unmeasured mode with the largest expected improvement over the best measured one (Schonlau et
         al. 1998), if that is worth a run, else the best measured one until it has `confirm` runs. While no measured
-        mode keeps the constraints it is the one that most probably does.
+        mode keeps the constraints it is the one that most probably does. The last of the `left` runs are kept for the
+        best one's own.
         """
         goal = found.guesses.get(self.wanted.goal.name, Absent(""))
         if isinstance(goal, Absent):
@@ -130,10 +136,11 @@ class Profiling:
             return int(np.argmax(likely)) if likely.max() >= HOPELESS else None
         sign = -1 if self.wanted.goal.higher else 1
         lead = math.log(self.measured(best)[self.wanted.goal.name].value) - goal.mean
-        gain = likely * expected_gain(lead * sign, goal.factor * goal.sd / 1.645)
-        if gain.max() > WORTH:
+        gain = likely * expected_gain(lead * sign, goal.sd)
+        missing = confirm - len(self.seconds[best])
+        if gain.max() > WORTH and left > missing:
             return int(np.argmax(gain))
-        return best if len(self.seconds[best]) < confirm else None
+        return best if missing > 0 else None
 
     def best(self, runs: int = 1) -> int | None:
         """Return the best mode of those measured in `runs` processes that keep the constraints by their means."""
@@ -181,6 +188,17 @@ class Profiling:
         return np.asarray(np.linalg.norm(points[:, None] - points[known][None], axis=2).min(axis=1))
 
 
+def parts_of(result: Result) -> Parts | None:
+    """Return what a sample of a training step took by its parts; None if they were not measured."""
+    batch = result.trial.batch
+    loading = [value_of(result, f"{name}_s") for name in epochs.STAGES]
+    device = [value_of(result, f"{name}_s") for name in (*epochs.PARTS[1:], "other")]
+    load, step = sum(x for x in loading if x), sum(x for x in device if x)
+    if result.trial.workload != "training" or result.trial.processes > 1 or not (load and step):
+        return None
+    return Parts(load / batch, step / batch)
+
+
 def unsure(found: Prediction) -> Floats:
     """Return how unsure each mode's prediction is: its standard deviations of time and power together."""
     power = 0.0 if isinstance(found.power, Absent) else found.power.guess.sd**2
@@ -212,7 +230,7 @@ def keeps(found: Prediction, constraints: Sequence[Constraint]) -> Floats:
         if not isinstance(guess, Guess) or constraint.limit <= 0:
             return np.zeros(len(found.grid))
         away = (math.log(constraint.limit) - guess.mean) * (1 if constraint.at_most else -1)
-        sd = np.maximum(guess.factor * guess.sd / 1.645, 1e-9)
+        sd = np.maximum(guess.sd, 1e-9)
         out *= [0.5 * math.erfc(x) for x in -away / (sd * math.sqrt(2))]
     return out
 
@@ -237,8 +255,8 @@ def profiled(state: Profiling, trials: Sequence[Trial], cells: int, confirm: int
         if mode is None:
             break
         yield from run(mode, "search", len(state.seconds) + 1, cells)
-    for _ in range(PICKED_AT_MOST + confirm if state.seconds else 0):
-        mode = state.candidate(state.prediction(check=False), confirm)
+    for left in range(PICKED_AT_MOST + confirm if state.seconds else 0, 0, -1):
+        mode = state.candidate(state.prediction(check=False), confirm, left)
         if mode is None:
             return
         yield from run(mode, "confirm", len(state.seconds.get(mode, ())) + 1, confirm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
 from edgescope.data import opening
 from edgescope.errors import UsageError
-from edgescope.metrics import scoped
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
@@ -155,7 +154,12 @@ def optimize(
             begin - before.seconds,
             known=lambda step: loop.known(step) is not None,
         )
-        race = halving.Race(goals, plan, instead=lambda t: candidates.instead(t, there))
+        race = halving.Race(
+            goals,
+            plan,
+            instead=lambda t: candidates.instead(t, there),
+            by_hand=lambda t: candidates.by_hand(t, there),
+        )
         results: list[Result] = []
         for result in loop.run(race.run(list(proposal.trials))):
             results.append(result)
@@ -168,14 +172,33 @@ def optimize(
 
 
 def _engines(of: Trial, cells: Cells, setup: Setup) -> Mapping[str, Installed]:
-    """Return what is installed; meanwhile build the likely baseline, unless the store has a result of it."""
+    """Return what is installed; meanwhile build the likely baseline, unless the store has a result of it.
+
+    That one is first looked at, alone: its latency is a figure before data are read and references computed.
+    """
     likely = halving.short(candidates.propose(of).trials[0], 0)
+    new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
+    if new and (seen := cells.look(unjudged(likely))) and (words := first_look(seen)):
+        setup.tell(words)
     with ThreadPoolExecutor(1) as pool:
         there = pool.submit(candidates.installed)
-        if not any(name.startswith(likely.id) for name in cells.store.names(cells.where)):
+        if new:
             cells.builds.build([likely])
         with setup.waiting("checking which engines are installed"):
             return there.result()
+
+
+def unjudged(trial: Trial) -> Trial:
+    """Return the trial on the model's own inputs, with nothing that its outputs would be judged by."""
+    return replace(trial, data="", preprocess="", metric="", min_accuracy=None, min_agreement=None)
+
+
+def first_look(found: Result) -> str:
+    """Return the latency of a run that nobody judged, as a line; '' if it has none."""
+    timed = found.metrics.get("latency_p50_s")
+    if found.status not in MEASURED or not isinstance(timed, Measured):
+        return ""
+    return f"  {found.trial.label}: {units.show(timed)} at first look; no outputs judged yet"
 
 
 def so_far(results: Sequence[Result]) -> str:
@@ -242,9 +265,7 @@ def base(model: str, trial: Mapping[str, Any], goals: Wanted = FASTEST) -> Trial
     They are measured in turns, unless a meter is asked that could not tell two processes apart.
     """
     device = trial.get("device") or candidates.usual_device(model)
-    figures = [goals.goal, *(c.metric for c in goals.constraints)]
-    alone = any(scoped(m.of[0]) or (m.unit == "bytes" and device == "cuda") for m in figures if m.of)
-    keys = {**(WINDOW if alone else TURNS), **trial, "device": device}
+    keys = {**(WINDOW if goals.alone(device) else TURNS), **trial, "device": device}
     keys["data"] = opening.name_of(trial.get("data") or "")
     keys["metric"] = metric_names.named(trial.get("metric") or "")
     return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)

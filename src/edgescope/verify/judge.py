@@ -284,9 +284,11 @@ def verify(
     min_agreement: float | None = None,
     min_accuracy: float | None = None,
     metric: str = "",
+    known: tuple[Outputs, Tally | None] | None = None,
 ) -> tuple[Verification, Outputs | None]:
     """Return the gate's answer for one variant, and its outputs on the gate's inputs (None where unusable).
 
+    `known` holds its outputs and their tally where they need not be computed.
     `min_agreement` raises the required lower bound of top1_agreement (or of rank_agreement if that method applies and
     it lies above RANK_FLOOR), and lets these judge whatever labels there are; UsageError if it lies below the floor of
     the precision. `min_accuracy` is the share of fp32's value that a measure must reach, ACCURACY_FLOOR if None.
@@ -294,7 +296,7 @@ def verify(
     required_agreement(precision, min_agreement)
     of = basis(model, metric)
     try:
-        got, kept = answers(run, of, batch)
+        got, kept = known or answers(run, of, batch)
     except WrongOutputError as error:
         return refused(str(error), precision, reference.origin), None
     answer = judge(

@@ -9,6 +9,7 @@
     name = "blur"
     call = "my_stages:blur"      # a function of an Item, or a class whose instances are called with one
     threads = 2
+    batch = 8                    # up to 8 frames in one call, of units that wait
 
 Without stages it has the built-in ones: the first four, or for a head that scores snippets decode, preprocess, infer,
 score and alarm.
@@ -47,6 +48,8 @@ class Described:
     threads: int = 1
     place: str = "cpu"
     """Where it computes: cpu or gpu; a stage on the GPU is waited for when stages are timed one by one."""
+    batch: int = 0
+    """Frames that one call takes at most: decode reads so many a unit, other stages join units that wait; 0: a unit."""
 
     def loaded(self) -> Callable[[Item], None]:
         """Return the user's function; UsageError E-PIPE-1 if it cannot be imported or made."""
@@ -110,6 +113,11 @@ def _stage(row: Mapping[str, Any]) -> Described:
     rules = (
         (isinstance(made.name, str) and made.name, "a stage has no name"),
         (isinstance(made.threads, int) and made.threads >= 1, f"{made.name}: threads must be at least 1"),
+        (isinstance(made.batch, int) and made.batch >= 0, f"{made.name}: batch must be a number of frames"),
+        (
+            not made.batch or made.call or made.name in BUILT_IN[:4],
+            f"{made.name}: it takes unit after unit, so it has no batch",
+        ),
         (made.place in ("cpu", "gpu"), f"{made.name}: place must be cpu or gpu, not {made.place!r}"),
         (made.call or made.name in BUILT_IN, f"{made.name} is not built in and has no call"),
         (not made.call or ":" in made.call, f"{made.name}: call must be module:callable, not {made.call!r}"),

@@ -7,6 +7,7 @@ no frame of a file is lost) or drops a unit: the oldest one that waits, or the n
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -16,9 +17,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
-from edgescope.video.frame import Item
+from edgescope.video.frame import Item, joined, parted
 
 Done = Callable[..., None]
+SWITCH_S = 2e-4
+"""How long a stage may keep Python's interpreter while another waits for it. Python's own 5 ms is as long as a fast GPU
+needs for a batch, and a stage asks for the interpreter again after each operation that it launches."""
 
 
 class EndOfFilm(Exception):
@@ -37,6 +41,10 @@ class Stage:
     """Where it computes: cpu or gpu."""
     wait: Callable[[], None] | None = None
     """For a stage that computes on a device: returns when the device is done, for timing a stage by itself."""
+    batch: int = 0
+    """Frames that one call takes at most: in threads, units that wait are joined for it. 0: those of a unit."""
+    device_ns: Callable[[Item], int] | None = None
+    """Does the stage once more and returns how long the device took, by its own events; None if it has none."""
 
 
 @dataclass
@@ -53,7 +61,9 @@ class Counts:
     first_error: str = ""
     last_error: str = ""
     busy_ns: dict[str, int] = field(default_factory=dict)
-    """The time that each stage computed, all its threads together."""
+    """The time that each stage took, all its threads together."""
+    cpu_ns: dict[str, int] = field(default_factory=dict)
+    """The part of it on a CPU: of the whole process where stages go one by one, else of the stage's own threads."""
 
 
 class Flow(ABC):
@@ -62,7 +72,8 @@ class Flow(ABC):
     def __init__(self, stages: Sequence[Stage], *, skip: bool = False) -> None:
         """`skip`: a unit that a stage fails on is counted and left out; otherwise it is an error."""
         self.stages, self.skip = tuple(stages), skip
-        self.counts = Counts(busy_ns=dict.fromkeys((stage.name for stage in stages), 0))
+        names = [stage.name for stage in stages]
+        self.counts = Counts(busy_ns=dict.fromkeys(names, 0), cpu_ns=dict.fromkeys(names, 0))
         self.seen: Callable[[Item], None] = lambda item: None
         """Called with each finished unit."""
 
@@ -111,13 +122,15 @@ class Sequential(Flow):
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Do one unit, then call `done`; EndOfFilm if no frame is left."""
         item, busy, clock = Item(query_id), self.counts.busy_ns, time.monotonic_ns
-        before = clock()
+        on_cpu, used = self.counts.cpu_ns, time.process_time_ns  # a stage's helper threads count as its own
+        before, used_before = clock(), used()
         try:
             for stage in self.stages:
                 stage.run(item)
-                now = clock()
+                now, used_now = clock(), used()
                 busy[stage.name] += now - before
-                before = now
+                on_cpu[stage.name] += used_now - used_before
+                before, used_before = now, used_now
         except EndOfFilm:
             done(query_id, QUERY_END)
             raise
@@ -160,17 +173,24 @@ class Queue:
         if lost is not None:
             self.dropped(*lost)
 
-    def get(self) -> Passed | None:
-        """Return the unit that waited longest, waiting for one; None once the queue is closed and empty."""
+    def get(self, frames: int = 0) -> list[Passed]:
+        """Return the unit that waited longest, waiting for one, and those behind it that make up to `frames` frames.
+
+        Nothing once the queue is closed and empty.
+        """
         with self.filled:
             while not self.items:
                 if self.closed:
-                    return None
+                    return []
                 self.filled.wait()
-            passed = self.items.popleft()
+            some = [self.items.popleft()]
+            if frames:
+                held = len(some[0][0].frames)
+                while self.items and (held := held + len(self.items[0][0].frames)) <= frames:
+                    some.append(self.items.popleft())
             if self.bound is not None:
-                self.emptied.notify()
-            return passed
+                self.emptied.notify(len(some))
+            return some
 
     def close(self) -> None:
         """Let every waiting thread go; what is still queued can be taken."""
@@ -188,10 +208,11 @@ class Threaded(Flow):
     ) -> None:
         """`bound` and `full` hold for every queue after the first stage; the load generator bounds the first."""
         super().__init__(stages, skip=skip)
-        self.lock, self.ended = threading.Lock(), False
+        self.lock, self.ended, self.interval_s = threading.Lock(), False, sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH_S, self.interval_s))
         self.queues = [
-            Queue(bound if number else None, full if number else "block", self._dropped)
-            for number in range(len(stages))
+            Queue(max(bound, stage.batch) if number else None, full if number else "block", self._dropped)
+            for number, stage in enumerate(stages)
         ]
         self.threads = [
             threading.Thread(target=self._serve, args=(number,), name=f"stage {stage.name}", daemon=True)
@@ -217,31 +238,48 @@ class Threaded(Flow):
             for thread in self.threads[first : first + stage.threads]:
                 thread.join(max(0.0, end - time.monotonic()))
             first += stage.threads
+        sys.setswitchinterval(self.interval_s)
 
     def _serve(self, number: int) -> None:
-        stage, queue, clock = self.stages[number], self.queues[number], time.monotonic_ns
+        stage, queue, clock, used = (
+            self.stages[number],
+            self.queues[number],
+            time.monotonic_ns,
+            time.thread_time_ns,
+        )
         following = self.queues[number + 1] if number + 1 < len(self.queues) else None
-        while (passed := queue.get()) is not None:
-            item, done = passed
-            before = clock()
-            try:
-                stage.run(item)
-            except EndOfFilm:
-                self.ended = True
-                done(item.query_id, QUERY_END)
-                continue
-            except Exception as error:  # a stage may raise anything
-                with self.lock:
-                    self.failed(item, error, done)
-                continue
-            spent = clock() - before
+        while some := queue.get(stage.batch):
+            before, used_before = clock(), used()
+            passed = self._run(stage, some)
+            spent, on_cpu = clock() - before, used() - used_before
             with self.lock:
                 self.counts.busy_ns[stage.name] += spent
+                self.counts.cpu_ns[stage.name] += on_cpu
+                if following is None:
+                    for item, done in passed:
+                        self.finished(item, done)
             if following is not None:
-                following.put(passed)
-            else:
-                with self.lock:
-                    self.finished(item, done)
+                for each in passed:
+                    following.put(each)
+
+    def _run(self, stage: Stage, some: list[Passed]) -> list[Passed]:
+        """Take units through a stage, in one call; return those that passed. If the call fails, each goes by itself."""
+        whole = some[0][0] if len(some) == 1 else joined([item for item, _ in some])
+        try:
+            stage.run(whole)
+        except EndOfFilm:
+            self.ended = True
+            some[0][1](whole.query_id, QUERY_END)
+            return []
+        except Exception as error:  # a stage may raise anything
+            if len(some) > 1:
+                return [passed for each in some for passed in self._run(stage, [each])]
+            with self.lock:
+                self.failed(whole, error, some[0][1])
+            return []
+        if len(some) > 1:
+            parted(whole, [item for item, _ in some])
+        return some
 
     def _dropped(self, item: Item, done: Done) -> None:
         with self.lock:

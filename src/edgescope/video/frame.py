@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgescope.models.base import Detections, Fit
 from edgescope.records import Json
+from edgescope.registry import need
 
 
 @dataclass(slots=True)
@@ -64,6 +65,46 @@ class Item:
     """The class that each classifying network gave each frame."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What a user's own stages leave for later ones."""
+
+
+PER_FRAME = ("frames", "fits", "found", "classes")
+"""The fields of a unit that have one entry for each frame."""
+
+
+def joined(items: Sequence[Item]) -> Item:
+    """Return one unit of the frames of several, in their order, without rows that only fill a batch."""
+    whole = Item(items[0].query_id)
+    for name in PER_FRAME:
+        setattr(whole, name, [one for item in items for one in getattr(item, name)])
+    counts = [len(item.frames) for item in items]
+    whole.inputs = [_together(parts, counts) for parts in zip(*(i.inputs for i in items), strict=True)]
+    whole.outputs = [
+        [_together(parts, counts) for parts in zip(*networks, strict=True)]
+        for networks in zip(*(i.outputs for i in items), strict=True)
+    ]
+    for item in items:
+        whole.notes.update(item.notes)
+    return whole
+
+
+def parted(whole: Item, items: Sequence[Item]) -> None:
+    """Give each unit its share of what a stage made of all of them; each gets what the stage noted."""
+    start, before = 0, {key for item in items for key in item.notes}
+    for item in items:
+        end = start + len(item.frames)
+        for name in PER_FRAME:
+            setattr(item, name, getattr(whole, name)[start:end])
+        item.inputs = [given[start:end] for given in whole.inputs]
+        item.outputs = [[output[start:end] for output in outputs] for outputs in whole.outputs]
+        item.notes.update({key: note for key, note in whole.notes.items() if key not in before})
+        start = end
+
+
+def _together(arrays: Sequence[Any], counts: Sequence[int]) -> Any:
+    rows = [array[:count] for array, count in zip(arrays, counts, strict=True)]
+    if isinstance(rows[0], np.ndarray):
+        return np.concatenate(rows)
+    return need("torch:cat", "torch", "pip install 'edgescope[torch]'")(rows)
 
 
 @runtime_checkable

@@ -87,20 +87,26 @@ class OnHost:
         return out
 
 
+def _floats(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.empty(shape, dtype=np.float32)
+
+
 class Arrays:
     """Arrays of one shape that are used again once nobody holds them: new memory costs time, page by page."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape, self.made = shape, list[NDArray[np.float32]]()
+    def __init__(
+        self, shape: tuple[int, ...], make: Callable[[tuple[int, ...]], NDArray[Any]] = _floats
+    ) -> None:
+        self.shape, self.make, self.made = shape, make, list[NDArray[Any]]()
         self.lock = threading.Lock()
 
-    def free(self) -> NDArray[np.float32]:
+    def free(self) -> NDArray[Any]:
         """Return an array that only this list refers to, or a new one."""
         with self.lock:
             for array in self.made:
                 if sys.getrefcount(array) <= HELD_HERE:
                     return array
-            self.made.append(np.empty(self.shape, dtype=np.float32))
+            self.made.append(self.make(self.shape))
             return self.made[-1]
 
 

@@ -68,26 +68,37 @@ class Infer:
     def __init__(
         self,
         networks: Sequence[tuple[str, Answer]],
+        batch: int,
         stage: Callable[[Batch], Batch] | None,
         owned: Callable[[Sequence[Any]], list[Any]] | None,
         reads: int | None = None,
     ) -> None:
-        """`networks`: the name of each one's input, and its session.
+        """`networks`: the name of each one's input, and its session; each takes `batch` rows.
 
         `stage` brings host arrays to where the sessions take them; `owned` copies outputs that the next call
         overwrites, the first `reads` of them.
         """
-        self.networks, self.stage, self.owned, self.reads = networks, stage, owned, reads
+        self.networks, self.batch = networks, batch
+        self.stage, self.owned, self.reads = stage, owned, reads
 
     def __call__(self, item: Item) -> None:
         """Set the unit's outputs."""
         item.outputs = []
         for (name, answer), given in zip(self.networks, item.inputs, strict=True):
-            batch: Batch = {name: given}
+            batch: Batch = {name: self._filled(given)}
             if self.stage is not None and isinstance(given, np.ndarray):
                 batch = self.stage(batch)
             outputs = answer(batch)
             item.outputs.append(self.owned(outputs[: self.reads]) if self.owned else outputs)
+
+    def _filled(self, given: Any) -> Any:
+        """Return the rows, the last one repeated up to the network's batch."""
+        missing = self.batch - len(given)
+        if missing <= 0:
+            return given
+        if isinstance(given, np.ndarray):
+            return padded(given, self.batch)
+        return given[[*range(len(given)), *[-1] * missing]]
 
 
 class ReadBoxes:

@@ -123,13 +123,21 @@ def driven(flow: Flow, in_flight: int, more: Callable[[int], bool] | int) -> int
 
 def alone(stages: Sequence[Stage], name: str) -> list[Stage]:
     """Return the stages with all but the one called `name` stubbed."""
-    return _stubbed(stages, _after_each(stages), {stage.name for stage in stages} - {name})
+    return without(stages, {stage.name for stage in stages} - {name})
+
+
+def without(stages: Sequence[Stage], names: set[str]) -> list[Stage]:
+    """Return the stages with those called `names` stubbed."""
+    return _stubbed(stages, _after_each(stages), names)
 
 
 def _after_each(stages: Sequence[Stage]) -> dict[str, list[Item]]:
-    """Return KEPT units as they are after each stage."""
+    """Return KEPT units as they are after each stage, fewer of a slow pipeline."""
     seen: dict[str, list[Item]] = {stage.name: [] for stage in stages}
+    start = time.monotonic()
     for number in range(KEPT):
+        if number >= FEWEST and time.monotonic() - start > SLOW_S:
+            break
         item = Item(number)
         for stage in stages:
             stage.run(item)
@@ -140,16 +148,22 @@ def _after_each(stages: Sequence[Stage]) -> dict[str, list[Item]]:
 def _stubbed(stages: Sequence[Stage], seen: dict[str, list[Item]], names: set[str]) -> list[Stage]:
     """Return the stages with those called `names` stubbed."""
     return [
-        replace(stage, run=Stub(seen[stage.name]), wait=None) if stage.name in names else stage
+        replace(stage, run=Stub(seen[stage.name]), wait=None, batch=0, device_ns=None)
+        if stage.name in names
+        else stage
         for stage in stages
     ]
 
 
-def timed(stages: Sequence[Stage], units: int) -> Iterator[tuple[int, list[tuple[str, int, int]]]]:
-    """Yield (number, (name, start, end) of each stage) of units that go through the stages one by one.
+Mark = tuple[str, int, int]
 
-    A stage on a device is waited for, so that its time is its own. The end of the film ends it, and a slow pipeline's
-    units are fewer: at least FEWEST, then as many as fit into two seconds.
+
+def timed(stages: Sequence[Stage], units: int) -> Iterator[tuple[int, list[Mark], list[Mark]]]:
+    """Yield (number, (name, start, end) of each stage, the same on the device) of units that go through one by one.
+
+    A stage on a device is waited for, so that its time is its own; its time on the device comes from doing it again,
+    outside of the unit. The end of the film ends it, and a slow pipeline's units are fewer: at least FEWEST, then as
+    many as fit into two seconds.
     """
     start = time.monotonic()
     for number in range(units):
@@ -167,4 +181,8 @@ def timed(stages: Sequence[Stage], units: int) -> Iterator[tuple[int, list[tuple
                 before = now
         except EndOfFilm:
             return
-        yield number, marks
+        on_device = []
+        for stage in stages:
+            if stage.device_ns is not None:
+                on_device.append((stage.name, before, before + stage.device_ns(item)))
+        yield number, marks, on_device

@@ -45,6 +45,14 @@ class Work(Protocol):
         """Return when everything issued has at least been started."""
 
 
+@runtime_checkable
+class TakesTurns(Protocol):
+    """Optional for a Work: its units come from several streams (cameras) in turn."""
+
+    streams: int
+    """Unit k belongs to stream k modulo this number."""
+
+
 Answer = Callable[[Batch], Sequence[NDArray[Any]]]
 """The outputs of one batch of the trial's size."""
 

@@ -7,8 +7,9 @@ stored between processes is in verify/reference.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from edgescope.backends.base import Spec
+from edgescope.backends.base import Spec, spec_of
 from edgescope.models.base import Model, usual_batch
 from edgescope.records import Json, Machine, Trial, Verification
 from edgescope.verify import reference
@@ -26,14 +27,19 @@ def prepare(model: Model, parts: Parts, metric: str = "") -> Reference | None:
     if model.reference in ("null", "none"):
         return None
 
-    batch = usual_batch(model)
+    spec = _spec(model)
 
     def open_run() -> Run:
         backend = parts.backend(model.reference)
-        session: Run = backend.load(backend.prepare(model, Spec(batch=batch), parts.folder))
+        session: Run = backend.load(backend.prepare(model, spec, parts.folder))
         return session
 
-    return reference.reference(model, open_run, batch=batch, metric=metric)
+    return reference.reference(model, open_run, batch=spec.batch, metric=metric)
+
+
+def _spec(model: Model) -> Spec:
+    """Return how the reference engine runs the model."""
+    return Spec(batch=usual_batch(model))
 
 
 def check(
@@ -71,4 +77,5 @@ def check(
         min_accuracy=trial.min_accuracy,
         metric=trial.metric,
         facts=facts,
+        own=trial.backend == model.reference and replace(spec_of(trial), shapes={}) == _spec(model),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.analysis.predict.pipeline import POLICIES
-from edgescope.backends.base import Laned, Staged
+from edgescope.backends.base import Laned, Phased, Staged
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Decodes, Model, SeesClips, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
@@ -94,6 +94,15 @@ class Plan:
     def networks(self) -> int:
         """Return how many networks see whole frames."""
         return len(self.trials) - bool(self.options["crops"] or self.options["head"])
+
+    def batch(self, name: str) -> int:
+        """Return the frames that one call of a stage takes at most; 0: those of a unit."""
+        return next((row.batch for row in self.stages if row.name == name), 0)
+
+    @property
+    def unit(self) -> int:
+        """Return the frames of a unit."""
+        return self.batch("decode") or self.trial.batch
 
     def source(self, **differs: Any) -> Source:
         """Return one source, at its start."""
@@ -188,6 +197,11 @@ def supported(plan: Plan) -> None:
             "--workload-option annotate=boxes.mp4",
         ),
         (
+            max(plan.unit, plan.batch("infer"), plan.batch("preprocess")) <= trial.batch,
+            f"gathers more frames than the {trial.batch} that the network takes at once",
+            f"--batch {max(plan.unit, plan.batch('infer'), plan.batch('preprocess'))}",
+        ),
+        (
             sequential is False or max(options[f"{s}_threads"] for s in description.BUILT_IN[:4]) == 1,
             "runs stages one after another with one unit in flight, so it needs no threads",
             "--in-flight 8",
@@ -216,7 +230,7 @@ class Pipeline:
 
     def sources(self, **differs: Any) -> Decode:
         """Return the decoding stage over new sources, which `close` closes."""
-        options, batch = self.plan.options, self.plan.trial.batch
+        options, batch = self.plan.options, self.plan.unit
         found = []
         for _ in range(options["cameras"]):
             source = self.plan.source(**differs)
@@ -245,8 +259,14 @@ class Pipeline:
             run = row.loaded() if row.call else self._built_in(row.name, decode or self.decode)
             on_gpu = row.place == "gpu" or (gpu and self._on_device(row.name))
             threads = max(row.threads, int(self.plan.options.get(f"{row.name}_threads", 1)))
-            place = "gpu" if on_gpu else "cpu"
-            found.append(Stage(row.name, run, threads, place, wait if on_gpu else None))
+            place, device_ns = "gpu" if on_gpu else "cpu", None
+            if on_gpu and row.name == "infer":
+                device_ns = self._infer_ns()
+            elif on_gpu and not row.call:
+                run = need("edgescope.video.device:OnStream", "torch", TORCH)(run)
+                device_ns = run.device_ns
+            batch = row.batch if row.name != "decode" else 0
+            found.append(Stage(row.name, run, threads, place, wait if on_gpu else None, batch, device_ns))
         return found
 
     @contextmanager
@@ -321,7 +341,7 @@ class Pipeline:
         return Online(model.inputs[0], made.answer, self.cutting)
 
     def _prepare(self, way: str) -> Callable[[Item], None]:
-        batch = self.plan.trial.batch
+        batch = max(self.plan.unit, self.plan.batch("preprocess"))
         if self.cutting is not None:
             if way == "device":
                 raise UnsupportedError(
@@ -355,7 +375,20 @@ class Pipeline:
         staged = session.stage if isinstance(session, Staged) and self.plan.trial.io == "device" else None
         model = self.models[0]
         reads = model.decoder.READS if isinstance(model, Decodes) else None
-        return Infer(networks, staged, owned if kept else None, reads)
+        return Infer(networks, self.plan.trial.batch, staged, owned if kept else None, reads)
+
+    def _infer_ns(self) -> Callable[[Item], int] | None:
+        """Return what times the networks on the device; None if an engine puts no events around its parts."""
+        phased = [made.session for made in self.ready if isinstance(made.session, Phased)]
+        names = [model.inputs[0].name for model in self.models]
+        if len(phased) < len(names):
+            return None
+
+        def device_ns(item: Item) -> int:
+            parts = [s.phases({n: given}) for s, n, given in zip(phased, names, item.inputs, strict=True)]
+            return sum(part.h2d_ns + part.compute_ns + part.d2h_ns for part in parts)
+
+        return device_ns
 
     def _read(self, way: str) -> Callable[[Item], None]:
         model = self.models[0]

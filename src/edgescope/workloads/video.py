@@ -25,7 +25,7 @@ from edgescope.options import Option
 from edgescope.records import UNIT, Absent, Field, Json, Machine, Measured, Spans, Trial, Verification
 from edgescope.video import annotated, what_if
 from edgescope.video.boxes import matched_share
-from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential
+from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential, Stage
 from edgescope.video.frame import Item
 from edgescope.workloads import gate
 from edgescope.workloads.base import EndOfInput, Opened, Parts
@@ -47,8 +47,8 @@ TIMED, CHECKED = 20, 32
 CHECKED_S, FEWEST = 4.0, 8
 #: Share of the plain loop's detections that the pipeline must find: resampling in another place moves weak boxes.
 SAME = 0.9
-#: Seconds that each variant of the pipeline runs in each round of what_if.
-WHAT_IF_S = 0.15
+#: Seconds that each variant of the pipeline runs in each round of what_if; overlapped, many units are under way.
+WHAT_IF_S, OVERLAPPED_S = 0.15, 0.4
 #: Pictures with boxes for a page, and the frames, or seconds, of the film that they are taken from.
 SAMPLES, SAMPLED, SAMPLED_S = 3, 120, 3.0
 
@@ -73,8 +73,8 @@ class Video:
             {
                 "io": "device",
                 "batch": 32,
-                "in_flight": 8,
-                "workload_options": {**DEVICE, "infer_threads": 2, "postprocess_threads": 2},
+                "in_flight": 12,
+                "workload_options": {**DEVICE, "infer_threads": 3, "postprocess_threads": 2},
             },
         ),
     }
@@ -120,7 +120,7 @@ class Video:
                 return _verified(trial, pipeline, parts, machine)
 
             yield Opened(
-                work=Fed(flow),
+                work=Fed(flow, plan.options["cameras"]),
                 model=models[0].info,
                 effective=ready[0].session.effective,
                 verify=verify,
@@ -136,8 +136,9 @@ class Video:
 class Fed:
     """The load generator's view of a flow."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
+    def __init__(self, flow: Flow, streams: int) -> None:
+        """`streams`: cameras that take turns, unit after unit."""
+        self.flow, self.streams = flow, streams
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Start (or do) one unit; EndOfInput if no frame is left."""
@@ -162,11 +163,18 @@ def _facts(ready: Sequence[Loaded]) -> dict[str, Field]:
 
 def _described(pipeline: Pipeline) -> dict[str, Json]:
     """Return the artifact of the first network, the source's facts, and the stages as data."""
+    unit = pipeline.plan.unit
     about: dict[str, Json] = {
         "source": str(pipeline.plan.options["source"]).partition("#")[0] or FILM[1],
         "film": dict(pipeline.decode.sources[0].facts()),
         "stages": [
-            {"name": s.name, "place": s.place, "threads": s.threads} for s in pipeline.stages(pipeline.decode)
+            {
+                "name": s.name,
+                "place": s.place,
+                "threads": s.threads,
+                "batch": pipeline.plan.batch(s.name) or unit,
+            }
+            for s in pipeline.stages(pipeline.decode)
         ],
         "also": [{"model": m.info.name, **r.about} for _, m, r in pipeline.every[1:]],
     }
@@ -208,19 +216,29 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
     }
     if counts.units:
         found |= {
-            f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
-            for name, spent in counts.busy_ns.items()
+            f"{name}_{what}_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
+            for what, times in (("busy", counts.busy_ns), ("cpu", counts.cpu_ns))
+            for name, spent in times.items()
         }
+    found |= {f"{s.name}_device_s": Absent(_no_device(s)) for s in flow.stages if s.device_ns is None}
     if pipeline.plan.options["what_if"]:
         found |= _what_if(pipeline)
     return found
+
+
+def _no_device(stage: Stage) -> str:
+    if stage.place == "cpu":
+        return "unsupported: the stage runs on the CPU, where its time is the host's"
+    return "unsupported: the stage puts no events of the device around its work"
 
 
 def _what_if(pipeline: Pipeline) -> dict[str, Field]:
     """Return, for each stage, the gain if it were free and its own ceiling, and the pipeline's rate beside them."""
     with pipeline.again(loop=True) as decode:
         made = pipeline.stages(decode)
-        found = what_if.measured(made, pipeline.lossless, pipeline.plan.trial.in_flight, WHAT_IF_S)
+        in_flight = pipeline.plan.trial.in_flight
+        seconds = WHAT_IF_S if in_flight == 1 else OVERLAPPED_S
+        found = what_if.measured(made, pipeline.lossless, in_flight, seconds)
     fields: dict[str, Field] = {"pipeline_fps": Measured(found.fps, "frames/s", n=what_if.ROUNDS)}
     for stage in found.stages:
         fields[f"{stage.name}_free_gain"] = stage.gain.measured("ratio")
@@ -231,14 +249,16 @@ def _what_if(pipeline: Pipeline) -> dict[str, Field]:
 
 
 def _breakdown(pipeline: Pipeline) -> Spans:
-    """Return the stages of a few units that go through one by one, each stage waited for."""
+    """Return the stages of a few units that go through one by one, each waited for, and the device's part of each."""
     rows: list[tuple[str, int, int, int]] = []
+    device: list[tuple[str, int, int, int]] = []
     with pipeline.again(loop=True) as decode:
-        for number, marks in what_if.timed(pipeline.stages(decode), TIMED + 1):
+        for number, marks, on_device in what_if.timed(pipeline.stages(decode), TIMED + 1):
             if number:  # the first opens the film
                 rows.append((UNIT, number, marks[0][1], marks[-1][2]))
                 rows += [(name, number, start, end) for name, start, end in marks]
-    return Spans.of("stage", rows)
+                device += [(f"{name}_device", number, start, end) for name, start, end in on_device]
+    return Spans.joined([Spans.of("stage", rows), Spans.of("phase", device)])
 
 
 def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) -> Verification | None:

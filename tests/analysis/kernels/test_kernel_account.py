@@ -118,6 +118,8 @@ def test_growth_finds_the_onset_of_preemption():
     found = growth(series)
     assert [x.processes for x in found.levels] == [1, 2, 4, 8] and found.onset == 4 and found.cores == 6
     assert growth(series[1:3]).onset is None
+    assert {x.off_cpu for x in found.levels} == {None}, "what a trace does not tell is missing, not -1"
+    assert series[0][1].operating is None
 
 
 def test_a_gap_is_the_hosts_or_the_launchs_fault():

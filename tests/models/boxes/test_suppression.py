@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.models.boxes import suppression
 from edgescope.models.boxes.suppression import by_element, groups, overlap, suppressed
 
 
@@ -40,7 +39,6 @@ def test_every_version_is_the_definition(seed, threshold):
     assert suppressed(boxes, scores, threshold, of).tolist() == wanted
     assert by_element([tuple(b) for b in boxes.tolist()], scores.tolist(), of.tolist(), threshold) == wanted
     given = [torch.from_numpy(np.asarray(x)) for x in (boxes, scores)]
-    assert on_device.by_rounds(*given, threshold, torch.from_numpy(of)).tolist() == wanted
     assert on_device.suppressed(*given, threshold, torch.from_numpy(of)).tolist() == wanted
 
 
@@ -71,18 +69,5 @@ def test_no_boxes_are_no_error():
 
     assert suppressed(np.zeros((0, 4)), np.zeros(0), 0.5).tolist() == []
     empty = torch.zeros(0, 4), torch.zeros(0), 0.5, torch.zeros(0, dtype=torch.int64)
-    assert on_device.suppressed(*empty).tolist() == on_device.by_rounds(*empty).tolist() == []
+    assert on_device.suppressed(*empty).tolist() == []
     assert by_element([], [], [], 0.5) == []
-
-
-def test_without_torchvisions_operators_torch_does_it_alone(monkeypatch):
-    import torch
-
-    from edgescope.models.boxes import on_device
-    from edgescope.models.image import torchvision_compat
-
-    boxes, scores, of = (torch.from_numpy(np.asarray(x)) for x in some_boxes(5))
-    with_operator = on_device.suppressed(boxes, scores, 0.3, of)
-    monkeypatch.setattr(torchvision_compat, "compiled_nms", lambda: None)
-    assert on_device.suppressed(boxes, scores, 0.3, of).tolist() == with_operator.tolist()
-    assert suppression.TINY > 0

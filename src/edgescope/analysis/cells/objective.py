@@ -240,6 +240,12 @@ class Wanted:
         """The metric to be best at."""
         return goal(self.objective)
 
+    def alone(self, device: str) -> bool:
+        """Return whether a figure that is asked for comes from a meter that could not tell two processes apart."""
+        figures = [self.goal, *(c.metric for c in self.constraints)]
+        shared = (m.unit == "bytes" and device == "cuda" for m in figures if m.of)
+        return any(shared) or any(metrics.scoped(m.of[0]) for m in figures if m.of)
+
     def broken(self, of: Mapping[str, Field]) -> tuple[str, ...]:
         """Return the figures of every constraint that a variant breaks."""
         return tuple(text for text in (c.broken(of) for c in self.constraints) if text)

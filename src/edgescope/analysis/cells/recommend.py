@@ -4,7 +4,8 @@
 
 All cells are from one machine. A cell keeps a constraint if the worse end of its interval does (choices.py);
 the pick is the best mean of those that keep them all. If none does, the nearest one is named with the constraint
-that binds. Nothing here measures: a pick that rests on one process says so.
+that binds. Nothing here measures: a pick that rests on one process says so. Of two cells that took turns their ratio
+says which is the better one, and by how much: it is free of what the machine did between their other processes.
 
 The Pareto front holds the rows that no other row beats on both axes; on the front, each gain on one axis costs on the
 other.
@@ -17,8 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from edgescope import units
+from edgescope.analysis.cells import alternation, machines
 from edgescope.analysis.cells import choices as rows_of
-from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.bounds import apart
 from edgescope.analysis.cells.choices import Spreads
 from edgescope.analysis.cells.objective import Wanted
@@ -28,6 +30,8 @@ from edgescope.analysis.cells.variants import show
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, shown
 from edgescope.records import Absent, Measured, Result
+from edgescope.stats import Judgement, judge
+from edgescope.stats.intervals import Interval
 
 #: How much cells of one process each must differ if the spread between processes is not known.
 UNKNOWN_SPREAD = 0.05
@@ -80,9 +84,10 @@ def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> R
         return Recommendation(
             models, wanted, tuple(ranked), front, axes, None, reasons, (), best, nearest, said
         )
-    pick = confirmed[0]
-    ties = tuple(c for c in confirmed[1:] if not _worse(pick, c, wanted, spreads))
-    reasons = _reasons(pick, ties, best, wanted)
+    pick = _leader(confirmed, wanted)
+    best = pick if any(c is best for c in confirmed) else best
+    ties = tuple(c for c in confirmed if c is not pick and not _worse(pick, c, wanted, spreads))
+    reasons = _reasons(pick, ties, best, wanted, _turns(pick, [c for c in able if c is not pick], wanted))
     return Recommendation(models, wanted, tuple(ranked), front, axes, pick, reasons, ties, best, None, said)
 
 
@@ -116,9 +121,39 @@ def _costs(choice: Row, axes: Sequence[str]) -> tuple[float, ...] | None:
     return tuple(-x if METRICS[name].higher else x for name, x in zip(axes, known, strict=True))
 
 
+def _leader(ranked: Sequence[Row], wanted: Wanted) -> Row:
+    """Return the best cell, or the one that was faster than it when the two took turns."""
+    for other in ranked[1:]:
+        found = _ratio(ranked[0], other, wanted)
+        if found is not None and found.value < 1:
+            return other
+    return ranked[0]
+
+
+def _ratio(mine: Row, other: Row, wanted: Wanted, level: float = 0.95) -> Interval | None:
+    """Return how many times faster a cell was than another in turns; None if they took none, or not for its sake."""
+    if wanted.goal.name not in alternation.OF_SPEED:
+        return None
+    found = alternation.pairs(mine.replicates.values(), other.replicates.values())
+    return alternation.speedup(found, level) if found else None
+
+
+def _turns(pick: Row, others: Sequence[Row], wanted: Wanted) -> tuple[str, ...]:
+    """Return one sentence for each cell that the pick took turns with."""
+    found = [(c.label, r) for c in others if (r := _ratio(pick, c, wanted)) is not None]
+    return tuple(
+        f"{show(r.measured('1')) if r.reliable else f'{r.value:.3g}'}x the speed of {label}"
+        f" ({units.counted(r.n, 'pair')} in turns{'' if r.reliable else f'; {r.note}'})"
+        for label, r in found
+    )
+
+
 def _worse(pick: Row, other: Row, wanted: Wanted, spreads: Spreads) -> bool:
     """Whether a cell is significantly worse than the pick."""
     column = wanted.goal.name
+    turns = [_ratio(pick, other, wanted, level) for level in (0.95, 0.90)]
+    if turns[0] is not None and turns[1] is not None and turns[0].reliable:
+        return judge(turns[0], turns[1], higher_is_better=True) is Judgement.FASTER
     mine, its = (rows_of.values(list(c.replicates.values()), column) for c in (pick, other))
     sure = apart(mine, its, spreads.of(column))
     return _cost(other, wanted) - _cost(pick, wanted) > UNKNOWN_SPREAD if sure is None else sure
@@ -127,7 +162,9 @@ def _worse(pick: Row, other: Row, wanted: Wanted, spreads: Spreads) -> bool:
 # -- in words -----------------------------------------------------------------------------------------------
 
 
-def _reasons(pick: Row, ties: Sequence[Row], best: Row | None, wanted: Wanted) -> tuple[str, ...]:
+def _reasons(
+    pick: Row, ties: Sequence[Row], best: Row | None, wanted: Wanted, turns: Sequence[str]
+) -> tuple[str, ...]:
     kept = (
         "of those that keep every constraint"
         if wanted.constraints
@@ -138,7 +175,7 @@ def _reasons(pick: Row, ties: Sequence[Row], best: Row | None, wanted: Wanted) -
     lead = f"{wanted.goal.best} {kept}: {show(replace(figure, lo=None, hi=None))} over {_processes(runs)}"
     if figure.lo is not None and figure.hi is not None and runs > 1:
         lead += f", 95 % prediction interval for a new process [{show(figure).partition('[')[2]}"
-    out = [lead, *(c.kept(pick.metrics) for c in wanted.constraints)]
+    out = [lead, *(c.kept(pick.metrics) for c in wanted.constraints), *turns]
     if best is not None and best.cell != pick.cell:
         out.append(_price(pick, best, wanted))
     if ties:

@@ -37,6 +37,8 @@ class Part:
     seconds: float
     """Of one unit."""
     threads: int = 1
+    on_cpu: float | None = None
+    """Share of its time that it is on a CPU: of each of its threads; None if it was not measured."""
 
 
 class Case:
@@ -109,15 +111,26 @@ class Case:
         found = []
         for name in names:
             busy = self.result.metrics.get(f"{name}_busy_s")
+            cpu = self.figure(f"{name}_cpu_s")
+            on_cpu = (
+                cpu / busy.value if cpu is not None and isinstance(busy, Measured) and busy.value else None
+            )
             if self.overlapped and isinstance(busy, Measured):
-                found.append(Part(name, busy.value, threads.get(name, 1)))
+                found.append(Part(name, busy.value, threads.get(name, 1), on_cpu))
             elif (seconds := self.figure(f"{name}_s")) is not None:
-                found.append(Part(name, seconds, threads.get(name, 1)))
+                found.append(Part(name, seconds, threads.get(name, 1), on_cpu))
         return tuple(found)
 
     def part(self, name: str) -> Part | None:
         """Return one part by name."""
         return next((p for p in self.parts if p.name == name), None)
+
+    def asleep(self, part: Part) -> float | None:
+        """Return the share of a part's time in which it is neither on a CPU nor ready to be; None if not known."""
+        if part.on_cpu is None:
+            return None
+        waits = min(0.99, self.figure("run_wait_share") or 0.0)
+        return max(0.0, 1 - part.on_cpu / (1 - waits))
 
     @cached_property
     def whole_s(self) -> float:

@@ -31,6 +31,8 @@ SMALL = 0.25
 """A part that takes less of a unit than this is not what limits it."""
 WAITING, DISK_BPS, KERNEL = 0.35, 1e6, 0.3
 """Share of a unit off the CPU, bytes/s from disk, and share of CPU time in the kernel, from which each is the cause."""
+ASLEEP = 0.6
+"""A stage that sleeps for this share of its time waits for something, however small its share of a unit is."""
 LIMITS = 0.8
 """A stage that is busy for this share of the time between units is what the others wait for."""
 
@@ -119,6 +121,9 @@ def _why(case: Case, part: Part, share: float) -> Finding | None:
         off = max(0.0, 1 - used / (1 - waits))  # neither on a CPU nor ready to be
         if off >= WAITING and off >= 0.6 * share:
             return _stalled(case, part, min(share, off), off)
+        asleep = case.asleep(part)
+        if asleep is not None and asleep >= ASLEEP:
+            return _stalled(case, part, share * asleep, asleep, of=f"{part.name}'s")
     kernel = case.figure("kernel_time_share")
     faults = case.figure("page_faults_per_s")
     if kernel is not None and faults is not None and kernel >= KERNEL and faults >= 1000:
@@ -137,9 +142,9 @@ def _why(case: Case, part: Part, share: float) -> Finding | None:
     return None
 
 
-def _stalled(case: Case, part: Part, share: float, off: float) -> Finding:
+def _stalled(case: Case, part: Part, share: float, off: float, *, of: str = "the") -> Finding:
     read = case.figure("disk_read_bps") or 0.0
-    evidence = [Evidence(f"for {off:.0%} of the time nothing of it was on a CPU or ready to be", WINDOW)]
+    evidence = [Evidence(f"for {off:.0%} of {of} time nothing of it was on a CPU or ready to be", WINDOW)]
     if read >= DISK_BPS:
         evidence.append(Evidence(f"{read / 1e6:,.1f} MB/s came from disk", WINDOW))
     evidence.append(Evidence(f"{part.name} is the part that takes {share:.0%} of a unit", STAGES))

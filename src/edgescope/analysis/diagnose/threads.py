@@ -14,6 +14,8 @@ LATE_S = 0.002
 PROMPT_S = 0.001
 WAITS, CROWDED = 0.15, 0.35
 """Share of the time ready and not running: from here on threads are too many; lateness says nothing any more."""
+TURNS = 0.7
+"""Threads that run in turns sleep for at least this much of what k of them would sleep on one core: 1 - 1/k."""
 ONE_CORE = (0.7, 1.35)
 """Cores that threads keep busy together when one of them runs at a time."""
 USUAL_EFFICIENCY = (0.6, 1.0)
@@ -138,20 +140,34 @@ def _one_at_a_time(case: Case) -> Finding | None:
         return None  # a thread that goes on late may have waited for a core
     if late is None:
         return None
+    turns = _in_turns(case)
     if late >= LATE_S:
-        return _interpreter(case, used, late) if used <= ONE_CORE[1] else None
-    return _lock(case, used, late) if late < PROMPT_S else None
+        return _interpreter(case, used, late, turns) if used <= ONE_CORE[1] or turns is not None else None
+    return _lock(case, turns, used, late) if late < PROMPT_S and turns is not None else None
 
 
-def _lock(case: Case, used: float, late: float) -> Finding | None:
-    """Return a lock as the cause, if a stage's threads are busy all the time and keep about one core busy."""
+def _in_turns(case: Case) -> Part | None:
+    """Return the slowest stage if its threads are busy all the time and keep about one core busy together."""
     slow = slowest(case)
-    if slow is None or slow.threads < 2 or not _busy(case, slow):
+    if slow is None or slow.threads < 2 or not _busy(case, slow) or case.unit_s is None:
         return None
-    if not ONE_CORE[0] <= used <= ONE_CORE[1] * case.cores / 2:
-        return None  # with less, they wait for something outside, not for each other
+    asleep = case.asleep(slow)
+    if asleep is None or slow.on_cpu is None:
+        return None
+    together = slow.on_cpu * slow.seconds / case.unit_s  # with less, they wait for something outside
+    one_by_one = asleep >= TURNS * (1 - 1 / slow.threads)
+    return slow if one_by_one and ONE_CORE[0] <= together <= ONE_CORE[1] else None
+
+
+def _lock(case: Case, slow: Part, used: float, late: float) -> Finding:
+    """Return a lock as the cause: the threads of a stage run in turns, and Python is not what they wait for."""
+    on_cpu, asleep = slow.on_cpu or 0.0, case.asleep(slow) or 0.0
     evidence = (
         Evidence(f"{slow.threads} threads of {slow.name} are busy all the time", "the pipeline's own clock"),
+        Evidence(
+            f"each is on a CPU for {on_cpu:.0%} of that time and sleeps for {asleep:.0%}: they run in turns",
+            WINDOW,
+        ),
         Evidence(f"together with all else they keep {used:.2f} of {case.cores:g} cores busy", WINDOW),
         Evidence(
             f"Python lets a thread go on after {late * 1e3:.1f} ms, so it is no lock of Python's", WINDOW
@@ -163,11 +179,10 @@ def _lock(case: Case, used: float, late: float) -> Finding | None:
         Measured(min(case.cores / used, float(slow.threads)), "ratio"),
         "cores there are / cores in use, the threads of the stage at most",
     )
-    share = 1 - max(used / case.cores, 1 / slow.threads)
-    return Finding("lock-bound", share, Confidence.LIKELY, evidence, (remedy,), slow.name, 1)
+    return Finding("lock-bound", asleep, Confidence.LIKELY, evidence, (remedy,), slow.name, 1)
 
 
-def _interpreter(case: Case, used: float, late: float) -> Finding:
+def _interpreter(case: Case, used: float, late: float, turns: Part | None) -> Finding:
     gain, most = case.cores / max(used, 1.0), max(case.parts, key=lambda p: p.seconds, default=None)
     more = next((i for i in case.of("processes") if isinstance(i.after, int) and i.after > i.before), None)
     evidence = [
@@ -175,6 +190,10 @@ def _interpreter(case: Case, used: float, late: float) -> Finding:
         Evidence(f"Python lets a thread go on {late * 1e3:.1f} ms late: others hold the interpreter", WINDOW),
     ]
     sure, basis, part = Confidence.LIKELY, "cores there are / cores in use", most.name if most else ""
+    if turns is not None:
+        each = f"each is on a CPU for {turns.on_cpu:.0%} of its time"
+        text = f"{turns.threads} threads of {turns.name} run in turns: {each}"
+        evidence.append(Evidence(text, WINDOW))
     for tried in case.tried:
         if tried.setting.endswith("_threads") and isinstance(tried.after, int):
             more_threads = tried.after > (tried.before or 1)
@@ -193,7 +212,8 @@ def _interpreter(case: Case, used: float, late: float) -> Finding:
         ),
         Remedy(f"whole arrays instead of Python's loops{' in ' + part if part else ''}"),
     )
-    return Finding("GIL-bound", 1 - 1 / max(gain, 1.01), sure, tuple(evidence), remedies, "", 1)
+    share = max(1 - 1 / max(gain, 1.01), (case.asleep(turns) or 0.0) if turns is not None else 0.0)
+    return Finding("GIL-bound", share, sure, tuple(evidence), remedies, "", 1)
 
 
 def slowest(case: Case) -> Part | None:

@@ -33,8 +33,8 @@ class Account:
     operators: tuple[Named, ...]
     functions: tuple[Named, ...]
     """Functions of the program, of the operating system and of libraries, each without what it called."""
-    operating: float
-    """Share of the inferences' time in which an operator ran; -1 if the trace has no operators or no inferences."""
+    operating: float | None
+    """Share of the inferences' time in which an operator ran; None if the trace has no operators or no inferences."""
     sharing: Sharing | None
     scheduled: tuple[Scheduled, ...]
     samples: Mapping[str, Field]
@@ -65,11 +65,11 @@ def account(trace: Trace, name: str = "") -> Account:
     )
 
 
-def _operating(rows: Rows, found: Inferences) -> float:
+def _operating(rows: Rows, found: Inferences) -> float | None:
     operators = rows.of("op")
     inside = Cover.of(found.start, found.end)
     if not len(operators["start_ns"]) or not inside.total:
-        return -1.0
+        return None
     return (inside & Cover.of(operators["start_ns"], operators["end_ns"])).total / inside.total
 
 

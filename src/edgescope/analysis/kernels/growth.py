@@ -25,12 +25,12 @@ class Level:
     ec_ns: float
     cs_ns: float
     total_ns: float
-    launch_ns: float
-    """Median length of a launching call."""
-    off_cpu: float
-    """Share of EC in which the thread was off the CPU; -1 without scheduling events."""
-    busy: float
-    """Share of the time in which a GPU was busy, the mean over GPUs."""
+    launch_ns: float | None
+    """Median length of a launching call; None if the trace has none."""
+    off_cpu: float | None
+    """Share of EC in which the thread was off the CPU; None without scheduling events."""
+    busy: float | None
+    """Share of the time in which a GPU was busy, the mean over GPUs; None if nothing ran on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def _level(label: str, a: Account, found: Budget) -> Level:
         float(np.median(found.ec)),
         float(np.median(found.cs)),
         float(np.median(found.total)),
-        a.launches.api.quantile_ns(0.5) if a.launches and a.launches.api.count else -1.0,
-        float(found.parts["rescheduled"].sum()) / ec if found.scheduled and ec else -1.0,
-        float(np.mean([g.busy for g in a.gpus])) if a.gpus else -1.0,
+        a.launches.api.quantile_ns(0.5) if a.launches and a.launches.api.count else None,
+        float(found.parts["rescheduled"].sum()) / ec if found.scheduled and ec else None,
+        float(np.mean([g.busy for g in a.gpus])) if a.gpus else None,
     )
 
 

@@ -18,8 +18,9 @@ import numpy as np
 
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.recommend import pareto
-from edgescope.analysis.predict import roofline_modes
+from edgescope.analysis.predict import curve_fit, roofline_modes
 from edgescope.analysis.predict.modes import Floats, ModeGrid
+from edgescope.analysis.predict.roofline_modes import Parts
 from edgescope.analysis.predict.surfaces import (
     BESIDE_ROOFLINE,
     Chosen,
@@ -48,6 +49,8 @@ class Profile:
     watts: Mapping[int, Sequence[float]] = field(default_factory=dict)
     scope: str = ""
     """What the watts cover."""
+    parts: Mapping[int, Parts] = field(default_factory=dict)
+    """What the time of a training mode consists of, where it is known."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a figure that cannot be one."""
@@ -184,7 +187,7 @@ def predict(
         )
     seen = _logs(profile.seconds)
     other_time, other_power = like or (None, None)
-    time = choose(surfaces(grid, _seconds(grid), other_time, models), seen, check=check)
+    time = choose(surfaces(grid, _seconds(grid, profile.parts), other_time, models), seen, check=check)
     watts = _logs({m: w for m, w in profile.watts.items() if m in profile.seconds})
     if not watts:
         return Prediction(grid, profile, time, NO_METER, wanted, epoch_samples)
@@ -197,10 +200,10 @@ def _logs(runs: Mapping[int, Sequence[float]]) -> dict[int, float]:
 
 
 def surfaces(
-    grid: ModeGrid, shape: roofline_modes.Shape, other: Floats | None, models: Sequence[str] = ()
+    grid: ModeGrid, shape: curve_fit.Shape, other: Floats | None, models: Sequence[str] = ()
 ) -> list[Surface]:
     """Return the models to choose among, the first being the one for very few modes."""
-    axes, curve = grid.axes(), roofline_modes.Fitter(shape)
+    axes, curve = grid.axes(), curve_fit.Fitter(shape)
     every: list[Surface] = [Roofline(axes, curve, BESIDE_ROOFLINE, "gp"), Roofline(axes, curve)]
     every += [Transfer(axes, other)] if other is not None else []
     if "linear" in models:
@@ -208,11 +211,14 @@ def surfaces(
     return [s for s in every if not models or s.name in models]
 
 
-def _seconds(grid: ModeGrid) -> roofline_modes.Shape:
-    return lambda seen: roofline_modes.seconds(grid, min(seen.values()))
+def _seconds(grid: ModeGrid, parts: Mapping[int, Parts]) -> curve_fit.Shape:
+    """Return the shape of time; a profiled mode that is left out takes its parts with it."""
+    return lambda seen: roofline_modes.seconds(
+        grid, min(seen.values()), {m: part for m, part in parts.items() if m in seen}
+    )
 
 
-def _watts(grid: ModeGrid, time: Chosen, seen: Seen) -> roofline_modes.Shape:
+def _watts(grid: ModeGrid, time: Chosen, seen: Seen) -> curve_fit.Shape:
     """Return the shape of power: a mode whose power is known has its measured time, another its predicted one.
 
     A profiled mode that is left out has the time that the other modes predict for it, so that its error counts.
@@ -221,7 +227,7 @@ def _watts(grid: ModeGrid, time: Chosen, seen: Seen) -> roofline_modes.Shape:
     for mode, value in time.left_out.items():
         predicted[mode] = value
 
-    def shape(known: Seen) -> roofline_modes.Curve:
+    def shape(known: Seen) -> curve_fit.Curve:
         seconds = predicted.copy()
         for mode in known:
             seconds[mode] = seen[mode]

@@ -4,84 +4,37 @@ Seconds of one sample, with every clock as a share of its highest value in the g
 
     gpu     = g / (gpu_hz x gpu_sm_share x gpu_power_w)
     memory  = m / memory_hz
-    cpu     = c / (cpu_hz x amdahl(cpu_cores, threads)), the loader's part divided by its workers
+    cpu     = c / (cpu_hz x amdahl(cpu_cores, threads))
     quota   = q / (cpu_quota x cpu_hz): CPU seconds that the quota hands out
     launch  = l / (cpu_hz x batch x processes x in_flight): what each query waits for alone
     latency = s / (batch x processes x in_flight): what a query waits for whatever the clocks are
     rest    = what no knob changes
-    seconds = (gpu^p + memory^p + cpu^p + ...)^(1/p), 1 <= p: 1 adds them up, a large p hides the shorter
-              behind the longest; without loader workers (workers = 0) loading is added instead
+    device  = (gpu^p + memory^p + cpu^p + ...)^(1/p), 1 <= p: 1 adds them up, a large p hides the shorter
+              behind the longest
+    loading = (i + b / batch) / cpu_hz: of an item, and of a minibatch
+    seconds = device; with a loader device + loading without workers, else a norm as above, of device + handover /
+              batch, of loading / min(workers, cores), and of all that the CPU does / cores
 
 Watts, with V the voltage at a clock relative to that at its highest, V(f) = v + (1 - v) f:
 
     watts = static + sum over CPU cores, GPU, memory of (on f V^2 + joules of one sample V^2 / seconds)
 
 A term exists only if a knob of it differs between modes. Every coefficient is positive, so a faster clock never
-makes a mode slower. A word (a precision, a way of sharing) scales each term by a factor of its own. The parameters
-are logarithms with a normal prior as wide as what is known of them; the fit is the largest posterior (Levenberg
-and Marquardt), and residuals beyond three standard deviations count less (Huber). The fit is handed on as slopes
-(`Fit`), so that the Gaussian process knows how sure each parameter is. Sources: Williams, Waterman, Patterson,
-CACM 52(4), 2009; for power over modes, Pagoda (arXiv 2509.20189).
+makes a mode slower. A word (a precision, a way of sharing) scales each term by a factor of its own. Sources: Williams,
+Waterman, Patterson, CACM 52(4), 2009; for power over modes, Pagoda (arXiv 2509.20189).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.analysis.predict.curve_fit import Curve, Prior, Rows
 from edgescope.analysis.predict.modes import Floats, ModeGrid
-
-Rows = slice | NDArray[np.int64]
-EVERY = slice(None)
-#: What two runs of one mode differ by, in logarithms, as far as the fit of the parameters is concerned.
-NOISE = 0.03
-#: Residuals beyond this many times NOISE count less.
-HUBER = 3.0
-ROUNDS, STARTS = 40, 3
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What is known of a parameter before anything is measured: the mean and standard deviation of its logarithm."""
-
-    name: str
-    mean: float
-    sd: float
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The logarithm of a quantity in every mode, as a function of parameters."""
-
-    priors: tuple[Prior, ...]
-    of: Callable[[Floats, Rows], Floats]
-    """Parameters (count,) -> log value of these modes."""
-
-    def only(self, modes: NDArray[np.int64]) -> Curve:
-        """Return the curve over these modes alone."""
-        return Curve(self.priors, lambda at, rows: self.of(at, modes[rows]))
-
-
-Shape = Callable[[Mapping[int, float]], Curve]
-"""Log values by mode -> the curve, whose priors depend on their level."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The parameters that explain the profiled modes best, and the curve near them."""
-
-    at: Floats
-    """The fitted parameters."""
-    value: Floats
-    """The log value of every mode."""
-    expected: Floats
-    """The log value of every mode at the prior's means, if the curve were straight."""
-    slopes: Floats
-    """Change of the log value of every mode for one standard deviation of each parameter's prior, (modes,
-    parameters)."""
 
 
 def share(knob: Floats | None, modes: int) -> Floats:
@@ -150,52 +103,100 @@ def under_way(grid: ModeGrid) -> Floats:
 
 CPU = ("cpu_hz", "cpu_cores", "threads", "workers")
 GPU = ("gpu_hz", "gpu_sm_share", "gpu_power_w")
+LOADING = (("item", -1.2), ("minibatch", -2.0), ("handover", -2.0), ("host", -1.2))
+"""Parts of loading, with what is expected of each relative to the fastest mode."""
 LANES = ("batch", "processes", "in_flight")
 
 
-def seconds(grid: ModeGrid, level: float) -> Curve:
-    """Return the curve of log seconds of one sample; `level`: the log seconds that the fastest profiled mode took."""
+@dataclass(frozen=True)
+class Parts:
+    """What a sample of a training step took, in seconds."""
+
+    loading: float
+    """Of the process that loaded it."""
+    device: float
+    """Everything but the wait for the loader."""
+
+
+def seconds(grid: ModeGrid, level: float, parts: Mapping[int, Parts] = MappingProxyType({})) -> Curve:
+    """Return the curve of log seconds of one sample; `level`: the log seconds that the fastest profiled mode took.
+
+    `parts` of profiled modes are explained by the same parameters, if each process had a core of its own.
+    """
     k = _Knobs(grid)
-    terms, lanes = _terms(k), np.log(k.lanes / k.lanes.max())
-    batch = np.log(k.plain("batch"))
-    wide = lanes - (batch - batch.max())
-    names, words = list(terms), k.words()
-    logs = np.log(np.stack(list(terms.values())))
-    together = np.array([name in ("launch", "latency") for name in names])
-    at_words = slice(len(names) + 2, len(names) + 2 + len(words) * (len(names) + 1))
-    priors = [Prior(name, level - 1.2, 1.5) for name in names]
-    priors += [Prior("overlap", 1.0, 0.7), Prior("side by side", 1.0, 1.5)]
-    for word in words:
-        priors += [Prior(f"{word} {name}", 0.0, 0.7) for name in names] + [
-            Prior(f"{word} side by side", 0.0, 2.0)
-        ]
-    with_cpu = k.vary(*CPU)
-    if with_cpu:
-        priors += [
-            Prior("cpu", level - 1.2, 1.5),
-            Prior("serial", -1.5, 1.2),
-            Prior("loader", level - 2.0, 1.5),
-        ]
-    flags = np.stack(list(words.values())) if words else np.zeros((0, len(grid)))
-    cpu_hz, cores, loaders, alone = k.share("cpu_hz"), k.cores, k.loaders, k.alone
+    found = _Seconds(k, level)
+    own = [m for m in sorted(parts) if k.alone[m] or k.plain("workers")[m] < k.cores[m]]
+    if not (found.with_loader and own):
+        return Curve(tuple(found.priors), found.whole)
+    rows = np.array(own, dtype=np.int64)
+    measured = [parts[m].loading for m in own] + [parts[m].device for m in own]
 
-    def of(at: Floats, rows: Rows) -> Floats:
-        power = 1 + np.exp(at[len(names)])
-        by_word = at[at_words].reshape(len(words), len(names) + 1).T @ flags[:, rows]
-        beside = 1 / (1 + np.exp(-at[len(names) + 1] - by_word[-1]))
-        found = logs[:, rows] + at[: len(names), None] + by_word[:-1]
-        found = found - together[:, None] * ((batch - batch.max())[rows] + beside * wide[rows])
-        if not with_cpu:
-            return _pnorm(found, power)
-        cpu, serial, loader = at[-3:]
-        part = 1 / (1 + np.exp(-serial))
-        busy = np.exp(cpu) * (part + (1 - part) / cores[rows] * cores.max()) / cpu_hz[rows]
-        loading = np.exp(loader) / loaders[rows] / cpu_hz[rows]
-        here = np.where(alone[rows], 0.0, loading) + busy
-        total = np.exp(_pnorm(np.vstack([found, np.log(here)]), power))
-        return np.asarray(np.log(total + np.where(alone[rows], loading, 0.0)))
+    def also(at: Floats) -> Floats:
+        return np.concatenate([np.log(found.loading(at, rows)), found.device(at, rows)])
 
-    return Curve(tuple(priors), of)
+    return Curve(tuple(found.priors), found.whole, also, tuple(np.log(measured).tolist()))
+
+
+class _Seconds:
+    """The seconds of one sample in every mode, by its parts, as functions of the parameters."""
+
+    def __init__(self, k: _Knobs, level: float) -> None:
+        terms, lanes = _terms(k), np.log(k.lanes / k.lanes.max())
+        batch, words = np.log(k.plain("batch")), k.words()
+        self.names, self.words = list(terms), len(words)
+        self.logs = np.log(np.stack(list(terms.values())))
+        self.together = np.array([name in ("launch", "latency") for name in self.names])[:, None]
+        self.batch = batch - batch.max()
+        self.wide = lanes - self.batch
+        self.flags = np.stack(list(words.values())) if words else np.zeros((0, len(k.grid)))
+        self.with_cpu, self.with_loader = k.vary(*CPU), k.vary("workers")
+        self.priors = [Prior(name, level - 1.2, 1.5) for name in self.names]
+        self.priors += [Prior("overlap", 1.0, 0.7), Prior("side by side", 1.0, 1.5)]
+        for word in words:
+            self.priors += [Prior(f"{word} {name}", 0.0, 0.7) for name in self.names]
+            self.priors += [Prior(f"{word} side by side", 0.0, 2.0)]
+        self.at_cpu = len(self.priors)
+        if self.with_cpu:
+            self.priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2)]
+        if self.with_loader:
+            self.priors += [Prior(name, level + mean, 1.5) for name, mean in LOADING]
+            self.priors += [Prior("hidden", 1.5, 0.7)]
+        self.cpu_hz, self.cores, self.loaders, self.alone = k.share("cpu_hz"), k.cores, k.loaders, k.alone
+
+    def device(self, at: Floats, rows: Rows) -> Floats:
+        """Return the log seconds of everything but the loader."""
+        count = len(self.names)
+        table = at[count + 2 : count + 2 + self.words * (count + 1)].reshape(self.words, count + 1)
+        by_word = table.T @ self.flags[:, rows]
+        beside = 1 / (1 + np.exp(-at[count + 1] - by_word[-1]))
+        found = self.logs[:, rows] + at[:count, None] + by_word[:-1]
+        found = found - self.together * (self.batch[rows] + beside * self.wide[rows])
+        if self.with_cpu:
+            part = 1 / (1 + np.exp(-at[self.at_cpu + 1]))
+            scaled = self.busy(at, rows) * (part + (1 - part) / self.cores[rows] * self.cores.max())
+            found = np.vstack([found, np.log(scaled)])
+        return _pnorm(found, 1 + np.exp(at[count]))
+
+    def busy(self, at: Floats, rows: Rows) -> Floats:
+        """Return the seconds of the operators on the CPU, on all of its cores."""
+        return np.exp(at[self.at_cpu]) / self.cpu_hz[rows] if self.with_cpu else np.zeros(1)
+
+    def loading(self, at: Floats, rows: Rows) -> Floats:
+        """Return the seconds of the loader, in one process."""
+        item, minibatch = np.exp(at[-5:-3])
+        return np.asarray((item + minibatch * np.exp(-self.batch[rows])) / self.cpu_hz[rows])
+
+    def whole(self, at: Floats, rows: Rows) -> Floats:
+        """Return the log seconds of a sample, with what is loaded ahead hidden behind the device."""
+        device = self.device(at, rows)
+        if not self.with_loader:
+            return device
+        loading, cores = self.loading(at, rows), self.cores[rows]
+        handover, host = np.exp(at[-3:-1, None] - self.batch[rows])
+        work = loading + host / self.cpu_hz[rows] + self.busy(at, rows) * self.cores.max()
+        ahead = np.stack([np.exp(device) + handover, loading / self.loaders[rows], work / cores])
+        hidden = _pnorm(np.log(ahead), 1 + np.exp(at[-1]))
+        return np.where(self.alone[rows], np.log(np.exp(device) + loading), hidden)
 
 
 def _terms(k: _Knobs) -> dict[str, Floats]:
@@ -260,82 +261,3 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
         return np.asarray(np.log(np.exp(at[0]) + np.exp(found).sum(axis=0)))
 
     return Curve(tuple(priors), of)
-
-
-class Fitter:
-    """Fits a curve; a fit is kept, and later ones begin where the last ended."""
-
-    def __init__(
-        self, shape: Shape, modes: NDArray[np.int64] | None = None, start: Floats | None = None
-    ) -> None:
-        self.shape, self.modes, self.start = shape, modes, start
-        self.kept: dict[tuple[tuple[int, float], ...], Fit] = {}
-        self.parts: dict[bytes, Fitter] = {}
-
-    def only(self, modes: NDArray[np.int64]) -> Fitter:
-        """Return the fitter of these modes alone, numbered from 0."""
-        return self.parts.setdefault(modes.tobytes(), Fitter(self.shape, modes, self.start))
-
-    def fit(self, seen: Mapping[int, float]) -> Fit:
-        """Return the parameters that explain the log values of the profiled modes best."""
-        key = tuple(sorted(seen.items()))
-        if key not in self.kept:
-            self.kept[key], self.start = fit(self._curve(seen), dict(key), self.start)
-        return self.kept[key]
-
-    def _curve(self, seen: Mapping[int, float]) -> Curve:
-        if self.modes is None:
-            return self.shape(seen)
-        return self.shape({int(self.modes[i]): v for i, v in seen.items()}).only(self.modes)
-
-
-def fit(curve: Curve, seen: Mapping[int, float], start: Floats | None = None) -> tuple[Fit, Floats]:
-    """Return the parameters that explain the log values of the profiled modes best, and where another fit may
-    start.
-    """
-    rows = np.array(list(seen), dtype=np.int64)
-    y = np.array([seen[int(i)] for i in rows])
-    mean = np.array([p.mean for p in curve.priors])
-    sd = np.array([p.sd for p in curve.priors])
-    rng = np.random.default_rng(0)
-    starts = [np.zeros(len(mean)), *rng.normal(0, 0.8, (STARTS - 1, len(mean)))] if start is None else [start]
-    tried = [_descend(lambda z: curve.of(mean + sd * z, rows), y, at) for at in starts]
-    best = min(tried, key=lambda found: found[0])[1]
-    value = curve.of(mean + sd * best, EVERY)
-    slopes = _jacobian(lambda z: curve.of(mean + sd * z, EVERY), best, value)
-    return Fit(mean + sd * best, value, value - slopes @ best, slopes), best
-
-
-def _descend(of: Callable[[Floats], Floats], y: Floats, z: Floats) -> tuple[float, Floats]:
-    """Return (cost, point) of the least squares of y - of(z) and of z itself, from one start."""
-    damping, now = 1.0, of(z)
-    cost = _cost(y - now, z)
-    for _ in range(ROUNDS):
-        jacobian, gap = _jacobian(of, z, now), y - now
-        weight = np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(gap), 1e-12)) / NOISE**2
-        left = (jacobian.T * weight) @ jacobian + np.eye(len(z)) * (1 + damping)
-        step = np.linalg.solve(left, (jacobian.T * weight) @ gap - z)
-        after = of(z + step)
-        found = _cost(y - after, z + step)
-        if found < cost:
-            done = cost - found < 1e-4 * cost
-            z, now, cost, damping = z + step, after, found, damping / 3
-            if done:
-                break
-        else:
-            damping *= 4
-            if damping > 1e4:
-                break
-    return cost, z
-
-
-def _cost(gap: Floats, z: Floats) -> float:
-    size = np.abs(gap) / NOISE
-    robust = np.where(size < HUBER, size**2, 2 * HUBER * size - HUBER**2)
-    return float(robust.sum() + z @ z)
-
-
-def _jacobian(of: Callable[[Floats], Floats], z: Floats, now: Floats) -> Floats:
-    """Return the change of `of` for a unit of each parameter, shape (values, parameters)."""
-    step = 1e-5
-    return np.stack([(of(z + step * unit) - now) / step for unit in np.eye(len(z))], axis=1)

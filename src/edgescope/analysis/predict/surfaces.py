@@ -5,22 +5,23 @@
     gp        a Gaussian process on the logarithm, with the roofline as its mean; modes may lie far from it
     transfer  a Gaussian process with the surface of another workload or device as its mean
 
-All work on logarithms and are fitted with log values by mode; `choose` takes the one whose predictions of each
-profiled mode from the others are the closest (leave-one-out), and widens or narrows its intervals to what
-those errors were.
+All work on logarithms and are fitted with log values by mode; `choose` averages them, each weighted by the inverse
+square of its errors when it predicts each profiled mode from the others (leave-one-out), and widens or narrows the
+intervals to what the errors of the average were.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
+from edgescope.analysis.predict.curve_fit import Fitter
 from edgescope.analysis.predict.gp import Axis, Slope, Surrogate
 from edgescope.analysis.predict.modes import Floats, Ints, ModeGrid
-from edgescope.analysis.predict.roofline_modes import Fitter
 from edgescope.stats.special import t_quantile
 
 Seen = Mapping[int, float]
@@ -148,9 +149,10 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The model that was chosen, its prediction, and the leave-one-out error of every model."""
+    """The average of the models, the best of them, and the leave-one-out error of each."""
 
     model: str
+    """The model with the smallest error."""
     guess: Guess
     errors: Mapping[str, float]
     """Model -> mean absolute error of a left-out mode, as a share; empty with fewer than LEAST modes."""
@@ -159,19 +161,35 @@ class Chosen:
 
 
 def choose(surfaces: Sequence[Surface], seen: Seen, *, check: bool = True) -> Chosen:
-    """Return the prediction of the surface that predicts left-out modes best.
+    """Return the average of the surfaces' predictions, weighted by how well each predicts left-out modes.
 
-    With too few modes to tell, or without `check`, that of the first.
+    With too few modes to tell, or without `check`, it is the prediction of the first.
     """
     if len(seen) < LEAST or not check:
         guess = surfaces[0].fit(seen)
         return Chosen(surfaces[0].name, replace(guess, factor=guess.factor * UNCHECKED), {}, {})
     left = {surface.name: left_out(surface, seen) for surface in surfaces}
-    best = min(surfaces, key=lambda s: float(np.sqrt(np.mean(left[s.name][0] ** 2))))
     errors = {name: float(np.mean(np.abs(np.expm1(gap)))) for name, (gap, _) in left.items()}
-    gaps, sds = left[best.name]
+    share = _shares([gap for gap, _ in left.values()])
+    gaps, sds = _averaged([gap for gap, _ in left.values()], [sd for _, sd in left.values()], share)
     predicted = {mode: seen[mode] + float(gap) for mode, gap in zip(seen, gaps, strict=True)}
-    return Chosen(best.name, calibrated(best.fit(seen), gaps, sds), errors, predicted)
+    guesses = [surface.fit(seen) for surface in surfaces]
+    whole = Guess(*_averaged([g.mean for g in guesses], [g.sd for g in guesses], share))
+    best = min(errors, key=lambda name: errors[name])
+    return Chosen(best, calibrated(whole, gaps, sds), errors, predicted)
+
+
+def _shares(gaps: Sequence[Floats]) -> Floats:
+    """Return the weight of each model in the average: the inverse of the square of its left-out errors."""
+    weight = 1 / np.array([float(np.mean(gap**2)) + 1e-12 for gap in gaps])
+    return np.asarray(weight / weight.sum())
+
+
+def _averaged(means: Sequence[Floats], sds: Sequence[Floats], share: Floats) -> tuple[Floats, Floats]:
+    """Return (mean, standard deviation) of a mixture of models."""
+    each, spread = np.stack(means), np.stack(sds)
+    mean = share @ each
+    return mean, np.sqrt(share @ (spread**2 + (each - mean) ** 2))
 
 
 def left_out(surface: Surface, seen: Seen) -> tuple[Floats, Floats]:
@@ -190,10 +208,15 @@ OWN_WEIGHT = 4.0
 
 
 def calibrated(guess: Guess, gaps: Floats, sds: Floats) -> Guess:
-    """Return the guess with standard deviations scaled to the left-out errors, and Student's factor for their
-    number.
+    """Return the guess with an interval that would have held the left-out modes (conformal prediction).
+
+    Left-out errors in standard deviations are ranked, and the factor is the one at 90 % of their number and one
+    more. Where so few modes have no such rank, it is at least Student's factor on the size of those errors.
     """
-    ratio = np.minimum(np.abs(gaps / sds), 3.0)  # one odd mode does not widen every interval
-    scale = float(np.sqrt((np.sum(ratio**2) + OWN_WEIGHT) / (len(gaps) + OWN_WEIGHT)))
-    factor = t_quantile((1 + CONFIDENCE) / 2, len(gaps) + OWN_WEIGHT)
-    return replace(guess, sd=guess.sd * scale, factor=factor)
+    ratio = np.sort(np.abs(gaps / sds))
+    rank = math.ceil(CONFIDENCE * (len(ratio) + 1))
+    if rank <= len(ratio):
+        return replace(guess, factor=float(ratio[rank - 1]))
+    scale = float(np.sqrt((np.sum(ratio**2) + OWN_WEIGHT) / (len(ratio) + OWN_WEIGHT)))
+    student = scale * t_quantile((1 + CONFIDENCE) / 2, len(ratio) + OWN_WEIGHT)
+    return replace(guess, factor=max(student, float(ratio[-1])))

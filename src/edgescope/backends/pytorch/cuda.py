@@ -139,8 +139,8 @@ class GraphSession(CudaSession):
         if self.idle is not None:
             lane, reader = self.idle.get(), torch.cuda.current_stream()
             try:
-                outputs = lane.replay([batch[name] for name in self.names])
-                return _read_on(reader, lane.copied(outputs)) if self.owned else outputs
+                outputs = lane.replay([batch[name] for name in self.names], owned=self.owned)
+                return _read_on(reader, outputs) if self.owned else outputs
             finally:
                 self.idle.put(lane)
         with self.lock:
@@ -240,8 +240,8 @@ class _Captured:
         for mine, theirs in zip(self.results, outputs, strict=True):
             mine.copy_(theirs, non_blocking=True)
 
-    def replay(self, given: Sequence[Any]) -> Sequence[Any]:
-        """Return the outputs of the given inputs once the device is done."""
+    def replay(self, given: Sequence[Any], *, owned: bool = False) -> Sequence[Any]:
+        """Return the outputs of the given inputs once the device is done; `owned`: copies of the caller's own."""
         network = self.whole or self.compute
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             if self.io == "host":
@@ -252,15 +252,11 @@ class _Captured:
                 network.replay()
                 if self.io == "pinned":
                     self._download(self.outputs)
+            kept = [o.clone() for o in self.outputs] if owned and self.io == "device" else []
         self.stream.synchronize()
-        return self.outputs if self.io == "device" else self.exit
-
-    def copied(self, outputs: Sequence[Any]) -> Sequence[Any]:
-        """Return copies of the outputs of a replay, made before the next one."""
-        with torch.inference_mode(), torch.cuda.stream(self.stream):
-            copies = [o.clone() if isinstance(o, torch.Tensor) else o.copy() for o in outputs]
-        self.stream.synchronize()
-        return copies
+        if self.io == "device":
+            return kept or self.outputs
+        return [o.copy() for o in self.exit] if owned else self.exit
 
     def phases(self, given: Sequence[Any]) -> Phases:
         """Replay the network alone with its copies around it, and an event after each part."""

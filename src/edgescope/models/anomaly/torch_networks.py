@@ -15,6 +15,7 @@ from torch import nn
 from edgescope.models.anomaly import checkpoints
 from edgescope.models.anomaly.heads import HEADS
 from edgescope.models.anomaly.i3d import I3d
+from edgescope.models.anomaly.motion import Motion
 from edgescope.models.image import torch_networks as image_networks
 from edgescope.models.image import torchvision_compat
 from edgescope.models.image.network import pretrained_file
@@ -91,6 +92,7 @@ def build(entry: Mapping[str, Any], *, seed: int = 0) -> nn.Module:
         "anomaly:i3d_8x8": lambda: I3d("8x8", non_local=False),
         "anomaly:i3d_8x8_nl": lambda: I3d("8x8"),
         "anomaly:s3d": S3d,
+        "anomaly:motion": Motion,
         "anomaly:frames": lambda: Frames(image_networks.build({"definition": entry["of"]})),
     }
     definition = entry["definition"]

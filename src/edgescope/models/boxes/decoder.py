@@ -100,17 +100,18 @@ class GreedyDecoder(ABC):
     ) -> list[Detections]:
         """Return rows (image, x1, y1, x2, y2, score, class) as detections: cut at the input, mapped to the frames."""
         width, height = self.sides(outputs)
+        table = table[np.argsort(table[:, 0], kind="stable")]
+        of = table[:, 0].astype(np.int64)
+        offset = np.array([(fit.offset_x, fit.offset_y) * 2 for fit in fits])
+        scale = np.array([(fit.scale_x, fit.scale_y) * 2 for fit in fits])
         boxes = table[:, 1:5].clip(0, [width, height, width, height])
-        found = []
-        for image, fit in enumerate(fits):
-            rows = table[:, 0] == image
-            offset = [fit.offset_x, fit.offset_y] * 2
-            scale = [fit.scale_x, fit.scale_y] * 2
-            placed = ((boxes[rows] - offset) / scale).astype(np.float32)
-            found.append(
-                Detections(placed, table[rows, 5].astype(np.float32), table[rows, 6].astype(np.int64))
-            )
-        return found
+        boxes = ((boxes - offset[of]) / scale[of]).astype(np.float32)
+        scores, classes = table[:, 5].astype(np.float32), table[:, 6].astype(np.int64)
+        ends = np.searchsorted(of, np.arange(1, len(fits) + 1)).tolist()
+        return [
+            Detections(boxes[start:end], scores[start:end], classes[start:end])
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
 
 
 def on_host(outputs: Sequence[Any]) -> list[NDArray[Any]]:

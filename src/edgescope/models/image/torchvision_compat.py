@@ -78,16 +78,6 @@ def _run_then(loader: Any, mend: Callable[[ModuleType], None]) -> None:
     loader.exec_module = run_and_mend
 
 
-def compiled_nms() -> Callable[..., Any] | None:
-    """Return torchvision's suppression of boxes if its compiled operators are there, else None."""
-    ensure()
-    try:
-        from torchvision import extension, ops
-    except ImportError:
-        return None
-    return ops.nms if vars(extension).get("_HAS_OPS") else None
-
-
 def declare_missing(namespace: str) -> None:
     """Declare nms, qnms and roi_align if torch has no `namespace::nms`; else do nothing."""
     known = getattr(torch.ops, namespace)

@@ -16,7 +16,7 @@ from edgescope.records import Measured, Result, Status, Trial
 
 ROUNDS = 3
 """Rounds of all levels after the first look."""
-BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 4, 8, 16, 32)}
+BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 4, 8, 16, 32, 64, 128)}
 """The batches that are tried on each device."""
 ENOUGH = 0.95
 """Inference no longer gains from a batch that brings less than 1 / ENOUGH."""
@@ -105,9 +105,19 @@ Known = Callable[[Trial], Result | None]
 
 
 def climb(
-    steps: list[Level], model: str, device: str, source: str, known: Known, *, rounds: int = ROUNDS
+    steps: list[Level],
+    model: str,
+    device: str,
+    source: str,
+    known: Known,
+    *,
+    rounds: int = ROUNDS,
+    ends: bool = False,
 ) -> Climbed:
-    """Return the ladder of a model over a film, as far as `known` has results."""
+    """Return the ladder of a model over a film, as far as `known` has results.
+
+    `ends`: the rounds are those of the first level and the top alone.
+    """
     found = Climbed()
     film = {"source": source} if source else {}
     below: Rung | None = None
@@ -142,7 +152,7 @@ def climb(
         if below is None and not rung.good:
             return found
         below = rung if rung.kept else below
-    _rounds(found, known, rounds)
+    _rounds(found, known, rounds, [found.rungs[0], found.kept[-1]] if ends else found.rungs)
     return found
 
 
@@ -154,7 +164,7 @@ def looked(trial: Trial) -> Trial:
 def changed(trial: Trial, changes: Mapping[str, Any], source: str) -> Trial:
     """Return a trial with the fields that a level changes; its tables are merged."""
     fields: dict[str, Any] = {
-        name: {**getattr(trial, name), **{k: _filled(v, source) for k, v in value.items()}}
+        name: {k: v for k, v in {**getattr(trial, name), **_filled(value, source)}.items() if v != ""}
         if isinstance(value, Mapping)
         else value
         for name, value in changes.items()
@@ -162,8 +172,8 @@ def changed(trial: Trial, changes: Mapping[str, Any], source: str) -> Trial:
     return replace(trial, **fields)
 
 
-def _filled(value: Any, source: str) -> Any:
-    return value.replace("{source}", source) if isinstance(value, str) else value
+def _filled(table: Mapping[str, Any], source: str) -> dict[str, Any]:
+    return {k: v.replace("{source}", source) if isinstance(v, str) else v for k, v in table.items()}
 
 
 def _batched(found: Climbed, trial: Trial, known: Known) -> Trial | None:
@@ -186,9 +196,9 @@ def _batched(found: Climbed, trial: Trial, known: Known) -> Trial | None:
     return replace(trial, batch=found.knee)
 
 
-def _rounds(found: Climbed, known: Known, rounds: int) -> None:
+def _rounds(found: Climbed, known: Known, rounds: int, of: list[Rung]) -> None:
     for number in range(1, rounds + 1):
-        for rung in found.rungs:
+        for rung in of:
             if rung.trial is None or not rung.good:
                 continue
             asked = replace(rung.trial, replicate=number)

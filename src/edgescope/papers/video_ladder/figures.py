@@ -17,20 +17,28 @@ WIDE = 20.0
 def waterfall(found: Climbed) -> Figure:
     """Return one bar for each level, a frame's stages in it, and a diamond at the time per frame at full rate.
 
-    Where the longest bar would hide the others, every bar is as long, and its stages are shares of the frame's time.
+    A second bar has what of it a device was busy with. Where the longest bar would hide the others, every bar is as
+    long, and its stages are shares of the frame's time.
     """
     rungs = [rung for rung in found.rungs if rung.good]
-    times = {stage: [_stage_ms(rung, stage) for rung in rungs] for stage in STAGES}
-    whole = [sum(ms or 0.0 for ms in column) for column in zip(*times.values(), strict=True)]
+    whole = [sum(_stage_ms(rung, stage) or 0.0 for stage in STAGES) for rung in rungs]
     shares = min(whole, default=0.0) > 0 and max(whole) > WIDE * min(whole)
-    names = [f"{rung.level.number} {rung.level.title}" for rung in rungs]
-    if shares:
-        names = [f"{name}, {ms:.3g} ms" for name, ms in zip(names, whole, strict=True)]
+    bars: list[tuple[str, str, float]] = []
+    for rung, all_ms in zip(rungs, whole, strict=True):
+        name = f"{rung.level.number} {rung.level.title}"
+        bars.append((f"{name}, {all_ms:.3g} ms" if shares else name, "s", all_ms))
+        if any(_stage_ms(rung, stage, "device_s") for stage in STAGES):
+            bars.append((f"{rung.level.number} on the device", "device_s", all_ms))
+    names, of = [name for name, *_ in bars], {rung.level.number: rung for rung in rungs}
     figure = go.Figure()
-    for colour, (stage, column) in zip(COLOURS, times.items(), strict=False):
+    for colour, stage in zip(COLOURS, STAGES, strict=False):
+        column = [_stage_ms(of[int(name.split()[0])], stage, kind) for name, kind, _ in bars]
         figure.add_bar(
             y=names,
-            x=[100 * ms / all_ms if ms and shares else ms for ms, all_ms in zip(column, whole, strict=True)],
+            x=[
+                100 * ms / all_ms if ms and shares else ms
+                for ms, (*_, all_ms) in zip(column, bars, strict=True)
+            ],
             customdata=column,
             name=stage,
             orientation="h",
@@ -40,7 +48,7 @@ def waterfall(found: Climbed) -> Figure:
     if not shares:
         rates = [fps(rung) for rung in rungs]
         figure.add_scatter(
-            y=names,
+            y=[name for name, kind, _ in bars if kind == "s"],
             x=[1e3 / rate.value if isinstance(rate, Measured) else None for rate in rates],
             mode="markers",
             name="at full rate",
@@ -48,7 +56,7 @@ def waterfall(found: Climbed) -> Figure:
             hovertemplate="a frame every %{x:.3g} ms<extra>%{y}</extra>",
         )
     figure.update_layout(
-        layout(height=150 + ROW_PX * len(rungs), barmode="stack", showlegend=True, bargap=0.35)
+        layout(height=150 + ROW_PX * len(bars), barmode="stack", showlegend=True, bargap=0.35)
     )
     figure.update_layout(
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
@@ -58,9 +66,9 @@ def waterfall(found: Climbed) -> Figure:
     return figure
 
 
-def _stage_ms(rung: Rung, stage: str) -> float | None:
-    """Return the milliseconds of a stage for one frame."""
-    field = metric(rung, f"{stage}_s")
+def _stage_ms(rung: Rung, stage: str, kind: str = "s") -> float | None:
+    """Return the milliseconds of a stage for one frame: of the host, or with `device_s` of the device."""
+    field = metric(rung, f"{stage}_{kind}")
     assert rung.trial is not None
     return field.value * 1e3 / rung.trial.batch if isinstance(field, Measured) else None
 

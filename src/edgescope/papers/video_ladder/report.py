@@ -24,7 +24,8 @@ NAME = "ladder"
 STAGES = ("decode", "preprocess", "infer", "postprocess")
 FIGURE = (
     "Each bar is one frame at one level, stage after stage, each waited for. Where stages overlap, the frame takes "
-    "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate. Where one level "
+    "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate. A level on a GPU "
+    "has a second bar: how long the GPU took for each stage, by its own events. Where one level "
     "takes twenty times as long as another, the bars are equally long and show each stage's share."
 )
 
@@ -179,6 +180,7 @@ def records(found: Climbed) -> list[dict[str, Json]]:
                 "agreement": plain(_agreement(rung)),
                 "energy_per_frame_j": plain(metric(rung, "energy_per_sample_j")),
                 **{f"{name}_s": plain(metric(rung, f"{name}_s")) for name in STAGES},
+                **{f"{name}_device_s": plain(metric(rung, f"{name}_device_s")) for name in STAGES},
                 **{f"{name}_alone_fps": plain(metric(rung, f"{name}_alone_fps")) for name in STAGES},
                 **{f"{name}_free_gain": _ends(metric(rung, f"{name}_free_gain")) for name in STAGES},
                 **{f"{board}_fps": rate for board, rate in rung.level.printed.items()},

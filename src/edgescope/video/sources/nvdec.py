@@ -1,15 +1,19 @@
 """A video file decoded on an NVIDIA GPU (NVDEC, through PyNvVideoCodec): its frames are CUDA tensors.
 
-No frame passes through host memory. The decoder uses its surfaces again, so each frame is copied once on the
-device; the decoder runs ahead in a thread of its own. A phone's rotation is not applied (`rotation` is None),
+No frame passes through host memory. One thread owns a demuxer and a decoder from their opening to their end: it alone
+calls them, and copies each frame out of the decoder's surface, which the next packet may overwrite, on the decoder's
+own stream before that packet. (PyNvVideoCodec's ThreadedDecoder, which has a thread within, ended the process now and
+then where decoders were opened and closed beside each other.) A phone's rotation is not applied (`rotation` is None),
 and PyNvVideoCodec does not report damage.
 """
 
 from __future__ import annotations
 
 import math
+import queue
+import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,13 @@ PACKAGE = (
     "pip install 'edgescope[nvdec]', on a machine whose NVIDIA driver has libnvcuvid and libnvidia-encode"
 )
 AHEAD = 32
-"""How many frames the decoder may be ahead, and the most that `read_many` fetches in one call."""
+"""Frames that are handed over at once."""
+BATCHES = 2
+"""Copied batches that wait to be read."""
+ALONE = threading.Lock()
+"""Decoders are made and ended one at a time."""
+ENDS_S = 10.0
+"""The longest wait for the decoder's end."""
 
 
 class Nvdec:
@@ -34,20 +44,29 @@ class Nvdec:
         self._codec, self._torch = _library()
         self._waiting: deque[Frame] = deque()
         self._frames = self._passes = 0
-        self._decoder: Any = None
-        self._open()
+        self._about: dict[str, Json] = {}
+        self._fps = 0.0
+        self._ready: queue.Queue[Any] = queue.Queue(BATCHES)
+        self._opened, self._closing = threading.Event(), threading.Event()
+        self._ended = False
+        self._failure: Exception | None = None
+        self._owner = threading.Thread(target=self._serve, name=f"nvdec {self.path.name}", daemon=True)
+        self._owner.start()
+        self._opened.wait()
+        if self._failure is not None and not self._about:
+            raise self._broken(self._failure) from self._failure
 
     def read(self) -> Frame | None:
         """Return the next frame, or None after the last one."""
-        if not self._waiting:
-            self._waiting.extend(self._fetched(self._ahead // 2 or 1))
-        return self._waiting.popleft() if self._waiting else None
+        return next(iter(self.read_many(1)), None)
 
     def read_many(self, n: int) -> list[Frame]:
         """Return the next n frames, or those that are left; none after the last one."""
+        while len(self._waiting) < n and not self._ended:
+            self._take(self._ready.get())
         found = [self._waiting.popleft() for _ in range(min(n, len(self._waiting)))]
-        while len(found) < n and (more := self._fetched(min(n - len(found), self._ahead))):
-            found += more
+        if not found and self._failure is not None and not self._closing.is_set():
+            raise self._broken(self._failure) from self._failure
         return found
 
     def facts(self) -> Mapping[str, Json]:
@@ -61,72 +80,108 @@ class Nvdec:
         }
 
     def close(self) -> None:
-        """End the decoder and its thread."""
-        self.loop = False
+        """End the decoder, in its thread."""
+        self._closing.set()
+        self._ended = True
         self._waiting.clear()
-        if self._decoder is not None:
-            self._decoder.end()
-        self._decoder = None
+        while self._owner.is_alive() and not self._ready.empty():  # it may wait for room
+            self._ready.get()
+        self._owner.join(ENDS_S)
 
-    def _open(self) -> None:
-        """Begin at the file's first frame."""
-        colour = self._codec.OutputColorType.RGB
-        stream = self._torch.cuda.current_stream(self._gpu).cuda_stream
+    def _take(self, batch: Any) -> None:
+        """Number the frames of a batch; None stands for the end of the film, or for what broke it."""
+        if batch is None:
+            self._ended = True
+            return
+        for index, image in enumerate(batch, start=self._frames):
+            self._waiting.append(Frame(image, index, time_s=index / self._fps if self._fps else math.nan))
+        self._frames = index + 1
+
+    # -- the thread that owns the decoder --------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Decode pass after pass until the source is closed."""
         try:
-            self._decoder = self._codec.ThreadedDecoder(
-                str(self.path),
-                self._ahead,
-                gpu_id=self._gpu,
-                cuda_stream=stream,
-                use_device_memory=True,
-                output_color_type=colour,
-            )
-            about = self._decoder.get_stream_metadata()
+            stream = self._torch.cuda.Stream(self._gpu)
+            with self._torch.cuda.stream(stream):
+                while self._pass(stream) and self.loop and not self._closing.is_set():
+                    pass
         except Exception as error:  # PyNvVideoCodec raises kinds of its own, and RuntimeError
-            raise self._broken(error) from error
-        self._fps = float(about.average_fps)
-        self._about: dict[str, Json] = {
-            "codec": str(about.codec_name),
-            "width": int(about.width),
-            "height": int(about.height),
+            self._failure = error
+        self._opened.set()
+        self._put(None)
+
+    def _pass(self, stream: Any) -> bool:
+        """Decode the film once; return True, or raise an error if it held no frame."""
+        with ALONE:
+            packets = self._codec.CreateDemuxer(filename=str(self.path))
+            decoder = self._codec.CreateDecoder(
+                gpuid=self._gpu,
+                codec=packets.GetNvCodecId(),
+                cudacontext=0,
+                cudastream=stream.cuda_stream,
+                usedevicememory=True,
+                outputColorType=self._codec.OutputColorType.RGB,
+            )
+        self._describe(packets)
+        count = 0
+        try:
+            for batch in self._batches(packets, decoder):
+                stream.synchronize()
+                count += len(batch)
+                self._put(batch)
+        finally:
+            stream.synchronize()
+            with ALONE:
+                del decoder, packets
+        if count == 0 and not self._closing.is_set():
+            raise ValueError("it holds no frame")
+        self._passes += 1
+        return True
+
+    def _describe(self, packets: Any) -> None:
+        self._fps = float(packets.FrameRate())
+        self._about = {
+            "codec": str(packets.GetNvCodecId()).rpartition(".")[2].lower(),
+            "width": int(packets.Width()),
+            "height": int(packets.Height()),
             "fps": self._fps or None,
         }
+        self._opened.set()
 
-    def _fetched(self, n: int) -> list[Frame]:
-        """Return up to n frames from the decoder; none if the file has ended and does not begin again."""
-        if self._decoder is None:
-            return []
-        before = self._frames
-        found = self._decoded(n)
-        if not found:
-            self._passes += 1
-            self._decoder.end()
-            self._decoder = None
-            if before == 0:
-                raise self._broken("it holds no frame")
-            if self.loop:
-                self._open()
-                found = self._decoded(n)
-        return found
+    def _batches(self, packets: Any, decoder: Any) -> Iterator[Any]:
+        """Yield the frames as tensors of up to `ahead`, whose copies are under way."""
+        batch: Any = None
+        held = 0
+        for packet in packets:  # the last one is empty, and empties the decoder
+            if self._closing.is_set():
+                return
+            for surface in decoder.Decode(packet):
+                view = self._torch.from_dlpack(surface)
+                if batch is None:
+                    batch = self._torch.empty(
+                        (self._ahead, *view.shape), dtype=view.dtype, device=view.device
+                    )
+                batch[held].copy_(view)
+                held += 1
+                if held == self._ahead:
+                    yield batch
+                    batch, held = None, 0
+        if held:
+            yield batch[:held]
 
-    def _decoded(self, n: int) -> list[Frame]:
-        """Return up to n frames, copied on the device out of the decoder's surfaces."""
-        try:
-            tensors = [self._torch.from_dlpack(got).clone() for got in self._decoder.get_batch_frames(n)]
-        except Exception as error:
-            raise self._broken(error) from error
-        first = self._frames
-        self._frames += len(tensors)
-        return [
-            Frame(tensor, index, time_s=index / self._fps if self._fps else math.nan)
-            for index, tensor in enumerate(tensors, start=first)
-        ]
+    def _put(self, batch: Any) -> None:
+        while not self._closing.is_set():
+            try:
+                return self._ready.put(batch, timeout=0.1)
+            except queue.Full:
+                continue
 
-    def _broken(self, why: object) -> ModelError:
+    def _broken(self, why: Exception) -> ModelError:
         return ModelError(
             "E-VIDEO-1",
             f"{self.path.name} cannot be decoded by NVDEC after {self._frames} frames",
-            evidence=f"{type(why).__name__}: {why}" if isinstance(why, Exception) else str(why),
+            evidence=f"{type(why).__name__}: {why}",
             effect="The pipeline has no more frames",
             fix=f"decode it on the CPU: source={self.path}",
         )
