@@ -22,8 +22,6 @@ from edgescope.models import zoo
 from edgescope.records import Status, Trial
 from edgescope.verify import judge, reference
 
-pytestmark = pytest.mark.usefixtures("trials_here")
-
 SOURCE = """
 import torch
 

@@ -506,7 +506,7 @@ def net():
 
 
 @pytest.mark.slow
-def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys, trials_here):
+def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     (tmp_path / "small_for_optimize.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
