@@ -136,7 +136,6 @@ def shorter(tmp_path, monkeypatch, trials_here):
     monkeypatch.setattr(sys, "argv", ["example.py"])
     less(edgescope, "Trial", {"min_s": 0.3, "max_s": 0.3})
     less(edgescope, "optimize", {"budget": 3, "precision": ["fp32"], "options": {"threads": 1}})
-    monkeypatch.setattr("edgescope.search.halving.LEAST", 1)  # pair, each in processes that import an engine
     less(anomaly, "generate", {"clips": 12})
     less(anomaly, "train", {"steps": 20})
     before = set(sys.modules)

@@ -115,14 +115,20 @@ def test_a_thread_that_is_late_for_want_of_a_core_says_nothing_of_the_interprete
 def test_threads_that_hold_no_interpreter_and_no_core_wait_at_a_lock():
     made = overlapped({**STAGES, "convert": 0.04}, 49.0, 1.6, late=1e-4, threads=2)
     found = first(with_cpu(made, convert=0.02))
-    assert found.cause == "lock-bound" and found.part == "convert" and found.confidence is not Confidence.CONFIRMED
+    assert (
+        found.cause == "lock-bound"
+        and found.part == "convert"
+        and found.confidence is not Confidence.CONFIRMED
+    )
     assert found.remedies[0].gain.value == pytest.approx(2.0), "the threads of the stage at most"
     assert first(with_cpu(made, convert=0.04)).cause == "stage-bound", "threads that compute all the time"
     assert first(with_cpu(made, convert=0.004)).cause == "stage-bound", "they wait for something outside"
 
 
 def with_cpu(made, **seconds):
-    return replace(made, metrics={**made.metrics, **{f"{n}_cpu_s": Measured(s, "s") for n, s in seconds.items()}})
+    return replace(
+        made, metrics={**made.metrics, **{f"{n}_cpu_s": Measured(s, "s") for n, s in seconds.items()}}
+    )
 
 
 def test_a_network_beside_python_threads_does_not_hide_the_interpreter():
