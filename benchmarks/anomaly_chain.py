@@ -178,12 +178,14 @@ def main() -> None:
             args.json.write_text(json.dumps(facts.page(found, met=met(found)), indent=1) + "\n")
         return found
 
+    note(0)  # a run that is cut off leaves what it has
     if args.part in ("all", "watch", "quick"):
         try:
             kept |= watching(args.device, args.features, args.head, min(36.0, args.seconds / 4))
         except Exception as error:  # what fails must not lose the cells
             kept["failed"] = f"{type(error).__name__}: {error}"[:300]
         print(json.dumps({"watch": kept}), file=sys.stderr)
+        note(0)
     place = args.store or Path(tempfile.mkdtemp(prefix="anomaly-chain-"))
     limits = Limits(timeout_s=max(60.0, min(300.0, args.seconds)))
     cells = Setup(limits=limits, tell=lambda what: print(what, file=sys.stderr)).cells(Store(place))
