@@ -189,8 +189,16 @@ def examined(plant: Plant, store: Path, limits: Path | None, rounds: int) -> dic
             ran(trial({**plant.trial, **change}), place)
     diagnosis = edgescope.explain(result, store=place).diagnoses[0]
     chosen = predicted(diagnosis)
-    realised, by = realise(plant, chosen, place, rounds) if rounds else (Absent("not run"), "")
+    realised, by = _realised(plant, chosen, place, rounds) if rounds else (Absent("not run"), "")
     return row(plant, diagnosis, chosen, realised, by, time.monotonic() - begun)
+
+
+def _realised(plant: Plant, chosen: Remedy | None, place: Store, rounds: int) -> tuple[Field, str]:
+    """Return what `realise` does; a remedy that gives wrong outputs here, or fails, has no gain."""
+    try:
+        return realise(plant, chosen, place, rounds)
+    except RuntimeError as error:
+        return Absent(str(error)), ""
 
 
 def ran(wanted: Trial, place: Store) -> Result:
