@@ -58,7 +58,8 @@ def document(traced: Traced) -> doc.Document:
             if len(traced.accounts) == 1
             else [doc.Section(label, tuple(p for p in own if p), level=doc.DETAIL)]
         )
-    parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, traced.accounts)))
+    budgets = [(label, one.budget) for label, one in traced.accounts]
+    parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, budgets)))
     title = f"Trace of {', '.join(label for label, _ in traced.accounts)}"
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
 from edgescope.analysis.kernels.growth import Growth, growth
 from edgescope.analysis.kernels.of_result import trace_of
@@ -18,8 +19,6 @@ from edgescope.study import grid
 from edgescope.tracing.profilers import Chosen, choose
 from edgescope.tracing.read import read
 
-#: Phase 2 at less than this share of phase 1's throughput supports no conclusion about phase 1.
-LEAST = 0.8
 #: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
 SECONDS = 1.0
 
@@ -41,17 +40,12 @@ class Traced(Answer):
         """Return phase 2's throughput over phase 1's, or Absent where there are not two phases."""
         if self.clean is None or self.profiled is None:
             return Absent("there is one phase only, so nothing to compare it with")
-        rates = [one.metrics.get("throughput_sps") for one in (self.clean, self.profiled)]
-        if not all(isinstance(r, Measured) and r.value > 0 for r in rates):
-            return Absent("a phase has no throughput")
-        first, second = (r.value for r in rates if isinstance(r, Measured))
-        return Measured(second / first, "ratio")
+        return perturbation(*(one.metrics.get("throughput_sps") for one in (self.clean, self.profiled)))
 
     @property
     def conclusive(self) -> bool:
         """Return whether the profiler left the program's speed alone, as far as that is known."""
-        share = self.perturbation
-        return not isinstance(share, Measured) or LEAST <= share.value <= 1 / LEAST
+        return conclusive(self.perturbation)
 
     @property
     def warnings(self) -> tuple[Message, ...]:
