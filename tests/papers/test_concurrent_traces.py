@@ -32,7 +32,7 @@ def traced(trial, ec_us, *, speed=0.9, count=80):
     """A run of the cell under CUPTI: each query launches for half of its EC and waits 20 us for its kernel."""
     spread = np.random.default_rng(1).uniform(0.95, 1.05, count)
     ec = (ec_us * US * spread / np.median(spread)).astype("int64")
-    start = np.arange(1, count + 1) * EVERY * max(1, ec_us // 50)
+    start = np.arange(1, count + 1) * EVERY * (1 + ec_us // 50)
     middle, end = start + ec // 2, start + ec + CS
     columns = {
         "kind": np.repeat([SPAN_KINDS.index(k) for k in ("api", "kernel", "sync")], count),
@@ -81,7 +81,7 @@ def test_a_traced_cell_has_ec_cs_and_launching_and_the_clean_run_stays_clean():
 def test_ec_decides_cores_where_cells_are_traced():
     stays = answers(table({1: 40, 2: 41, 4: 42, 8: 400}))
     assert stays["cores"].answer is Answer.HOLDS and stays["launch"].answer is Answer.HOLDS
-    assert "EC at the largest P" in stays["cores"].found and "EC 1.02x" in stays["cores"].evidence[0]
+    assert "EC at the largest P" in stays["cores"].found and "EC 1.03x" in stays["cores"].evidence[0]
     assert "a call takes" in stays["launch"].found
     early = answers(table({1: 40, 2: 200}))
     assert early["cores"].answer is Answer.FAILS and "EC 5.00x" in early["cores"].evidence[0]
@@ -102,7 +102,7 @@ def test_without_traces_the_reason_and_one_command():
     found = table({})
     words = answers(found)["launch"].found
     assert words.startswith("no cell was traced. Try: edgescope sweep --model resnet50 --backend torch_eager")
-    assert words.endswith("--tracer cupti --processes 1,2,4,8") or "--processes 1,2,4,8" in words
+    assert words.endswith("--tracer cupti --duration 1s --processes 1,2,4,8")
     flags = words.partition("edgescope ")[2].split()
     assert main([*flags, "--dry-run"]) == 0
     assert "Try: nsys profile" in answers(found)["issue"].found
@@ -113,7 +113,8 @@ def test_without_traces_the_reason_and_one_command():
 def test_growth_stands_beside_the_papers_figure_and_the_page_has_the_cdfs(tmp_path):
     found = table({1: 40, 4: 80, 8: 400})
     numbers = {n.text[:21]: beside(found, n) for n in PAPER.numbers if n.figure == "ec_growth"}
-    assert numbers["execution context 70x"].startswith("10.0x") and numbers["execution context 30x"].startswith("2.00x")
+    assert numbers["execution context 70x"].startswith("10.0x")
+    assert numbers["execution context 30x"].startswith("2.00x")
     page = json.loads(save(of(found), tmp_path / "c.json").read_text())["kernel_level"]
     assert page["growth"][0].startswith("resnet50 int8 batch 1, time slicing: EC 2.00x")
     assert page["cells"][0]["cdf_s"]["ec"]["0.5"] == pytest.approx(40e-6, rel=1e-3) and page["absent"] is None

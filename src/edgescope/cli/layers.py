@@ -1,8 +1,8 @@
 """Show where a network's time goes, layer by layer: time, FLOPs, bytes, share of the roofline, and what bounds it.
 
-The layers come from PyTorch's operations, ONNX Runtime's profile, OpenVINO's counters or trtexec's files, under the path of the module
-that each was exported from; several engines are shown side by side. A roofline needs the machine's ceilings, measured
-once: edgescope doctor --roofline cpu
+The layers come from PyTorch's operations, ONNX Runtime's profile, OpenVINO's counters or trtexec's files, under the
+path of the module that each was exported from; several engines are shown side by side. A roofline needs the machine's
+ceilings, measured once: edgescope doctor --roofline cpu
 
   edgescope layers squeezenet1_1
   edgescope layers squeezenet1_1 --backend torch_eager,onnxruntime,openvino
@@ -44,9 +44,8 @@ def run(args: argparse.Namespace) -> int:
         writable(args.output, RENDERERS)
     what = {name: trial_flags.axis(name, getattr(args, name), single=False) for name in trial_flags.WHAT}
     backend = what.pop("backend") or ()
-    found = layers(
-        args.model, backend=backend, trtexec=args.trtexec, store=opened.store(args), **what, **trial_flags.engine_keys(args)
-    )
+    keys = what | trial_flags.engine_keys(args)
+    found = layers(args.model, backend=backend, trtexec=args.trtexec, store=opened.store(args), **keys)
     page = document(found, command=opened.command())
     if args.output:
         save(page, args.output)

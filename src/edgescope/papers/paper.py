@@ -137,9 +137,7 @@ SWEEP: Mapping[str, Mapping[str, Any]] = {
         "help": "study file: report which of its cells are missing",
     },
     "show": {
-        "choices": (
-            *("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew", "ec", "cs"),
-        ),
+        "choices": tuple("throughput per_process p99 memory power energy fairness skew ec cs".split()),
         "help": "also print this quantity for every cell",
     },
     "traces": {

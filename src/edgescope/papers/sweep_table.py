@@ -101,7 +101,7 @@ class SweepTable:
         t = self.measured[0].trial
         gpu = {} if t.device == "cuda" else {"device": "cuda", "backend": "torch_eager", "options": {}}
         alone = replace(t, processes=1, sharing=Trial.sharing, tracer="cupti", min_s=1.0, max_s=1.0, **gpu)
-        verb, model, *rest = bench_arguments(alone)
+        _, model, *rest = bench_arguments(alone)
         processes = ",".join(map(str, sorted({c.trial.processes for c in self.cells})))
         return shlex.join(["edgescope", "sweep", "--model", model, *rest, "--processes", processes])
 
@@ -140,8 +140,8 @@ def sweep_table(
     """Return the table of these results; UsageError if machines are mixed or a filter matches nothing.
 
     `machine` is the beginning of a machine's id, `of_setup` a text that the setup contains, `left_out` how many results
-    the caller left out, `asked` the trials of the study file, `traces` the accounts of files by name. Raw rows (Store.fulls) give pooled
-    percentiles and the activity of a GPU's parts.
+    the caller left out, `asked` the trials of the study file, `traces` the accounts of files by name. Raw rows
+    (Store.fulls) give pooled percentiles, the activity of a GPU's parts, and what traced runs saw.
     """
     here = machines.one(results, machine)
     mine = [r for r in here if wanted(r.trial)]

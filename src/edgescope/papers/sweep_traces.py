@@ -20,9 +20,9 @@ from edgescope.report import document as doc
 from edgescope.report.document import DETAIL, Column, Items, Section, Table, Text
 
 LEAD = (
-    "Medians over the queries of a run under a profiler. EC is a query's time on the host outside of waits for the GPU, "
-    "CS its time in them; launching is the part of EC in calls that put work on the GPU or off the CPU, blocked the time "
-    "in which only other processes' work ran."
+    "Medians over the queries of a run under a profiler. EC is a query's time on the host outside of waits for the "
+    "GPU, CS its time in them; launching is the part of EC in calls that put work on the GPU or off the CPU, blocked "
+    "the time in which only other processes' work ran."
 )
 CAPTION = "The share of queries whose EC (solid) or CS (dotted) is at most this long, each cell under a profiler."
 COLUMNS = (

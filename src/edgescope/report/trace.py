@@ -294,7 +294,7 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
     if not found:
         return None
     whole = sum(n.total_ns for n in found)
-    moved = any(n.bytes >= 0 for n in found)
+    moved = any(n.bytes is not None for n in found)
     rows = tuple(
         doc.Row(
             (
@@ -303,7 +303,7 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
                 _seconds(n.total_ns / n.count),
                 _seconds(n.total_ns),
                 _share(n.total_ns, whole),
-                *((Measured(float(n.bytes), "bytes") if n.bytes >= 0 else None,) if moved else ()),
+                *((None if n.bytes is None else Measured(float(n.bytes), "bytes"),) if moved else ()),
             )
         )
         for n in found[:MOST]

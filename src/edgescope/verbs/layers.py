@@ -9,10 +9,9 @@ from typing import Any
 
 from edgescope import bench
 from edgescope.analysis.predict import roofline
-from edgescope.analysis.predict.layers import Joined, Placed, joined, placed
+from edgescope.analysis.predict.layers import Exported, Joined, Placed, joined, placed
 from edgescope.analysis.predict.roofline import Ceilings
-from edgescope.backends.trtexec import layer_times
-from edgescope.backends.trtexec.layer_times import Profiled
+from edgescope.bench.layers import exported as exported_by
 from edgescope.bench.layers import layers as layers_of
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Json, Trial
@@ -30,7 +29,7 @@ class Layers(Answer):
     """The layers of each trial."""
     ceilings: Ceilings | None
     """The ceilings of this machine, or None if they were not measured."""
-    exported: Profiled | None = None
+    exported: Exported | None = None
     """The last engine, where its layers come from files that trtexec exported elsewhere."""
 
     @property
@@ -108,17 +107,10 @@ def layers(
     here = bench.here()
     kept = roofline.kept(store_of(store).root, here.id, trials[0].device, trials[0].mode)
     ceilings = roofline.read(kept) if kept.is_file() else None
-    exported = _exported([Path(f) for f in trtexec], trials[0]) if trtexec else None
+    exported = exported_by([Path(f) for f in trtexec], trials[0]) if trtexec else None
     engines = [placed(layers_of(t), ceilings, t.device) for t in trials]
     if exported is not None:
         elsewhere = Absent("the layers come from a file, the ceilings from this machine")
         engines.append(tuple(replace(p, of_limit=elsewhere) for p in placed(exported.layers, None, "cuda")))
         trials.append(replace(trials[0], backend="trtexec", device="cuda", options={}, mode=Trial.mode))
     return Layers(tuple(trials), tuple(engines), ceilings, exported)
-
-
-def _exported(files: Sequence[Path], trial: Trial) -> Profiled:
-    from edgescope.artifacts.onnx_names import ModulePaths
-
-    name = trial.model.partition("#")[0]
-    return layer_times.read(files, ModulePaths(Path(name), trial.batch) if name.endswith(".onnx") else None)

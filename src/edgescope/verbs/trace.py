@@ -14,6 +14,7 @@ from edgescope.bench.program import watched
 from edgescope.errors import Message
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial
+from edgescope.remote.program import traced as traced_on
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.study import grid
 from edgescope.tracing.profilers import Chosen, choose
@@ -117,6 +118,7 @@ def trace(
     what: Trial | Path | str | Sequence[Path | str] = (),
     *,
     program: Sequence[str] = (),
+    on: str = "",
     seconds: float = 0.0,
     range_name: str = "",
     kind: str = "",
@@ -127,12 +129,14 @@ def trace(
     """Return the kernel-level account of a trial, of a program, or of traces that a profiler exported.
 
     A trial runs twice, each time in a fresh process: clean, then under `profiler` (by default the best one here).
-    A `program`, its words as a list, runs to its end with the profilers that need nothing in it; what it does after
-    `seconds` is not recorded (0: all of it). Several files show how the account grows from one to the next.
-    `range_name` names the ranges that are the inferences; `kind` the files' format, if their content does not tell it.
+    A `program`, its words as a list, runs to its end with the profilers that need nothing in it, here or on the board
+    `on` (ssh://user@board); what it does after `seconds` is not recorded (0: all of it). Several files show how the
+    account grows from one to the next. `range_name` names the ranges that are the inferences; `kind` the files'
+    format, if their content does not tell it.
     """
     if program:
-        return Traced(((Path(program[0]).name, account(watched(program, seconds), range_name)),))
+        found = traced_on(on, program, seconds) if on else watched(program, seconds)
+        return Traced(((Path(program[0]).name, account(found, range_name)),))
     if isinstance(what, Trial):
         return _trial(what, profiler, store, setup)
     files = [what] if isinstance(what, (str, Path)) else list(what)

@@ -46,6 +46,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Exported:
+    """The layers of an engine that ran elsewhere, from files."""
+
+    layers: tuple[Layer, ...]
+    precision: str
+    """Of its heavy layers; `unknown` if the files do not tell."""
+    compute: Field
+    """Median time of the whole engine, in a run without a profile."""
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Placed:
     """A layer beside its limit."""
 

@@ -118,7 +118,8 @@ class TrtExec(AboutTensorRt):
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
         """Return every layer of the engine: times of a profiled run, work as the engine and its ONNX file tell it."""
-        run = _Run(artifact, Trial(model=artifact.model.info.name, backend="trtexec", device="cuda"), self._tool(artifact.spec))
+        trial = Trial(model=artifact.model.info.name, backend="trtexec", device="cuda")
+        run = _Run(artifact, trial, self._tool(artifact.spec))
         onnx = artifact.notes.get("onnx")
         with scratch.folder("trtexec") as name:
             files = run.profiled(Path(name), batch)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from edgescope.analysis.predict.layers import Layer, normal
+from edgescope.analysis.predict.layers import Exported, Layer, normal
 from edgescope.artifacts.onnx_names import ModulePaths, NodeWork
 from edgescope.backends.tensorrt import layers as inspector
 from edgescope.backends.trtexec import exports
@@ -32,19 +31,7 @@ AROUND = re.compile(r"PWN\(|\{ForeignNode\[|\]\}|[()]")
 NODE = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
 
 
-@dataclass(frozen=True)
-class Profiled:
-    """An engine as trtexec's files tell of it."""
-
-    layers: tuple[Layer, ...]
-    precision: str
-    """Of its heavy layers; `unknown` without detailed layer information."""
-    compute: Field
-    """Median time of the engine on the GPU in a run without a profile."""
-    files: tuple[str, ...]
-
-
-def read(files: Sequence[Path], paths: ModulePaths | None = None) -> Profiled:
+def read(files: Sequence[Path], paths: ModulePaths | None = None) -> Exported:
     """Return what the files tell, in any order; UsageError E-LAYER-2 if none is a profile or one is something else.
 
     `paths` are the nodes of the ONNX file that the engine was built from: they name modules and add FLOPs.
@@ -64,7 +51,7 @@ def read(files: Sequence[Path], paths: ModulePaths | None = None) -> Profiled:
         every = exports.times(by["times"])["compute"] * 1e-3
         compute = Measured(float(np.median(every)), "s", n=len(every))
     precision = inspector.read(info).precision() if info else "unknown"
-    return Profiled(tuple(layers), precision, compute, tuple(p.name for p in by.values()))
+    return Exported(tuple(layers), precision, compute, tuple(p.name for p in by.values()))
 
 
 def _kind(path: Path) -> str:

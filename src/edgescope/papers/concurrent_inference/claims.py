@@ -51,8 +51,8 @@ BUSY, IDLE_PARTS = 0.90, 0.30
 """A GPU is busy from the first share on; its parts are idle up to the second."""
 EC = "A whole query's latency stands for the execution context"
 ISSUE = (
-    "sm_issue: NVML's counters know active SMs and not issued instructions, and no trace has samples of them. Try: nsys "
-    "profile -t cuda --gpu-metrics-devices=all --export=sqlite -o traces/{file} {bench}; then --traces traces"
+    "sm_issue: NVML's counters know active SMs and not issued instructions, and no trace has samples of them. Try: "
+    "nsys profile -t cuda --gpu-metrics-devices=all --export=sqlite -o traces/{file} {bench}; then --traces traces"
 )
 # -- throughput and latency ----------------------------------------------------------------------------------
 
