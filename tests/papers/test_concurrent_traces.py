@@ -71,8 +71,12 @@ def answers(found):
 def test_a_traced_cell_has_ec_cs_and_launching_and_the_clean_run_stays_clean():
     found = table({1: 40})
     alone = found.cells[0]
-    assert alone["ec_s"].value == pytest.approx(40e-6, rel=1e-3) and alone["ec_s"].lo < 40e-6 < alone["ec_s"].hi
-    assert alone["cs_s"].value == pytest.approx(20e-6) and alone["launching_s"].value == pytest.approx(20e-6, rel=1e-2)
+    assert (
+        alone["ec_s"].value == pytest.approx(40e-6, rel=1e-3) and alone["ec_s"].lo < 40e-6 < alone["ec_s"].hi
+    )
+    assert alone["cs_s"].value == pytest.approx(20e-6) and alone["launching_s"].value == pytest.approx(
+        20e-6, rel=1e-2
+    )
     assert len(alone.runs) == 1 and alone["throughput_sps"] == crowd(TRIALS[0]).metrics["throughput_sps"]
     assert found.left_out == 0 and found.traced[0].perturbation.value == pytest.approx(0.9)
     assert found.cells[1]["ec_s"] == Absent("this cell was not traced")
@@ -91,7 +95,9 @@ def test_ec_decides_cores_where_cells_are_traced():
 
 def test_a_profiler_that_slows_the_cell_gives_no_conclusion():
     found = table({1: 40, 8: 400}, speed=0.5)
-    assert found.cells[0]["ec_s"].reason == "under the profiler this cell ran at 50% of its speed: no conclusion"
+    assert (
+        found.cells[0]["ec_s"].reason == "under the profiler this cell ran at 50% of its speed: no conclusion"
+    )
     launch = answers(found)["launch"]
     assert launch.answer is Answer.UNKNOWN and launch.found.startswith("under the profiler")
     assert "latency" in answers(found)["cores"].evidence[0]

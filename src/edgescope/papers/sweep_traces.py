@@ -24,7 +24,9 @@ LEAD = (
     "GPU, CS its time in them; launching is the part of EC in calls that put work on the GPU or off the CPU, blocked "
     "the time in which only other processes' work ran."
 )
-CAPTION = "The share of queries whose EC (solid) or CS (dotted) is at most this long, each cell under a profiler."
+CAPTION = (
+    "The share of queries whose EC (solid) or CS (dotted) is at most this long, each cell under a profiler."
+)
 COLUMNS = (
     Column("Cell"),
     Column("Profiler", rank=6),
@@ -47,7 +49,9 @@ def section(found: SweepTable) -> Section:
     if not found.traced:
         return Section(heading, (Text(f"Not measurable here: {found.untraced}"),), level=DETAIL)
     rows = tuple(doc.Row((place(t.trial), t.source, t.perturbation, *_values(t))) for t in found.traced)
-    lines = tuple(growth(found.cells)) or ((f"Not measurable here: {found.untraced}",) if found.untraced else ())
+    lines = tuple(growth(found.cells)) or (
+        (f"Not measurable here: {found.untraced}",) if found.untraced else ()
+    )
     table = Table(COLUMNS, rows, lead=LEAD, level=DETAIL, grid=True)
     return Section(heading, (table, Items(lines, "Growth", level=DETAIL)), level=DETAIL)
 
@@ -64,7 +68,9 @@ def growth(cells: Sequence[Cell]) -> Iterator[str]:
     for series in (*over_processes(cells), *over_batches(cells)):
         known = [c for c in series.cells if c.value("ec_s") and c.value("cs_s")]
         if len(known) > 1:
-            both = ", ".join(f"{word} {_over(known, series, name)}" for word, name in (("EC", "ec_s"), ("CS", "cs_s")))
+            both = ", ".join(
+                f"{word} {_over(known, series, name)}" for word, name in (("EC", "ec_s"), ("CS", "cs_s"))
+            )
             yield f"{series.words}: {both}, over {_axis(known[0], series)}"
 
 

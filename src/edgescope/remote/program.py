@@ -64,12 +64,16 @@ def on(board: Board, command: Sequence[str], seconds: float = 0.0) -> Trace:
             ended = board.perform(line, _Printed(""), LONGEST_S, f"run {command[0]}")
         if ended["stopped"]:
             what = f"{command[0]} was stopped on {board.wire.address}"
-            raise DeviceError("E-PROF-11", what, evidence=f"{ended['stopped']} after {ended['seconds']:.0f} s")
+            raise DeviceError(
+                "E-PROF-11", what, evidence=f"{ended['stopped']} after {ended['seconds']:.0f} s"
+            )
         _unpack(folder)
         code = int((folder / "code").read_text())
         if code in NOT_STARTED:
             what = f"{command[0]} cannot be started on {board.wire.address}"
-            raise UsageError("E-PROF-8", what, evidence=f"exit code {code}", fix="name it as in a login over ssh")
+            raise UsageError(
+                "E-PROF-8", what, evidence=f"exit code {code}", fix="name it as in a login over ssh"
+            )
         trace = _left(folder)
         if trace.samples is None and trace.clock == "monotonic":
             trace = replace(trace, samples=rows.readings(board.machine().state.get("jetson", {})))

@@ -89,7 +89,9 @@ class TracedCell:
         """Return FIGURES, each Absent if the profiler slowed the run too much."""
         if conclusive(self.perturbation) or not isinstance(self.perturbation, Measured):
             return self.figures
-        slow = f"under the profiler this cell ran at {self.perturbation.value:.0%} of its speed: no conclusion"
+        slow = (
+            f"under the profiler this cell ran at {self.perturbation.value:.0%} of its speed: no conclusion"
+        )
         return dict.fromkeys(FIGURES, Absent(slow))
 
 

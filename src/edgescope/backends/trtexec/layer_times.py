@@ -81,7 +81,9 @@ def _entries(info: str) -> list[Mapping[str, Json]]:
 
 def _layer(row: exports.LayerTime, told: Mapping[str, Json], paths: ModulePaths | None) -> Layer:
     reformat = REFORMAT.fullmatch(row.name)
-    works = [paths.of(n) if paths else NodeWork(n) for n in _nodes(reformat[1] if reformat else row.name, told)]
+    works = [
+        paths.of(n) if paths else NodeWork(n) for n in _nodes(reformat[1] if reformat else row.name, told)
+    ]
     name = " + ".join(dict.fromkeys(work.path for work in works))
     if reformat:
         name, works = f"reformat before {normal(works[0].path)}", []
@@ -112,7 +114,11 @@ def _bytes(told: Mapping[str, Json]) -> int:
     """Return the bytes of inputs, weights and outputs, each once; 0 if their shapes are not told."""
     tensors = [*_shapes(told, "Inputs"), *_shapes(told, "Outputs")]
     weights = told.get("Weights")
-    own = int(weights.get("Count", 0)) * WIDTHS.get(inspector.precision(told), 4) if isinstance(weights, dict) else 0
+    own = (
+        int(weights.get("Count", 0)) * WIDTHS.get(inspector.precision(told), 4)
+        if isinstance(weights, dict)
+        else 0
+    )
     return sum(prod(shape) * width for shape, width in tensors) + own if tensors else 0
 
 

@@ -60,7 +60,9 @@ ISSUE = (
 def cores(table: SweepTable) -> Found:
     """EC is stable up to cores/2 processes and grows beyond; without traced cells, latency stands for EC."""
     if not table.untraced and any(_traced(table, "ec_s", "EC")):
-        return _beyond_half(table, _traced(table, "ec_s", "EC"), "EC at the largest P, of that at the smallest")
+        return _beyond_half(
+            table, _traced(table, "ec_s", "EC"), "EC at the largest P, of that at the smallest"
+        )
     found = _beyond_half(table, _latencies(table), "latency at the largest P, of that at P = 1")
     if found.answer is Answer.UNKNOWN:
         return found
@@ -77,7 +79,9 @@ def launch(table: SweepTable) -> Found:
     each_call = [v * 1e6 for _, v in calls if v is not None]
     if not each_call:
         return found
-    return replace(found, found=f"{found.found}; a call takes {min(each_call):.3g} to {max(each_call):.3g} us")
+    return replace(
+        found, found=f"{found.found}; a call takes {min(each_call):.3g} to {max(each_call):.3g} us"
+    )
 
 
 def _beyond_half(table: SweepTable, known: Iterable[Grown], ratio: str) -> Found:
