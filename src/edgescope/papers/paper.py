@@ -137,7 +137,10 @@ SWEEP: Mapping[str, Mapping[str, Any]] = {
         "help": "study file: report which of its cells are missing",
     },
     "show": {
-        "choices": tuple("throughput per_process p99 memory power energy fairness skew ec cs".split()),
+        "choices": (
+            *("throughput", "per_process", "p99", "memory", "power"),
+            *("energy", "fairness", "skew", "ec", "cs"),
+        ),
         "help": "also print this quantity for every cell",
     },
     "traces": {

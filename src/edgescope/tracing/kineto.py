@@ -29,7 +29,7 @@ class KinetoTracer:
 
         kinds = [profiler.ProfilerActivity.CPU]
         kinds += [profiler.ProfilerActivity.CUDA] if cuda.is_available() else []
-        # not acc_events: with it, torch makes a Python object of every event when the block ends, a minute a GPU's second
+        # acc_events would make a Python object of every event when the block ends, which only `events()` needs
         recorded = profiler.profile(activities=kinds)
         with recorded:
             _mark(profiler)
