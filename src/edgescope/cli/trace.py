@@ -88,7 +88,7 @@ def _traced(args: argparse.Namespace) -> Traced:
     if args.on:
         raise UnsupportedError(
             "E-PROF-9",
-            "edgescope traces programs on a board, and no trials",
+            "--on traces a program on the board, and no trial",
             effect="Nothing was measured",
             fix="edgescope trace --on ssh://user@board -- PROGRAM",
         )

@@ -111,7 +111,7 @@ class Paper:
 
     def is_of(self, number: Number, model: str) -> bool:
         """Return whether a model of edgescope represents the model of a number."""
-        return not number.model or model.startswith(tuple(self.stands_for.get(number.model, ())) or "\0")
+        return model.startswith(tuple(self.stands_for.get(number.model, ())) or "\0")
 
     @property
     def report(self) -> ModuleType:

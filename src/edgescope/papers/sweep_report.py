@@ -329,7 +329,8 @@ def beside(found: SweepTable, number: Number) -> str:
     """Return our figure of the same cell, or why there is none: printed beside the paper's, never divided by it."""
     if number.unmeasured:
         return number.unmeasured
-    mine = [c for c in found.measured if found.paper.is_of(number, c.trial.model) and _same(c, number)]
+    models = [m for m in found.models if not number.model or found.paper.is_of(number, m)]
+    mine = [c for c in found.measured if c.trial.model in models and _same(c, number)]
     if name := {"memory_growth": found.memory, "ec_growth": "ec_s"}.get(number.figure):
         if name == "ec_s" and found.untraced:
             return found.untraced

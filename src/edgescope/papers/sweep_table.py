@@ -43,7 +43,7 @@ from edgescope.records import Absent, Field, Machine, Measured, Result, Trial
 #: Figures of the memory of several processes, the best first; one of them is used throughout a table.
 MEMORY = (*GPU, "processes_pss_bytes", "processes_rss_bytes")
 #: The name of a trace's file, without its endings: resnet50-fp16-b1-p4, resnet50-fp16-b1-p4-mps.
-OF_CELL = re.compile(r"(.+)-([a-z]+\d+)-b(\d+)-p(\d+)(?:-(.+))?")
+OF_CELL = re.compile(r"(.+)-([a-z]+\d+)[-]b(\d+)[-]p(\d+)(?:-(.+))?")
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,12 @@ class SweepTable:
     def _tracing(self) -> str:
         """Return the command that traces the cells of the first model over processes, on a GPU."""
         t = self.measured[0].trial
-        gpu = {} if t.device == "cuda" else {"device": "cuda", "backend": "torch_eager", "options": {}}
-        alone = replace(t, processes=1, sharing=Trial.sharing, tracer="cupti", min_s=1.0, max_s=1.0, **gpu)
+        if t.device != "cuda":
+            t = replace(t, device="cuda", backend="torch_eager", options={})
+        alone = replace(t, processes=1, sharing=Trial.sharing, tracer="cupti", min_s=1.0, max_s=1.0)
         _, model, *rest = bench_arguments(alone)
         processes = ",".join(map(str, sorted({c.trial.processes for c in self.cells})))
-        return shlex.join(["edgescope", "sweep", "--model", model, *rest, "--processes", processes])
+        return f"edgescope sweep --model {shlex.quote(model)} {shlex.join(rest)} --processes {processes}"
 
     @property
     def missing(self) -> tuple[Trial, ...]:

@@ -46,7 +46,7 @@ def read(files: Sequence[Path], paths: ModulePaths | None = None) -> Exported:
     told = {str(e["Name"]): e for e in _entries(info)}
     _, rows = exports.profile(by["profile"])
     layers = [_layer(row, told.get(row.name, {}), paths) for row in rows]
-    compute: Field = Absent("no --exportTimes was given")
+    compute: Field = Absent("no file of trtexec --exportTimes was given")
     if "times" in by:
         every = exports.times(by["times"])["compute"] * 1e-3
         compute = Measured(float(np.median(every)), "s", n=len(every))
