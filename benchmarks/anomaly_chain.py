@@ -5,8 +5,8 @@
 The cells are those of `edgescope study anomaly --run`; each runs in a process of its own. After each cell the page so
 far is written, so a run that is cut short leaves what it measured. About 30 s a cell on a GPU (27 cells), minutes on a
 small CPU. --part engines measures the study's own table only, --part watch the rate of watching beside that of
-extraction. --part quick measures both, the chains in processes of their own, and then shapes and crops one after the
-other in this process, for which no memory is stated.
+extraction. --part quick measures watching, and then chains, crops and shapes one after the other in this process: their
+memory is not that of a process of their own, and is left out.
 """
 
 from __future__ import annotations
@@ -46,15 +46,18 @@ from edgescope.workloads.pipeline import FILM
 
 ROUNDS = 2
 QUICK = ("chains", "views", "shapes")
-"""The parts of `quick`, in this order; those after the first are measured in this process."""
+"""The parts of `quick`, in this order, all in this process."""
+SHARED = "not stated: several cells shared one process"
 SHORT = {"warmup": 0.5, "min_s": 2.0, "max_s": 3.0}
 
 
-def page(results: list[Result], device: str, left: int) -> dict[str, Any]:
+def page(results: list[Result], device: str, left: int, *, together: bool) -> dict[str, Any]:
     """The study's page as data; a cell that shared this process has no memory of its own."""
     document = report.document(papers()["anomaly"], results, device=device)
     found = json.loads(as_json.text(document))
     cells = [cell for cell in found["cells"] if cell["runs"]]
+    for cell in cells if together else ():
+        cell.update({name: SHARED for name in cell if name.endswith("memory_bytes")})
     failed = [
         {"trial": r.trial.label, "reason": str(r.reason)} for r in results if r.status not in chain.GOOD
     ]
@@ -170,17 +173,19 @@ def main() -> None:
     results: list[Result] = []
 
     def note(left: int) -> dict[str, Any]:
-        found = page(results, args.device, left) | {"watch": kept}
+        found = page(results, args.device, left, together=args.part == "quick") | {"watch": kept}
         if args.json:
             args.json.write_text(json.dumps(facts.page(found, met=met(found)), indent=1) + "\n")
         return found
 
+    note(0)  # a run that is cut off leaves what it has
     if args.part in ("all", "watch", "quick"):
         try:
             kept |= watching(args.device, args.features, args.head, min(36.0, args.seconds / 4))
         except Exception as error:  # what fails must not lose the cells
             kept["failed"] = f"{type(error).__name__}: {error}"[:300]
         print(json.dumps({"watch": kept}), file=sys.stderr)
+        note(0)
     place = args.store or Path(tempfile.mkdtemp(prefix="anomaly-chain-"))
     limits = Limits(timeout_s=max(60.0, min(300.0, args.seconds)))
     cells = Setup(limits=limits, tell=lambda what: print(what, file=sys.stderr)).cells(Store(place))
@@ -210,7 +215,7 @@ def planned(device: str, part: str) -> list[tuple[Trial, bool]]:
     found: dict[Trial, bool] = {}
     for name in QUICK:
         for trial in chain.planned(paper, device=device, part=name):
-            found.setdefault(trial, name == QUICK[0])
+            found.setdefault(trial, False)
     return list(found.items())
 
 

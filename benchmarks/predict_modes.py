@@ -229,7 +229,7 @@ def chosen(
     found = predict(grid, profile, wanted("throughput"), like=like)
     out = [("time", found.time.guess, world.seconds)]
     if watts is not None and not isinstance(found.power, Absent):
-        energy = joined(found.time.guess, found.power.guess)
+        energy = joined(found.time, found.power)
         out += [("power", found.power.guess, watts), ("energy", energy, watts * world.seconds)]
     return out
 

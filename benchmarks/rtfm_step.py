@@ -328,6 +328,15 @@ def main() -> None:
     note("plain_step_without_tf32", arms.plain_strict)
     for precision in PRECISIONS if args.device == "cuda" else ("fp32",):
         note(f"ours_step_{precision}", lambda precision=precision: arms.ours_alone(precision))
+    if args.part == "step":
+        if args.device == "cuda":
+            torch.backends.cudnn.benchmark = True
+            for precision in ("tf32", "bf16"):
+                name = f"ours_step_{precision}_kernels_tried_out"
+                note(name, lambda precision=precision: arms.ours_alone(precision))
+            note("plain_step_kernels_tried_out", arms.plain_alone)
+        print(json.dumps(figures, indent=1))
+        return
     with tempfile.TemporaryDirectory() as root:
         paths = folder(Path(root), args.videos, args.crops)
         note("plain_step_with_data", lambda: arms.plain_with_data(paths))
@@ -348,6 +357,7 @@ def compared(figures: dict[str, Any]) -> tuple[dict[str, float], bool]:
         "step": (f"ours_step_{same}", "plain_step"),
         "step_without_tf32": ("ours_step_fp32", "plain_step_without_tf32"),
         "step_bf16_over_default": ("ours_step_bf16", "plain_step"),
+        "step_kernels_tried_out": ("ours_step_tf32_kernels_tried_out", "plain_step_kernels_tried_out"),
         "step_with_data": (f"ours_step_with_data_{same}", "plain_step_with_data"),
         "step_with_data_of_workers": (f"ours_step_with_data_{same}", "plain_step_with_data_of_workers"),
     }
@@ -369,6 +379,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--bags", type=int, default=64)
     parser.add_argument("--crops", type=int, default=10)
+    parser.add_argument("--part", default="all", choices=("all", "step"), help="step: without data")
     parser.add_argument("--videos", type=int, default=32, help="videos in the folder of features")
     parser.add_argument("--seconds", type=float, default=15.0, help="seconds of each arm")
     parser.add_argument("--threads", type=int, default=0)

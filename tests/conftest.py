@@ -1,6 +1,8 @@
 """One cache for the whole session, what must run alone, and the models that several test files share."""
 
 import functools
+import gc
+import json
 import os
 import signal
 import sys
@@ -29,6 +31,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if alone(item.path):
             item.add_marker(pytest.mark.alone)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what stays until the end (modules, items) out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -103,10 +111,10 @@ def trials_here(monkeypatch):
 
     started = fresh._watch
 
-    def answered(program, folder, limits, launch=fresh.Launch()):
+    def answered(program, folder, *how):
         verb = program[3]
-        if verb == "run" and '"tracer"' in (folder / "trial.json").read_text():
-            return started(program, folder, limits, launch)
+        if verb == "run" and json.loads((folder / "trial.json").read_text())["tracer"] != "none":
+            return started(program, folder, *how)
         child._answer_pair(folder) if verb == "pair" else child._answer(verb, folder)
         return None, []
 

@@ -26,6 +26,7 @@ FEATURES = {
     "i3d_r50_nl_8x8": 2048,
     "i3d_r50_8x8": 2048,
     "s3d": 1024,
+    "motion": 512,
     "frames_lite0": 640,
 }
 ANOMALY = [*FEATURES, "rtfm", "mil_ranking", "light_head"]

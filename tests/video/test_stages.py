@@ -82,3 +82,12 @@ def test_a_source_may_scale_only_if_all_networks_want_the_same():
     assert scaled_size([stretch], (400, 300)) == (40, 24)
     assert scaled_size([stretch, Preprocess(24)], (400, 300)) is None
     assert scaled_size([stretch, lambda image: image], (400, 300)) is None
+
+
+def test_a_call_with_fewer_rows_than_the_network_takes_is_filled_with_its_last_row():
+    torch = pytest.importorskip("torch")
+    seen = []
+    infer = Infer([("x", lambda batch: [seen.append(batch["x"]) or batch["x"]])], None, None, batch=4)
+    for rows in (np.arange(3.0)[:, None], torch.arange(3.0)[:, None]):
+        infer(Item(0, inputs=[rows]))
+        assert seen.pop().tolist() == [[0.0], [1.0], [2.0], [2.0]]

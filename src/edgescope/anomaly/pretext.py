@@ -83,8 +83,10 @@ def pretrain(
     The weights are for `FEATURES@out`. UsageError without normal training videos that are long enough, or for an
     unknown task.
     """
-    if unknown := [name for name in chosen.tasks if name not in TASKS] or not chosen.tasks:
-        raise UsageError("E-ANOMALY-2", f"no pretext is called {unknown}", evidence=", ".join(TASKS))
+    unknown = [name for name in chosen.tasks if name not in TASKS]
+    if unknown or not chosen.tasks:
+        what = f"no pretext is called {', '.join(unknown)}" if unknown else "there is nothing to learn"
+        raise UsageError("E-ANOMALY-2", what, evidence=", ".join(TASKS), effect="Nothing was trained")
     fit.available(chosen.device)
     prepared = preparation(chosen.features)
     clips, judged = (
@@ -129,7 +131,7 @@ class Answers(nn.Module):
 
 def _task(clips: Clips, chosen: Pretext) -> Task:
     network = Answers(zoo.get(chosen.features).module(), clips.prepared.width, len(chosen.tasks))
-    network.to(chosen.device, memory_format=torch.channels_last_3d)
+    network.to(chosen.device).to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
     optimizer = torch.optim.AdamW(
         network.parameters(), chosen.learning_rate, weight_decay=chosen.weight_decay
     )
@@ -296,7 +298,8 @@ def _pasted(
     tall, broad = random(0.15, 0.45), random(0.15, 0.45)
     round_, square = (y / tall) ** 2 + (x / broad) ** 2 < 1, (y.abs() < tall) & (x.abs() < broad)
     inside = torch.where(random(0, 1) < 0.7, round_, square) & (mask.view(count, frames, 1, 1) > 0)
-    grid = torch.stack(torch.broadcast_tensors(x + random(-0.5, 0.5), y + random(-0.5, 0.5)), dim=-1)
+    across = (x + random(-0.5, 0.5)).expand(-1, -1, high, -1)
+    grid = torch.stack([across, (y + random(-0.5, 0.5)).expand(-1, -1, -1, wide)], dim=-1)
     pictures = others.transpose(1, 2).flatten(0, 1)
     moved = F.grid_sample(pictures, grid.flatten(0, 1), padding_mode="reflection", align_corners=True)
     piece = moved.view(count, frames, 3, high, wide).transpose(1, 2)

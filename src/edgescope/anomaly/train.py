@@ -152,7 +152,7 @@ def task(network: torch.nn.Module, bags: Bags, chosen: Recipe) -> Task:
     loss = LOSSES[chosen.head]
     network.to(chosen.device)
     options: dict[str, Any] = {"lr": chosen.learning_rate, "weight_decay": chosen.weight_decay}
-    if chosen.device == FUSED:
+    if chosen.device == FUSED and chosen.optimizer == "adam":  # Adagrad has no fused form there
         options["fused"] = True
     optimizer = OPTIMIZERS[chosen.optimizer](network.parameters(), **options)
     return Task(network, bags.batches, lambda module, batch: loss(module, batch).total, optimizer)

@@ -94,6 +94,10 @@ def _colocated(trial: Trial, parts: list[str], seed: int) -> Trial:
     other = _alone(trial)
     if fields.get("workload", trial.workload) != trial.workload:
         other = replace(other, workload_options={})
+        if (
+            registry.made_of(fields["workload"]) == "parts"
+        ):  # nobody asks for a step: it trains as fast as it can
+            other = replace(other, scenario=Trial.scenario, rate=None, scenario_options={})
     if fields.get("backend", trial.backend) != trial.backend:
         fields = {"device": registry.home(fields["backend"]), "options": {}, **fields}
     own = {k: option_value(v) for k, v in pairs.items() if k not in DIFFERS}

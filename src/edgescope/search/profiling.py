@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.analysis.cells.objective import Constraint, Wanted
 from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.analysis.predict.modes import Floats, ModeGrid
@@ -194,7 +195,8 @@ def parts_of(result: Result) -> Parts | None:
     loading = [value_of(result, f"{name}_s") for name in epochs.STAGES]
     device = [value_of(result, f"{name}_s") for name in (*epochs.PARTS[1:], "other")]
     load, step = sum(x for x in loading if x), sum(x for x in device if x)
-    if result.trial.workload != "training" or result.trial.processes > 1 or not (load and step):
+    trains = registry.made_of(result.trial.workload) == "parts"
+    if not trains or result.trial.processes > 1 or not (load and step):
         return None
     return Parts(load / batch, step / batch)
 

@@ -134,10 +134,11 @@ def probes(trial: Trial, facts: Facts, best: float) -> Iterator[Probe]:
     held = held_of(trial)
     more = 4 * round(facts.samples)
     yield Probe("batch", more, replace(held, batch=more), "other updates of the weights: tune the rate")
-    if trial.device == "cpu" and facts.device_cpu < COMPUTES * facts.device:
+    now = int(trial.options.get("threads", 0) or 0)
+    crowded = now > facts.cores  # threads that take turns on a core wait for each other
+    if trial.device == "cpu" and not crowded and facts.device_cpu < COMPUTES * facts.device:
         return  # the step waits, and waits no less with other arithmetic
     if trial.device == "cpu":
-        now = int(trial.options.get("threads", 0) or 0)
         for threads in sorted({1, facts.cores} - {now}):
             yield Probe("threads", threads, replace(held, options={**trial.options, "threads": threads}))
     if trial.device == "cuda" and trial.io == "host":

@@ -182,7 +182,7 @@ def opened(folder: Path, pictures: Pictures, size: int, options: Mapping[str, An
         pictures,
         size,
         draft=options["decode"] == "draft",
-        medium="" if options["medium"] == "as_is" else options["medium"],
+        medium="" if "as_is" in options["medium"] or options["medium_by"] == "io_max" else options["medium"],
         preload=bool(options["preload"]),
     )
     if not found.files:

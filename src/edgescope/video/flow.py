@@ -24,6 +24,9 @@ SWITCH_S = 2e-4
 """How long a stage may keep Python's interpreter while another waits for it. Python's own 5 ms is as long as a fast GPU
 needs for a batch, and a stage asks for the interpreter again after each operation that it launches."""
 
+BRIEF_NS = 20_000
+"""The clock of CPU time is read after calls longer than this: reading it costs as much as all else that a flow does."""
+
 
 class EndOfFilm(Exception):
     """Raised by the first stage when no frame is left."""
@@ -127,10 +130,13 @@ class Sequential(Flow):
         try:
             for stage in self.stages:
                 stage.run(item)
-                now, used_now = clock(), used()
+                now = clock()
                 busy[stage.name] += now - before
-                on_cpu[stage.name] += used_now - used_before
-                before, used_before = now, used_now
+                if now - before > BRIEF_NS:
+                    used_now = used()
+                    on_cpu[stage.name] += used_now - used_before
+                    used_before, now = used_now, clock()
+                before = now
         except EndOfFilm:
             done(query_id, QUERY_END)
             raise
@@ -247,14 +253,17 @@ class Threaded(Flow):
             time.monotonic_ns,
             time.thread_time_ns,
         )
+        used_before = used()
         following = self.queues[number + 1] if number + 1 < len(self.queues) else None
         while some := queue.get(stage.batch):
-            before, used_before = clock(), used()
+            before = clock()
             passed = self._run(stage, some)
-            spent, on_cpu = clock() - before, used() - used_before
+            spent = clock() - before
+            used_now = used() if spent > BRIEF_NS else used_before
             with self.lock:
                 self.counts.busy_ns[stage.name] += spent
-                self.counts.cpu_ns[stage.name] += on_cpu
+                self.counts.cpu_ns[stage.name] += used_now - used_before
+                used_before = used_now
                 if following is None:
                     for item, done in passed:
                         self.finished(item, done)

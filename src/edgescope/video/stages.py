@@ -68,12 +68,12 @@ class Infer:
     def __init__(
         self,
         networks: Sequence[tuple[str, Answer]],
-        batch: int,
         stage: Callable[[Batch], Batch] | None,
         owned: Callable[[Sequence[Any]], list[Any]] | None,
         reads: int | None = None,
+        batch: int = 0,
     ) -> None:
-        """`networks`: the name of each one's input, and its session; each takes `batch` rows.
+        """`networks`: the name of each one's input, and its session, which takes at least `batch` rows.
 
         `stage` brings host arrays to where the sessions take them; `owned` copies outputs that the next call
         overwrites, the first `reads` of them.

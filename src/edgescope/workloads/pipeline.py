@@ -375,7 +375,7 @@ class Pipeline:
         staged = session.stage if isinstance(session, Staged) and self.plan.trial.io == "device" else None
         model = self.models[0]
         reads = model.decoder.READS if isinstance(model, Decodes) else None
-        return Infer(networks, self.plan.trial.batch, staged, owned if kept else None, reads)
+        return Infer(networks, staged, owned if kept else None, reads, self.plan.trial.batch)
 
     def _infer_ns(self) -> Callable[[Item], int] | None:
         """Return what times the networks on the device; None if an engine puts no events around its parts."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -59,8 +60,11 @@ class Training:
             "full", "draft: the JPEG decoder scales by 2, 4 or 8 where it can", ("full", "draft")
         ),
         "preload": Option(False, "hold the files' bytes in memory"),
-        "medium": Option(
-            "as_is", "emulate a class of storage by delays", ("as_is", "sd", "emmc", "hdd", "nvme")
+        "medium": Option("as_is", "emulate a class of storage", ("as_is", "sd", "emmc", "hdd", "nvme")),
+        "medium_by": Option(
+            "delay",
+            "delay: reads wait; io_max: a control group limits the disk (needs rights)",
+            ("delay", "io_max"),
         ),
         "page_cache": Option(
             "as_is",
@@ -82,6 +86,10 @@ class Training:
         """Hold the network, its optimizer and its loader open; do one step before anything is timed."""
         options = read("training", trial.workload_options, self.OPTIONS)
         _supported(trial)
+        with _disk(options):
+            yield from self._opened(trial, parts, options)
+
+    def _opened(self, trial: Trial, parts: Parts, options: Mapping[str, Any]) -> Iterator[Opened]:
         model = parts.model(trial)
         make = need("edgescope.backends.pytorch.training:Loop", "training", "pip install 'edgescope[torch]'")
         start = time.monotonic_ns()
@@ -120,6 +128,16 @@ class Training:
             )
         finally:
             loop.close()
+
+
+def _disk(options: Mapping[str, Any]) -> AbstractContextManager[object]:
+    """Return what limits the disk of the pictures while the run lasts, if a control group shall."""
+    if options["medium_by"] == "delay" or options["medium"] == "as_is" or not options["images"]:
+        return nullcontext()
+    limited = need("edgescope.training.io_limit:limited", "training", "pip install 'edgescope[torch]'")
+    media = need("edgescope.training.medium:MEDIA", "training", "pip install 'edgescope[torch]'")
+    found: AbstractContextManager[object] = limited(Path(options["images"]), media[options["medium"]])
+    return found
 
 
 def _stepped(loop: Loop) -> int:

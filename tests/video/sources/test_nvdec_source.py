@@ -1,6 +1,5 @@
 """NVDEC: its logic with a decoder of this file, and the decoder itself where there is a GPU."""
 
-import gc
 import json
 import sys
 import threading
@@ -127,7 +126,6 @@ def test_frames_come_once_in_order_one_by_one_or_many(frames, ahead, take):
         for source in (looped, looped, single, many):
             source.close()
         assert looped.read() is None and looped.read_many(3) == []
-        gc.collect()
         assert kind.alive == 0, "every decoder is ended with its source"
 
 

@@ -21,7 +21,8 @@ without an interval gives a ratio without one.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -71,11 +72,22 @@ def field_of(result: Result, name: str) -> Field:
     """Return one metric of one result: as stored, else derived from its raw rows, else Absent with the reason."""
     if name in result.metrics:
         return result.metrics[name]
-    if result.queries is not None and result.window is not None:
-        trial = result.trial
-        found = metrics(result.queries, result.window, trial.scenario, trial.deadline_s)
-        return found.get(name, Absent("not measured"))
-    return Absent("not measured")
+    return _derived(result).get(name, Absent("not measured"))
+
+
+_DERIVED: dict[tuple[Hashable, ...], Mapping[str, Field]] = {}
+"""The metrics that were derived from rows, as long as the rows are in memory: a table asks for them by the dozen."""
+
+
+def _derived(result: Result) -> Mapping[str, Field]:
+    if result.queries is None or result.window is None:
+        return {}
+    trial = result.trial
+    key = (id(result.queries), result.window, trial.scenario, trial.deadline_s)
+    if key not in _DERIVED:
+        _DERIVED[key] = metrics(result.queries, result.window, trial.scenario, trial.deadline_s)
+        weakref.finalize(result.queries, _DERIVED.pop, key, None)
+    return _DERIVED[key]
 
 
 def value_of(result: Result, name: str) -> float | None:

@@ -129,7 +129,7 @@ def _known(also: Callable[[Floats], Floats], measured: Floats, best: Floats) -> 
     weight = np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(gap), 1e-12)) / NOISE**2
     precision = (jacobian.T * weight) @ jacobian + np.eye(len(best))
     mean = np.linalg.solve(precision, (jacobian.T * weight) @ (gap + jacobian @ best))
-    return mean, np.linalg.inv(np.linalg.cholesky(precision)).T
+    return np.asarray(mean), np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
 
 
 def _descend(of: Callable[[Floats], Floats], y: Floats, z: Floats) -> tuple[float, Floats]:

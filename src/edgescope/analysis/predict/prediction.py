@@ -3,8 +3,8 @@ questions about them.
 
 Time is predicted as seconds of one sample. Power is predicted given the time, because most of it is energy of
 a sample times samples a second: profiled modes bring their measured time, the others their predicted one.
-Energy is their product; its interval takes the errors of the two as independent. A mode without a meter has no
-power: the reason stands in its place.
+Energy is their product; its interval knows how the errors of the two went together in left-out modes. A mode
+without a meter has no power: the reason stands in its place.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.roofline_modes import Parts
 from edgescope.analysis.predict.surfaces import (
     BESIDE_ROOFLINE,
+    OWN_WEIGHT,
     Chosen,
     Guess,
     Linear,
@@ -142,7 +143,7 @@ class Prediction:
             "throughput_sps": replace(time, mean=-time.mean),
             "latency_mean_s": replace(time, mean=time.mean + lanes),
             "power_w": power,
-            "energy_per_sample_j": power if isinstance(power, Absent) else joined(time, power),
+            "energy_per_sample_j": power if isinstance(self.power, Absent) else joined(self.time, self.power),
         }
         for whole, part in (("epoch_s", time), ("epoch_j", out["energy_per_sample_j"])):
             if isinstance(part, Absent) or not self.epoch_samples:
@@ -152,10 +153,20 @@ class Prediction:
         return out
 
 
-def joined(time: Guess, power: Guess) -> Guess:
+def joined(time: Chosen, power: Chosen) -> Guess:
     """Return the guess of the energy: time multiplied by power."""
-    half = np.sqrt((time.factor * time.sd) ** 2 + (power.factor * power.sd) ** 2)
-    return Guess(time.mean + power.mean, half, 1.0)
+    a, b = time.guess, power.guess
+    one, other = a.factor * a.sd, b.factor * b.sd
+    half = np.sqrt(one**2 + other**2 + 2 * _together(time, power) * one * other)
+    return Guess(a.mean + b.mean, np.maximum(half, 1e-6), 1.0)
+
+
+def _together(time: Chosen, power: Chosen) -> float:
+    """Return the correlation of the errors of left-out modes, -1 to 1; nearer to 0 the fewer the modes."""
+    both = [mode for mode in time.gaps if mode in power.gaps]
+    a, b = (np.array([chosen.gaps[mode] for mode in both]) for chosen in (time, power))
+    size = float(np.sqrt((a**2).sum() * (b**2).sum())) + 1e-12
+    return float((a * b).sum()) / size * len(both) / (len(both) + OWN_WEIGHT)
 
 
 def _fields(guess: Guess, unit: str) -> list[Measured]:

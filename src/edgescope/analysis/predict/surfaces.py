@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -158,6 +158,8 @@ class Chosen:
     """Model -> mean absolute error of a left-out mode, as a share; empty with fewer than LEAST modes."""
     left_out: Seen
     """Profiled mode -> the log value that the others predict for it."""
+    gaps: Seen = field(default_factory=dict)
+    """Profiled mode -> how far that lies from its own log value."""
 
 
 def choose(surfaces: Sequence[Surface], seen: Seen, *, check: bool = True) -> Chosen:
@@ -172,11 +174,12 @@ def choose(surfaces: Sequence[Surface], seen: Seen, *, check: bool = True) -> Ch
     errors = {name: float(np.mean(np.abs(np.expm1(gap)))) for name, (gap, _) in left.items()}
     share = _shares([gap for gap, _ in left.values()])
     gaps, sds = _averaged([gap for gap, _ in left.values()], [sd for _, sd in left.values()], share)
-    predicted = {mode: seen[mode] + float(gap) for mode, gap in zip(seen, gaps, strict=True)}
+    off = {mode: float(gap) for mode, gap in zip(seen, gaps, strict=True)}
+    predicted = {mode: seen[mode] + gap for mode, gap in off.items()}
     guesses = [surface.fit(seen) for surface in surfaces]
     whole = Guess(*_averaged([g.mean for g in guesses], [g.sd for g in guesses], share))
     best = min(errors, key=lambda name: errors[name])
-    return Chosen(best, calibrated(whole, gaps, sds), errors, predicted)
+    return Chosen(best, calibrated(whole, gaps, sds), errors, predicted, off)
 
 
 def _shares(gaps: Sequence[Floats]) -> Floats:
