@@ -250,7 +250,7 @@ def test_our_figure_stands_beside_the_papers_and_is_never_divided_by_it() -> Non
         == "126 [125, 127] (int8 batch 1, time slicing); 378 [374, 382] (int8 batch 1, MPS)"
     )
     assert beside["3.5x the GPU memory of one process"].startswith("9.51x (int8 batch 1")
-    assert beside["execution context 30x as long as at P = 1 and 2"].endswith("run clean")
+    assert beside["execution context 30x as long as at P = 1 and 2"].startswith("no cell was traced. Try: ")
 
 
 def test_a_hostile_reason_is_text(tmp_path: Path) -> None:

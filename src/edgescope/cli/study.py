@@ -95,8 +95,26 @@ def _ceilings(path: Path | None) -> object:
     return roofline.read(path) if path else None
 
 
-#: Kind of a flag that names a file -> its reader.
-READERS: Mapping[str, Callable[[Path | None], object]] = {"grid": _grid, "ceilings": _ceilings}
+def _traces(folder: Path | None) -> object:
+    """Return the account of each trace in a folder by the name of its file, without its endings."""
+    from edgescope.analysis.kernels.account import account
+    from edgescope.errors import UsageError
+    from edgescope.tracing.read import read
+
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise UsageError("E-PAPER-4", f"{folder} is no folder of traces", fix="--traces FOLDER")
+    files = [path for path in sorted(folder.iterdir()) if path.suffix != ".nsys-rep"]
+    return {Path(path.name.removesuffix(".gz")).stem: account(read(path)) for path in files}
+
+
+#: Kind of a flag that names a file or folder -> its reader.
+READERS: Mapping[str, Callable[[Path | None], object]] = {
+    "grid": _grid,
+    "ceilings": _ceilings,
+    "traces": _traces,
+}
 
 
 def _climb(args: argparse.Namespace, paper: Paper, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 edgescope trace resnet50 --backend torch_eager       a clean run, then one under the best profiler here
 edgescope trace -- python my_video.py                any Python program, which needs nothing in it
+edgescope trace --on ssh://user@nano -- python3 my_video.py    the same on a board, profiled there
 edgescope trace report.sqlite                        an export of Nsight Systems, Kineto, ONNX Runtime ...
 edgescope trace p1.sqlite p2.sqlite p4.sqlite        how it grows from trace to trace
 """
@@ -40,7 +41,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_output(group, text)
     text = "SQL over the table `spans` instead of the account, e.g. 'SELECT kind, count(*) FROM spans GROUP BY 1'"
     group.add_argument("--query", default="", metavar="SQL", help=text)
-    trial_flags.add_board(group, "; edgescope trace cannot yet")
+    trial_flags.add_board(group, "; for edgescope trace: run the program after -- there")
     trial_flags.add_what(sub)
     opened.add_verbose(sub)
     trial_flags.add_load(sub)
@@ -80,17 +81,17 @@ def _traced(args: argparse.Namespace) -> Traced:
     from edgescope.tracing.read import known
     from edgescope.verbs.trace import trace
 
-    if args.on:
-        raise UnsupportedError(
-            "E-PROF-9",
-            "tracing on a board over ssh is not supported yet",
-            effect="Nothing was measured",
-            fix="run edgescope trace on the board, or nsys there and edgescope trace on its export here",
-        )
     words = list(args.argv)
     if "--" in words:
         program = words[words.index("--") + 1 :]
-        return trace(program=program, range_name=args.range, seconds=args.seconds)
+        return trace(program=program, on=args.on or "", range_name=args.range, seconds=args.seconds)
+    if args.on:
+        raise UnsupportedError(
+            "E-PROF-9",
+            "--on traces a program on the board, and no trial",
+            effect="Nothing was measured",
+            fix="edgescope trace --on ssh://user@board -- PROGRAM",
+        )
     if args.kind or len(args.what) > 1 or known(args.what[0]):
         return trace(args.what, range_name=args.range, kind=args.kind)
     from edgescope.cli.bench import trials_of

@@ -47,7 +47,7 @@ class Number:
     batch: int
     processes: int
     figure: str
-    """A metric, or memory_growth or latency_growth over one process."""
+    """A metric, or memory_growth or ec_growth (the execution context's) over one process."""
     value: float
     text: str
     known: str
@@ -137,8 +137,16 @@ SWEEP: Mapping[str, Mapping[str, Any]] = {
         "help": "study file: report which of its cells are missing",
     },
     "show": {
-        "choices": ("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew"),
+        "choices": (
+            *("throughput", "per_process", "p99", "memory", "power"),
+            *("energy", "fairness", "skew", "ec", "cs"),
+        ),
         "help": "also print this quantity for every cell",
+    },
+    "traces": {
+        "kind": "traces",
+        "metavar": "FOLDER",
+        "help": "traces of these cells, each named after its cell: resnet50-fp16-b1-p4.sqlite",
     },
 }
 

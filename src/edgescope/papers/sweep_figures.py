@@ -27,6 +27,7 @@ SCALES = {
     "bytes": Scale(1e-6, "MB"),
 }
 POWER = (("power", "power_w", "W"), ("energy a sample", "energy_per_sample_j", "J"))
+TRACED = (("EC, profiled", "ec_s", "s"), ("CS, profiled", "cs_s", "s"))
 Quantity = tuple[str, str, str]
 """Title, figure, unit."""
 
@@ -37,7 +38,7 @@ def over_batch(table: SweepTable) -> Figure | Absent:
     ticks = sorted({float(c.trial.batch) for c in cells})
     if len(ticks) < 2:
         return Absent("only one batch size was measured with one process")
-    rows = _rows(table, cells, [("throughput", "throughput_sps", "samples/s"), *POWER], "batch")
+    rows = _rows(table, cells, [("throughput", "throughput_sps", "samples/s"), *POWER, *TRACED], "batch")
     x = {"type": "log", "tickvals": ticks, "ticktext": [f"{t:g}" for t in ticks]}
     return panels(table.models, rows, x, "batch size")
 
@@ -67,6 +68,7 @@ def over_processes(table: SweepTable, batch: int) -> Figure | Absent:
         ("throughput in all", "throughput_sps", "samples/s"),
         ("throughput a process", "throughput_per_process_sps", "samples/s"),
         ("p99 latency", "latency_p99_s", "s"),
+        *TRACED,
         ("memory", table.memory, "bytes"),
     ]
     rows = _rows(table, cells, wanted, "processes")

@@ -11,14 +11,16 @@ from functools import partial
 from typing import Any
 
 from edgescope import units
-from edgescope.analysis.cells.concurrency import FIGURES, Cell, key, setup, sharing_words
+from edgescope.analysis.cells.concurrency import FIGURES, Cell, is_traced, key, setup, sharing_words
 from edgescope.analysis.cells.concurrency import place as place_of
 from edgescope.analysis.cells.concurrency import wanted as fits
 from edgescope.analysis.cells.machines import called
 from edgescope.analysis.cells.replicates import of_fields
 from edgescope.analysis.cells.sharing_gain import times
+from edgescope.analysis.cells.traced import FIGURES as TRACED
+from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.run.usage import ACTIVITY
-from edgescope.papers import claim
+from edgescope.papers import claim, sweep_traces
 from edgescope.papers.claim import Answer, brief
 from edgescope.papers.paper import Number, Paper
 from edgescope.papers.sweep_table import SweepTable, WarmRatio, sweep_table
@@ -59,12 +61,14 @@ QUANTITIES: Mapping[str, tuple[str, str, str]] = {
     "energy": ("Energy a sample", "energy_per_sample_j", "J"),
     "fairness": ("Fairness (Jain's index of the processes' throughputs)", "fairness", "1"),
     "skew": ("Start skew between processes", "start_skew_s", "s"),
+    "ec": ("Execution context of a query (EC), under a profiler", "ec_s", "s"),
+    "cs": ("A query's waits for the GPU (CS), under a profiler", "cs_s", "s"),
 }
 
 
 def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
     """Return whether a stored trial belongs to this study."""
-    return fits(trial)
+    return fits(trial) or is_traced(trial)
 
 
 def document(
@@ -75,12 +79,17 @@ def document(
     setup: str = "",
     study: Sequence[Trial] = (),
     show: str = "",
+    traces: Mapping[str, Account] | None = None,
     left_out: int = 0,
     command: str = "",
 ) -> doc.Document:
-    """Return the document; `study` holds the cells of the study file, `show` is the quantity to print in any case."""
+    """Return the document; `study` holds the cells of the study file, `show` is the quantity to print in any case.
+
+    `traces` are the accounts of files that a profiler exported, by their names.
+    """
     asked = [t for t in study if not models or t.model.startswith(models)]
-    return of(sweep_table(paper, results, of_setup=setup, left_out=left_out, asked=asked), show, command)
+    found = sweep_table(paper, results, of_setup=setup, left_out=left_out, asked=asked, traces=traces)
+    return of(found, show, command)
 
 
 def of(found: SweepTable, show: str = "", command: str = "") -> doc.Document:
@@ -93,6 +102,7 @@ def of(found: SweepTable, show: str = "", command: str = "") -> doc.Document:
         claim.section(found.paper, found.claims) if found.measured else None,
         many if found.measured else None,
         _cells(found, show),
+        sweep_traces.section(found) if found.measured else None,
         _memory(found),
         _listed("Warm workers against fresh processes", list(map(warm, found.warm))),
         _listed("Cells without a figure", failures(found), DETAIL if found.measured else MAIN),
@@ -232,6 +242,9 @@ def _figures(found: SweepTable) -> Iterator[doc.Figure]:
         yield figure(f"processes-{b}", f"Over processes, batch {b}", how, "over_processes", b)
     every = "Every cell. A plateau of power is a row of marks at one height while throughput still changes."
     yield figure("power", "Power against throughput", every, "power_over_throughput")
+    if found.traced:
+        drawn_cdfs = partial(sweep_traces.figure, found)
+        yield doc.Figure("cdf", "EC and CS of a query", sweep_traces.CAPTION, drawn_cdfs)
 
 
 def _drawn(call: str, found: SweepTable, *more: int) -> Any:
@@ -316,11 +329,14 @@ def beside(found: SweepTable, number: Number) -> str:
     """Return our figure of the same cell, or why there is none: printed beside the paper's, never divided by it."""
     if number.unmeasured:
         return number.unmeasured
-    mine = [c for c in found.measured if found.paper.is_of(number, c.trial.model) and _same(c, number)]
-    if number.figure == "memory_growth":
+    models = [m for m in found.models if not number.model or found.paper.is_of(number, m)]
+    mine = [c for c in found.measured if c.trial.model in models and _same(c, number)]
+    if name := {"memory_growth": found.memory, "ec_growth": "ec_s"}.get(number.figure):
+        if name == "ec_s" and found.untraced:
+            return found.untraced
         alone = [c for c in found.measured if c.trial.processes == 1]
         pairs = [(c, a) for c in mine for a in alone if key(c.trial)[:-2] == key(a.trial)[:-2]]
-        ratios = [(c, of_fields(c[found.memory], a[found.memory])) for c, a in pairs]
+        ratios = [(c, of_fields(c[name], a[name])) for c, a in pairs]
         shown = [f"{times(r)} ({_how(c)})" for c, r in ratios if isinstance(r, Measured)]
     else:
         shown = [f"{_rate(c, number.figure)} ({_how(c)})" for c in mine]
@@ -352,7 +368,8 @@ def _rate(cell: Cell, figure: str) -> str:
 
 CELL = ("model", "precision", "batch", "processes", "sharing", "cell")
 HEAD = ("model", "setup", *CELL[1:5], "status", "reason", "verdict", "runs", "interval", "machine", "cell")
-COLUMNS = (THROUGHPUT, PER_PROCESS, "latency_p50_s", "latency_p99_s", *FIGURES[1:], *ACTIVITY)
+SENSED = (*FIGURES[1:], *ACTIVITY)
+COLUMNS = (THROUGHPUT, PER_PROCESS, "latency_p50_s", "latency_p99_s", *dict.fromkeys((*SENSED, *TRACED)))
 
 
 def _rows(found: SweepTable) -> Table:
@@ -379,6 +396,7 @@ def _data(found: SweepTable) -> dict[str, Any]:
         "scope": found.scope,
         "remarks": [to_plain(r) for r in found.remarks],
         "claims": claim.plain(found.claims),
+        "kernel_level": sweep_traces.data(found),
         "cells": [_cell(c) for c in found.cells],
         "memory_lines": [
             {"series": m.series.words, "points": m.points, "linear": m.linear}

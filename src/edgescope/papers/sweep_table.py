@@ -7,9 +7,11 @@ cells and names the others. Cells that did not run stay in the table with their 
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from edgescope.analysis.cells import machines
@@ -21,21 +23,27 @@ from edgescope.analysis.cells.concurrency import (
     Series,
     axes,
     cells,
+    is_traced,
     memory_line,
     over_processes,
     setup,
     wanted,
 )
 from edgescope.analysis.cells.replicates import quotient
+from edgescope.analysis.cells.traced import TracedCell, of_file, of_results, with_traces
 from edgescope.analysis.energy.scopes import usual
+from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.run.usage import GPU
+from edgescope.command import bench_arguments
 from edgescope.errors import UsageError
 from edgescope.papers.claim import Answered, answered
 from edgescope.papers.paper import Paper
-from edgescope.records import Field, Machine, Result, Trial
+from edgescope.records import Absent, Field, Machine, Measured, Result, Trial
 
 #: Figures of the memory of several processes, the best first; one of them is used throughout a table.
 MEMORY = (*GPU, "processes_pss_bytes", "processes_rss_bytes")
+#: The name of a trace's file, without its endings: resnet50-fp16-b1-p4, resnet50-fp16-b1-p4-mps.
+OF_CELL = re.compile(r"(.+)-([a-z]+\d+)[-]b(\d+)[-]p(\d+)(?:-(.+))?")
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,32 @@ class SweepTable:
     """Number of results that are no closed loop of one query at a time per process, or have colocated models."""
     asked: tuple[Trial, ...] = ()
     """The cells of the study file, or () without one."""
+    traced: tuple[TracedCell, ...] = ()
+    """Runs of these cells under a profiler."""
 
     @cached_property
     def claims(self) -> tuple[Answered, ...]:
         """Return every claim of the paper with its answer, in the paper's order."""
         return answered(self.paper, self, "" if self.measured else "no cell finished")
+
+    @property
+    def untraced(self) -> str:
+        """Return why no cell has kernel-level figures, with the command that gives them; '' if one has."""
+        absent = [t.judged["ec_s"] for t in self.traced]
+        if any(isinstance(f, Measured) for f in absent):
+            return ""
+        why = next((f.reason for f in absent if isinstance(f, Absent)), "no cell was traced")
+        return f"{why}. Try: {self._tracing()}" if self.measured else why
+
+    def _tracing(self) -> str:
+        """Return the command that traces the cells of the first model over processes, on a GPU."""
+        t = self.measured[0].trial
+        if t.device != "cuda":
+            t = replace(t, device="cuda", backend="torch_eager", options={})
+        alone = replace(t, processes=1, sharing=Trial.sharing, tracer="cupti", min_s=1.0, max_s=1.0)
+        _, model, *rest = bench_arguments(alone)
+        processes = ",".join(map(str, sorted({c.trial.processes for c in self.cells})))
+        return f"edgescope sweep --model {shlex.quote(model)} {shlex.join(rest)} --processes {processes}"
 
     @property
     def missing(self) -> tuple[Trial, ...]:
@@ -107,17 +136,22 @@ def sweep_table(
     of_setup: str = "",
     left_out: int = 0,
     asked: Iterable[Trial] = (),
+    traces: Mapping[str, Account] | None = None,
 ) -> SweepTable:
     """Return the table of these results; UsageError if machines are mixed or a filter matches nothing.
 
     `machine` is the beginning of a machine's id, `of_setup` a text that the setup contains, `left_out` how many results
-    the caller left out, `asked` the trials of the study file. Raw rows (Store.fulls) give pooled
-    percentiles and the activity of a GPU's parts.
+    the caller left out, `asked` the trials of the study file, `traces` the accounts of files by name. Raw rows
+    (Store.fulls) give pooled percentiles, the activity of a GPU's parts, and what traced runs saw.
     """
     here = machines.one(results, machine)
     mine = [r for r in here if wanted(r.trial)]
     name, others = _one_setup(mine, of_setup)
     found = tuple(sorted(cells(r for r in mine if setup(r.trial) == name), key=_order))
+    runs = [r for r in here if is_traced(r.trial)]
+    traced = of_results((r for r in runs if setup(r.trial) == name), found)
+    traced += [of_file(_named(file, found), one, file) for file, one in (traces or {}).items()]
+    found = tuple(with_traces(found, traced))
     memory = _memory(found)
     lines = tuple(memory_line(s, memory) for s in over_processes(found))
     return SweepTable(
@@ -131,12 +165,34 @@ def sweep_table(
         warm=tuple(_warm(c) for c in found if c.reused and c.fresh),
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
-        left_out=left_out + len(here) - len(mine),
+        left_out=left_out + len(here) - len(mine) - len(runs),
         asked=tuple({axes(t): t for t in asked if wanted(t)}.values()),
+        traced=tuple(sorted(traced, key=_order)),
     )
 
 
-def _order(cell: Cell) -> tuple[object, ...]:
+def _named(file: str, found: Sequence[Cell]) -> Trial:
+    """Return the trial of the cell that a trace's file is named after; UsageError if there is none."""
+    named = OF_CELL.fullmatch(file)
+    if named:
+        model, precision, batch, processes, sharing = named.groups()
+        place = (model, precision, int(batch), int(processes), sharing or Trial.sharing)
+        for cell in found:
+            if cell.ok and axes(cell.trial) == place:
+                return cell.trial
+    known = ", ".join(dict.fromkeys(file_name(c.trial) for c in found if c.ok))
+    what = f"the trace {file!r} is named after no measured cell"
+    raise UsageError("E-PAPER-3", what, evidence=f"cells: {known}"[:300], fix="name the file after its cell")
+
+
+def file_name(trial: Trial) -> str:
+    """Return the name of the file with a cell's trace, without its endings."""
+    shared = "" if trial.sharing == Trial.sharing else f"-{trial.sharing}"
+    model = trial.model.partition("#")[0]
+    return f"{model}-{trial.precision}-b{trial.batch}-p{trial.processes}{shared}"
+
+
+def _order(cell: Cell | TracedCell) -> tuple[object, ...]:
     t = cell.trial
     own = (t.sharing != "time_slicing", t.sharing)
     return (t.model, -PRECISIONS.index(t.precision), t.batch, *own, t.processes)

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.account import Account
+from edgescope.analysis.kernels.budget import Budget
 from edgescope.analysis.kernels.timeline import Timeline, timeline
 from edgescope.plots.style import Figure, axis, colour, layout, seconds
 from edgescope.plots.thin import MAX_POINTS, by_rank, by_time
@@ -71,9 +72,9 @@ def _sensor(figure: Figure, i: int, channel: Channel, trace: Trace, found: Timel
     figure.update_yaxes(axis(scale.unit, nticks=3, rangemode="tozero"), row=i, col=1)
 
 
-def cdfs(accounts: Sequence[tuple[str, Account]]) -> Figure | Absent:
+def cdfs(budgets: Sequence[tuple[str, Budget | None]]) -> Figure | Absent:
     """Return the CDFs of EC and CS, two lines a trace."""
-    known = [(label, a.budget) for label, a in accounts if a.budget is not None]
+    known = [(label, b) for label, b in budgets if b is not None]
     if not known:
         return Absent("no trace has a budget")
     longest = [float(b.total.max()) * 1e-9 for _, b in known]

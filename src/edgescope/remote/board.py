@@ -46,7 +46,7 @@ GRACE_S = 60.0
 
 
 @dataclass
-class _Line:
+class Line:
     """One translated command line, the files to send with their names there, and the files to fetch."""
 
     argv: list[str]
@@ -127,32 +127,10 @@ class Board:
         quiet: bool = True,
     ) -> Ran:
         """Run the program on the board and return its outcome; times are on the board's clock."""
-        line = translated(argv, cwd)
-        digests = {name: put(self.wire, path) for name, path in line.sent.items()}
-        lines = _Lines("" if quiet else what)
-        self.wire.events |= {"lines": lines.take, "waiting": lines.tell}
-        try:
-            ended = self.wire.call(
-                "run",
-                argv=line.argv,
-                files=digests,
-                outputs=list(line.fetched),
-                limit_s=timeout_s,
-                timeout_s=timeout_s + GRACE_S,
-                doing=what or f"run {Path(argv[0]).name}",
-            )
-        finally:
-            del self.wire.events["lines"], self.wire.events["waiting"]
+        line, lines = translated(argv, cwd), Lines("" if quiet else what)
+        ended = self.perform(line, lines, timeout_s, what or f"run {Path(argv[0]).name}")
         if ended["stopped"]:
             raise self._endless(lines, ended)
-        made = {
-            name: str(about["sha256"]) for name, about in ended["outputs"].items() if name in line.fetched
-        }
-        if ended["code"] == 0:
-            for name, digest in made.items():
-                get(self.wire, digest, line.fetched[name])
-        passing = [digest for name, digest in (*digests.items(), *made.items()) if name not in line.kept]
-        self.wire.call("forget", sha256=passing)
         peak = ended.get("peak_bytes")
         return Ran(
             tuple(line.argv),
@@ -162,7 +140,35 @@ class Board:
             ended["seconds"],
         )
 
-    def _endless(self, lines: _Lines, ended: Mapping[str, Json]) -> DeviceError:
+    def perform(self, line: Line, lines: Lines, timeout_s: float, doing: str) -> Mapping[str, Json]:
+        """Send the files, run the command line, fetch what it made if it ended well; return how it ended."""
+        digests = {name: put(self.wire, path) for name, path in line.sent.items()}
+        self.wire.events |= {"lines": lines.take, "waiting": lines.tell}
+        try:
+            ended: Mapping[str, Json] = self.wire.call(
+                "run",
+                argv=line.argv,
+                files=digests,
+                outputs=list(line.fetched),
+                limit_s=timeout_s,
+                timeout_s=timeout_s + GRACE_S,
+                doing=doing,
+            )
+        finally:
+            del self.wire.events["lines"], self.wire.events["waiting"]
+        if ended["stopped"]:
+            return ended
+        made = {
+            name: str(about["sha256"]) for name, about in ended["outputs"].items() if name in line.fetched
+        }
+        if ended["code"] == 0:
+            for name, digest in made.items():
+                get(self.wire, digest, line.fetched[name])
+        passing = [digest for name, digest in (*digests.items(), *made.items()) if name not in line.kept]
+        self.wire.call("forget", sha256=passing)
+        return ended
+
+    def _endless(self, lines: Lines, ended: Mapping[str, Json]) -> DeviceError:
         last = [text for _, text in lines.found if text.strip()][-1:] or ["nothing"]
         return DeviceError(
             "E-TRTX-5",
@@ -173,7 +179,7 @@ class Board:
         )
 
 
-class _Lines:
+class Lines:
     """Collects a program's lines with the board's time of each, and reports progress now and then."""
 
     def __init__(self, what: str) -> None:
@@ -193,9 +199,9 @@ class _Lines:
             print(f"{self.what}: {passed:.0f} s", file=sys.stderr, flush=True)
 
 
-def translated(argv: Sequence[str], cwd: Path | None) -> _Line:
+def translated(argv: Sequence[str], cwd: Path | None) -> Line:
     """Return the command line for the board: each path to a file becomes a name in the agent's folder."""
-    line = _Line([argv[0]])
+    line = Line([argv[0]])
     for word in argv[1:]:
         flag, _, value = word.partition("=")
         name, path = flag.lstrip("-"), Path(value)

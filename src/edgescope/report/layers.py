@@ -25,6 +25,10 @@ class Found(Protocol):
     @property
     def ceilings(self) -> Ceilings | None: ...  # noqa: D102
     @property
+    def labels(self) -> Sequence[str]: ...  # noqa: D102
+    @property
+    def notes(self) -> Sequence[str]: ...  # noqa: D102
+    @property
     def joined(self) -> Sequence[Joined]: ...  # noqa: D102
 
 
@@ -33,13 +37,17 @@ def document(found: Found, *, command: str = "") -> doc.Document:
     trials, engines = found.trials, found.engines
     several = len(trials) > 1
     parts: list[doc.Part | None] = [_beside(found)] if several else []
-    for trial, layers in zip(trials, engines, strict=True):
-        parts.append(doc.Section(trial.label, _engine(layers), level=doc.DETAIL if several else doc.MAIN))
+    for label, layers in zip(found.labels, engines, strict=True):
+        parts.append(doc.Section(label, _engine(layers), level=doc.DETAIL if several else doc.MAIN))
+    parts += map(doc.Text, found.notes)
     if found.ceilings is None:
         fix = f"edgescope doctor --roofline {trials[0].device}"
         text = f"W-LAYER-1: no roofline: this machine's ceilings were not measured. Try: {fix}"
         parts.append(doc.Text(doc.Mark(text, "warn")))
-    data = [_data(t, layers) for t, layers in zip(trials, engines, strict=True)]
+    data = [
+        {"engine": label, **_data(t, layers)}
+        for label, t, layers in zip(found.labels, trials, engines, strict=True)
+    ]
     return doc.Document(
         f"Layers of {trials[0].model.partition('#')[0]}", tuple(parts), {"engines": data}, command
     )
@@ -101,7 +109,7 @@ def _row(p: Placed) -> doc.Row:
 
 def _beside(found: Found) -> doc.Table:
     """Return the layers of all engines side by side, those that differ most first."""
-    heads = (doc.Column("Layer", head="layer"), *(doc.Column(t.label, "s") for t in found.trials))
+    heads = (doc.Column("Layer", head="layer"), *(doc.Column(label, "s") for label in found.labels))
     absent = Absent("fused into another layer, or no layer of this name")
     rows = sorted(found.joined, key=lambda j: -max(t or 0.0 for t in j.seconds))
     cells = (doc.Row((j.name, *(absent if t is None else Measured(t, "s") for t in j.seconds))) for j in rows)

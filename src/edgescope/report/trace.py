@@ -58,7 +58,8 @@ def document(traced: Traced) -> doc.Document:
             if len(traced.accounts) == 1
             else [doc.Section(label, tuple(p for p in own if p), level=doc.DETAIL)]
         )
-    parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, traced.accounts)))
+    budgets = [(label, one.budget) for label, one in traced.accounts]
+    parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, budgets)))
     title = f"Trace of {', '.join(label for label, _ in traced.accounts)}"
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
 
@@ -293,7 +294,7 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
     if not found:
         return None
     whole = sum(n.total_ns for n in found)
-    moved = any(n.bytes >= 0 for n in found)
+    moved = any(n.bytes is not None for n in found)
     rows = tuple(
         doc.Row(
             (
@@ -302,7 +303,7 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
                 _seconds(n.total_ns / n.count),
                 _seconds(n.total_ns),
                 _share(n.total_ns, whole),
-                *((Measured(float(n.bytes), "bytes") if n.bytes >= 0 else None,) if moved else ()),
+                *((None if n.bytes is None else Measured(float(n.bytes), "bytes"),) if moved else ()),
             )
         )
         for n in found[:MOST]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
 from edgescope.analysis.kernels.growth import Growth, growth
 from edgescope.analysis.kernels.of_result import trace_of
@@ -13,13 +14,12 @@ from edgescope.bench.program import watched
 from edgescope.errors import Message
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial
+from edgescope.remote.program import traced as traced_on
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.study import grid
 from edgescope.tracing.profilers import Chosen, choose
 from edgescope.tracing.read import read
 
-#: Phase 2 at less than this share of phase 1's throughput supports no conclusion about phase 1.
-LEAST = 0.8
 #: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
 SECONDS = 1.0
 
@@ -41,17 +41,12 @@ class Traced(Answer):
         """Return phase 2's throughput over phase 1's, or Absent where there are not two phases."""
         if self.clean is None or self.profiled is None:
             return Absent("there is one phase only, so nothing to compare it with")
-        rates = [one.metrics.get("throughput_sps") for one in (self.clean, self.profiled)]
-        if not all(isinstance(r, Measured) and r.value > 0 for r in rates):
-            return Absent("a phase has no throughput")
-        first, second = (r.value for r in rates if isinstance(r, Measured))
-        return Measured(second / first, "ratio")
+        return perturbation(*(one.metrics.get("throughput_sps") for one in (self.clean, self.profiled)))
 
     @property
     def conclusive(self) -> bool:
         """Return whether the profiler left the program's speed alone, as far as that is known."""
-        share = self.perturbation
-        return not isinstance(share, Measured) or LEAST <= share.value <= 1 / LEAST
+        return conclusive(self.perturbation)
 
     @property
     def warnings(self) -> tuple[Message, ...]:
@@ -123,6 +118,7 @@ def trace(
     what: Trial | Path | str | Sequence[Path | str] = (),
     *,
     program: Sequence[str] = (),
+    on: str = "",
     seconds: float = 0.0,
     range_name: str = "",
     kind: str = "",
@@ -133,12 +129,14 @@ def trace(
     """Return the kernel-level account of a trial, of a program, or of traces that a profiler exported.
 
     A trial runs twice, each time in a fresh process: clean, then under `profiler` (by default the best one here).
-    A `program`, its words as a list, runs to its end with the profilers that need nothing in it; what it does after
-    `seconds` is not recorded (0: all of it). Several files show how the account grows from one to the next.
-    `range_name` names the ranges that are the inferences; `kind` the files' format, if their content does not tell it.
+    A `program`, its words as a list, runs to its end with the profilers that need nothing in it, here or on the board
+    `on` (ssh://user@board); what it does after `seconds` is not recorded (0: all of it). Several files show how the
+    account grows from one to the next. `range_name` names the ranges that are the inferences; `kind` the files'
+    format, if their content does not tell it.
     """
     if program:
-        return Traced(((Path(program[0]).name, account(watched(program, seconds), range_name)),))
+        found = traced_on(on, program, seconds) if on else watched(program, seconds)
+        return Traced(((Path(program[0]).name, account(found, range_name)),))
     if isinstance(what, Trial):
         return _trial(what, profiler, store, setup)
     files = [what] if isinstance(what, (str, Path)) else list(what)

@@ -110,9 +110,15 @@ def sharing_words(trial: Trial) -> str:
 
 
 def wanted(trial: Trial) -> bool:
-    """Return whether a trial belongs here: a closed loop, one query at a time in each process."""
+    """Return whether a trial belongs here: a closed loop, one query at a time in each process, without a profiler."""
     closed = registry.scenario(trial.scenario).keeps_in_flight
-    return closed and (trial.rate, trial.in_flight, trial.colocated) == (None, 1, "")
+    usual = (None, 1, "", Trial.tracer)
+    return closed and (trial.rate, trial.in_flight, trial.colocated, trial.tracer) == usual
+
+
+def is_traced(trial: Trial) -> bool:
+    """Return whether a trial runs one of these cells under a profiler."""
+    return trial.tracer != Trial.tracer and wanted(replace(trial, tracer=Trial.tracer))
 
 
 def setup(trial: Trial) -> str:

@@ -90,7 +90,7 @@ def _copies(account: Account, gpu: GpuTime) -> Finding | None:
         return None
     evidence = [Evidence(f"copies ran and no kernel did for {share:.0%} of the time", account.trace.source)]
     largest = max(account.copies, key=lambda c: c.total_ns, default=None)
-    if largest is not None and largest.bytes > 0 and largest.total_ns:
+    if largest is not None and largest.bytes and largest.total_ns:
         rate = largest.bytes / largest.total_ns
         evidence.append(
             Evidence(f"{largest.name}: {largest.count:,} copies at {rate:,.1f} GB/s", account.trace.source)

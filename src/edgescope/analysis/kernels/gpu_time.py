@@ -54,7 +54,8 @@ class Named:
     count: int
     total_ns: int
     longest_ns: int
-    bytes: int = -1
+    bytes: int | None = None
+    """Bytes that its rows moved; None if none of them tells."""
 
 
 def gpu_times(rows: Rows) -> tuple[GpuTime, ...]:
@@ -116,7 +117,7 @@ def by_name(rows: Rows, *kinds: str) -> tuple[Named, ...]:
             int(count[i]),
             int(total[i]),
             int(longest[i]),
-            int(moved[i]) if has_bytes[i] else -1,
+            int(moved[i]) if has_bytes[i] else None,
         )
         for i in order
     )

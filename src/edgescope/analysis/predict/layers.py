@@ -46,6 +46,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Exported:
+    """The layers of an engine that ran elsewhere, from files."""
+
+    layers: tuple[Layer, ...]
+    precision: str
+    """Of its heavy layers; `unknown` if the files do not tell."""
+    compute: Field
+    """Median time of the whole engine, in a run without a profile."""
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Placed:
     """A layer beside its limit."""
 
@@ -132,8 +144,15 @@ def _names(text: str) -> list[str]:
 
 
 def normal(name: str) -> str:
-    """Return a layer's name without what exporters put around it: `/features/0/Conv` is `features.0`."""
-    bare = name.strip("/").replace("/", ".")
-    head, _, tail = bare.rpartition(".")
+    """Return a layer's name without what exporters put around it: `/features/0/Conv` is `features.0`.
+
+    A child of a Sequential has its parent's name before its own: `/layer1/layer1.0/conv1/Conv` is `layer1.0.conv1`.
+    """
+    path: list[str] = []
+    for part in name.strip("/").split("/"):
+        nested = bool(path) and part.startswith(f"{path[-1]}.")
+        path = [*(path[:-1] if nested else path), part]
+    head, _, tail = ".".join(path).rpartition(".")
     known = {"conv", "gemm", "matmul", "relu", "add", "maxpool", "wrapped"}
-    return head if head and tail.lower().split("_")[0] in known else bare
+    operator = tail.lower().split("_")[0] in known or (name.startswith("/") and tail[:1].isupper())
+    return head if head and operator else ".".join(path)

@@ -31,11 +31,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache, registry
+from edgescope.analysis.predict.layers import Layer
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
+from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
 from edgescope.backends.tensorrt.about import AboutTensorRt
-from edgescope.backends.trtexec import errors, exports, flags
+from edgescope.backends.trtexec import errors, exports, flags, layer_times
 from edgescope.backends.trtexec import trace as tracing
 from edgescope.backends.trtexec.build import build, given_engine, job_of, switched, whole_number
 from edgescope.backends.trtexec.log import Log
@@ -114,6 +116,16 @@ class TrtExec(AboutTensorRt):
         with scratch.folder("trtexec") as name:
             return run.measure(Path(name))
 
+    def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
+        """Return every layer of the engine: times of a profiled run, work as the engine and its ONNX file tell it."""
+        trial = Trial(model=artifact.model.info.name, backend="trtexec", device="cuda")
+        run = _Run(artifact, trial, self._tool(artifact.spec))
+        onnx = artifact.notes.get("onnx")
+        with scratch.folder("trtexec") as name:
+            files = run.profiled(Path(name), batch)
+            paths = ModulePaths(Path(str(onnx)), artifact.spec.batch) if onnx else None
+            return layer_times.read(files, paths).layers
+
     def _tool(self, spec: Spec) -> Tool:
         named = spec.options.get("program")
         return self._place.survey(self._place.find(None if named is None else str(named)))
@@ -189,6 +201,18 @@ class _Run:
             ),
             answer_rows=max(trial.batch, whole_number(spec, "gate_batch", 1)) if self._open() else None,
         )
+
+    def profiled(self, folder: Path, batch: Batch) -> list[Path]:
+        """Run the engine for a second with a profile; return the files with its layers."""
+        argv = [
+            *self._loaded(folder, batch, transfers=True),
+            *flags.measuring(self.tool, flags.Measure(0.2, 1.0, None, 1, False)),
+            *flags.spell(self.tool, "layer_info", folder / LAYERS),
+            *flags.spell(self.tool, "profile", folder / PROFILE, need="time layers"),
+        ]
+        doing = f"time the layers of {self.artifact.model.info.name}"
+        self._check(self.tool.place.run(argv, cwd=folder, timeout_s=ANSWER_S, what=doing), doing)
+        return [path for name in (PROFILE, LAYERS) if (path := folder / name).is_file()]
 
     def _loaded(self, folder: Path, batch: Batch | None, *, transfers: bool) -> list[str]:
         """Return the command that loads the engine and one batch, with every switch explicit."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 
@@ -22,8 +23,9 @@ from edgescope.analysis.cells.concurrency import (
 )
 from edgescope.analysis.cells.replicates import NOTICED, above, of_fields, quotient
 from edgescope.analysis.cells.sharing_gain import digits, times
+from edgescope.command import bench_command
 from edgescope.papers.claim import Answer, Claim, Found, Voice, brief, heard, held, per_cent, unknown
-from edgescope.papers.sweep_table import SweepTable
+from edgescope.papers.sweep_table import SweepTable, file_name
 from edgescope.papers.voices import (
     at,
     each,
@@ -37,45 +39,86 @@ from edgescope.papers.voices import (
 )
 from edgescope.records import Absent, Measured, Status
 
+Grown = tuple[str, Sequence[Cell], Sequence[tuple[int, Measured]]]
+"""A series in words, its cells, and a figure over that of one process at each P."""
 STABLE = 1.25
-"""Latency over that of one process up to which it counts as stable: the paper's own spread was 1 to 2 ms."""
+"""Latency or EC over that of one process up to which it counts as stable: the paper's own spread was 1 to 2 ms."""
 AGREES = 0.10
 """Share by which a slope may differ from model + 2 x batch."""
 TOP, SPAN, LEAST = 0.05, 1.2, 4
 """Power within TOP of the largest is saturated; throughput still changes if by SPAN; LEAST cells are needed."""
 BUSY, IDLE_PARTS = 0.90, 0.30
 """A GPU is busy from the first share on; its parts are idle up to the second."""
-EC = (
-    "A whole query's latency stands for the execution context, whose host span needs a profiler around the same cell "
-    "(edgescope trace); the cells of a study run clean"
+EC = "A whole query's latency stands for the execution context"
+ISSUE = (
+    "sm_issue: NVML's counters know active SMs and not issued instructions, and no trace has samples of them. Try: "
+    "nsys profile -t cuda --gpu-metrics-devices=all --export=sqlite -o traces/{file} {bench}; then --traces traces"
 )
 # -- throughput and latency ----------------------------------------------------------------------------------
 
 
 def cores(table: SweepTable) -> Found:
-    """Latency is stable up to cores/2 processes and grows beyond."""
+    """EC is stable up to cores/2 processes and grows beyond; without traced cells, latency stands for EC."""
+    if not table.untraced and any(_traced(table, "ec_s", "EC")):
+        return _beyond_half(
+            table, _traced(table, "ec_s", "EC"), "EC at the largest P, of that at the smallest"
+        )
+    found = _beyond_half(table, _latencies(table), "latency at the largest P, of that at P = 1")
+    if found.answer is Answer.UNKNOWN:
+        return found
+    why = f"{found.found}. {EC}: {table.untraced or 'too few cells were traced'}"
+    return replace(found, found=why)
+
+
+def launch(table: SweepTable) -> Found:
+    """Return whether launching, with the threads' time off the CPU, grows beyond cores/2 processes."""
+    if table.untraced:
+        return unknown(table.untraced)
+    found = _beyond_half(table, _traced(table, "launching_s", "launching"), "launching at the largest P")
+    calls = [(c, c.value("launch_s")) for c in table.measured]
+    each_call = [v * 1e6 for _, v in calls if v is not None]
+    if not each_call:
+        return found
+    return replace(
+        found, found=f"{found.found}; a call takes {min(each_call):.3g} to {max(each_call):.3g} us"
+    )
+
+
+def _beyond_half(table: SweepTable, known: Iterable[Grown], ratio: str) -> Found:
+    """Return the answer of series that must be stable up to cores/2 processes and grow beyond."""
     n = usable_cores(table.machine)
     if n is None:
         return unknown("the number of CPU cores of this machine is not known")
-    voices = [v for s in over_processes(table.cells) if (v := _growth(n / 2, s))]
+    voices = [_grown(n / 2, *one) for one in known]
     if not voices:
         return unknown("needs both P = 1 and P > 1 runs")
-    found = heard(voices, "series", "", "latency at the largest P, of that at P = 1")
+    found = heard(voices, "series", "", ratio)
     tested = any(1 < c.trial.processes <= n / 2 for v in voices for c in v.cells)
     alone = "" if tested else " (no P between 2 and that: only the growth beyond was tested)"
-    text = f"with {n} cores, cores/2 = {n / 2:g}{alone}: {found.found}. {EC}"
-    return Found(found.answer, text, found.cells, found.evidence, found.agree)
+    return replace(found, found=f"with {n} cores, cores/2 = {n / 2:g}{alone}: {found.found}")
 
 
-def _growth(half: float, series: Series) -> Voice | None:
-    """Return the voice of a series: latency over that of one process, at each P."""
-    known = over_first(series, "latency_p50_s")
-    if series.cells[0].trial.processes != 1 or not known:
-        return None
+def _latencies(table: SweepTable) -> Iterator[Grown]:
+    """Yield the latencies of each series over that of one process."""
+    for series in over_processes(table.cells):
+        known = over_first(series, "latency_p50_s")
+        if series.cells[0].trial.processes == 1 and known:
+            yield f"{series.words}: latency", series.cells, known
+
+
+def _traced(table: SweepTable, figure: str, words: str) -> Iterator[Grown]:
+    """Yield a kernel-level figure of each series over that of one process, in the cells that have it."""
+    for series in over_processes(table.cells):
+        cells = [c for c in series.cells if c.value(figure)]
+        if len(cells) > 1 and cells[0].trial.processes == 1:
+            ratios = [(c.trial.processes, of_fields(c[figure], cells[0][figure])) for c in cells[1:]]
+            yield f"{series.words}: {words}", cells, [(p, r) for p, r in ratios if isinstance(r, Measured)]
+
+
+def _grown(half: float, words: str, cells: Sequence[Cell], known: Sequence[tuple[int, Measured]]) -> Voice:
     inside = [above(r, STABLE) for p, r in known if p <= half]
     beyond = [above(r, STABLE) for p, r in known if p > half]
-    text = f"{series.words}: latency {at(known)}"
-    return Voice(_stable(inside, beyond), text, series.cells, known[-1][1].value)
+    return Voice(_stable(inside, beyond), f"{words} {at(known)}", cells, known[-1][1].value)
 
 
 def _stable(inside: Sequence[bool | None], beyond: Sequence[bool | None]) -> bool | None:
@@ -377,6 +420,23 @@ def _tensor(series: Series) -> Voice | None:
     return Voice(mine < least if far else None, f"{series.words}: tensor cores active {shown}", series.cells)
 
 
+def _flat(series: Series) -> Voice | None:
+    first, last = series.cells[0].value("sm_issue"), series.cells[-1].value("sm_issue")
+    if first is None or last is None:
+        return None
+    p = [c.trial.processes for c in series.cells]
+    text = f"{series.words}: SMs issue {per_cent(first, 1)} at P = {p[0]}, {per_cent(last, 1)} at P = {p[-1]}"
+    return Voice(last - first < NOTICED, text, series.cells)
+
+
+def _no_issue(table: SweepTable) -> str:
+    if any(c.value("sm_issue") is not None for c in table.measured):
+        return "sm_issue: no series has samples of it at two numbers of processes"
+    t = max((c.trial for c in table.measured), key=lambda t: t.processes)
+    return ISSUE.format(file=file_name(t), bench=bench_command(replace(t, replicate=0)))
+
+
+issue = Claim(each(over_processes, _flat), _no_issue)
 tensor_int8 = Claim(
     each(over_precisions, _tensor),
     partial(missing, figure="tensor_active", otherwise="no int8 beside fp16 or tf32"),
