@@ -108,6 +108,15 @@ def test_hopeless_is_more_than_the_margin_but_accuracy_has_none():
     assert wanted("latency", ["agreement>=0.96"]).hopeless(near, 0.1)
 
 
+def test_a_figure_that_is_not_there_yet_is_not_hopeless():
+    short = figures(p99_s=Absent("n/a: have 40, need 100"))
+    asked = wanted("latency", ["p99<=33ms"])
+    assert not asked.hopeless(short, 0.1) and asked.broken(short)
+    assert wanted("latency", ["p99<=33ms", "agreement>=0.9"]).hopeless(
+        figures(p99_s=Absent("n/a"), agreement=Measured(0.5, "1")), 0.1
+    )
+
+
 def test_the_binding_constraint_is_the_one_broken_most():
     asked = wanted("latency", ["p99<=10ms", "memory<=1GB", "power<=10W"])
     found = figures(

@@ -144,6 +144,15 @@ def budgeted(tmp_path, runner, seconds, tell=lambda step: None):
     return race, list(Loop(cells, tell).run(race.run(trials)))
 
 
+def test_a_tail_that_short_runs_cannot_tell_hides_nobody_who_is_fast(tmp_path):
+    """Fifty queries have no p99: the fastest go on, and in pairs the constraint is judged."""
+    runner = Scripted()
+    optimised(tmp_path, runner, asked=wanted("latency", ["p99<=1s"]))
+    fastest = sorted(SPEEDS, key=SPEEDS.get)
+    assert runner.keys("selecting")[0] == fastest[0]
+    assert set(runner.keys("selecting")) <= set(fastest[:5])
+
+
 def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     runner, told = Timed(build=0.2), []
     race, _ = budgeted(tmp_path, runner, 90.0, lambda step: told.append((runner.now, step.eta_s)))

@@ -392,13 +392,13 @@ def survivors(rows: Sequence[Row], wanted: Wanted, keep: float) -> list[str]:
     goal = wanted.goal
     ranked = [r for r in rows if isinstance(r[goal.name], Measured)]
     able = [r for r in ranked if not wanted.hopeless(r.metrics, _margin(r))]
-    ranked = able or sorted(ranked, key=lambda r: wanted.binding(r.metrics)[0])
+    ranked = sorted(able or ranked, key=lambda r: _ends(r, wanted)[1])
     if not ranked:
         return []
-    if able:
-        ranked = sorted(ranked, key=lambda r: _ends(r, wanted)[1])
+    if not able:
+        ranked.sort(key=lambda r: wanted.binding(r.metrics)[0])
     count = math.ceil(len(ranked) * keep)
-    best = next((r for r in ranked if not wanted.broken(r.metrics)), None)
+    best = next((r for r in ranked if not wanted.broken(r.metrics)), ranked[0] if able else None)
     reach = _ends(best, wanted)[2] if best is not None else -math.inf
     near = [r for r in ranked[count:] if _ends(r, wanted)[0] <= reach * (1 + _margin(r))]
     return [r.cell for r in (*ranked[:count], *near)]

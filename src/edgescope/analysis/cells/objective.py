@@ -115,6 +115,10 @@ class Constraint:
         times = _excess(value, limit, self.at_most)
         return min(times, 1.0) if self._holds(value, limit) else max(times, math.nextafter(1.0, 2.0))
 
+    def judged(self, of: Mapping[str, Field]) -> bool:
+        """Return whether there is a figure to judge the variant by."""
+        return isinstance(self._figure(of)[1], Measured)
+
     def broken(self, of: Mapping[str, Field]) -> str:
         """Return '' if the variant keeps this constraint, otherwise the figures that break it."""
         if self.excess(of) <= 1:
@@ -251,8 +255,12 @@ class Wanted:
         return tuple(text for text in (c.broken(of) for c in self.constraints) if text)
 
     def hopeless(self, of: Mapping[str, Field], margin: float) -> bool:
-        """Whether a constraint is broken by more than `margin`, so that a longer run cannot help."""
-        allowed = {c: 1.0 if c.metric.artifact else 1 + margin for c in self.constraints}
+        """Whether a constraint is broken by more than `margin`, so that a longer run cannot help.
+
+        A figure that is not there yet, such as the p99 of a short run, says nothing.
+        """
+        known = [c for c in self.constraints if c.judged(of)]
+        allowed = {c: 1.0 if c.metric.artifact else 1 + margin for c in known}
         return any(c.excess(of) > most for c, most in allowed.items())
 
     def binding(self, of: Mapping[str, Field]) -> tuple[float, str]:
