@@ -94,9 +94,8 @@ def _colocated(trial: Trial, parts: list[str], seed: int) -> Trial:
     other = _alone(trial)
     if fields.get("workload", trial.workload) != trial.workload:
         other = replace(other, workload_options={})
-        if (
-            registry.made_of(fields["workload"]) == "parts"
-        ):  # nobody asks for a step: it trains as fast as it can
+        if registry.made_of(fields["workload"]) == "parts":
+            # nobody asks for a step of training: it takes one after the other
             other = replace(other, scenario=Trial.scenario, rate=None, scenario_options={})
     if fields.get("backend", trial.backend) != trial.backend:
         fields = {"device": registry.home(fields["backend"]), "options": {}, **fields}
