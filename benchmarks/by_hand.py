@@ -20,16 +20,16 @@ import os
 import select
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peers_turn import mean_s
 
 Run = Callable[[Mapping[str, Any]], Sequence[Any]]
-SCREEN_S, TURN_S, DROPPED_S, WARM_S = 0.5, 0.1, 0.005, 0.5
+SCREEN_S, TURN_S, WARM_S = 0.5, 0.1, 0.5
 BLOCKS, TRIED, FEWEST_RIGHT, MOST_APART, JUDGED = 10, 2, 0.80, 0.10, 64
 LIMIT_S = 120.0
 """Seconds that an arm may take to be ready, or for a turn."""
@@ -257,18 +257,6 @@ def compared(work: Path, name: str, trial: Mapping[str, Any], saved: Path, count
         os.chdir(before)
     least = min((r["value"] for r in ratios.values() if "value" in r), default=None)
     return {"arms": arms, "pick_over_by_hand": ratios, "least": least}
-
-
-def mean_s(run: Run, pool: Sequence[Mapping[str, Any]], seconds: float) -> float:
-    """Return the mean time of a call over a turn, its first milliseconds left out."""
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < DROPPED_S:
-        run(pool[0])
-    start, n = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds or n < 1:
-        run(pool[n % len(pool)])
-        n += 1
-    return (time.perf_counter() - start) / n
 
 
 def main() -> None:

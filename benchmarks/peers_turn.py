@@ -14,7 +14,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +121,8 @@ KINDS: dict[str, Callable[..., Run]] = {
 }
 
 
-def mean_s(run: Run, pool: list[np.ndarray], seconds: float) -> float:
-    """Mean time of a call over a turn, its first milliseconds left out."""
+def mean_s(run: Callable[[Any], Any], pool: Sequence[Any], seconds: float) -> float:
+    """Return the mean time of a call over a turn, its first milliseconds left out."""
     begun = time.perf_counter()
     while time.perf_counter() - begun < DROPPED_S:
         run(pool[0])

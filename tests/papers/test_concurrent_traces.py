@@ -11,6 +11,7 @@ import pytest
 from crowds import crowd, gpu_trials
 from edgescope.analysis.kernels.account import account
 from edgescope.cli.main import main
+from edgescope.papers import sweep_traces
 from edgescope.papers.claim import Answer
 from edgescope.papers.paper import paper
 from edgescope.papers.sweep_report import beside, of
@@ -162,3 +163,10 @@ def test_a_file_that_names_no_cell_is_refused_with_the_cells(recorded, capsys):
     assert "E-PAPER-3" in said and "resnet50-fp16-b1-p2-mps" in said
     assert main([*recorded[0][:-1], str(recorded[1] / "none")]) == 2
     assert "E-PAPER-4" in capsys.readouterr().err
+
+
+def test_a_trace_in_which_nothing_calls_a_gpu_has_no_number_of_inferences():
+    found = table({1: 40, 4: 80})
+    silent = replace(found, traced=(replace(found.traced[0], budget=None),))
+    (cell,) = sweep_traces.data(silent)["cells"]
+    assert cell["inferences"] is None and cell["cdf_s"] == {}

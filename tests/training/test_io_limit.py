@@ -41,7 +41,7 @@ def test_the_whole_disk_is_limited_while_the_run_lasts(tree):
     assert not group.exists()
 
 
-@pytest.mark.parametrize("missing", ["sys/dev/block", "io", "rights"])
+@pytest.mark.parametrize("missing", ["sys/dev/block", "io", "rights", "another group"])
 def test_what_it_cannot_do_is_said(tree, missing, monkeypatch):
     groups = tree / "sys/fs/cgroup"
     if missing == "io":
@@ -49,6 +49,8 @@ def test_what_it_cannot_do_is_said(tree, missing, monkeypatch):
     elif missing == "rights":
         (groups / "cgroup.subtree_control").unlink()
         (groups / "cgroup.subtree_control").mkdir()
+    elif missing == "another group":  # a mode's quota, which the move would end
+        (tree / "proc/self/cgroup").write_text("0::/edgescope-7\n")
     else:
         monkeypatch.setattr(io_limit.os, "major", lambda number: 999)
     with (

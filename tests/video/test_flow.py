@@ -1,6 +1,7 @@
 """What drives the stages: every unit exactly once, whatever the stages do."""
 
 import random
+import sys
 import threading
 import time
 
@@ -164,6 +165,34 @@ def test_the_time_of_each_stage_is_counted():
     flow = Sequential([Stage("decode", Film(4)), Stage("nap", lambda item: time.sleep(0.01))])
     driven(flow, 9, 1)
     assert 0.04 <= flow.counts.busy_ns["nap"] / 1e9 < 0.2 and flow.counts.busy_ns["decode"] < 0.02e9
+
+
+def compute(item):
+    end = time.process_time() + 0.004
+    while time.process_time() < end:
+        sum(range(500))
+
+
+@pytest.mark.parametrize("kind", [Sequential, Threaded])
+def test_the_time_on_a_cpu_is_read_after_long_calls_only(kind):
+    """A stage that sleeps is at work and hardly on a CPU; of one with brief calls nothing is read, and none told."""
+    naps = Stage("nap", lambda item: time.sleep(0.01))
+    flow = kind([Stage("decode", Film(6)), naps, Stage("compute", compute), Stage("pass", lambda item: None)])
+    driven(flow, 9, 1)
+    busy, cpu = flow.counts.busy_ns, flow.counts.cpu_ns
+    assert cpu["nap"] < 0.3 * busy["nap"] and busy["nap"] > 0.05e9
+    assert cpu["compute"] > 6 * 0.003e9
+    assert cpu["pass"] < 0.01e9
+
+
+@pytest.mark.parametrize(("place", "shorter"), [("cpu", False), ("gpu", True)])
+def test_the_interpreter_is_handed_on_sooner_only_beside_a_gpu_and_until_it_is_closed(place, shorter):
+    """On a CPU it would hide from `interpreter_wait_s` that threads wait for each other."""
+    before = sys.getswitchinterval()
+    flow = Threaded([Stage("decode", Film(1)), Stage("infer", lambda item: None, place=place)])
+    assert (sys.getswitchinterval() < before) is shorter
+    driven(flow, 2, 1)
+    assert sys.getswitchinterval() == before
 
 
 def test_a_queue_that_is_closed_lets_a_waiting_stage_go():

@@ -1,6 +1,7 @@
 """The frames of a film through a pipeline: all of them, in order, to the end."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from edgescope import bench
 from edgescope.bench.parts import HERE
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.records import Status, Trial
+from edgescope.records import Absent, Status, Trial
 from edgescope.video import annotated, stages
-from edgescope.video.flow import Stage
+from edgescope.video.flow import Sequential, Stage
 from edgescope.video.frame import Frame, Item
 from edgescope.video.sources import opening
 from edgescope.workloads import pipeline
+from edgescope.workloads import video as work
 from edgescope.workloads.video import Video
 
 av = pytest.importorskip("av")
@@ -89,6 +91,15 @@ def test_frames_with_their_boxes_are_written_after_the_window(film, tmp_path, mo
     assert "No space left" in result.artifact["annotated"]["absent"]
     refused = bench.run(trial(film, workload_options={"annotate": "boxes.gif"}), hz=0)
     assert refused.status is Status.UNSUPPORTED and "boxes.gif" in str(refused.reason)
+
+
+def test_the_cpu_time_of_a_stage_that_is_never_read_is_absent_and_not_zero():
+    flow = Sequential([Stage("decode", lambda item: None), Stage("log", lambda item: None)])
+    flow.counts.units, flow.counts.busy_ns["log"], flow.counts.cpu_ns["log"] = 4, 8_000_000, 2_000_000
+    pipeline = SimpleNamespace(plan=SimpleNamespace(options={"what_if": False}))
+    found = work._metrics(flow, pipeline)
+    assert found["log_cpu_s"].value == 0.0005 and found["log_busy_s"].value == 0.002
+    assert isinstance(found["decode_cpu_s"], Absent) and "20 us" in found["decode_cpu_s"].reason
 
 
 def test_what_if_keeps_a_few_pictures_for_a_page(film):

@@ -43,8 +43,6 @@ EPOCH = 100
 """Steps between two looks at the validation videos."""
 LOOK = 4
 """Minibatches of a look."""
-NEAREST = 0.75
-"""The smallest share of a frame's sides that a clip shows."""
 
 
 @dataclass(frozen=True)

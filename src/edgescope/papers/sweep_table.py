@@ -43,6 +43,7 @@ from edgescope.records import Absent, Field, Machine, Measured, Result, Trial
 #: Figures of the memory of several processes, the best first; one of them is used throughout a table.
 MEMORY = (*GPU, "processes_pss_bytes", "processes_rss_bytes")
 #: The name of a trace's file, without its endings: resnet50-fp16-b1-p4, resnet50-fp16-b1-p4-mps.
+#: "[-]" and not "-", or tests/test_hints.py takes -b and -p for flags that a message names.
 OF_CELL = re.compile(r"(.+)-([a-z]+\d+)[-]b(\d+)[-]p(\d+)(?:-(.+))?")
 
 

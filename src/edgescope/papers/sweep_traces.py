@@ -95,7 +95,7 @@ def data(found: SweepTable) -> dict[str, Any]:
     """Return the traced cells as plain values, each with the points of its CDFs in seconds."""
     rows = [
         {"cell": place(t.trial), "profiler": t.source, "perturbation": t.perturbation}
-        | {"inferences": len(t.budget.inferences) if t.budget else 0, "gpu_busy": t.busy}
+        | {"inferences": len(t.budget.inferences) if t.budget else None, "gpu_busy": t.busy}
         | {"figures": dict(t.figures), "cdf_s": _cdfs(t)}
         for t in found.traced
     ]

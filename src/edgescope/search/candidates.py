@@ -187,7 +187,12 @@ def by_hand(trial: Trial, installed: Mapping[str, Installed] | None = None) -> l
     A small network loses more to waking the other threads than it gains from them. None where a number is given.
     """
     cores = len(os.sched_getaffinity(0))
-    if trial.device != "cpu" or trial.workload != Trial.workload or "threads" in trial.options or cores < 2:
+    if (
+        trial.device != "cpu"
+        or registry.made_of(trial.workload) != "phases"
+        or "threads" in trial.options
+        or cores < 2
+    ):
         return []
     counts = (1, cores // 2) if cores >= 4 else (1,)
     found = [replace(trial, options={**trial.options, "threads": count}) for count in counts]

@@ -165,10 +165,8 @@ class _Exploration:
             missing = self._missing(row, rival)
             if not missing:
                 return
-            alone = [replace(row.trial, replicate=n) for n in missing]
-            again = (
-                [in_turns(t) for t in alone] if rival else alone
-            )  # as long as the runs it is compared with
+            again = [replace(row.trial, replicate=n) for n in missing]  # as long as what it is compared with
+            again = list(map(in_turns, again)) if rival else again
             for position, trial in enumerate(again, start=1):
                 step = self._step("confirm", trial, position, len(again), again[position:])
                 if rival is not None:

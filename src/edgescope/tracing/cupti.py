@@ -2,8 +2,8 @@
 
 It records less than torch.profiler (no operators) and costs less: of the calls, only those that the account needs. An
 eager ResNet-50 calls cudaGetDevice and its like 4,000 times a query beside 300 launches; recorded as well, they halved
-its speed. The records come in buffers to a callback; a buffer
-holds a whole window, so the callback runs when the window has ended. What is needed of each is written as one file.
+its speed. The records come in buffers to a callback; a buffer holds a whole window, so the callback runs when the
+window has ended. What is needed of each is written as one file.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def opened(folder: Path, pictures: Pictures, size: int, options: Mapping[str, An
         pictures,
         size,
         draft=options["decode"] == "draft",
-        medium="" if "as_is" in options["medium"] or options["medium_by"] == "io_max" else options["medium"],
+        medium=options["medium"] if options["medium"] != "as_is" and options["medium_by"] == "delay" else "",
         preload=bool(options["preload"]),
     )
     if not found.files:

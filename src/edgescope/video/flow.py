@@ -21,8 +21,8 @@ from edgescope.video.frame import Item, joined, parted
 
 Done = Callable[..., None]
 SWITCH_S = 2e-4
-"""How long a stage may keep Python's interpreter while another waits for it. Python's own 5 ms is as long as a fast GPU
-needs for a batch, and a stage asks for the interpreter again after each operation that it launches."""
+"""How long a stage may keep Python's interpreter while one on a GPU waits for it. Python's own 5 ms is as long as a
+fast GPU needs for a batch, and a stage asks for the interpreter again after each operation that it launches."""
 
 BRIEF_NS = 20_000
 """The clock of CPU time is read after calls longer than this: reading it costs as much as all else that a flow does."""
@@ -215,7 +215,8 @@ class Threaded(Flow):
         """`bound` and `full` hold for every queue after the first stage; the load generator bounds the first."""
         super().__init__(stages, skip=skip)
         self.lock, self.ended, self.interval_s = threading.Lock(), False, sys.getswitchinterval()
-        sys.setswitchinterval(min(SWITCH_S, self.interval_s))
+        if any(stage.place == "gpu" for stage in stages):
+            sys.setswitchinterval(min(SWITCH_S, self.interval_s))
         self.queues = [
             Queue(max(bound, stage.batch) if number else None, full if number else "block", self._dropped)
             for number, stage in enumerate(stages)

@@ -25,7 +25,7 @@ from edgescope.options import Option
 from edgescope.records import UNIT, Absent, Field, Json, Machine, Measured, Spans, Trial, Verification
 from edgescope.video import annotated, what_if
 from edgescope.video.boxes import matched_share
-from edgescope.video.flow import Done, EndOfFilm, Flow, Sequential, Stage
+from edgescope.video.flow import BRIEF_NS, Done, EndOfFilm, Flow, Sequential, Stage
 from edgescope.video.frame import Item
 from edgescope.workloads import gate
 from edgescope.workloads.base import EndOfInput, Opened, Parts
@@ -216,14 +216,20 @@ def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
     }
     if counts.units:
         found |= {
-            f"{name}_{what}_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
-            for what, times in (("busy", counts.busy_ns), ("cpu", counts.cpu_ns))
-            for name, spent in times.items()
+            f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
+            for name, spent in counts.busy_ns.items()
+        }
+        found |= {
+            f"{name}_cpu_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units) if spent else UNREAD
+            for name, spent in counts.cpu_ns.items()
         }
     found |= {f"{s.name}_device_s": Absent(_no_device(s)) for s in flow.stages if s.device_ns is None}
     if pipeline.plan.options["what_if"]:
         found |= _what_if(pipeline)
     return found
+
+
+UNREAD = Absent(f"no call of the stage is longer than {BRIEF_NS // 1000} us, so its CPU time is not read")
 
 
 def _no_device(stage: Stage) -> str:

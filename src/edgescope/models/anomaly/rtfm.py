@@ -104,45 +104,16 @@ class Rtfm(nn.Module):
 
     def temporal(self, x: torch.Tensor) -> torch.Tensor:
         """Return (N, T, F): each snippet's features with those of the snippets around it, added to its own."""
-        around, narrow = self._convolved(x) if x.is_cuda and self.training else self._multiplied(x)
-        joined = [norm(F.relu(each)) for norm, each in zip(self.dilated_norms, around, strict=True)]
-        joined.append(self.non_local(F.relu(narrow)))
-        mixed = torch.cat(joined, dim=2)
-        if x.is_cuda and self.training:
-            fused = _convolution(mixed, self.fuse, 1)
-        else:
-            fused = _summed(F.linear(mixed, _taps(self.fuse.weight)).chunk(3, dim=2), 1)
-        found: torch.Tensor = self.fuse_norm(F.relu(fused)) + x
-        return found
-
-    def _multiplied(self, x: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Return the three dilated convolutions and the 1x1, from one product: what engines run fastest."""
         weights = [_taps(part.get_parameter("weight")) for part in (*self.dilated, self.narrow)]
         products = F.linear(x, torch.cat(weights)).chunk(3 * len(DILATIONS) + 1, dim=2)
-        around = [
-            _summed(products[3 * number : 3 * number + 3], DILATIONS[number]) + _bias(part)
-            for number, part in enumerate(self.dilated)
-        ]
-        return around, products[-1]
-
-    def _convolved(self, x: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Return the same by convolutions, which need less memory traffic: a GPU trains faster so."""
-        around = [_convolution(x, part, d) for part, d in zip(self.dilated, DILATIONS, strict=True)]
-        return around, F.linear(x, self.narrow.weight.squeeze(2))
-
-
-def _convolution(x: torch.Tensor, part: nn.Module, dilation: int) -> torch.Tensor:
-    """Return the convolution (N, T, C) over time of (N, T, F), channels last.
-
-    Where the dilation d divides T, snippets are laid out as (T / d, d): their convolution along the first of the two
-    axes is the dilated one, and needs no dilated kernel.
-    """
-    count, length, width = x.shape
-    d = dilation if length % dilation == 0 else 1
-    laid = x.view(count, length // d, d, width).permute(0, 3, 1, 2)
-    weight, gap = part.get_parameter("weight").unsqueeze(3), dilation // d
-    found = F.conv2d(laid, weight, part.bias, padding=(gap, 0), dilation=(gap, 1))  # type: ignore[arg-type]
-    return found.permute(0, 2, 3, 1).reshape(count, length, -1)
+        joined = []
+        for number, (part, norm) in enumerate(zip(self.dilated, self.dilated_norms, strict=True)):
+            taps = products[3 * number : 3 * number + 3]
+            joined.append(norm(F.relu(_summed(taps, DILATIONS[number]) + _bias(part))))
+        joined.append(self.non_local(F.relu(products[-1])))
+        fused = _summed(F.linear(torch.cat(joined, dim=2), _taps(self.fuse.weight)).chunk(3, dim=2), 1)
+        found: torch.Tensor = self.fuse_norm(F.relu(fused)) + x
+        return found
 
 
 def _bias(part: nn.Module) -> torch.Tensor:

@@ -393,13 +393,23 @@ def activity(table: SweepTable) -> Found:
     return Found(answer, text, len(busy), tuple(lines), f"{low} of {len(busy)}")
 
 
-def _rise(series: Series) -> Voice | None:
-    first, last = series.cells[0].value("sm_active"), series.cells[-1].value("sm_active")
+def _ends(series: Series, figure: str, words: str, digits: int = 0) -> tuple[float, str] | None:
+    """Return what a share gains from the first to the last cell of a series, and both in words; None if one lacks."""
+    first, last = series.cells[0].value(figure), series.cells[-1].value(figure)
     if first is None or last is None:
         return None
-    p = [c.trial.processes for c in series.cells]
-    text = f"{series.words}: SMs active {per_cent(first)} at P = {p[0]}, {per_cent(last)} at P = {p[-1]}"
-    return Voice(last > first if abs(last - first) >= NOTICED else None, text, series.cells)
+    at = [
+        f"{per_cent(v, digits)} at P = {c.trial.processes}"
+        for v, c in zip((first, last), (series.cells[0], series.cells[-1]), strict=True)
+    ]
+    return last - first, f"{series.words}: {words} {', '.join(at)}"
+
+
+def _rise(series: Series) -> Voice | None:
+    if (found := _ends(series, "sm_active", "SMs active")) is None:
+        return None
+    gained, text = found
+    return Voice(gained > 0 if abs(gained) >= NOTICED else None, text, series.cells)
 
 
 sm_processes = Claim(
@@ -421,12 +431,10 @@ def _tensor(series: Series) -> Voice | None:
 
 
 def _flat(series: Series) -> Voice | None:
-    first, last = series.cells[0].value("sm_issue"), series.cells[-1].value("sm_issue")
-    if first is None or last is None:
+    if (found := _ends(series, "sm_issue", "SMs issue", 1)) is None:
         return None
-    p = [c.trial.processes for c in series.cells]
-    text = f"{series.words}: SMs issue {per_cent(first, 1)} at P = {p[0]}, {per_cent(last, 1)} at P = {p[-1]}"
-    return Voice(last - first < NOTICED, text, series.cells)
+    gained, text = found
+    return Voice(gained < NOTICED, text, series.cells)
 
 
 def _no_issue(table: SweepTable) -> str:
