@@ -1,5 +1,6 @@
 """The ladder: what a level changes, what is kept, what is still to be measured."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -82,6 +83,29 @@ def test_the_batch_is_the_one_at_which_inference_stops_gaining():
     found, _ = whole("cuda")
     assert found.knee == 8 == found.rungs[3].trial.batch == found.kept[-1].trial.batch
     assert found.batches[8] == 800.0
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "kept"), [(1.1, 0.8, False), (0.9, 1.2, True), (1.1, 1.2, True), (0.5, 1.2, False)]
+)
+@pytest.mark.parametrize("status", [Status.OK, Status.UNSTABLE])
+def test_a_look_that_decides_nothing_is_followed_by_runs_in_turns(first, then, kept, status):
+    """One level's first look says `first` times the level below; its runs in turns say `then`."""
+    seen, asked = {}, []
+    steps = climb.levels(PAPER, "cpu")
+    while (found := climb.climb(steps, "net", "cpu", "", lambda trial: seen.get(trial.id), rounds=0)).wants:
+        trial = found.wants
+        asked.append(trial)
+        scaled = trial.workload_options.get("decode") == "scaled" and trial.in_flight == 1
+        looked = bool(trial.workload_options.get("what_if"))
+        rate = rate_of(replace(trial, workload_options={**trial.workload_options, "decode": "full"}))
+        rate *= (first if looked else then) if scaled else 1.0
+        seen[trial.id] = result(trial, rate, status if scaled and looked else Status.OK)
+    plain = first == 0.5 and status is Status.OK
+    wanted = [] if plain else ["full", "scaled"] * climb.PAIRS
+    turns = [trial.workload_options.get("decode", "full") for trial in asked if trial.replicate > 100]
+    assert found.rungs[5].kept is (kept or (first == 0.5 and not plain))
+    assert turns[: 2 * climb.PAIRS] == wanted
 
 
 def test_what_changes_nothing_on_a_device_says_why():

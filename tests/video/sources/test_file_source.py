@@ -68,6 +68,23 @@ def test_a_frame_that_is_scaled_keeps_its_original_size(tmp_path):
     assert [number_of(f.image) for f in [frame, *all_of(source)]] == list(range(20))
 
 
+def test_the_colours_of_a_scaled_frame_lie_apart_and_are_on_average_those_of_the_film(tmp_path):
+    """By the matrix of BT.601 in 64-bit floats; libswscale's pixels of three colours are 2 levels too dark."""
+    import av
+
+    path = film(tmp_path / "a.mp4", 3, size=(384, 288), noise=40)
+    with av.open(str(path)) as container:
+        planes = next(container.decode(video=0)).planes
+        bytes_of = [np.frombuffer(p, np.uint8).reshape(p.height, -1)[:, : p.width] for p in planes]
+    y, u, v = (plane.mean() - zero for plane, zero in zip(bytes_of, (16, 128, 128), strict=True))
+    wanted = [
+        255 / 219 * y + 255 / 224 * part for part in (1.402 * v, -0.344136 * u - 0.714136 * v, 1.772 * u)
+    ]
+    image = File(path, size=(640, 480)).read().image
+    assert image.shape == (480, 640, 3) and image.transpose(2, 0, 1).flags.c_contiguous
+    assert image.mean(axis=(0, 1)) == pytest.approx(wanted, abs=0.7)
+
+
 @pytest.mark.parametrize("rotation", [90, 180, 270])
 def test_a_phones_video_is_shown_upright(tmp_path, rotation):
     path = film(tmp_path / "a.mp4", 3, rotation=rotation)

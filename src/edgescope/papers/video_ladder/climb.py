@@ -1,14 +1,17 @@
 """The ladder as trials: what each level changes, which changes are kept, what is still to be measured.
 
-A level is measured once to decide whether its change is kept: a change that loses is shown as losing, and the next
-level builds on the last one that did not. Then all levels are measured in rounds of fresh processes, whose ratios are
-paired within a round. Everything follows from the results, so a ladder that was interrupted goes on from a store.
+A level is measured to decide whether its change is kept: a change that loses is shown as losing, and the next level
+builds on the last one that did not. Where the first look decides nothing, the level takes turns with the one below,
+because a level that is wrongly left out is missing from all that follow. Then all levels are measured in rounds of
+fresh processes, whose ratios are paired within a round. Everything follows from the results, so a ladder that was
+interrupted goes on from a store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from edgescope.papers.paper import Paper
@@ -16,6 +19,12 @@ from edgescope.records import Measured, Result, Status, Trial
 
 ROUNDS = 3
 """Rounds of all levels after the first look."""
+DOUBT = 1.3
+"""A first look that differs by less than this factor from that of the level below decides nothing."""
+PAIRS = 2
+"""Runs of such a level in turns with the level below."""
+IN_TURNS = 101
+"""The replicate of the first of these pairs; those of the rounds begin at 1."""
 BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 4, 8, 16, 32, 64, 128)}
 """The batches that are tried on each device."""
 ENOUGH = 0.95
@@ -148,7 +157,9 @@ def climb(
         if rung.look is None:
             found.wants = looked(rung.trial)
             return found
-        rung.kept = rung.good and (below is None or _faster(rung, below))
+        rung.kept = rung.good and (below is None or _faster(found, rung, below, known))
+        if found.wants:
+            return found
         if below is None and not rung.good:
             return found
         below = rung if rung.kept else below
@@ -215,7 +226,32 @@ def rate_of(result: Result) -> float | None:
     return rate.value if isinstance(rate, Measured) else None
 
 
-def _faster(rung: Rung, below: Rung) -> bool:
-    """Return whether a level is no slower than the one below; False if either has no throughput."""
-    new, old = (None if each.look is None else rate_of(each.look) for each in (rung, below))
-    return new is not None and old is not None and new >= old
+def _faster(found: Climbed, rung: Rung, below: Rung, known: Known) -> bool:
+    """Return whether a level is no slower than the one below; False, too, while a run is wanted to tell."""
+    assert (
+        rung.look is not None
+        and below.look is not None
+        and rung.trial is not None
+        and below.trial is not None
+    )
+    ratio = _ratio(below.look, rung.look)
+    steady = all(each.look is not None and each.look.status is Status.OK for each in (rung, below))
+    if ratio is None or (steady and not 1 / DOUBT < ratio < DOUBT):
+        return ratio is not None and ratio >= 1
+    ratios = [ratio]
+    for number in range(IN_TURNS, IN_TURNS + PAIRS):
+        pair = []
+        for trial in (below.trial, rung.trial):
+            asked = replace(trial, replicate=number)
+            if (result := known(asked)) is None:
+                found.wants = asked
+                return False
+            pair.append(result)
+        ratios += [again for again in [_ratio(*pair)] if again is not None]
+    return median(ratios) >= 1
+
+
+def _ratio(below: Result, above: Result) -> float | None:
+    """Return the rate of one result over that of another; None if either has none."""
+    old, new = rate_of(below), rate_of(above)
+    return new / old if new is not None and old else None
