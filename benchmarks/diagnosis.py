@@ -154,7 +154,7 @@ def _all(
                 {
                     "plant": plant.name,
                     "planted": plant.cause,
-                    "failed": f"{type(error).__name__}: {error}"[:300],
+                    "failed": f"{type(error).__name__}: {error}".replace(f"{planted.WORK}/", "")[:300],
                 }
             )
         print(line(rows[-1]), flush=True)

@@ -191,8 +191,9 @@ class Page:
             line = json.dumps(found)[:300]
             self.found["cells"][name] = found
             self.found["failed"].pop(name, None)
-        except Exception:
-            self.found["failed"][name] = line = traceback.format_exc()[-800:]
+        except Exception as error:
+            traceback.print_exc()
+            self.found["failed"][name] = line = f"{type(error).__name__}: {error}".strip()[:800]
         self.found["seconds"][name] = round(time.monotonic() - begin, 1)
         print(f"{name}: {self.found['seconds'][name]} s", line, flush=True)
         self.save()

@@ -482,8 +482,8 @@ PLANTS_CUDA: tuple[Plant, ...] = (
     Plant(
         "a value at a time from the device",
         "sync-bound",
-        {**film("small.mp4", postprocess="elements"), "model": "centerface", **GPU, "options": {}},
-        {**film("small.mp4", postprocess="host"), "model": "centerface", **GPU, "options": {}},
+        {**film("small.mp4", postprocess="elements"), "model": "yolov8n_class", **GPU, "options": {}},
+        {**film("small.mp4", postprocess="host"), "model": "yolov8n_class", **GPU, "options": {}},
         device="cuda",
     ),
     Plant(

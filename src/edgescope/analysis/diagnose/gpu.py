@@ -192,9 +192,13 @@ def _device_share(case: Case) -> float | None:
 def _arithmetic(case: Case) -> Finding | None:
     share, limit = _device_share(case), case.limit
     active, tensor = (known(of_gpu(case.result, name)) for name in ("sm_active", "tensor_active"))
-    if share is None or share < FULL or active is None or active < FULL:
+    if share is None or share < FULL or (active is not None and active < FULL):
         return None
-    evidence = [Evidence(f"the multiprocessors had work for {active:.0%} of the time", ACTIVITY)]
+    evidence = [
+        Evidence(f"the device computes for {share:.0%} of a unit", PHASES)
+        if active is None
+        else Evidence(f"the multiprocessors had work for {active:.0%} of the time", ACTIVITY)
+    ]
     whole = _whole(case)
     if isinstance(limit, Limit) and whole:
         reach = limit.compute_s / whole

@@ -24,7 +24,8 @@ DOUBT = 1.3
 PAIRS = 2
 """Runs of such a level in turns with the level below."""
 IN_TURNS = 101
-"""The replicate of the first of these pairs; those of the rounds begin at 1."""
+"""The replicate of the first of all pairs; those of the rounds begin at 1. Each level has its own: a run of the level
+below that is minutes old is no turn."""
 BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 4, 8, 16, 32, 64, 128)}
 """The batches that are tried on each device."""
 ENOUGH = 0.95
@@ -191,20 +192,29 @@ def _batched(found: Climbed, trial: Trial, known: Known) -> Trial | None:
     """Return the trial with the batch at which inference stops gaining; None if that is still to be measured."""
     plain = replace(trial, workload="inference", workload_options={}, min_s=0.5, max_s=1.0)
     for batch in BATCHES[trial.device]:
-        asked = replace(plain, batch=batch)
-        result = known(asked)
-        if result is None:
-            found.wants = asked
-            return None
-        rate = rate_of(result) if result.status in GOOD else None
-        if rate is None:
+        if (rate := _best(found, replace(plain, batch=batch), known)) is None:
             break
         found.batches[batch] = rate
         if len(found.batches) > 2 and rate <= min(list(found.batches.values())[-3:-1]):
             break  # it only loses from here
+    if found.wants:
+        return None
     most = max(found.batches.values(), default=0.0)
     found.knee = next((b for b, rate in found.batches.items() if rate >= ENOUGH * most), 1)
     return replace(trial, batch=found.knee)
+
+
+def _best(found: Climbed, trial: Trial, known: Known) -> float | None:
+    """Return the better rate of two runs, because a neighbour only slows; None if it has none or is still wanted."""
+    rates = []
+    for number in range(2):
+        asked = replace(trial, replicate=number)
+        result = known(asked)
+        if result is None:
+            found.wants = asked
+            return None
+        rates.append(rate_of(result) if result.status in GOOD else None)
+    return max((rate for rate in rates if rate is not None), default=None)
 
 
 def _rounds(found: Climbed, known: Known, rounds: int, of: list[Rung]) -> None:
@@ -239,7 +249,8 @@ def _faster(found: Climbed, rung: Rung, below: Rung, known: Known) -> bool:
     if ratio is None or (steady and not 1 / DOUBT < ratio < DOUBT):
         return ratio is not None and ratio >= 1
     ratios = [ratio]
-    for number in range(IN_TURNS, IN_TURNS + PAIRS):
+    first = IN_TURNS + PAIRS * rung.level.number
+    for number in range(first, first + PAIRS):
         pair = []
         for trial in (below.trial, rung.trial):
             asked = replace(trial, replicate=number)
