@@ -320,6 +320,7 @@ def test_far_from_every_ceiling_the_cause_is_unknown():
 
 def gpu(rate=500.0, phases=(), sm=0.3, tensor=0.1, dram=0.1, **keys):
     flags = {"gpu0_sm_active": sm, "gpu0_tensor_active": tensor, "gpu0_dram_active": dram, "gpu0_busy": 0.9}
+    flags = {name: value for name, value in flags.items() if value is not None}
     of = {**ALONE, **{f"{name}_s": s for name, s in dict(phases).items()}}
     made = world(rate=rate, device="cuda", threads=None, flags=flags, of=of, **keys)
     parts = [name for name in dict(phases) if name != "phased_latency"]
@@ -365,6 +366,13 @@ def test_fp32_arithmetic_without_tensor_cores():
         first(gpu(rate=100.0, phases=BUSY, sm=0.95, tensor=0.6, macs=150_000_000_000), (), GPU_LIMITS).cause
         == "compute-bound"
     )
+
+
+def test_arithmetic_is_found_by_its_time_and_the_ceiling_where_the_driver_has_no_counters():
+    uncounted = {"rate": 100.0, "phases": BUSY, "sm": None, "tensor": None, "dram": None}
+    found = first(gpu(**uncounted, macs=150_000_000_000), (), GPU_LIMITS)
+    assert found.cause == "compute-bound" and "of a unit" in found.evidence[0].text
+    assert diagnose(gpu(**uncounted, macs=1_000_000_000), [], GPU_LIMITS).cause != "compute-bound"
 
 
 def test_memory_that_is_busy_all_the_time_is_the_cause():
