@@ -348,6 +348,14 @@ def test_copies_that_take_the_time_are_the_cause():
     phases = {"enqueue": 1e-4, "gpu_compute": 2e-4, "h2d": 0.006, "d2h": 1e-4, "phased_latency": 0.0064}
     found = first(gpu(rate=150.0, phases=phases))
     assert found.cause == "transfer-bound" and found.remedies[0].change == {"io": "pinned"}
+    assert [r.change for r in found.remedies] == [{"io": "pinned"}], (
+        "one direction alone is nearly the whole time"
+    )
+    even = first(
+        gpu(rate=150.0, phases={**phases, "gpu_compute": 0.003, "h2d": 0.003, "phased_latency": 0.0062})
+    )
+    assert even.remedies[1].change == {"in_flight": 2}
+    assert even.remedies[1].gain.hi == pytest.approx(0.0062 / 0.0031, rel=0.1)
     pinned = gpu(rate=450.0, phases=phases, io="pinned")
     assert first(gpu(rate=150.0, phases=phases), [pinned]).confidence is Confidence.CONFIRMED
 
