@@ -1,5 +1,6 @@
 """A session that runs for hours: planted events are alarmed, times do not drift, memory stays, faults count."""
 
+import gc
 import json
 import tracemalloc
 
@@ -52,13 +53,15 @@ def test_memory_does_not_grow():
     def stop():
         hour = round(made.counts.time_s / 3600, 1)
         if hour in (0.6, 1.1) and hour not in seen:
+            gc.collect()  # what waits for the collector is not kept
             seen[hour] = tracemalloc.get_traced_memory()[0]
         return False
 
     tracemalloc.start()
     made.run(stop)
     tracemalloc.stop()
-    assert seen[1.1] < seen[0.6] * 1.01
+    pointer = 8  # one that is kept of each frame is a leak; the interpreter's own caches come and go by a few kB
+    assert seen[1.1] - seen[0.6] < pointer * (1.1 - 0.6) * 3600 * FPS
 
 
 def test_an_alarm_that_is_on_at_the_end_is_ended():
