@@ -80,7 +80,7 @@ def test_the_parts_of_a_unit_lie_within_it_and_fill_it(measured, name):
     assert result.spans is not None and set(result.spans.names) >= {UNIT, *ROWS[name][1]}
     whole = result.spans.durations_ns(UNIT).sum()
     parts = sum(result.spans.durations_ns(part).sum() for part in ROWS[name][1])
-    assert parts <= whole and parts == pytest.approx(whole, rel=0.05)
+    assert parts <= whole and parts == pytest.approx(whole, rel=0.03)
     assert all(isinstance(result.metrics[f"{part}_s"], Measured) for part in ROWS[name][1])
 
 
