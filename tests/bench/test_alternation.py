@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -127,12 +128,13 @@ class Told:
         self.sent.append(what)
 
 
+@contextmanager
 def spinning(seconds):
-    """Return an engine whose thread goes on spinning after each answer, as OpenMP's do."""
-    until = [0.0]
+    """Give an engine whose thread goes on spinning after each answer, as OpenMP's do."""
+    until, ended = [0.0], threading.Event()
 
     def spin():
-        while True:
+        while not ended.is_set():
             if time.monotonic() > until[0]:
                 time.sleep(0.001)
 
@@ -142,15 +144,18 @@ def spinning(seconds):
         time.sleep(0.002)
         until[0] = time.monotonic() + seconds
 
-    return Inline(call, Failures())
+    yield Inline(call, Failures())
+    ended.set()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("seconds", [0.0, 0.06])
 def test_a_turn_is_over_when_the_engines_threads_sleep(seconds):
     turn = {"do": "turn", "seconds": 0.03, "block": 0}
     pipe = Told({"do": "warm"}, turn, turn, {"do": "rows"})
-    side = Side(replace(SLOW, warmup=0.01), spinning(seconds), pipe)
-    side.serve()
+    with spinning(seconds) as engine:
+        side = Side(replace(SLOW, warmup=0.01), engine, pipe)
+        side.serve()
     first, second = pipe.sent[1:]
     assert (first["awake_s"] > 0.7 * seconds) and first["awake_s"] < ASLEEP_LIMIT_S + 0.2
     assert second["idle_cpu_ns"] < 0.02e9  # what it took after it had said that its turn was over
