@@ -1,5 +1,7 @@
 """What a finished run's own numbers make of its status, and what an exception does."""
 
+from dataclasses import replace
+
 import pytest
 
 from edgescope.bench.outcome import guarded, settled, status_of
@@ -189,7 +191,7 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
     facts = {}
 
     def verified(answer, model, truth, **keys):
-        facts.update(keys["facts"])
+        facts.update(keys["facts"], own=keys["own"])
         return "asked"
 
     def reference_of(model, open_run, *, batch, metric):
@@ -207,7 +209,12 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
             facts["options"] == {"threads": 2}
             and facts["shapes"] == {"x": [1, 2]}
             and facts["artifact"] == "d"
+            and not facts["own"]
         )
+        for change, own in (({}, True), ({"batch": 4}, True), ({"precision": "int8"}, False)):
+            asked = replace(Trial(model="null", backend="onnxruntime"), **change)
+            gate.check(asked, model, answer, {}, machine=result().machine, parts=parts)
+            assert facts["own"] is own, "fp32 of the reference engine as it comes, in any batch"
         assert gate.prepare(model, parts) == "truth of 8 by its labels"
         assert (
             gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3, check_batch=len), parts)

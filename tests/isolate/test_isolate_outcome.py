@@ -52,6 +52,20 @@ def test_what_was_begun_is_kept_of_a_process_that_was_stopped(tmp_path):
     assert found.started_at == "2026-01-02T00:00:00+00:00" and found.id == result(TRIAL).id
 
 
+def test_threads_sleep_while_they_wait_where_artifacts_are_made_and_not_where_times_are(monkeypatch):
+    seen = []
+
+    def ended(program, folder, limits, launch):
+        seen.append(launch.env.get("OMP_WAIT_POLICY"))
+        return None, []
+
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(fresh, "_watch", ended)
+    fresh.prepare(TRIAL)
+    fresh.run(TRIAL)
+    assert seen == ["passive", None]
+
+
 def test_half_a_result_is_none(tmp_path):
     written(tmp_path)
     whole = (tmp_path / "result/result.json").read_text()

@@ -51,6 +51,9 @@ def session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # other files are made beside this one
     return onnxruntime.InferenceSession(str(path), options, providers=[CPU])
 
 
