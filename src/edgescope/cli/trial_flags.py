@@ -423,10 +423,6 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         os.environ["EDGESCOPE_ALLOW_POWER_LIMIT"] = "1"
     if args.threads is not None:
         options["threads"] = args.threads
-    if "calibration" in options:
-        from edgescope.models.image import folder
-
-        options["calibration"] = folder.pin(str(options["calibration"]))
     return {
         "mode": args.mode,
         "io": args.io,

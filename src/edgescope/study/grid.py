@@ -342,9 +342,12 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
     """Return the trial with the digest of its content after each name of a model file, of data and of a measure."""
-    data = opening.pin(trial.data)
+    data, options = opening.pin(trial.data), dict(trial.options)
+    if "calibration" in options:
+        options["calibration"] = opening.pin(str(options["calibration"]))
     return replace(
         trial,
+        options=options,
         model=pin(trial.model),
         colocated=colocated_with(trial.colocated, pin),
         data=data,
