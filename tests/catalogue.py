@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "edgescope"
-CODE = re.compile(r"^[EWI]-[A-Z]+(-\d+)?$")
+CODE = re.compile(r"^[EWI]-[A-Z][A-Z0-9]*(-\d+)?$")
 HEAD = """# Messages
 
 A message is one line: `CODE: what happened (evidence). What it does to the number. Try: the command that helps.`

@@ -17,7 +17,7 @@ from pathlib import Path
 from edgescope.cli import trial_flags
 
 HELP = "print a page of the documentation, or what a message code says"
-CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
+CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*-\d+")
 
 SCHEMA = "schema"
 """The name of the page that is generated from the records."""
