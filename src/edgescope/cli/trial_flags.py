@@ -454,6 +454,22 @@ def keys(args: argparse.Namespace, *, single: bool = False, axes: Iterable[str] 
     return engine_keys(args) | work_keys(args) | out | timing_keys(args)
 
 
+SELECTING = (*AXES, "device", "mode", "io", "scenario", "rate", "in_flight")
+"""Flags that select among cells: one that is not typed neither filters the stored ones nor makes an axis."""
+
+
+def untyped(sub: argparse.ArgumentParser) -> None:
+    """Leave the flags of SELECTING that are not typed at None."""
+    sub.set_defaults(**dict.fromkeys(SELECTING))
+
+
+def selected(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys of the flags that were typed, those of AXES as lists; for a verb with `untyped` flags."""
+    out = keys(args)
+    out |= {name: out[name] if isinstance(out[name], list) else [out[name]] for name in AXES}
+    return {name: v for name, v in out.items() if name not in SELECTING or getattr(args, name) is not None}
+
+
 def work_keys(args: argparse.Namespace) -> dict[str, Any]:
     """Return the Trial keys that the flags of `add_work` set."""
     options = dict(args.workload_option)
