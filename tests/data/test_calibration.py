@@ -51,6 +51,7 @@ def test_photographs_come_as_the_zoos_network_wants_them_and_all_of_them_calibra
 def test_what_changed_since_it_was_planned_is_refused(photos):
     trial = asked(photos)
     photo(photos / "d.jpg", 9)
+    opening._read.cache_clear()  # a trial runs in a process of its own
     with pytest.raises(UsageError, match=r"E-DATASET-8.*planned with"):
         HERE.model(trial).samples(Purpose.CALIBRATION, 8)
 
