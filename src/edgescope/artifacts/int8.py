@@ -166,8 +166,7 @@ def inputs(model: Model, n: int) -> Samples:
             "E-INT8-1",
             f"{model.info.name} has no calibration inputs",
             effect="Its int8 ranges would be guesses",
-            fix="--option calibration=FOLDER with images of yours; or let the model's samples() return inputs for"
-            " Purpose.CALIBRATION",
+            fix="--data DATA with inputs of yours; or let the model's samples() return inputs for Purpose.CALIBRATION",
         )
     _fitting(model, found)
     disjoint(found, judged(model, found))
@@ -206,7 +205,7 @@ def _fitting(model: Model, given: Samples) -> None:
             f"the {len(given)} calibration inputs are constant",
             evidence="every value is the same" if flat else f"all have the SHA-256 {given.digests[0]}",
             effect="The ranges found on them would cut off what real inputs do",
-            fix="--option calibration=FOLDER with images as the network will see them",
+            fix="--data DATA with inputs as the network will see them",
         )
 
 

@@ -101,7 +101,7 @@ def split(model: Model, given: Samples) -> tuple[Samples, Samples]:
             "E-INT8-13",
             f"{model.info.name} has too few calibration inputs to choose layers with",
             evidence=f"{len(given)}; a quarter is held back, and that must be at least 4",
-            fix="give 16 or more, e.g. --option calibration=FOLDER",
+            fix="give 16 or more, e.g. --data DATA",
         )
     return _part(given, slice(0, len(given) - count)), _part(given, slice(len(given) - count, None))
 
