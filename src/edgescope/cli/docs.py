@@ -109,4 +109,5 @@ def _code(code: str, pages: dict[str, Path]) -> str:
     if line is None:
         raise UsageError("E-DOCS-2", f"no message has the code {code}", fix="edgescope docs messages")
     _, text, where = (cell.strip() for cell in line.strip("|").split(" | "))
-    return f"{code}: {text}\nfrom: edgescope.{where.strip('`')}"
+    modules = ", ".join(f"edgescope.{name}" for name in where.replace("`", "").split(", "))
+    return f"{code}: {text}\n\nfrom: {modules}"
