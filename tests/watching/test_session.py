@@ -60,7 +60,9 @@ def test_memory_does_not_grow():
     tracemalloc.start()
     made.run(stop)
     tracemalloc.stop()
-    pointer = 8  # one that is kept of each frame is a leak; the interpreter's own caches come and go by a few kB
+    pointer = (
+        8  # one that is kept of each frame is a leak; the interpreter's own caches come and go by a few kB
+    )
     assert seen[1.1] - seen[0.6] < pointer * (1.1 - 0.6) * 3600 * FPS
 
 

@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 def folded(page: str, width: int) -> str:
     """Return a page whose paragraphs and bullets fit into `width` columns; code and tables stay as they are."""
-    blocks, code = [], False
+    blocks: list[tuple[bool, str]] = []
+    code = False
     for line in page.splitlines():
         fence = line.lstrip().startswith("```")
         code ^= fence
