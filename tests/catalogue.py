@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "edgescope"
-CODE = re.compile(r"^[EWI]-[A-Z]+(-\d+)?$")
+CODE = re.compile(r"^[EWI]-[A-Z][A-Z0-9]*(-\d+)?$")
+PART = re.compile(r"^[EWI]-[A-Z0-9-]*$")
+"""A code, or the beginning of some."""
 HEAD = """# Messages
 
 A message is one line: `CODE: what happened (evidence). What it does to the number. Try: the command that helps.`
@@ -47,9 +49,15 @@ def said(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield (code, text) of every code that is written in the module."""
     for scope, node in _scoped(tree):
         items = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
+        if isinstance(node, ast.Tuple) and all(_is_code(item) for item in items):
+            continue  # a list of codes says nothing of them
         for at, item in enumerate(items):
             if isinstance(item, ast.Constant) and isinstance(item.value, str) and CODE.match(item.value):
                 yield item.value, _words(items[at + 1], scope) if at + 1 < len(items) else ""
+
+
+def _is_code(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and bool(PART.match(str(node.value)))
 
 
 def _scoped(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:

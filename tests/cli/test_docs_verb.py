@@ -31,6 +31,19 @@ def test_a_code_is_looked_up(capsys):
     assert "E-DOCS-2" in capsys.readouterr().err
 
 
+def test_a_terminal_has_prose_in_its_width_and_code_and_tables_as_they_are():
+    kept = ["| a | table of more than twenty columns |", "```", "code of more than twenty columns", "```"]
+    page = "\n".join(
+        ["# A page about a thing", "", "Words in a", "paragraph of some lines.", "* a bullet", *kept]
+    )
+    assert docs.folded(page + "\n  with a tail of words", 20).splitlines() == [
+        *("# A page about a thing", "", "Words in a paragraph", "of some lines.", "* a bullet"),
+        *kept,
+        *("  with a tail of", "words"),
+    ]
+    assert docs.folded("1. one two three four", 12) == "1. one two\n   three\n   four\n"
+
+
 def test_the_schema_of_results_is_printed(capsys):
     assert main(["docs", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)

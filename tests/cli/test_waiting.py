@@ -65,3 +65,20 @@ def test_a_line_from_the_measuring_process_stands_in_place_of_the_text(monkeypat
             time.sleep(0.01)
     assert "measuring ... 0 s" in screen.getvalue() and "arrivals > service ... " in screen.getvalue()
     assert not live_line.watched() and "nobody" not in screen.getvalue()
+
+
+def test_of_two_lines_only_the_inner_one_is_drawn(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(waiting, "TICK_S", 0.01)
+    with waiting.waiting("outer"):
+        with waiting.waiting("inner"):
+            time.sleep(0.05)
+            begun = screen.tell()
+            time.sleep(0.1)
+            within = screen.getvalue()[begun:]
+        deadline = time.monotonic() + 20
+        begun = screen.tell()
+        while "outer" not in screen.getvalue()[begun:] and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "inner" in within and "outer" not in within and "outer" in screen.getvalue()[begun:]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.devices.jetson import boards, boards_table
+import boards_page
+from edgescope.devices.jetson import boards
 from edgescope.devices.jetson.boards import SCOPES, SUM, VERIFIED
 
 ROOT = Path(__file__).parent.parent.parent
@@ -195,13 +196,11 @@ def test_the_kit_that_a_carrier_makes_of_a_module_is_named_and_its_rails_are_the
 
 def test_the_page_is_up_to_date():
     page = (ROOT / "docs/boards.md").read_text(encoding="utf-8")
-    assert page == boards_table.updated(page), (
-        "run: python -m edgescope.devices.jetson.boards_table docs/boards.md"
-    )
+    assert page == boards_page.updated(page), "run: python tests/boards_page.py docs/boards.md"
 
 
 def test_the_page_has_every_rail_with_scope_and_how_verified():
-    page = boards_table.render()
+    page = boards_page.render()
     for board in boards.boards().values():
         for rail in board.rails.values():
             row = next(

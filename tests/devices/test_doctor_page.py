@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import doctor_page
 import edgescope
 from edgescope.devices.replay import device
 from edgescope.devices.replay import format as recording
-from edgescope.doctor import docs_page
 from edgescope.doctor.report import examine
 from edgescope.doctor.view import lines
 from edgescope.monitor.live import Monitor, Pace
@@ -20,12 +20,12 @@ PAGE = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
 
 
 def test_the_boards_in_the_page_are_what_the_doctor_says_today():
-    assert docs_page.updated(PAGE) == PAGE, "run: python -m edgescope.doctor.docs_page docs/doctor.md"
+    assert doctor_page.updated(PAGE) == PAGE, "run: python tests/doctor_page.py docs/doctor.md"
 
 
 def test_a_page_without_marks_is_refused():
     with pytest.raises(ValueError, match="both marks"):
-        docs_page.updated("# no marks")
+        doctor_page.updated("# no marks")
 
 
 def test_every_code_of_a_finding_is_explained():

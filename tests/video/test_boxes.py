@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.models.base import Detections
-from edgescope.records import Absent
-from edgescope.video.boxes import matched_share, same_detections
+from edgescope.video.boxes import matched_share
 
 
 def frame(*rows):
@@ -30,10 +29,7 @@ def some(seed, n=30):
 @given(st.integers(0, 2**32 - 1))
 def test_a_set_is_the_same_as_itself(seed):
     frames = some(seed, 6)
-    same = same_detections(frames, frames)
-    assert same.identical and same.matched == sum(map(len, frames))
-    if same.matched:
-        assert same.mean_iou == pytest.approx(1) and same.worst_px == 0
+    assert matched_share(frames, frames).value == 1
 
 
 def test_matches_counted_by_hand():
@@ -42,27 +38,21 @@ def test_matches_counted_by_hand():
         frame((0, 0, 10, 8, 0.9, 0), (50, 50, 60, 60, 0.8, 2)),  # a little smaller; another class
         frame((0, 0, 10, 10, 0.9, 0), (0, 0, 10, 9, 0.5, 0)),  # the better of two takes the match
     ]
-    same = same_detections(ours, theirs)
-    assert (same.frames, same.matched, same.missed, same.extra) == (2, 2, 1, 2) and not same.identical
-    assert same.mean_iou == pytest.approx((0.8 + 1.0) / 2) and same.worst_px == pytest.approx(2)
-    assert same_detections(ours, theirs, iou=0.9).matched == 1
+    assert matched_share(ours, theirs).value == pytest.approx(4 / 7)
+    assert matched_share(ours, theirs, iou=0.9).value == pytest.approx(2 / 7)
 
 
-def test_agreement_has_an_interval_over_frames_and_scenes():
+def test_the_interval_takes_the_boxes_of_a_frame_together():
     theirs = some(1, 60)
     ours = [frame() if i % 10 == 0 else found for i, found in enumerate(theirs)]
-    alone = same_detections(ours, theirs).agreement
-    assert alone.n == 60 and alone.lo < alone.value < alone.hi <= 1.0 and 0.8 < alone.value < 1
-    scenes = same_detections(ours, theirs, scenes=np.arange(60) // 20).agreement
-    assert scenes.value == alone.value and scenes.lo != alone.lo
+    found = matched_share(ours, theirs)
+    assert found.n_eff <= 60 and found.lo < found.value < found.hi <= 1.0
 
 
-def test_nothing_to_compare_has_a_reason():
-    empty = same_detections([frame()] * 3, [frame()] * 3)
-    assert empty.identical and np.isnan(empty.mean_iou) and isinstance(empty.agreement, Absent)
-    assert isinstance(same_detections([], []).agreement, Absent)
+def test_frames_without_boxes_are_alike_and_as_many_are_needed():
+    assert matched_share([frame()] * 3, [frame()] * 3).value == 1
     with pytest.raises(ValueError):
-        same_detections([frame()], [])
+        matched_share([frame()], [])
 
 
 def squares(*rows):

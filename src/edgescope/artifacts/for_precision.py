@@ -18,7 +18,7 @@ from edgescope.registry import need
 
 INT8_OPTIONS = {
     "qdq": "int8 file: u8s8 (CPUs) or s8s8 (TensorRT's form) (u8s8)",
-    "calibration": "int8 ranges from the images in FOLDER#digest (the model's own calibration inputs)",
+    "calibration": "int8 ranges from these data, as --data takes them (the model's own calibration inputs)",
     "quantizer": "who makes the int8 file: onnxruntime or modelopt (onnxruntime)",
     "fallback": "true: leave the layers that break int8 in fp32 (false)",
 }
@@ -33,9 +33,9 @@ TENSORRT_INT8_OPTIONS = {name: text for name, text in INT8_OPTIONS.items() if na
 
 
 def int8_options(options: Mapping[str, Scalar], precision: str) -> dict[str, Any]:
-    """Return a trial's options for making its int8 file, as onnx_file() takes them.
+    """Return a trial's options for making its int8 file, as onnx_file() takes them; UsageError for another precision.
 
-    UsageError if they are given for another precision, or if a calibration folder is not pinned by content.
+    `calibration` is not among them: the model that a trial opens has its inputs already (data/with_data.py).
     """
     chosen = {name: value for name, value in options.items() if name in DYNAMIC_OPTIONS}
     if chosen and precision != "int8":
@@ -50,11 +50,7 @@ def int8_options(options: Mapping[str, Scalar], precision: str) -> dict[str, Any
     if chosen.get("dynamic") and len(chosen) > 1:
         others = ", ".join(name for name in chosen if name != "dynamic")
         raise UsageError("E-OPT-3", f"{others}: options of static int8, which dynamic=true is not")
-    if images := chosen.get("calibration"):
-        from edgescope.artifacts.int8 import require_pin
-
-        require_pin(str(images))
-    return chosen
+    return {name: value for name, value in chosen.items() if name != "calibration"}
 
 
 def onnx_file(
@@ -69,9 +65,9 @@ def onnx_file(
 ) -> Path:
     """Return the ONNX file of `model` for `precision`, made once; fp32 also serves engines that lower it themselves.
 
-    `opset` requests an older version of the fp32 file and of files made from it. For int8, `recipe` holds qdq,
-    calibration, quantizer (see INT8_OPTIONS), `fallback` leaves the layers that break the answers in fp32, `dynamic`
-    makes the form whose ranges are found at run time.
+    `opset` requests an older version of the fp32 file and of files made from it. For int8, `recipe` holds qdq and
+    quantizer (see INT8_OPTIONS), `fallback` leaves the layers that break the answers in fp32, `dynamic` makes the form
+    whose ranges are found at run time.
     """
     if precision == "int8" and dynamic:
         from edgescope.artifacts import int8 as made

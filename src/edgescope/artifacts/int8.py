@@ -9,13 +9,12 @@ for all:
     u8s8  activations uint8 with a zero point: the CPUs' own, run by ONNX Runtime and OpenVINO in integer kernels
     s8s8  activations int8, every zero point 0, biases in float: the only one that TensorRT reads
 
-Calibration inputs are the model's own, or a folder of the user's images. They are never inputs of the accuracy gate,
+Calibration inputs are the model's own, or the user's. They are never inputs of the accuracy gate,
 which is checked by hash. If the file exists already, nothing heavy is imported.
 """
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from edgescope import cache
 from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, Samples
-from edgescope.models.image import folder as images
 from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.verify import judge
@@ -55,11 +53,10 @@ QUANTIZERS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make an int8 file: its form, its calibration images (a folder; '' for the model's own), and the tool."""
+    """How to make an int8 file: its form, and the tool."""
 
     qdq: str = "u8s8"
     opset: int | None = None
-    calibration: str = ""
     quantizer: str = "onnxruntime"
 
     def __post_init__(self) -> None:
@@ -89,7 +86,6 @@ def int8(
     *,
     qdq: str = "u8s8",
     opset: int | None = None,
-    calibration: str = "",
     quantizer: str = "onnxruntime",
 ) -> Path:
     """Return the int8 ONNX file of `model` under `folder`, with a sidecar JSON that says how it was made.
@@ -97,8 +93,8 @@ def int8(
     UsageError if calibration and gate share an input, UnsupportedError if the network cannot be quantised or the
     inputs are unusable, UnavailableError if a package is missing.
     """
-    recipe = Recipe(qdq, opset, calibration, quantizer)
-    source, given = model.onnx(folder, opset), inputs(model, recipe, IMAGES)
+    Recipe(qdq, opset, quantizer)
+    source, given = model.onnx(folder, opset), inputs(model, IMAGES)
     target, packages, fix = QUANTIZERS[quantizer]
     made_with = cache.versions(packages)
     made_from = cache.content(source), model.info.digest  # only the model's digest covers external weights
@@ -162,19 +158,15 @@ def origin(model: Model, source: Path, given: Samples) -> dict[str, Json]:
     }
 
 
-def inputs(model: Model, recipe: Recipe, n: int) -> Samples:
+def inputs(model: Model, n: int) -> Samples:
     """Return up to n calibration inputs, checked: some, of the right shape, not constant, none of them the gate's."""
-    if recipe.calibration:
-        found: Samples | None = images.samples(recipe.calibration, model, n)
-    else:
-        found = model.samples(Purpose.CALIBRATION, n)
+    found = model.samples(Purpose.CALIBRATION, n)
     if found is None or not len(found):
         raise UnsupportedError(
             "E-INT8-1",
             f"{model.info.name} has no calibration inputs",
             effect="Its int8 ranges would be guesses",
-            fix="--option calibration=FOLDER with images of yours; or let the model's samples() return inputs for"
-            " Purpose.CALIBRATION",
+            fix="--data DATA with inputs of yours; or let the model's samples() return inputs for Purpose.CALIBRATION",
         )
     _fitting(model, found)
     disjoint(found, judged(model, found))
@@ -213,18 +205,7 @@ def _fitting(model: Model, given: Samples) -> None:
             f"the {len(given)} calibration inputs are constant",
             evidence="every value is the same" if flat else f"all have the SHA-256 {given.digests[0]}",
             effect="The ranges found on them would cut off what real inputs do",
-            fix="--option calibration=FOLDER with images as the network will see them",
-        )
-
-
-def require_pin(folder: str) -> None:
-    """Raise UsageError if a calibration folder's name carries no pin."""
-    if not images.pinned(folder):
-        raise UsageError(
-            "E-INT8-11",
-            f"the calibration folder {folder} is not pinned by content",
-            effect="The same trial would mean other images when the folder changes",
-            fix=f"--option {shlex.quote(f'calibration={images.pin(folder)}')}",
+            fix="--data DATA with inputs as the network will see them",
         )
 
 

@@ -52,7 +52,6 @@ def mixture(
     *,
     qdq: str = "u8s8",
     opset: int | None = None,
-    calibration: str = "",
     quantizer: str = "onnxruntime",
 ) -> Path:
     """Return an int8 ONNX file of `model` with the breaking layers in fp32; its sidecar lists them with their errors.
@@ -60,9 +59,9 @@ def mixture(
     WrongOutputError if no mixture that may be called int8 passes (cached, so the next call fails at once),
     UnsupportedError if there are too few calibration inputs to hold any back.
     """
-    recipe = Recipe(qdq, opset, calibration, quantizer)
+    Recipe(qdq, opset, quantizer)
     source = model.onnx(folder, opset)
-    ranges, held = split(model, inputs(model, recipe, IMAGES + HELD))
+    ranges, held = split(model, inputs(model, IMAGES + HELD))
     job = Job(source, ranges, held, qdq, model.info.trained)
     made_with = cache.versions(QUANTIZERS["onnxruntime"][1])
     made_from = cache.content(source), model.info.digest
@@ -102,7 +101,7 @@ def split(model: Model, given: Samples) -> tuple[Samples, Samples]:
             "E-INT8-13",
             f"{model.info.name} has too few calibration inputs to choose layers with",
             evidence=f"{len(given)}; a quarter is held back, and that must be at least 4",
-            fix="give 16 or more, e.g. --option calibration=FOLDER",
+            fix="give 16 or more, e.g. --data DATA",
         )
     return _part(given, slice(0, len(given) - count)), _part(given, slice(len(given) - count, None))
 

@@ -1,13 +1,8 @@
-"""Write an ONNX file with its weights inside, or as external data if they are too large for one protobuf message.
+"""Write an ONNX file with its weights inside, or as external data if they exceed a protobuf message (2 GiB).
 
-Protobuf cannot write a message of 2 GiB. ONNX's answer is external data: the file keeps the graph and, per
-tensor, the name of another file in the same folder, an offset and a length.
-
-`rename` gives the batch axis of an exported ONNX file the one name by which engines find it.
-
-torch's exporter is configured to call it "N", but some versions write another name ("s77", "batch"). ONNX
-Runtime closes an axis by its name, so a file with another name would silently keep it open and run slower.
-Only labels change, never the computation. This is the half of onnx_export.py that needs nothing but onnx.
+`rename` gives the batch axis of an exported file the one name by which engines find it. torch's exporter is told to
+call it "N", but some versions write another name ("s77", "batch"); ONNX Runtime closes an axis by its name, so it
+would silently stay open and run slower. This is the half of onnx_export.py that needs nothing but onnx.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Pat
     agree with PyTorch, UnsupportedError if there are no inputs for int8 ranges, UnavailableError if the converter
     is missing.
     """
-    calibration = _calibration(model) if int8 else None
+    calibration = quantize.inputs(model, quantize.IMAGES) if int8 else None
     made_with = cache.versions(MADE_WITH)
     key = digest(
         [
@@ -66,17 +66,3 @@ def _quantised(model: Model, folder: Path, batch: int, calibration: Samples, pat
     found: dict[str, Json] = quantise(source, names, calibration, path, batch=batch)
     origin = {"n": len(calibration), "origin": calibration.origin, "digests": list(calibration.digests)}
     return found | {"names": names, "source_made": cache.notes(source), "calibration": origin}
-
-
-def _calibration(model: Model) -> Samples:
-    """Return the inputs for int8 ranges; UnsupportedError if there are none."""
-    found = model.samples(Purpose.CALIBRATION, quantize.IMAGES)
-    if found is None or not len(found):
-        raise UnsupportedError(
-            "E-INT8-1",
-            f"{model.info.name} has no calibration inputs",
-            effect="Its int8 ranges would be guesses",
-            fix="another precision, or let the model's samples() return inputs for Purpose.CALIBRATION",
-        )
-    quantize.disjoint(found, quantize.judged(model, found))
-    return found

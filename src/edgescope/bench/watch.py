@@ -1,15 +1,11 @@
 """Watches the machine while the queries run: the sampler, the throttle counters, two probes.
 
 The spin probe (a fixed amount of integer work) and the memory probe (a walk over a buffer that no cache holds) run
-before the sampler starts and after it stops; the counters are read at both ends; the sampler watches in between.
-Together they give the verdict.
+before the sampler starts and after it stops; the counters are read at both ends. Together they give the verdict.
 
-It also reads what each worker holds in memory: resident set, proportional set, GPU memory.
-
-Resident sets count pages that several processes share (libraries, a mapped model file) once in each; the proportional
-set size divides them among their users, so only the sum is the memory that the workers take from the machine. The
-driver reports GPU memory by process; if it numbers processes differently from this container, its figures cannot be
-assigned.
+It also reads what each worker holds in memory. Resident sets count pages that several processes share once in each;
+the proportional set divides them among their users, so only its sum is what the workers take from the machine. GPU
+memory by process cannot be assigned where the driver numbers processes differently from this container.
 """
 
 from __future__ import annotations

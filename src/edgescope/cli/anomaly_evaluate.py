@@ -36,14 +36,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate, print the figures; return 0."""
-    from edgescope.report import RENDERERS, save, writable
     from edgescope.report.anomaly import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
     from edgescope.verbs import anomaly
 
-    if args.output:
-        writable(args.output, RENDERERS)
+    opened.ready(args)
     found = anomaly.evaluate(
         args.detector,
         args.features,
@@ -54,10 +50,5 @@ def run(args: argparse.Namespace) -> int:
         draws=args.draws,
     )
     page = document(found, command=opened.command())
-    if args.output:
-        save(page, args.output)
-    if args.json:
-        print(as_json.text(page))
-    else:
-        terminal.show(page, verbose=args.verbose)
+    opened.show(args, page)
     return 0

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from edgescope.cli import trial_flags
+from edgescope.cli.opened import ready
 
 if TYPE_CHECKING:
     from edgescope.video.alarm import Scored
@@ -73,12 +74,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Watch until the stream ends or a signal comes; print the summary; return 0."""
     from edgescope.errors import Message
-    from edgescope.report import RENDERERS, save, writable
+    from edgescope.report import save
     from edgescope.report.render import terminal
     from edgescope.verbs.watch import chain, opened, watched
 
-    if args.output:
-        writable(args.output, RENDERERS)
+    ready(args)
     options = dict(args.workload_option)
     if args.clips is not None:
         options.setdefault("decode", "full")  # a clip shows the frame as it came

@@ -81,14 +81,10 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, print the table and the sentence; return 1 if not even one client fits."""
-    from edgescope.report import RENDERERS, save, writable
     from edgescope.report.capacity import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
     from edgescope.verbs.capacity import capacity
 
-    if args.output:
-        writable(args.output, RENDERERS)  # before minutes are spent
+    opened.ready(args)
     found = capacity(
         args.model,
         client_rate=args.client_rate,
@@ -113,12 +109,7 @@ def run(args: argparse.Namespace) -> int:
         return _nothing(found, args.json)
     written = str(args.output or "")
     page = document(found.found, found.question, command=opened.command(), written=written)
-    if args.output:
-        save(page, args.output)  # before printing, which fails if the reader has closed the pipe
-    if args.json:
-        print(as_json.text(page))
-    else:
-        terminal.show(page, verbose=args.verbose)
+    opened.show(args, page)
     return 0 if found.clients else 1
 
 

@@ -59,13 +59,8 @@ def run(args: argparse.Namespace) -> int:
     )
     from edgescope.cli import noise_view
     from edgescope.report.compare import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
 
     noise = noise_view.stored(store, baseline[0].machine.id)
     page = document(found, noise=noise, forced=args.force)
-    if args.json:
-        print(as_json.text(page))
-    else:
-        terminal.show(page, verbose=args.verbose)
+    opened.show(args, page)
     return 0

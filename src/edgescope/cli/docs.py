@@ -11,14 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 from edgescope.cli import trial_flags
 
 HELP = "print a page of the documentation, or what a message code says"
-CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
+CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*-\d+")
 
+BULLET = re.compile(r" *(?:[*-]|\d+\.) ")
 SCHEMA = "schema"
 """The name of the page that is generated from the records."""
 
@@ -57,11 +60,33 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=1))
     elif name:
-        sys.stdout.write("".join(f"{text.rstrip()}\n" for text in found.values()))
+        text = "".join(f"{text.rstrip()}\n" for text in found.values())
+        sys.stdout.write(folded(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
     else:
         wide = max(map(len, found), default=0)
         print("\n".join(f"{page:<{wide}}  {title}" for page, title in found.items()))
     return 0
+
+
+def folded(page: str, width: int) -> str:
+    """Return a page whose paragraphs and bullets fit into `width` columns; code and tables stay as they are."""
+    blocks: list[tuple[bool, str]] = []
+    code = False
+    for line in page.splitlines():
+        fence = line.lstrip().startswith("```")
+        code ^= fence
+        whole = code or fence or not line.strip() or line.lstrip().startswith(("|", "#", "<"))
+        if whole or BULLET.match(line) or not blocks or blocks[-1][0]:
+            blocks.append((whole, line))
+        else:
+            blocks[-1] = (False, f"{blocks[-1][1]} {line.strip()}")
+    return "\n".join(line if whole else _wrapped(line, width) for whole, line in blocks) + "\n"
+
+
+def _wrapped(line: str, width: int) -> str:
+    bullet = BULLET.match(line)
+    hang = " " * len(bullet[0] if bullet else "")
+    return textwrap.fill(line, width, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False)
 
 
 def folder() -> Path:
@@ -85,4 +110,5 @@ def _code(code: str, pages: dict[str, Path]) -> str:
     if line is None:
         raise UsageError("E-DOCS-2", f"no message has the code {code}", fix="edgescope docs messages")
     _, text, where = (cell.strip() for cell in line.strip("|").split(" | "))
-    return f"{code}: {text}\nfrom: edgescope.{where.strip('`')}"
+    modules = ", ".join(f"edgescope.{name}" for name in where.replace("`", "").split(", "))
+    return f"{code}: {text}\n\nfrom: {modules}"

@@ -43,12 +43,7 @@ def run(args: argparse.Namespace) -> int:
         store=opened.store(args),
     )
     from edgescope.report.energy import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
 
     page = document(spent, args.meter.name if args.meter else "")
-    if args.json:
-        print(as_json.text(page))
-        return 0
-    terminal.show(page, verbose=True)
-    return 0 if spent.meters or spent.wall else 3
+    opened.show(args, page)
+    return 0 if args.json or spent.meters or spent.wall else 3

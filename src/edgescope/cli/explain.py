@@ -36,14 +36,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what limits each result; return 1 if a prediction was checked and did not hold."""
-    from edgescope.report import RENDERERS, save, writable
     from edgescope.report.explanation import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
     from edgescope.verbs.explain import explain
 
-    if args.output:
-        writable(args.output, RENDERERS)
+    opened.ready(args)
     found = explain(
         *args.results,
         verify=args.verify,
@@ -53,10 +49,5 @@ def run(args: argparse.Namespace) -> int:
         setup=opened.setup(args),
     )
     page = document(found.diagnoses, found.checks, command=opened.command())
-    if args.output:
-        save(page, args.output)
-    if args.json:
-        print(as_json.text(page))
-    else:
-        terminal.show(page, verbose=args.verbose)
+    opened.show(args, page)
     return int(any(check is not None and check.holds is False for check in found.checks))

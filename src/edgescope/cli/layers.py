@@ -34,23 +34,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Profile the network in each engine and print its layers; return 0."""
-    from edgescope.report import RENDERERS, save, writable
     from edgescope.report.layers import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
     from edgescope.verbs.layers import layers
 
-    if args.output:
-        writable(args.output, RENDERERS)
+    opened.ready(args)
     what = {name: trial_flags.axis(name, getattr(args, name), single=False) for name in trial_flags.WHAT}
     backend = what.pop("backend") or ()
     keys = what | trial_flags.engine_keys(args)
     found = layers(args.model, backend=backend, trtexec=args.trtexec, store=opened.store(args), **keys)
     page = document(found, command=opened.command())
-    if args.output:
-        save(page, args.output)
-    if args.json:
-        print(as_json.text(page))
-    else:
-        terminal.show(page, verbose=args.verbose)
+    opened.show(args, page)
     return 0

@@ -46,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.report.render import terminal
         from edgescope.report.result import listing
 
-        terminal.listing(listing(found))
+        terminal.listing(listing(found, brief=sys.stdout.isatty()))
+        if not found:
+            opened.say(f"no such result in {store.root}: edgescope bench MODEL measures one")
     for problem in store.problems:
         print(problem, file=sys.stderr)
     return 0

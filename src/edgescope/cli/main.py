@@ -7,68 +7,19 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 
 from edgescope import __version__
-from edgescope.cli import (
-    anomaly,
-    backends,
-    bench,
-    capacity,
-    compare,
-    demo,
-    docs,
-    doctor,
-    energy,
-    explain,
-    layers,
-    list_results,
-    models,
-    modes,
-    monitor,
-    offload,
-    optimize,
-    predict,
-    recommend,
-    record,
-    report,
-    rm,
-    show,
-    study,
-    sweep,
-    trace,
-    train,
-)
 from edgescope.cli.parsing import Parser
 from edgescope.errors import EdgescopeError, Message
 
 VERBS = {
-    "demo": demo,
-    "doctor": doctor,
-    "models": models,
-    "modes": modes,
-    "monitor": monitor,
-    "backends": backends,
-    "bench": bench,
-    "sweep": sweep,
-    "train": train,
-    "anomaly": anomaly,
-    "optimize": optimize,
-    "recommend": recommend,
-    "predict": predict,
-    "capacity": capacity,
-    "offload": offload,
-    "trace": trace,
-    "compare": compare,
-    "energy": energy,
-    "explain": explain,
-    "layers": layers,
-    "list": list_results,
-    "show": show,
-    "rm": rm,
-    "report": report,
-    "study": study,
-    "record": record,
-    "docs": docs,
+    verb: import_module(f"edgescope.cli.{'list_results' if verb == 'list' else verb}")
+    for verb in (
+        *("demo", "doctor", "models", "modes", "monitor", "backends", "bench", "sweep", "train", "anomaly"),
+        *("optimize", "recommend", "predict", "capacity", "offload", "trace", "compare", "energy", "explain"),
+        *("layers", "list", "show", "rm", "report", "study", "record", "docs"),
+    )
 }
 
 BOARD = "EDGESCOPE_BOARD"

@@ -34,16 +34,17 @@ def run(args: argparse.Namespace) -> int:
             name,
             model.info.task,
             "x".join(map(str, model.inputs[0].shape)),
-            f"{(model.info.params or 0) / 1e6:.2f} M",
-            f"{(model.info.macs or 0) / 1e9:.3f} G",
-            f"{2 * (model.info.macs or 0) / 1e9:.3f} G",
-            "trained" if model.info.trained else "untrained",
-            model.info.source,
+            f"{(model.info.params or 0) / 1e6:.2f}",
+            f"{(model.info.macs or 0) / 1e9:.3f}",
+            f"{2 * (model.info.macs or 0) / 1e9:.3f}",
         )
         for name, model in infos
     ]
-    heads = ("model", "task", "input", "parameters", "MACs", "FLOPs", "weights", "source")
-    terminal.table(heads, cells, below=("weights", "source"))
+    terminal.table(("model", "task", "input", "M params", "GMACs", "GFLOPs"), cells)
+    for name, model in infos:
+        if model.info.trained:
+            terminal.note(f"trained: {name}, {model.info.source.removeprefix('trained on ')}")
+    terminal.note("All others are untrained here: random weights from seed 0, for their speed alone.")
     terminal.note(
         "Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both count one sample."
     )

@@ -111,18 +111,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure the network (--probe) or print the decision; return 1 if nothing keeps the constraints."""
     if args.probe:
         return _probe(args)
-    from edgescope.report import offload, save
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
+    from edgescope.report import offload
 
     found = _question(args)
     page = offload.document(found, opened.command(), written=str(args.output or ""))
-    if args.output:
-        save(page, args.output)  # before printing, which fails if the reader has closed the pipe
-    if args.json:
-        print(as_json.text(page))
-    else:
-        terminal.show(page, verbose=args.verbose)
+    opened.show(args, page)
     return 0 if found.answer.pick else 1
 
 
@@ -155,10 +148,7 @@ def _question(args: argparse.Namespace) -> Question:
         raise UsageError(
             "E-OFF-4", "two cells are needed, one measured at the edge and one in the cloud", fix=fix
         )
-    if args.output:
-        from edgescope.report import RENDERERS, writable
-
-        writable(args.output, RENDERERS)
+    opened.ready(args)
     sent = {name: getattr(args, name) for name in SENT}
     found = offload(
         args.local,

@@ -1,4 +1,4 @@
-"""Opens what several verbs need from their flags: the store, the limits, the exit code of a Result."""
+"""What several verbs do by their flags: open the store and the limits, show an answer, choose the exit code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgescope import errors
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from edgescope.errors import Message
     from edgescope.isolate.fresh import Limits
     from edgescope.records import Result, Status, Trial
+    from edgescope.report.document import Document
     from edgescope.runner.setup import Setup
     from edgescope.store.results import Store
 
@@ -114,6 +116,40 @@ def _kind(reason: Message | None) -> int | None:
     if reason is None:
         return None
     return REASONS.get(reason.code, REASONS.get(reason.family))
+
+
+def ready(args: argparse.Namespace) -> None:
+    """Raise UsageError now, before time is spent, if the file of --output could not be written."""
+    if args.output:
+        from edgescope.report import RENDERERS, writable
+
+        writable(args.output, RENDERERS)
+
+
+def show(args: argparse.Namespace, page: Document, *, whole: bool = False) -> None:
+    """Write an answer to the file of --output, then print it, as JSON with --json; `whole`: all of its lines."""
+    from edgescope.report import save
+    from edgescope.report.render import json, terminal
+
+    if getattr(args, "output", None):
+        save(page, args.output)  # before printing, which fails if the reader has closed the pipe
+    if args.json:
+        print(json.text(page))
+    else:
+        verbose = getattr(args, "verbose", True)
+        terminal.show(page, verbose=verbose, limit=None if whole else terminal.LINES)
+
+
+def show_each(args: argparse.Namespace, pages: Sequence[Document]) -> None:
+    """Print several answers one below the other, as one JSON object with --json; --all: all of their lines."""
+    from edgescope.report.render import json, terminal
+
+    if args.json:
+        print(json.joined("answers", pages))
+        return
+    for number, page in enumerate(pages):
+        print("\n" * (number > 0), end="")
+        terminal.show(page, verbose=args.verbose, limit=None if args.all else terminal.LINES)
 
 
 def say(text: object) -> None:

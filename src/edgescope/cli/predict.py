@@ -15,16 +15,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from edgescope.cli import opened, trial_flags
 
-#: Flags that select modes; a flag that is not typed leaves the modes to the store, or to the defaults of --run.
-TYPED = (
-    *("backend", "precision", "batch", "device", "processes", "sharing", "colocated"),
-    *("mode", "io", "scenario", "rate", "in_flight"),
-)
-LISTS = ("backend", "precision", "batch", "processes", "sharing", "colocated")
 HELP = "predict time, power and energy of every mode from a few profiled ones"
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
@@ -65,17 +58,16 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_load(sub, lists=True)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
-    sub.set_defaults(**dict.fromkeys(TYPED))
+    trial_flags.untyped(sub)
 
 
 def run(args: argparse.Namespace) -> int:
     """Predict, and print the answers; return 1 if a question has no pick."""
     from edgescope.report import save
     from edgescope.report.prediction import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
     from edgescope.verbs.predict import predict
 
+    modes = {} if args.mode is None else {"mode": args.mode.split()}
     answers = predict(
         *args.models,
         objective=args.objective or "",
@@ -91,23 +83,10 @@ def run(args: argparse.Namespace) -> int:
         machine=args.machine,
         store=args.store,
         setup=opened.setup(args),
-        **_keys(args),
+        **(trial_flags.selected(args) | modes),
     )
     pages = [document(a.name, a.prediction, a.confirmed, a.pick, everything=args.all) for a in answers]
     if args.output and pages:
         save(pages[0], args.output)
-    if args.json:
-        print(as_json.joined("answers", pages))
-    for number, page in enumerate(() if args.json else pages):
-        print("\n" * (number > 0), end="")
-        terminal.show(page, verbose=args.verbose, limit=None if args.all else terminal.LINES)
+    opened.show_each(args, pages)
     return 0 if all(a.pick for a in answers) else 1
-
-
-def _keys(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the Trial keys of the flags that were typed; modes are separated by spaces."""
-    keys = trial_flags.keys(args)
-    if args.mode is not None:
-        keys["mode"] = args.mode.split()
-    keys |= {name: keys[name] if isinstance(keys[name], list) else [keys[name]] for name in LISTS}
-    return {k: v for k, v in keys.items() if k not in TYPED or getattr(args, k) is not None}

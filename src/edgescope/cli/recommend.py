@@ -15,16 +15,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
 
-#: Flags that select cells; a flag that is not typed does not filter the stored cells.
-TYPED = (
-    *("backend", "precision", "batch", "device", "processes", "sharing", "colocated"),
-    *("mode", "io", "scenario", "rate", "in_flight"),
-)
 HELP = "choose the best measured cell that keeps every constraint, or search for it"
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 OBJECTIVE = "what to optimise: throughput, latency, energy, watts (throughput)"
@@ -50,7 +44,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
-    sub.set_defaults(**dict.fromkeys(TYPED))
+    trial_flags.untyped(sub)
 
 
 def _add_search(group: argparse._ArgumentGroup) -> None:
@@ -87,23 +81,10 @@ def run(args: argparse.Namespace) -> int:
         machine=args.machine,
         store=args.store,
         setup=opened.setup(args),
-        **_keys(args),
+        **trial_flags.selected(args),
     )
     from edgescope.report.recommendation import document
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
 
     pages = [document(a, everything=args.all) for a in answers]
-    if args.json:
-        print(as_json.joined("answers", pages))
-    for number, page in enumerate(() if args.json else pages):
-        print("\n" * (number > 0), end="")
-        terminal.show(page, verbose=args.verbose, limit=None if args.all else terminal.LINES)
+    opened.show_each(args, pages)
     return 0 if all(a.pick for a in answers) else 1
-
-
-def _keys(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the Trial keys of the flags that were typed."""
-    keys = trial_flags.keys(args)
-    keys |= {name: keys[name] if isinstance(keys[name], list) else [keys[name]] for name in trial_flags.WHAT}
-    return {k: v for k, v in keys.items() if k not in TYPED or getattr(args, k) is not None}

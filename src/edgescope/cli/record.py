@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(facts | {"seconds": what.seconds, "bytes": size}))
         return 0
     terminal.note(
-        f"{output}: {readable} files of {what.board}, {len(what.entries) - readable} unreadable, "
+        f"{output}: the board ({what.board}), {readable} files, {len(what.entries) - readable} unreadable, "
         f"{len(what.frames)} frames over {what.seconds:.1f} s, {size / 1e3:.0f} kB"
     )
     terminal.note(f"replay it: edgescope --board {shlex.quote(str(output))} doctor")

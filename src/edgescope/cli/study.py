@@ -51,12 +51,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure with --run, print the answer, write the file; return 1 if the store gives no answer."""
     from edgescope.papers.paper import study
-    from edgescope.report import RENDERERS, save, writable
     from edgescope.report.document import Answer
-    from edgescope.report.render import json, terminal
 
-    if args.output:
-        writable(args.output, RENDERERS)  # before hours are spent
+    opened.ready(args)
     paper, store = papers()[args.paper], opened.store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
     if getattr(args, "run", False):
@@ -65,14 +62,9 @@ def run(args: argparse.Namespace) -> int:
     found = study(paper.name, store, models=args.models, machine=machine, command=opened.command(), **options)
     for problem in store.problems:
         opened.say(str(problem))
-    if args.output:
-        save(found, args.output)  # before printing, which fails if the reader has closed the pipe
-    if args.json:
-        print(json.text(found))
-    else:
-        terminal.show(found, verbose=args.verbose, limit=None)
-        if args.output:
-            print(f"written to {args.output}")
+    opened.show(args, found, whole=True)
+    if args.output and not args.json:
+        print(f"written to {args.output}")
     return int(any(isinstance(part, Answer) and part.kind == "none" for part in found.parts))
 
 

@@ -30,12 +30,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what the store lacks, print the study's answer, write the page; return 1 if nothing was measured."""
-    from edgescope.report import RENDERERS, save, writable
-    from edgescope.report.render import json, terminal
     from edgescope.verbs.train_characterize import train_characterize
 
-    if args.output:
-        writable(args.output, RENDERERS)
+    opened.ready(args)
     found = train_characterize(
         device=args.device,
         models=args.models,
@@ -44,11 +41,7 @@ def run(args: argparse.Namespace) -> int:
         setup=opened.setup(args),
         waiting=waiting,
     )
-    if args.output:
-        save(found.document, args.output)
-    if args.json:
-        print(json.text(found.document))
-    else:
-        terminal.show(found.document, verbose=args.verbose, limit=None)
+    opened.show(args, found.document, whole=True)
+    if not args.json:
         print(f"{found.measured} of {found.planned} runs are measured")
     return int(not found.measured)

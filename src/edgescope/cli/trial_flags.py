@@ -423,10 +423,6 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         os.environ["EDGESCOPE_ALLOW_POWER_LIMIT"] = "1"
     if args.threads is not None:
         options["threads"] = args.threads
-    if "calibration" in options:
-        from edgescope.models.image import folder
-
-        options["calibration"] = folder.pin(str(options["calibration"]))
     return {
         "mode": args.mode,
         "io": args.io,
@@ -456,6 +452,22 @@ def keys(args: argparse.Namespace, *, single: bool = False, axes: Iterable[str] 
         **{name: axis(name, getattr(args, name), single=single) for name in axes},
     }
     return engine_keys(args) | work_keys(args) | out | timing_keys(args)
+
+
+SELECTING = (*AXES, "device", "mode", "io", "scenario", "rate", "in_flight")
+"""Flags that select among cells: one that is not typed neither filters the stored ones nor makes an axis."""
+
+
+def untyped(sub: argparse.ArgumentParser) -> None:
+    """Leave the flags of SELECTING that are not typed at None."""
+    sub.set_defaults(**dict.fromkeys(SELECTING))
+
+
+def selected(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys of the flags that were typed, those of AXES as lists; for a verb with `untyped` flags."""
+    out = keys(args)
+    out |= {name: out[name] if isinstance(out[name], list) else [out[name]] for name in AXES}
+    return {name: v for name, v in out.items() if name not in SELECTING or getattr(args, name) is not None}
 
 
 def work_keys(args: argparse.Namespace) -> dict[str, Any]:

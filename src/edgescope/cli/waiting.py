@@ -13,6 +13,8 @@ from edgescope.process import live_line
 #: Seconds between two updates of the line on a terminal.
 TICK_S = 1.0
 _CLEAR = "\r\x1b[K"
+_LINES: list[threading.Event] = []
+"""The lines that are shown, the innermost last: only that one is drawn."""
 
 
 @contextmanager
@@ -35,17 +37,20 @@ def _counted(text: str, line: Callable[[], str]) -> Iterator[None]:
 
     def count() -> None:
         while True:
-            sys.stderr.write(f"{_CLEAR}{line() or text} ... {time.monotonic() - begun:.0f} s")
-            sys.stderr.flush()
+            if _LINES[-1:] == [done]:
+                sys.stderr.write(f"{_CLEAR}{line() or text} ... {time.monotonic() - begun:.0f} s")
+                sys.stderr.flush()
             if done.wait(TICK_S):
                 return
 
     counter = threading.Thread(target=count, daemon=True)
+    _LINES.append(done)
     counter.start()
     try:
         yield
     finally:
         done.set()
         counter.join()
+        _LINES.remove(done)
         sys.stderr.write(_CLEAR)
         sys.stderr.flush()

@@ -53,15 +53,19 @@ def sides(found: Found) -> Split:
     return split(some(found.records), found.name)
 
 
-def chosen(parts: Split, purpose: Purpose) -> tuple[Record, ...]:
-    """Return the records of a purpose, in their order."""
+def chosen(parts: Split, purpose: Purpose | None) -> tuple[Record, ...]:
+    """Return the records of a purpose, in their order; all of them for None."""
+    if purpose is None:
+        return (*parts.calibration, *parts.judged)
     if purpose is Purpose.CALIBRATION:
         return parts.calibration
     return tuple(r for r in parts.judged if r.truth) if purpose is Purpose.LABELLED else parts.judged
 
 
-def made(found: Found, purpose: Purpose, n: int, wanted: Wanted, but: Collection[str] = ()) -> Samples | None:
-    """Return up to n samples of a purpose, decoded and prepared; None where it has none (no labels).
+def made(
+    found: Found, purpose: Purpose | None, n: int, wanted: Wanted, but: Collection[str] = ()
+) -> Samples | None:
+    """Return up to n samples of a purpose (None: of any), decoded and prepared; None where it has none (no labels).
 
     `but` are digests to leave out: a picture saved twice is one input, though its files differ.
     """
@@ -168,10 +172,10 @@ def _joined(rows: Sequence[_Row], origin: str, unread: tuple[str, ...]) -> Sampl
 # -- the cache -------------------------------------------------------------------------------------------------
 
 
-def place(pin: str, purpose: Purpose, n: int, wanted: Wanted) -> Path:
+def place(pin: str, purpose: Purpose | None, n: int, wanted: Wanted) -> Path:
     """Return where the samples of a pinned data set are kept."""
-    key = digest([VERSION, pin, purpose.value, n, wanted.key])
-    return cache.folder("data") / f"{purpose.value}-{key}.json"
+    word = purpose.value if purpose else "any"
+    return cache.folder("data") / f"{word}-{digest([VERSION, pin, word, n, wanted.key])}.json"
 
 
 def whole(path: Path) -> bool:

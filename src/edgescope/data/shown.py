@@ -52,6 +52,7 @@ def _facts(trial: Trial, found: Found, known: Known | None, given: Samples) -> l
     parts = sides(found)
     labelled = sum(bool(r.truth) for r in (*parts.calibration, *parts.judged))
     total = len(parts.calibration) + len(parts.judged)
+    ranges = opening.bare(str(trial.options.get("calibration", len(parts.calibration))))
     left_out = (
         counted(parts.copies, "copy") if parts.copies else "",
         f"{counted(parts.doubtful, 'input')} under two labels" if parts.doubtful else "",
@@ -60,7 +61,7 @@ def _facts(trial: Trial, found: Found, known: Known | None, given: Samples) -> l
         ["data", f"{opening.bare(trial.data)} ({counted(len(found.records), 'record')})"],
         [
             "inputs",
-            f"{total} different ones, {labelled} with labels; {len(parts.calibration)} set the ranges of int8",
+            f"{total} different ones, {labelled} with labels; {ranges} set the ranges of int8",
         ],
         ["judged on", f"{len(given)}; {given.origin}"],
         ["left out", ", ".join(filter(None, left_out))],

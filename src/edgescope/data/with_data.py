@@ -12,11 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from edgescope.data import opening, samples, shown
+from edgescope.data import opening, preprocessing, samples, shown
 from edgescope.data.fitting import picture_input
 from edgescope.data.preprocessing import Known, known, ready, searched
 from edgescope.data.samples import Wanted
 from edgescope.errors import UsageError
+from edgescope.models import zoo
 from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, Trial
@@ -29,9 +30,11 @@ Opened = Callable[[Model], Run]
 def with_data(model: Model, trial: Trial, opened: Opened | None = None) -> Model:
     """Return the model with the samples and the preprocessing that a trial names; the model itself for none.
 
-    `opened` runs the fp32 network where only the labels can show how it wants its pictures.
+    `opened` runs the fp32 network where only the labels can show how it wants its pictures. The option `calibration`
+    names data that set the ranges of int8 in place of a share of the others.
     """
-    if not trial.data and not trial.preprocess:
+    ranges = str(trial.options.get("calibration", ""))
+    if not trial.data and not trial.preprocess and not ranges:
         return model
     made = copy.copy(model)
     said = known(model, trial)
@@ -40,6 +43,13 @@ def with_data(model: Model, trial: Trial, opened: Opened | None = None) -> Model
     if trial.data:
         data = _Data(model, trial, said, opened)
         vars(made).update(samples=data.samples, info=data.info)
+    if ranges:
+        rules = preprocessing.pinned(trial.preprocess, zoo.bare(trial.model), ranges)
+        asked = replace(trial, data=ranges, preprocess=rules)
+        own, rest = _Data(model, asked, known(model, asked), opened), made.samples
+        vars(made)["samples"] = lambda purpose, n: (
+            own.samples(None, n) if purpose is Purpose.CALIBRATION else rest(purpose, n)
+        )
     return made
 
 
@@ -59,8 +69,8 @@ class _Data:
             return info
         return replace(info, trained=True, source=f"{info.source}; judged on {opening.bare(self._name)}")
 
-    def samples(self, purpose: Purpose, n: int) -> Samples | None:
-        """Return up to n samples of this purpose, always the same ones, from the cache where they are there."""
+    def samples(self, purpose: Purpose | None, n: int) -> Samples | None:
+        """Return up to n samples of this purpose (None: of any), always the same ones, from the cache if there."""
         wanted = Wanted(self._model.inputs, self._preprocess())
         place = samples.place(self._name, purpose, n, wanted)
         if not samples.whole(place):

@@ -11,12 +11,15 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from edgescope.devices.jetson import identity
 from edgescope.devices.kernel_files import fact
 from edgescope.doctor import containers
 from edgescope.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from edgescope.doctor.probe import Metric
 
 _FILE = re.compile(r"no permission to read (\S+?)(?=[;,)]|$|\s)")
 _PRESSURE = (4, 20)
@@ -25,31 +28,7 @@ _ALL_DENIED = 3
 """From this many metrics on, an NVML that supports none of them is reported once."""
 
 
-class Seen(Protocol):
-    """The fields of a doctor's metric that are used here."""
-
-    @property
-    def device(self) -> str:
-        """Return the registry name of the device."""
-
-    @property
-    def name(self) -> str:
-        """Return the channel's name."""
-
-    @property
-    def unit(self) -> str:
-        """Return the channel's unit."""
-
-    @property
-    def status(self) -> str:
-        """Return measured, unsupported or failed."""
-
-    @property
-    def reason(self) -> str:
-        """Return why it is not measured."""
-
-
-def missing(metrics: Sequence[Seen], root: Path = Path("/")) -> tuple[Finding, ...]:
+def missing(metrics: Sequence[Metric], root: Path = Path("/")) -> tuple[Finding, ...]:
     """Return findings for the metrics that are not measured, each with what would unlock it."""
     lost = [m for m in metrics if m.status != "measured"]
     box = _container(root)
@@ -78,7 +57,7 @@ def _container(root: Path) -> tuple[Finding, ...]:
     return (Finding("W-BOX-1", text, containers.command(lacking), hidden),)
 
 
-def _silent_nvml(metrics: Sequence[Seen]) -> tuple[Finding, ...]:
+def _silent_nvml(metrics: Sequence[Metric]) -> tuple[Finding, ...]:
     nvml = [m for m in metrics if m.device == "nvidia"]
     if len(nvml) < _ALL_DENIED or not all("NotSupported" in m.reason for m in nvml):
         return ()
@@ -87,7 +66,7 @@ def _silent_nvml(metrics: Sequence[Seen]) -> tuple[Finding, ...]:
 
 
 def _power(
-    metrics: Sequence[Seen], lost: Sequence[Seen], root: Path, *, boxed: Sequence[Finding]
+    metrics: Sequence[Metric], lost: Sequence[Metric], root: Path, *, boxed: Sequence[Finding]
 ) -> list[Finding]:
     reasons = {m.name: m.reason for m in lost if m.unit in ("W", "J")}
     have = any(m.status == "measured" for m in metrics if m.unit in ("W", "J"))
@@ -116,7 +95,7 @@ def _rails_driver(root: Path) -> str:
     return "sudo modprobe ina3221" if containers.is_tegra(root) else ""
 
 
-def _forbidden(lost: Sequence[Seen]) -> list[Finding]:
+def _forbidden(lost: Sequence[Metric]) -> list[Finding]:
     """Return findings for files that only root may read, except RAPL, which has its own finding."""
     files = {m.name: found[1] for m in lost if (found := _FILE.search(m.reason))}
     debug = [n for n, f in files.items() if "/sys/kernel/debug" in f]
@@ -146,13 +125,13 @@ def _count(names: Iterable[str], word: str) -> str:
     return f"{n} {word} is" if n == 1 else f"{n} {word}s are"
 
 
-def _clocks(lost: Sequence[Seen]) -> list[Finding]:
+def _clocks(lost: Sequence[Metric]) -> list[Finding]:
     found = [m for m in lost if m.name == "cpu_freq_hz" and "no permission" not in m.reason]
     text = "CPU clocks cannot be read; the spin probe stands in for them"
     return [Finding("W-CLK-2", text, "", m.reason) for m in found]
 
 
-def _heat(metrics: Sequence[Seen], lost: Sequence[Seen], root: Path) -> list[Finding]:
+def _heat(metrics: Sequence[Metric], lost: Sequence[Metric], root: Path) -> list[Finding]:
     known = [m for m in metrics if m.unit == "degC" and m.status == "measured"]
     gone = [m for m in lost if m.unit == "degC" and "powered off" not in m.reason]
     out = []
@@ -170,7 +149,7 @@ def _heat(metrics: Sequence[Seen], lost: Sequence[Seen], root: Path) -> list[Fin
     return out
 
 
-def _pressure(lost: Sequence[Seen], root: Path) -> list[Finding]:
+def _pressure(lost: Sequence[Metric], root: Path) -> list[Finding]:
     found = [m for m in lost if m.name == "psi_cpu_some"]
     old = _before_pressure(root)
     text = "no pressure information" + (f": {old}, and the kernel has it from 4.20 on" if old else "")

@@ -1,11 +1,8 @@
 """The monitor's loop: read the sensors that are due, draw, wait for the next tick or a key.
 
-Everything it needs (devices, a terminal, the path of /proc) is passed in; the command line is cli/monitor.py.
-
-Without a terminal the monitor prints one line for each tick: `name=value` words that a pipe can split.
-
-It prints only the main figures unless all are requested: loads, the clocks that they are shares of, total power, the
-zone that is nearest to its trip, free memory.
+Without a terminal it prints one line for each tick: `name=value` words that a pipe can split, of the main figures
+unless all are requested: loads, the clocks that they are shares of, total power, the zone nearest to its trip, free
+memory.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """One conversation with an agent: requests and answers as JSON lines over a program's stdin and stdout.
 
-The program is ssh (or, in tests, the agent itself). Lines that come before the agent's hello are the login shell's own
-and are skipped. Between two answers the agent sends events: rows of the sampler, lines of a program; they go to the
-caller that requested them. While the host waits for an answer it sends a keep-alive every few seconds, because an
-agent whose host has been silent for a minute ends everything it started.
+The program is ssh (in tests, the agent itself). Lines before the agent's hello are the login shell's own and are
+skipped. Between two answers the agent sends events (rows of the sampler, lines of a program) to the caller that
+requested them. While the host waits it sends keep-alives, because an agent ends everything it started when its host
+has been silent for a minute.
 
-The offset of the two clocks is measured over the same pipe.
-
-The host notes its clock, the board reports its own when the request arrives, the host notes its clock again. The
-board's time lies between the two: the middle is taken, half the round trip is the uncertainty, and the shortest round
-trip is the most exact (Cristian 1989; NTP, RFC 5905, does the same). Two such estimates some time apart give the drift.
+The offset of the clocks: the host notes its own before and after the board reports its. The middle is taken, half the
+round trip is the uncertainty, the shortest round trip is the most exact (Cristian 1989; NTP, RFC 5905), and two such
+estimates some time apart give the drift.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from edgescope import units
-from edgescope.analysis.anomaly import Difference, Evaluation
-from edgescope.records import Absent, Field, Json, Measured
+from edgescope.analysis.anomaly import Difference
+from edgescope.records import Absent, Field, Measured
 from edgescope.report import document as doc
+
+if TYPE_CHECKING:
+    from edgescope.verbs.anomaly import Evaluated, Judged
 
 TITLES = {
     "auc": ("AUC, frames", "1"),
@@ -20,35 +21,6 @@ TITLES = {
     "detection_delay_s": ("Median delay of an alarm", "s"),
     "threshold": ("Threshold of these alarms", "1"),
 }
-
-
-class Judged(Protocol):
-    """One detector on one split (verbs.anomaly)."""
-
-    @property
-    def detector(self) -> Path: ...  # noqa: D102
-    @property
-    def features(self) -> str: ...  # noqa: D102
-    @property
-    def head(self) -> str: ...  # noqa: D102
-    @property
-    def about(self) -> Mapping[str, Json]: ...  # noqa: D102
-    @property
-    def evaluation(self) -> Evaluation: ...  # noqa: D102
-
-
-class Evaluated(Protocol):
-    """What an evaluation found (verbs.anomaly)."""
-
-    @property
-    def judged(self) -> Judged: ...  # noqa: D102
-    @property
-    def against(self) -> Judged | None: ...  # noqa: D102
-    @property
-    def difference(self) -> Difference | None: ...  # noqa: D102
-    @property
-    def split(self) -> str: ...  # noqa: D102
-    def json(self) -> dict[str, Json]: ...  # noqa: D102
 
 
 def document(found: Evaluated, *, command: str = "") -> doc.Document:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from edgescope import units
 from edgescope.analysis.capacity.answer import Capacity
 from edgescope.analysis.capacity.promises import RESOURCES, Held, Point, words
 from edgescope.analysis.cells.objective import Constraint, Kept
-from edgescope.records import Absent, Json, Measured, Result, Trial
+from edgescope.records import Absent, Json, Measured, Result
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.units import counted
+
+if TYPE_CHECKING:
+    from edgescope.search.capacity_question import Question
 
 #: Ratio of a run's rate to the closed loop's from which the run was faster, not only noisy.
 EXCEEDED = 1.02
@@ -22,23 +25,6 @@ CAPTION = (
     "A whisker ends at the upper bound of the quantile, which decides; a mark without one had too few queries. "
     "The green line is the answer."
 )
-
-
-class Question(Protocol):
-    """The question of a search (search.capacity_question)."""
-
-    @property
-    def base(self) -> Trial: ...  # noqa: D102
-    @property
-    def rate(self) -> float: ...  # noqa: D102
-    @property
-    def promised(self) -> tuple[Constraint, ...]: ...  # noqa: D102
-    @property
-    def server_processes(self) -> str: ...  # noqa: D102
-    @property
-    def arrivals(self) -> str: ...  # noqa: D102
-    @property
-    def confirm_s(self) -> float: ...  # noqa: D102
 
 
 def document(found: Capacity, question: Question, *, command: str = "", written: str = "") -> doc.Document:

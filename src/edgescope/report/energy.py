@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from edgescope.analysis.energy.align import Wall
 from edgescope.analysis.energy.of_run import Consumption
@@ -15,25 +15,15 @@ from edgescope.report import document as doc
 from edgescope.report import result as card
 from edgescope.units import show, why
 
+if TYPE_CHECKING:
+    from edgescope.verbs.energy import Energies
+
 SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
 
 Found = Sequence[tuple[Meter, Consumption]]
 
 
-class Spent(Protocol):
-    """The power and energy of a result by each meter (verbs.energy)."""
-
-    @property
-    def result(self) -> Result: ...  # noqa: D102
-    @property
-    def meters(self) -> Found: ...  # noqa: D102
-    @property
-    def wall(self) -> Wall | None: ...  # noqa: D102
-    @property
-    def warnings(self) -> Sequence[Message]: ...  # noqa: D102
-
-
-def document(spent: Spent, log: str = "") -> doc.Document:
+def document(spent: Energies, log: str = "") -> doc.Document:
     """Return the document about a result's meters, and about the external meter whose log is called `log`."""
     result, found, wall, warned = spent.result, spent.meters, spent.wall, spent.warnings
     metered = [(m, c.metrics) for m, c in found]

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from edgescope.analysis.predict.layers import Joined, Placed
-from edgescope.analysis.predict.roofline import Ceilings
+from edgescope.analysis.predict.layers import Placed
 from edgescope.records import Absent, Json, Measured, Trial
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
+
+if TYPE_CHECKING:
+    from edgescope.verbs.layers import Layers
 
 TOP = 12
 """Layers that a terminal shows without -v."""
 
 
-class Found(Protocol):
-    """The layers of a network in several engines (verbs.layers)."""
-
-    @property
-    def trials(self) -> Sequence[Trial]: ...  # noqa: D102
-    @property
-    def engines(self) -> Sequence[Sequence[Placed]]: ...  # noqa: D102
-    @property
-    def ceilings(self) -> Ceilings | None: ...  # noqa: D102
-    @property
-    def labels(self) -> Sequence[str]: ...  # noqa: D102
-    @property
-    def notes(self) -> Sequence[str]: ...  # noqa: D102
-    @property
-    def joined(self) -> Sequence[Joined]: ...  # noqa: D102
-
-
-def document(found: Found, *, command: str = "") -> doc.Document:
+def document(found: Layers, *, command: str = "") -> doc.Document:
     """Return the document; with several engines it begins with their layers side by side."""
     trials, engines = found.trials, found.engines
     several = len(trials) > 1
@@ -107,7 +92,7 @@ def _row(p: Placed) -> doc.Row:
     )
 
 
-def _beside(found: Found) -> doc.Table:
+def _beside(found: Layers) -> doc.Table:
     """Return the layers of all engines side by side, those that differ most first."""
     heads = (doc.Column("Layer", head="layer"), *(doc.Column(label, "s") for label in found.labels))
     absent = Absent("fused into another layer, or no layer of this name")

@@ -4,8 +4,8 @@ left-out modes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from edgescope import units
 from edgescope.analysis.predict.prediction import ModeRow, Prediction
@@ -16,17 +16,12 @@ from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.units import counted
 
+if TYPE_CHECKING:
+    from edgescope.search.profiling import Confirmed
+
 COLUMNS = ("throughput_sps", "latency_mean_s", "power_w", "energy_per_sample_j", "epoch_s", "epoch_j")
 #: Largest number of modes in the table.
 MOST = 14
-
-
-class Confirmed(Protocol):
-    """The pick as it was measured."""
-
-    @property
-    def figures(self) -> Mapping[str, Measured]:
-        """The means of its runs."""
 
 
 def document(

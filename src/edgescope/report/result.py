@@ -418,13 +418,17 @@ def _verdict(result: Result) -> doc.Value:
     return doc.badge(result.verdict.trust) if result.status is Status.OK else str(result.reason or "")[:70]
 
 
-def listing(results: Sequence[Result]) -> doc.Document:
-    """Return the table with one row for each result; if there are several machines, each row names its machine."""
+def listing(results: Sequence[Result], *, brief: bool = False) -> doc.Document:
+    """Return the table with one row for each result; if there are several machines, each row names its machine.
+
+    `brief` leaves the year out.
+    """
     several = len({r.machine.id for r in results}) > 1
     columns = _columns(results)
     names = ids.short_ids(results)
     heads = [
-        *(doc.Column(n) for n in ("result", "started (UTC)", "cell", "model", "variant", "status")),
+        *(doc.Column("result"), doc.Column("started (UTC)"), doc.Column("cell", rank=len(columns) + 2)),
+        *(doc.Column(n) for n in ("model", "variant", "status")),
         doc.Column("verdict"),
         *columns,
         doc.Column("judged by", rank=len(columns) + 1),
@@ -432,7 +436,8 @@ def listing(results: Sequence[Result]) -> doc.Document:
     rows = []
     for r in results:
         again = f" #{r.trial.replicate}" if r.trial.replicate else ""
-        cells: list[doc.Value] = [names[r.id], r.started_at[:16].replace("T", " "), r.trial.cell[:CELL]]
+        started = r.started_at[5 * brief : 16].replace("T", " ")
+        cells: list[doc.Value] = [names[r.id], started, r.trial.cell[:CELL]]
         cells.append(r.trial.model.partition("#")[0])
         cells += [
             f"{r.trial.label}{again}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from edgescope.analysis.diagnose.finding import CAUSES
 from edgescope.analysis.diagnose.judgement import of_trace
@@ -23,27 +23,15 @@ from edgescope.records import Absent, Field, Json, Measured
 from edgescope.report import document as doc
 from edgescope.units import show
 
+if TYPE_CHECKING:
+    from edgescope.verbs.trace import Traced
+
 MOST = 10
 """Kernels, calls and processes in a table of a terminal."""
 OVER_TIME = "The share of each stretch of time in which it took place; all panels have one time axis."
 CDF = "The share of inferences whose EC (solid) or CS (dotted) is at most this long."
 WIDTH = 46
 """Characters of a kernel's name."""
-
-
-class Traced(Protocol):
-    """Accounts of traces (verbs.trace)."""
-
-    @property
-    def accounts(self) -> Sequence[tuple[str, Account]]: ...  # noqa: D102
-    @property
-    def growth(self) -> Growth | None: ...  # noqa: D102
-    @property
-    def perturbation(self) -> Field: ...  # noqa: D102
-    @property
-    def conclusive(self) -> bool: ...  # noqa: D102
-    @property
-    def warnings(self) -> Sequence[Message]: ...  # noqa: D102
 
 
 def document(traced: Traced) -> doc.Document:

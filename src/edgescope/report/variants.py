@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from edgescope import metrics, units
 from edgescope.analysis.cells.row import Row
@@ -20,6 +20,9 @@ from edgescope.records import Absent, Json, Measured, Trust
 from edgescope.report import document as doc
 from edgescope.report import evidence, inputs, provenance
 from edgescope.report.chapter import Chapter
+
+if TYPE_CHECKING:
+    from edgescope.search.candidates import NotHere
 
 TIES_SAID = 4
 """Number of tied variants from which the sentence names only some of them."""
@@ -34,23 +37,12 @@ INTERVALS = (
 )
 
 
-class Missing(Protocol):
-    """A variant that could not be tried: its packages are not installed."""
-
-    @property
-    def label(self) -> str: ...  # noqa: D102
-    @property
-    def reason(self) -> str: ...  # noqa: D102
-    @property
-    def fix(self) -> str: ...  # noqa: D102
-
-
 def document(
     found: Sequence[Chapter],
     *,
     title: str = "",
     command: str = "",
-    missing: Sequence[Missing] = (),
+    missing: Sequence[NotHere] = (),
     again: Sequence[str] = (),
     written: Mapping[str, str | None] | None = None,
 ) -> doc.Document:
@@ -320,7 +312,7 @@ def _seconds(row: Row) -> float:
     return row["p50_s"].value if isinstance(row["p50_s"], Measured) else float("inf")
 
 
-def _out_of_time(missing: Sequence[Missing]) -> doc.Part | None:
+def _out_of_time(missing: Sequence[NotHere]) -> doc.Part | None:
     """Return how many candidates the budget left no time for, and the budget that would."""
     late = [m.fix for m in missing if m.fix.startswith("--budget")]
     if not late:
@@ -330,7 +322,7 @@ def _out_of_time(missing: Sequence[Missing]) -> doc.Part | None:
     )
 
 
-def _not_here(missing: Sequence[Missing]) -> doc.Part | None:
+def _not_here(missing: Sequence[NotHere]) -> doc.Part | None:
     items = tuple(f"{m.label}: {'; '.join(filter(None, (m.reason, m.fix)))}" for m in missing)
     return (
         doc.Section("Not tried here", (doc.Items(items, kind="missing"),), level=doc.DETAIL)
@@ -403,13 +395,13 @@ def _glossary() -> doc.Section:
     )
 
 
-def _data(found: Sequence[Chapter], missing: Sequence[Missing]) -> Mapping[str, Any]:
+def _data(found: Sequence[Chapter], missing: Sequence[NotHere]) -> Mapping[str, Any]:
     if len(found) != 1:
         return {"loads": [_facts(c, ()) for c in found]}
     return _facts(found[0], missing)
 
 
-def _facts(chapter: Chapter, missing: Sequence[Missing]) -> dict[str, Any]:
+def _facts(chapter: Chapter, missing: Sequence[NotHere]) -> dict[str, Any]:
     """Return {baseline, constraints, rows, screened, not_installed, pick, results}."""
     table, best = chapter.table, chapter.pick
 

@@ -1,19 +1,16 @@
 """Predict the memory of a cell from smaller measured cells, before it starts, and skip cells that cannot fit.
 
-On a board whose CPU and GPU share their memory, a cell that is too large does not fail: the board stops answering
-and reboots. So a cell is not started if the measured growth shows that it cannot fit. It needs
+On a board whose CPU and GPU share their memory, a cell that is too large does not fail: the board stops answering and
+reboots. So a cell is not started if the measured growth shows that it cannot fit. It needs
 
     P x (bytes of a process at the largest measured batch b' <= b  +  bytes of one more sample x (b - b'))
 
-after the paper's P x (model + 2 x batch) (arXiv 2508.08430), with both coefficients measured. The need is linear in P
-through the two largest numbers of processes measured at b', or proportional to P if only one was measured (this counts
-shared pages once per process: too much is better than a reboot). Only smaller cells predict a larger one, never the
-other way round. If no growth with the batch was measured, none is assumed.
+after the paper's P x (model + 2 x batch) (arXiv 2508.08430), with both coefficients measured: linear in P through the
+two largest numbers of processes measured at b', or proportional to P if only one was (too much is better than a
+reboot). Only smaller cells predict a larger one, and growth that was not measured is not assumed.
 
-A cell is also skipped if a smaller one of the same kind ran out of memory. Memory grows with the batch, with the
-processes and with the queries in flight, so a cell that ran out of it answers for every cell of the same family that is
-at least as large in all three. A skipped cell is a Result with the status `skipped` and a reason that names the other
-cell and its result; nothing disappears silently.
+A cell is also skipped if one of its family that is no larger in batch, processes and queries in flight ran out of
+memory. A skipped cell is a Result with the status `skipped` and a reason that names the other cell.
 """
 
 from __future__ import annotations

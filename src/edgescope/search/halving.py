@@ -2,24 +2,19 @@
 
 Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and
 with it everything that the intervals and a margin for what differs between processes cannot tell from the best. The
-baseline and the best of them run with other numbers of threads, too: a baseline that is slow for its threads alone
-would flatter every candidate, and shows as a candidate that is faster.
+baseline and the best of them run with other numbers of threads, too, because a baseline that is slow for its threads
+alone would flatter every candidate.
 
-Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline, two fresh processes at once
-(bench/alternation.py). After each round those that are clearly behind the best leave, until one is left or its share
-of the budget is spent. The best of them by these pairs is the pick, and stays it.
+Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline (bench/alternation.py).
+After each round those that are clearly behind the best leave, until one is left or its share of the budget is spent.
 
 Confirming: the pick alone runs in further pairs, spread over the time that is left, until its interval is narrow
-enough. Its speed-up is taken from these pairs alone: they had no part in choosing it, so the luck that helped a
-candidate through the screening and the selection is not in its figure, and nothing has to be corrected for the number
-of candidates. Pairs only stop early by how narrow the interval is, and not before ENOUGH of them.
+enough, and in ENOUGH of them at least. Its speed-up is taken from these pairs alone, so the luck that helped it
+through the selection is not in its figure.
 
-The budget is wall time from the first step. What it leaves no time to screen is named, not dropped silently; screening
-takes a share of it at most, and a confirmation has its least number of pairs whatever they take.
-
-A candidate whose outputs are wrong, or that cannot run here, leaves at once; of an int8 one with wrong outputs the
-mixture, its worst layers in fp32, runs in its stead where its engine has one. Nothing is compared with a baseline that
-failed: the run stops. A run that was killed reads its pairs from the store and goes on.
+The budget is wall time from the first step; what it leaves no time to screen is named. A candidate whose outputs are
+wrong, or that cannot run here, leaves at once; of an int8 one the mixture, its worst layers in fp32, runs in its stead
+where its engine has one. If the baseline fails the run stops; a run that was killed reads its pairs from the store.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ learns and decides. The loop looks into the store, estimates the time left and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from edgescope import units
 from edgescope.records import Result, Trial
-from edgescope.runner.builds import Builds
+from edgescope.runner.run import Cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,36 +53,10 @@ Strategy = Generator[Step, tuple[Result, ...], None]
 """Yields Steps; is sent what each came to: one Result, or of a pair the baseline's and the candidate's."""
 
 
-class Runs(Protocol):
-    """The methods of runner.run.Cells that a search needs."""
-
-    def stored(self, trial: Trial) -> Result | None:
-        """Return the trial's stored result with its raw rows, or None if none can be read."""
-
-    def run(self, trial: Trial) -> Result:
-        """Run and store one trial."""
-
-    def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
-        """Return the stored Results of a pair."""
-
-    def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
-        """Run and store two trials in turns."""
-
-    def apart(self, a: Trial, b: Trial) -> str:
-        """Return why two trials cannot take turns; '' if nothing is known against it."""
-
-    @property
-    def builds(self) -> Builds:
-        """Where artifacts are built, several at once while nothing is measured."""
-
-    def left(self, trials: Iterable[Trial]) -> float | None:
-        """Return the estimated seconds that these trials take, or None while too few were timed."""
-
-
 class Loop:
     """Runs strategies; `runs` counts their steps, `stored` those answered by the store."""
 
-    def __init__(self, cells: Runs, tell: Tell = lambda step: None) -> None:
+    def __init__(self, cells: Cells, tell: Tell = lambda step: None) -> None:
         self.cells, self.tell = cells, tell
         self.runs = self.stored = 0
 

@@ -1,21 +1,7 @@
 """Make Trials from flags or study.toml: each key is a field of a Trial, and a list makes an axis.
 
-[trial]                       # scalars hold for every cell, lists are axes
-model = ["mobilenet_v2", "resnet50"]
-backend = ["onnxruntime", "openvino"]
-precision = ["fp32", "int8"]
-replicates = 3                # fresh processes per cell
-
-[trial.options]
-threads = [1, 2]
-
-[[exclude]]                   # drops the cells that match all of its keys
-model = "resnet50"
-options.threads = 1
-
-docs/sweeps.md shows every key. Each mistake in a file is reported with its line.
-
-Then the grid is filtered: [[exclude]] drops cells, [[replicate]] repeats cells, and impossible cells are an error.
+docs/sweeps.md shows every key. [[exclude]] drops the cells that match all of its keys, [[replicate]] repeats cells,
+and impossible cells are an error. Each mistake in a file is reported with its line.
 """
 
 from __future__ import annotations
@@ -342,9 +328,12 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
     """Return the trial with the digest of its content after each name of a model file, of data and of a measure."""
-    data = opening.pin(trial.data)
+    data, options = opening.pin(trial.data), dict(trial.options)
+    if "calibration" in options:
+        options["calibration"] = opening.pin(str(options["calibration"]))
     return replace(
         trial,
+        options=options,
         model=pin(trial.model),
         colocated=colocated_with(trial.colocated, pin),
         data=data,

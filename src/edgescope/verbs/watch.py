@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +151,3 @@ def watched(session: Session, trial: Trial) -> Watched:
     events = tuple(session.counts.events)
     files = {event.id: file for event in events for sink in session.sinks if (file := sink.file(event))}
     return Watched({**session.summary(), **about}, events, files)
-
-
-def in_sequence(trial: Trial) -> Trial:
-    """Return the trial with one unit at a time, for timing a chain without stages beside each other."""
-    rest = {k: v for k, v in trial.workload_options.items() if k not in ("queue", "queue_size")}
-    return replace(trial, in_flight=1, workload_options=rest)

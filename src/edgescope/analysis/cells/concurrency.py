@@ -1,16 +1,12 @@
 """Group concurrent runs into cells: one per model, precision, batch, number of processes and sharing of the device.
 
-A cell's figures come from its finished runs. Three fresh processes or more give an interval between them; one run
-has the interval from within it, and `interval` says which. A trial with one process runs without workers: its figures
-stand for P = 1.
+A cell's figures come from its finished runs: of three fresh processes or more with an interval between them, of one
+run with the interval from within it; `interval` says which. A trial with one process runs without workers and stands
+for P = 1. A Series holds cells that differ in one axis only: processes, batch or precision.
 
-MemoryLine is memory against the number of processes: a straight line, its slope, and the slope of a rule. It is
-fitted by least squares over the measured numbers of processes. The slope is the cost of one more process; Student's t
-gives its interval from three numbers on. Memory counts as linear in P if each point lies within NEAR (a share of its
-value) of the line. The rule is P x (model + 2 x batch): weights of the model, and one batch computed while another
-waits.
-
-A Series holds cells that differ in one axis only: processes, batch or precision.
+MemoryLine is memory against processes by least squares: the slope is the cost of one more process, with Student's t
+from three numbers on. Memory is linear in P if each point lies within NEAR (a share of its value) of the line. The
+rule beside it is P x (model + 2 x batch): the weights, and one batch computed while another waits.
 """
 
 from __future__ import annotations

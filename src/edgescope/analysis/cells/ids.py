@@ -94,7 +94,9 @@ def starting_with(results: Iterable[Result], typed: str) -> list[Result]:
 def one(results: Iterable[Result], typed: str) -> Result:
     """Return the result that `typed` names: a short name, the beginning of an id or `latest`; UsageError if not one."""
     every = list(results)
-    if typed == LATEST and every:
+    if typed == LATEST and not every:
+        raise UsageError("E-STORE-5", "the store holds no result yet", fix="edgescope bench MODEL")
+    if typed == LATEST:
         return max(every, key=lambda r: (r.started_at, r.id))
     found = starting_with(every, typed)
     if len(found) > 1:

@@ -1,21 +1,16 @@
 """Join replicates, the fresh processes that repeat one cell, into figures, means and ratios with intervals.
 
-Two processes of the same program differ (memory layout, placement, the machine's state) by more than the noise
-within either, so the spread between replicates is what an interval must show (percentiles: analysis.cells.percentiles).
+Two processes of one program differ (memory layout, placement, the machine's state) by more than the noise within
+either, so the spread between replicates is what an interval must show (percentiles: analysis.cells.percentiles). What
+a meter misses it misses in every replicate, so intervals of power and energy reach at least as far as its mean bounds.
 
-A meter misses the same in every replicate (a sensor that lags behind a short warm-up), and the spread between
-replicates does not show that. So intervals of power and energy reach at least as far as the mean of the meter's bounds.
+The interval of a mean over networks says how well the mean of these networks is known: it joins their own intervals,
+which are independent, by the delta method with Welch and Satterthwaite's degrees of freedom. A mean of ratios is
+geometric; the arithmetic one is here because studies print it.
 
-Means are over a few fresh processes, or over the networks of a table. The interval of a mean over networks says how
-well the mean of these networks is known, not how another network would do: it joins their own intervals, which are
-independent, by the delta method with Welch and Satterthwaite's degrees of freedom. A mean of ratios is geometric; the
-arithmetic one is here because studies print it.
-
-Ratios compare one metric between two cells. From three replicate numbers that both cells have, the runs are pairs
-(neighbours in time) and their ratios have an interval (stats.pairs). If the pairs do not resolve the ratio, it is
-Absent and the reason says what would resolve it. With fewer, each side keeps its interval (from within its run, or
-between its replicates) and the two are joined by the delta method on logs, as for independent figures. A figure
-without an interval gives a ratio without one.
+From three replicate numbers that both cells have, runs are pairs (neighbours in time) whose ratios have an interval
+(stats.pairs); pairs that do not resolve the ratio make it Absent, with what would. With fewer, each side keeps its own
+interval and the two are joined by the delta method on logs, as independent figures.
 """
 
 from __future__ import annotations

@@ -1,22 +1,16 @@
 """Measure the energy of a window: a counter's difference if the hardware has one, else power over time.
 
-A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's edges
-is interpolated between its updates. A counter that is slow to read (NVML's) is read only near the edges, and between
-them the energy follows the power reading. Power readings are collapsed to the sensor's own updates and integrated by
-trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of distinct updates
-is reported and too few of them are a warning. `lo` and `hi` bound the energy that either may have missed
-(analysis.energy.integral). Energy has a scope: the part of the machine that the meter covers. Figures of two scopes
-must not be compared.
+A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's edges is
+interpolated; one that is slow to read (NVML's) is read near the edges only, and between them energy follows the power
+reading. Power readings are collapsed to the sensor's own updates and integrated by trapezoid: polling faster adds no
+knowledge, so too few distinct updates are a warning. `lo` and `hi` bound the energy that either may have missed
+(analysis.energy.integral).
 
-The interval of one long run's energy per sample is Student's t over blocks of its window, never over samples.
-
-Power is correlated from one inference to the next, and a sensor shows each watt several times, so thousands of
-samples are not thousands of opinions (an interval over them covers the truth a third of the time at a correlation of
-0.9). The window is cut into blocks of several sensor periods; each has its energy and its samples, and the interval
-follows from a ratio of sums (Cochran, Sampling Techniques, 3rd ed. 1977, chapter 6). Blocks are joined while
-neighbours still resemble each other; if the last ten to twenty still do, the window is too short for an interval. The
-meter's error at a block's edge counts in the next block with the other sign and adds nothing to the sum; it makes the
-interval wider than necessary, not narrower.
+The interval of one run's energy per sample is Student's t over blocks of its window, never over samples: power is
+correlated from one inference to the next, and an interval over samples covers the truth a third of the time at a
+correlation of 0.9. Blocks of several sensor periods each have their energy and samples, and the interval follows from
+a ratio of sums (Cochran, Sampling Techniques, 3rd ed. 1977, chapter 6). Blocks are joined while neighbours still
+resemble each other; if the last ten to twenty do, the window is too short for an interval.
 """
 
 from __future__ import annotations

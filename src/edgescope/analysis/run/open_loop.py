@@ -1,14 +1,9 @@
 """Find whether an open loop kept up: the offered load, the achieved load, and the queue between the two.
 
 If more queries fall due than are done, the queue grows without end: latency then measures the length of the run, and
-there is no steady state that a percentile could describe.
-
-The second half gives the figures of a machine under load: queries answered, utilisation, growth of the wait, and how
-many queries were in the machine over time.
-
-All of it comes from the raw rows of an open loop: when each query was due, issued and done. A queue within the work (a
-pipeline's) may drop queries to keep up; such a row has a time at which that was done. A dropped row without one still
-waited when the run had to end.
+no percentile describes a steady state. All of it comes from the raw rows: when each query was due, issued and done. A
+queue within the work (a pipeline's) may drop queries; such a row says when. One without a time still waited at the
+end.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
 """Compute how busy the parts of a machine were during a run; limits are named from these figures.
 
-Shares refer to the hardware that the run may use: its allowed cores and its GPU. A figure that
-was not read is absent with the sensor's reason, and is evidence for nothing.
+Shares refer to the hardware that the run may use: its allowed cores and its GPU. A figure that was not read is absent
+with the sensor's reason, and is evidence for nothing. `busy` of a GPU says that some kernel ran; `sm_active` and
+`tensor_active` (GPM counters, Hopper and later) say how much of it was used.
 
-GPU activity is the mean over the measured window of the channels that were read.
-
-`busy` says that some kernel ran; `sm_active` and `tensor_active` (GPM counters, Hopper and later) say how much of the
-GPU it used. A GPU whose driver has no such counters, and a CPU, have none: Absent says which channel was missing.
-
-HOST and GPU list the metrics that stand for `memory` and `gpu_memory`, the best first.
-
-`memory` is host memory, on every device: the bytes of the trial's processes, with shared pages counted once (PSS), else
-their resident sets; if the GPU shares the machine's memory, the drop of available memory, which covers both.
-`gpu_memory` is the processes' memory as the driver reports it, else all memory in use on the board.
+HOST and GPU list the metrics that stand for `memory` and `gpu_memory`, the best first: the bytes of the processes with
+shared pages counted once (PSS), else their resident sets, or, if the GPU shares the machine's memory, the drop of
+available memory; and the processes' memory as the driver reports it, else all memory in use on the board.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Build the bytes of a TensorRT engine from an ONNX file, in every version from 8.5 to 11.
 
-The builder times many kernels for every layer, which takes seconds on a desktop and many minutes on a board. The
-timings are kept in a timing cache for this TensorRT and GPU, so that the next engine is built faster and of the same
-kernels. TF32 is on in TensorRT by default: it is cleared for fp32, or the number would be tf32 under another name.
+The builder times many kernels for every layer, which takes seconds on a desktop and many minutes on a board: it prints
+its progress, and the timings are kept for this TensorRT and GPU, so that the next engine is built faster and of the
+same kernels. TF32 is on in TensorRT by default: it is cleared for fp32, or the number would be tf32 under another
+name.
 
-A build, which takes minutes on a board, prints its progress, and has a time limit if TensorRT can be stopped.
-
-A build runs inside one call that cannot be interrupted from outside; from TensorRT 10 it calls a monitor after every
-step, which says whether to go on. In earlier versions a build that hangs ends with the trial, which the parent process
-kills on time-out.
+A build cannot be interrupted from outside; from TensorRT 10 on it asks a monitor after every step whether to go on,
+which gives it a time limit. In earlier versions a build that hangs ends with the trial, which the parent process
+kills.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Capture: turn this machine's files into a recording, reading only.
 
-Only the files in the list below are read: those that edgescope's devices read. Whatever names a machine
+Only the files in listed.toml are read: those that edgescope's devices read. Whatever names a machine
 or a person is not on it: serial numbers, host name, addresses, environment, command lines of processes, and the
 control group (which names a container). Lines of a listed file that carry such a thing are left out.
 """
@@ -11,6 +11,7 @@ import errno
 import glob
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,122 +21,14 @@ from pathlib import Path
 from edgescope.devices.kernel_files import why
 from edgescope.devices.replay.format import MAX_ENTRIES, Entry, Frame, Recording
 
-LISTED: Mapping[str, Sequence[str]] = {
-    "identity": (
-        "etc/nv_tegra_release",
-        "etc/os-release",
-        "usr/lib/os-release",
-        "proc/device-tree/model",
-        "proc/device-tree/compatible",
-        "proc/device-tree/nvidia,dtsfilename",
-        "proc/device-tree/nvidia,boardids",
-        "proc/device-tree/chosen/plugin-manager/ids/*",
-        "proc/sys/kernel/osrelease",
-        "sys/class/dmi/id/sys_vendor",
-        "sys/class/dmi/id/product_name",
-        "sys/hypervisor/type",
-    ),
-    "processor": (
-        "proc/cpuinfo",
-        "proc/stat",
-        "proc/loadavg",
-        "proc/uptime",
-        "proc/pressure/*",
-        "proc/interrupts",
-        "sys/devices/system/cpu/online",
-        "sys/devices/system/cpu/offline",
-        "sys/devices/system/cpu/possible",
-        "sys/devices/system/cpu/present",
-        "sys/devices/system/cpu/smt/active",
-        "sys/devices/system/cpu/cpu[0-9]*/online",
-        "sys/devices/system/cpu/cpu[0-9]*/topology/physical_package_id",
-        "sys/devices/system/cpu/cpu[0-9]*/topology/cluster_id",
-        "sys/devices/system/cpu/cpu[0-9]*/topology/core_id",
-        "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_count",
-        "sys/devices/system/cpu/cpufreq/policy[0-9]*/[a-z]*",
-        "sys/devices/system/node/online",
-        "sys/class/powercap/intel-rapl*/name",
-        "sys/class/powercap/intel-rapl*/energy_uj",
-        "sys/class/powercap/intel-rapl*/max_energy_range_uj",
-    ),
-    "memory": (
-        "proc/meminfo",
-        "proc/buddyinfo",
-        "sys/kernel/debug/nvmap/iovmm/clients",
-        "sys/class/devfreq/bwmgr/*_freq",
-    ),
-    "heat": (
-        "sys/class/thermal/thermal_zone[0-9]*/type",
-        "sys/class/thermal/thermal_zone[0-9]*/temp",
-        "sys/class/thermal/thermal_zone[0-9]*/mode",
-        "sys/class/thermal/thermal_zone[0-9]*/policy",
-        "sys/class/thermal/thermal_zone[0-9]*/trip_point_[0-9]*_*",
-        "sys/class/thermal/thermal_zone[0-9]*/cdev[0-9]*_trip_point",
-        "sys/class/thermal/cooling_device[0-9]*/type",
-        "sys/class/thermal/cooling_device[0-9]*/cur_state",
-        "sys/class/thermal/cooling_device[0-9]*/max_state",
-        "sys/class/hwmon/hwmon[0-9]*/name",
-        "sys/class/hwmon/hwmon[0-9]*/temp[0-9]*_input",
-        "sys/class/hwmon/hwmon[0-9]*/temp[0-9]*_label",
-        "sys/class/hwmon/hwmon[0-9]*/pwm[0-9]*",
-        "sys/class/hwmon/hwmon[0-9]*/fan[0-9]*_input",
-        "sys/class/hwmon/hwmon[0-9]*/cur_pwm",
-        "sys/class/hwmon/hwmon[0-9]*/rpm",
-        "sys/class/hwmon/hwmon[0-9]*/oc[0-9]*_*",
-        "sys/devices/pwm-fan/target_pwm",
-        "sys/devices/pwm-fan/temp_control",
-        "sys/devices/pwm-fan/cur_pwm",
-        "sys/devices/pwm-fan/rpm_measured",
-        "sys/devices/generic_pwm_tachometer/hwmon/hwmon*/rpm",
-    ),
-    "power": (
-        "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/[a-z]*",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/[a-z]*",
-        "sys/class/hwmon/hwmon[0-9]*/in[0-9]*_*",
-        "sys/class/hwmon/hwmon[0-9]*/curr[0-9]*_*",
-        "sys/class/hwmon/hwmon[0-9]*/power[0-9]*_*",
-        "sys/class/hwmon/hwmon[0-9]*/label",
-        "sys/class/hwmon/hwmon[0-9]*/shunt[0-9]*_resistor",
-        "sys/class/hwmon/hwmon[0-9]*/samples",
-        "sys/class/hwmon/hwmon[0-9]*/update_interval",
-        "sys/class/power_supply/*/type",
-        "sys/class/power_supply/*/status",
-        "sys/class/power_supply/*/online",
-        "sys/class/power_supply/*/capacity",
-        "etc/nvpmodel.conf",
-        "var/lib/nvpmodel/status",
-        "sys/kernel/nvpmodel_*/*",
-    ),
-    "soc": (
-        "sys/devices/gpu.0/load",
-        "sys/devices/platform/gpu.0/load",
-        "sys/devices/[0-9]*.g*/load",
-        "sys/devices/platform/[0-9]*.g*/load",
-        "sys/devices/platform/bus@0/[0-9]*.g*/load",
-        "sys/class/devfreq/*/name",
-        "sys/class/devfreq/*/cur_freq",
-        "sys/class/devfreq/*/min_freq",
-        "sys/class/devfreq/*/max_freq",
-        "sys/class/devfreq/*/available_frequencies",
-        "sys/class/devfreq/*/governor",
-        "sys/class/devfreq/*/device/load",
-        "sys/class/devfreq/*/device/railgate_enable",
-        "sys/class/devfreq/*/device/enable_3d_scaling",
-        "sys/class/devfreq/*/device/tpc_pg_mask",
-        "sys/class/devfreq/*/device/of_node/name",
-        "sys/devices/*.host1x/*.*/power/runtime_status",
-        "sys/devices/platform/host1x/*.*/power/runtime_status",
-        "sys/devices/platform/*.host1x/*.*/power/runtime_status",
-        "sys/devices/platform/bus@0/*.host1x/*.*/power/runtime_status",
-        "sys/kernel/debug/bpmp/debug/clk/*/rate",
-        "sys/kernel/debug/bpmp/debug/clk/*/m*_rate",
-        "sys/kernel/debug/bpmp/debug/clk/*/mrq_rate_locked",
-        "sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity",
-        "sys/kernel/debug/clk/*/clk_rate",
-        "sys/kernel/debug/cactmon/mc_all",
-        "sys/kernel/actmon_avg_activity/mc_all",
-    ),
-}
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LISTED: Mapping[str, Sequence[str]] = tomllib.loads(
+    Path(__file__).with_name("listed.toml").read_text("utf-8")
+)
 """Subject -> patterns of the paths that are read, below the root."""
 
 _CLOSED = ("sys/kernel/debug",)

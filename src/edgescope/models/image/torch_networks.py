@@ -1,26 +1,19 @@
 """Builds the zoo's image networks in PyTorch: the half of network.py that needs torch, torchvision and timm.
 
 An untrained network is initialised from a seed, so that every process builds the same one. The classifiers keep the
-initialisation of their library; the two others are scaled, as described below.
-
-The random weights of the segmenter and the detectors are scaled so that their outputs can be judged.
-
-The accuracy gate requires the same of an untrained network as of any other: a variant must compute the same
-function. That only means something if the output depends on the input by much more than on rounding. A freshly
-initialised residual network adds in every block a signal as large as its input, and ends with large outputs that hardly
-differ; a fresh detector's boxes move by less than a pixel from input to input, because SiLU, unlike ReLU, has a scale
-of its own, and a signal below it fades.
+initialisation of their library. The segmenter and the detectors are scaled, because the accuracy gate asks of them
+what it asks of any network: to compute the same function. That only means something if the output depends on the input
+by much more than on rounding. A fresh residual network adds in every block a signal as large as its input, and ends
+with large outputs that hardly differ; a fresh detector's boxes move by less than a pixel, because SiLU, unlike ReLU,
+has a scale of its own, and a signal below it fades.
 
 Both are corrected by scale alone: a residual block adds only a quarter, and each layer of the detector has one scale,
-found on a noise image. Taking the mean and variance of each channel from data, as training does, makes the detector
-depend on its input more but amplifies rounding by more still: when it was tried, with whole blocks, bf16 was off by
-0.27 (centred L2); as it is here it is off by 0.06.
+found on a noise image. Mean and variance of each channel from data, as in training, amplify rounding more than they
+add: tried with whole blocks, bf16 was off by 0.27 (centred L2); as it is here, by 0.06. SSD300's scales are found on
+made-up scenes, because its boxes are counted on real frames, which resemble noise of all sizes; its heads are centred
+too, or the same few of its 8,732 boxes would lead in every frame.
 
-SSD300's scales are found on made-up scenes, because its boxes are counted on real frames, which resemble noise of all
-sizes, the larger the stronger. Its heads are centred too: otherwise the same few of its 8,732 boxes would lead in every
-frame. Some tens of them reach a score of 0.4 on a frame of a street.
-
-LeNet-5 (LeCun et al. 1998) as it is trained today: 28 x 28 grey images, ReLU and max pooling, ten classes.
+LeNet-5 (LeCun et al. 1998) is as it is trained today: 28 x 28 grey images, ReLU and max pooling, ten classes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tables of docs/boards.md, written from boards.toml: board, metric, source, scope, how verified.
 
-python -m edgescope.devices.jetson.boards_table docs/boards.md      # rewrites the text between the two marks
+python tests/boards_page.py docs/boards.md      # rewrites the text between the two marks
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgescope.devices.jetson import boards
 from edgescope.devices.jetson.boards import SUM, Board, Rail
 from edgescope.devices.jetson.power_monitors import CHIPS
 
-BEGIN = "<!-- written by: python -m edgescope.devices.jetson.boards_table docs/boards.md -->"
+BEGIN = "<!-- written by: python tests/boards_page.py docs/boards.md -->"
 END = "<!-- end of what is written from boards.toml -->"
 
 
