@@ -40,12 +40,14 @@ def test_the_measure_that_judged_is_shown_with_its_value(method, field, text):
     assert text not in drawn(listing([one]), 80, limit=None)
 
 
-def test_a_brief_list_leaves_the_year_and_then_the_cell_out():
-    one = judged(*CASES[0][:2])
+def test_a_brief_list_leaves_out_the_year_and_where_there_is_little_room_what_is_no_figure():
+    one = judged(*CASES[0][:2], options={"delay_us": 2000, "fail_every": 7})
     day, cell = one.started_at[5:16].replace("T", " "), one.trial.cell[:8]
     wide, narrow = (drawn(listing([one], brief=True), width, limit=None) for width in (10_000, 80))
     assert day in narrow and day in wide and one.started_at[:4] not in wide
-    assert cell in wide and cell not in narrow
+    assert cell in wide and one.trial.label in wide and " ok " in wide
+    assert cell not in narrow and one.trial.label[:18] in narrow and " ok " not in narrow
+    assert "p50" in narrow and max(map(len, narrow.splitlines())) <= 80
 
 
 def test_nothing_is_said_of_outputs_that_nothing_judged():

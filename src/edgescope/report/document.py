@@ -95,6 +95,8 @@ class Column:
     level: Level = MAIN
     note: str = ""
     """What a page adds to the unit: the scope of a meter."""
+    least: int = 0
+    """Characters to which its words are cut before another column is left out; 0: they are not cut for that."""
 
     @classmethod
     def of(cls, metric: Metric, rank: int = 0, note: str = "") -> Column:

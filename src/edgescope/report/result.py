@@ -20,6 +20,8 @@ from edgescope.units import ranges, show, why
 
 CELL = 8
 """Characters of a cell's id that a listing shows; `compare` takes them for all its replicates."""
+VARIANT = 19
+"""Characters of a variant that a narrow listing shows at least: `onnxruntime fp32 b1`."""
 GOOD = (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE)
 Line = tuple[str, doc.Value | doc.Cell]
 
@@ -421,17 +423,18 @@ def _verdict(result: Result) -> doc.Value:
 def listing(results: Sequence[Result], *, brief: bool = False) -> doc.Document:
     """Return the table with one row for each result; if there are several machines, each row names its machine.
 
-    `brief` leaves the year out.
+    `brief` leaves the year out, and where there is little room, the cell, the status and the ends of long variants.
     """
     several = len({r.machine.id for r in results}) > 1
     columns = _columns(results)
     names = ids.short_ids(results)
     heads = [
-        *(doc.Column("result"), doc.Column("started (UTC)"), doc.Column("cell", rank=len(columns) + 2)),
-        *(doc.Column(n) for n in ("model", "variant", "status")),
-        doc.Column("verdict"),
+        *(doc.Column("result"), doc.Column("started (UTC)", head="at (UTC)" if brief else "")),
+        doc.Column("cell", rank=len(columns) + 2),
+        *(doc.Column("model"), doc.Column("variant", least=VARIANT)),
+        *(doc.Column("status", rank=len(columns) + 1), doc.Column("verdict")),
         *columns,
-        doc.Column("judged by", rank=len(columns) + 1),
+        doc.Column("judged by", rank=len(columns) + 3),
     ]
     rows = []
     for r in results:

@@ -320,7 +320,7 @@ def _blocks(columns: list[Column], grid: Grid, wide: int, verbose: bool) -> Iter
 def _fitting(columns: Sequence[Column], grid: Grid, among: Sequence[int], wide: int) -> list[int]:
     """Return the columns that fit, without those of the highest ranks."""
     kept = list(among)
-    while _wide(grid, kept) > wide:
+    while _least(columns, grid, kept) > wide:
         loose = [i for i in kept[1:] if columns[i].rank]
         if not loose:
             break
@@ -332,8 +332,10 @@ def _widths(grid: Grid, kept: Sequence[int]) -> list[int]:
     return [max(len(line) for cells in grid for line in cells[i][0].split("\n")) for i in kept]
 
 
-def _wide(grid: Grid, kept: Sequence[int]) -> int:
-    return sum(_widths(grid, kept)) + len(GAP) * (len(kept) - 1)
+def _least(columns: Sequence[Column], grid: Grid, kept: Sequence[int]) -> int:
+    """Return the width of a table whose words are cut as far as their columns allow."""
+    sizes = zip(_widths(grid, kept), (columns[i].least for i in kept), strict=True)
+    return sum(min(size, least or size) for size, least in sizes) + len(GAP) * (len(kept) - 1)
 
 
 def _lines(
