@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 from facts import publish
+from torch.utils.data import DataLoader, Dataset
 
 from edgescope.analysis.run.epochs import PARTS
 from edgescope.backends.pytorch.training import Loop
@@ -36,6 +37,7 @@ from edgescope.models.image import photo_set
 from edgescope.options import read
 from edgescope.records import Absent, Trial
 from edgescope.stats.quantiles import percentile, quantile_interval
+from edgescope.training.data_sets import Packed
 from edgescope.training.step import Step
 from edgescope.workloads.training import Training
 
@@ -57,11 +59,29 @@ def nothing(batch: Any, mark: Callable[[str], None] = lambda part: None) -> torc
     return LOSS
 
 
+class Bare(Dataset[Any]):
+    """The same items, made by the same calls, without the marks of their stages."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        one = self.items.__getitem__ if isinstance(self.items, Packed) else self._photograph
+        return [one(index) for index in indices]
+
+    def _photograph(self, index: int) -> Any:
+        items = self.items
+        return items._augmented(items._decoded(items._read(items.files[index]))), items.labels[index]
+
+
 def plain(loop: Loop, take: Take) -> Iterator[None]:
     """Take a step at each turn, as a script would."""
-    loader = loop.task.batches(0)
-    loader = torch.utils.data.DataLoader(
-        loader.dataset,  # type: ignore[attr-defined]
+    loader: Any = loop.task.batches(0)
+    loader = DataLoader(
+        Bare(loader.dataset),
         batch_size=loop.trial.batch,
         shuffle=True,
         num_workers=int(loop.options["num_workers"]),

@@ -13,6 +13,8 @@ from edgescope.training.task import Task
 
 ITEM_S, BATCH_S = 0.01, 0.1
 """Seconds slept in an item, and in the collation or the step of a minibatch."""
+SPIN_S = 0.001
+"""CPU seconds spun in an item."""
 SLEPT = []
 """Start and end of each sleep of this process: on a busy machine a sleep wakes late."""
 ITEMS, BATCH = 40, 8
@@ -22,6 +24,12 @@ def slept(seconds):
     start = time.monotonic_ns()
     time.sleep(seconds)
     SLEPT.append((start, time.monotonic_ns()))
+
+
+def spun(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
 
 
 class Items(Dataset):
@@ -38,6 +46,8 @@ class Items(Dataset):
             with stage(name):
                 if self.slow == name:
                     slept(ITEM_S)
+        if self.slow == "spins":
+            spun(SPIN_S)
         if self.slow == "raises" and index == 7:
             raise ValueError("a broken file")
         if self.slow == "kills" and get_worker_info() is not None:
@@ -85,6 +95,14 @@ def collate():
 
 def step():
     return task("step")
+
+
+def spins():
+    return task("spins")
+
+
+def spins_in_worker():
+    return task("spins", workers=1)
 
 
 def hidden():

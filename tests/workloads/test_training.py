@@ -29,7 +29,7 @@ def test_an_epoch_ends_with_what_is_left_and_the_next_has_another_order():
     made = loop()
     assert [made.step() for _ in range(6)] == [8, 8, 4, 8, 8, 4]
     assert [row["samples"] for row in made.log] == [20, 20]
-    first, second = (np.concatenate([b[1].numpy() for b in made.batches.epoch(n)]) for n in (2, 3))
+    first, second = (np.concatenate([each.data[1].numpy() for each in made.batches.epoch(n)]) for n in (2, 3))
     assert sorted(first) == sorted(second) and not np.array_equal(first, second)
 
 

@@ -67,6 +67,14 @@ def test_what_the_loader_does_behind_the_steps_is_hidden():
     assert per_step(hidden, "stall_read_s") < 0.6 * per_step(shown, "stall_read_s")
 
 
+@pytest.mark.parametrize("model", ["spins", "spins_in_worker"])
+def test_the_cpu_time_of_loading_is_that_of_its_items_in_whichever_process(model):
+    result = run(f"planted_stalls:{model}")
+    loader, host = per_step(result, "loader_cpu_s"), per_step(result, "host_cpu_s")
+    assert loader == pytest.approx(planted_stalls.SPIN_S * planted_stalls.BATCH, rel=0.2)
+    assert (host > loader) == (model == "spins")
+
+
 def test_minibatches_without_a_loader_are_measured_without_stages():
     result = run("planted_stalls:generator")
     assert isinstance(result.metrics["loader_hidden_share"], Absent) and "read_s" not in result.metrics

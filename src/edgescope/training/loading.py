@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from edgescope.errors import UnsupportedError
-from edgescope.training.stages import Costs, Loaded, Watched, WatchedCollate
+from edgescope.training.stages import Watched, joined
 
 
 @dataclass(frozen=True)
@@ -30,26 +30,23 @@ class Settings:
 
 
 class Batches:
-    """The minibatches of a run, epoch after epoch; after each, `costs` holds what loading it cost.
+    """The minibatches of a run, epoch after epoch, each as `Loaded`.
 
-    An iterable that is no DataLoader is passed on as it is, without costs.
+    An iterable that is no DataLoader is passed on as it is.
     """
 
     def __init__(self, epochs: Callable[[int], Iterable[Any]], settings: Settings = Settings()) -> None:
         self.epochs, self.settings = epochs, settings
-        self.costs: Costs | None = None
         self._source: Any = None
         self._watched: Any = None
 
     def epoch(self, number: int) -> Iterator[Any]:
-        """Yield the minibatches of one epoch."""
+        """Start one epoch and return its minibatches."""
         source = self.epochs(number)
         if source is not self._source:
             self._source = source
             self._watched = watched(source, self.settings) if isinstance(source, DataLoader) else source
-        for each in self._watched:
-            self.costs = each.costs if isinstance(each, Loaded) else None
-            yield each.data if isinstance(each, Loaded) else each
+        return iter(self._watched)
 
     @property
     def items(self) -> Any:
@@ -86,11 +83,12 @@ def watched(loader: DataLoader[Any], settings: Settings) -> DataLoader[Any]:
         "worker_init_fn": loader.worker_init_fn,
         "multiprocessing_context": loader.multiprocessing_context if workers else None,
         "generator": loader.generator,
-        "collate_fn": WatchedCollate(loader.collate_fn, reads_disk=files),
+        "collate_fn": joined,
     }
     if workers:
         keys |= {"prefetch_factor": prefetch or 2, "persistent_workers": persistent}
-    return DataLoader(Watched(items, skip=settings.skip), **keys, **_batches(loader, settings))
+    watch = Watched(items, loader.collate_fn, skip=settings.skip, reads_disk=files)
+    return DataLoader(watch, **keys, **_batches(loader, settings))
 
 
 def _batches(loader: DataLoader[Any], settings: Settings) -> dict[str, Any]:

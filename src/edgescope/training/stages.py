@@ -7,10 +7,10 @@ a data set without marks still shows what an item costs. What a worker measured 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic_ns, thread_time_ns
 from types import TracebackType
 from typing import Any
 
@@ -18,40 +18,37 @@ import torch
 from torch.utils.data import get_worker_info
 
 from edgescope.analysis.run.epochs import STAGES
+from edgescope.training.looks import next_look
 
-_spent: dict[str, int] = dict.fromkeys(STAGES, 0)
+_NOTHING = dict.fromkeys(STAGES, 0)
+_spent: dict[str, int] = dict(_NOTHING)
+"""Nanoseconds of each stage in the minibatch that this process is loading."""
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What loading one minibatch cost; times in nanoseconds of the monotonic clock."""
+@dataclass(slots=True)
+class Loaded:
+    """A minibatch and what loading it cost; times in nanoseconds of the monotonic clock."""
 
+    data: Any
+    """None if every item of it was skipped."""
     worker: int
     """Number of the loader's worker, from 1; 0 is the training process itself."""
     start_ns: int
     end_ns: int
+    cpu_ns: int
+    """CPU time of the loading thread, the rest of its time it waited; -1 if this minibatch was not looked at."""
     stages: tuple[int, ...]
     """Nanoseconds of each of STAGES, summed over the items."""
-    cpu_ns: int
-    """CPU time of the loading thread; the rest of its time it waited."""
-    disk_bytes: int | None
+    disk_bytes: int | None = 0
     """Bytes that came from a disk, not from the page cache; None if the kernel does not say."""
-    skipped: tuple[str, ...] = ()
+    skipped: Sequence[str] = ()
     """The items that could not be loaded, each with its reason."""
-
-
-@dataclass
-class Loaded:
-    """A minibatch and what loading it cost; `data` is None if every item of it was skipped."""
-
-    data: Any
-    costs: Costs
 
     def pin_memory(self) -> Loaded:
         """Return it with its tensors in pinned memory; the loader's pinning thread calls this."""
         from torch.utils.data._utils.pin_memory import pin_memory
 
-        return Loaded(pin_memory(self.data), self.costs)  # type: ignore[no-untyped-call]
+        return replace(self, data=pin_memory(self.data))  # type: ignore[no-untyped-call]
 
 
 class stage:
@@ -63,117 +60,90 @@ class stage:
         self.name = name
 
     def __enter__(self) -> None:
-        self.start = time.monotonic_ns()
+        self.start = monotonic_ns()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        spent = time.monotonic_ns() - self.start
-        _spent[self.name] += spent
-        _batch.marked_ns += spent
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Stands for an item that could not be loaded."""
-
-    reason: str
+        _spent[self.name] += monotonic_ns() - self.start
 
 
 class Watched(torch.utils.data.Dataset[Any]):
-    """A data set whose items are timed; with `skip`, an item that cannot be loaded is left out and counted."""
+    """A data set whose items come as joined minibatches, each with what loading it cost.
 
-    def __init__(self, items: Any, *, skip: bool = False) -> None:
-        self.items, self.skip = items, skip
+    With `skip`, an item that cannot be loaded is left out and counted. `reads_disk` asks the kernel how much came from
+    a disk, which takes 20 microseconds a minibatch.
+    """
+
+    def __init__(
+        self,
+        items: Any,
+        collate: Callable[[list[Any]], Any],
+        *,
+        skip: bool = False,
+        reads_disk: bool = False,
+    ) -> None:
+        self.items, self.collate, self.skip, self.reads_disk = items, collate, skip, reads_disk
+        self._several = getattr(items, "__getitems__", None)
+        self._look_ns = 0
+        self._known = {os.getpid(): disk_bytes()}
+        """What this process has read before, by process: a worker begins at 0."""
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: list[Any]) -> list[Any]:
-        """Return several items; a loader asks for all of a minibatch at once, so they are timed together."""
-        begun, marked = _batch.begin(), _batch.marked_ns
-        try:
-            if self.skip:
-                return [self._one(index) for index in indices]
-            if hasattr(self.items, "__getitems__"):
-                found: list[Any] = self.items.__getitems__(indices)
-                return found
-            return [self.items[index] for index in indices]
-        finally:
-            _spent["item"] += time.monotonic_ns() - begun - (_batch.marked_ns - marked)
-
-    def _one(self, index: Any) -> Any:
-        try:
-            return self.items[index]
-        except Exception as error:  # a data set may raise anything
-            return Skipped(f"item {index}: {type(error).__name__}: {error}"[:200])
-
-
-@dataclass
-class _Batch:
-    """The minibatch that this process is loading."""
-
-    start_ns: int = 0
-    cpu_ns: int = 0
-    marked_ns: int = 0
-    """Nanoseconds that named stages have taken so far."""
-
-    def begin(self) -> int:
-        """Return the time now; a minibatch begins with its first item."""
-        now = time.monotonic_ns()
-        if not self.start_ns:
-            self.start_ns, self.cpu_ns = now, time.thread_time_ns()
-            _spent.update(dict.fromkeys(STAGES, 0))
-        return now
-
-
-_batch = _Batch()
-
-
-@dataclass
-class WatchedCollate:
-    """Joins the items of a minibatch as `collate` does, and adds what loading them cost."""
-
-    collate: Callable[[list[Any]], Any]
-    reads_disk: bool = False
-    """Whether to ask the kernel how much came from a disk, which takes 20 microseconds."""
-    _known: dict[int, int | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Note what this process has read before; a worker begins at 0."""
-        self._known[os.getpid()] = disk_bytes()
-
-    def __call__(self, items: list[Any]) -> Loaded:
-        """Return the minibatch with its costs."""
-        start = _batch.begin()
-        kept = [item for item in items if not isinstance(item, Skipped)]
-        lost = tuple(item.reason for item in items if isinstance(item, Skipped))
-        data = self.collate(kept) if kept else None
-        _spent["collate"] += time.monotonic_ns() - start
+    def __getitems__(self, indices: list[Any]) -> Loaded:
+        """Return a whole minibatch: a loader asks for all of its items at once."""
+        start, cpu = monotonic_ns(), -1
+        if start >= self._look_ns:
+            cpu, self._look_ns = thread_time_ns(), next_look(start)
+        _spent.update(_NOTHING)
+        lost: list[str] = []
+        if self.skip:
+            found = self._loadable(indices, lost)
+        elif self._several:
+            found = self._several(indices)
+        else:
+            items = self.items
+            found = [items[index] for index in indices]
+        fetched, marked = monotonic_ns(), sum(_spent.values())
+        data = self.collate(found) if found else None
+        end = monotonic_ns()
+        _spent["collate"] += end - fetched - (sum(_spent.values()) - marked)
+        _spent["item"] += fetched - start - marked
         info = get_worker_info()
-        costs = Costs(
-            worker=0 if info is None else info.id + 1,
-            start_ns=_batch.start_ns,
-            end_ns=time.monotonic_ns(),
-            stages=tuple(_spent[name] for name in STAGES),
-            cpu_ns=time.thread_time_ns() - _batch.cpu_ns,
-            disk_bytes=self._from_disk(),
-            skipped=lost,
+        return Loaded(
+            data,
+            0 if info is None else info.id + 1,
+            start,
+            end,
+            -1 if cpu < 0 else thread_time_ns() - cpu,
+            tuple(_spent.values()),
+            self._from_disk() if self.reads_disk else 0,
+            lost,
         )
-        _batch.start_ns = 0
-        return Loaded(data, costs)
+
+    def _loadable(self, indices: list[Any], lost: list[str]) -> list[Any]:
+        """Return the items that can be loaded; note why the others cannot."""
+        found = []
+        for index in indices:
+            try:
+                found.append(self.items[index])
+            except Exception as error:  # a data set may raise anything
+                lost.append(f"item {index}: {type(error).__name__}: {error}"[:200])
+        return found
 
     def _from_disk(self) -> int | None:
-        """Return the bytes read from disks since the last minibatch: 0 if it does not look, None if unknown."""
-        if not self.reads_disk:
-            return 0
+        """Return the bytes read from disks since the last minibatch; None if unknown."""
         now, pid = disk_bytes(), os.getpid()
         before = self._known.get(pid, 0)
         self._known[pid] = now
         return None if now is None or before is None else now - before
+
+
+def joined(loaded: Loaded) -> Loaded:
+    """Return a minibatch as it is: it was joined where its items were loaded."""
+    return loaded
 
 
 def disk_bytes() -> int | None:

@@ -6,66 +6,79 @@ is done: no part is waited for. A fetch then lasts as long as the GPU had nothin
 
 from __future__ import annotations
 
-import itertools
 import time
+from array import array
 from typing import Any
 
+import numpy as np
 import torch
 
 from edgescope.analysis.run.epochs import PARTS
-from edgescope.records import UNIT
-
-Row = tuple[str, int, int, int]
-"""Name, number of the step, start and end in nanoseconds of the monotonic clock."""
+from edgescope.records import SPAN_KINDS, UNIT, Spans
 
 
 class Timeline:
-    """Collects the parts of the steps as rows."""
+    """Collects when each part of each step ended; a step ends its PARTS in their order."""
 
     def __init__(self, device: str) -> None:
-        self.rows: list[Row] = []
-        self.starts_ns: list[int] = []
-        """When each step began."""
-        self._cuda = device == "cuda"
-        self._events = [_event() for _ in range(len(PARTS) + 1)] if self._cuda else []
-        self._marks: list[tuple[str, int]] = []
+        self.steps = 0
+        self._events = [_event() for _ in range(len(PARTS) + 1)] if device == "cuda" else []
+        self._step: list[int] = []
+        """Nanoseconds at which the present step began and each part so far ended."""
+        self._ends, self._waits = array("q"), array("q")
+        """Numbers and no objects: a step costs 56 bytes and nothing for the garbage collector to visit."""
 
     def begin(self) -> None:
         """Begin a step now."""
-        self._marks = []
-        self.mark("")
+        self._step = [time.monotonic_ns()]
+        if self._events:
+            self._events[0].record()
 
     def mark(self, part: str) -> None:
         """End a part of the step; the next one begins."""
-        if self._cuda:
-            self._events[len(self._marks)].record()
-            self._marks.append((part, time.monotonic_ns() if not self._marks else 0))
-        else:
-            self._marks.append((part, time.monotonic_ns()))
+        if self._events:
+            self._events[len(self._step)].record()
+        self._step.append(time.monotonic_ns())
 
-    def end(self) -> None:
-        """End the step, which the device has finished."""
-        now, number = time.monotonic_ns(), len(self.starts_ns)
-        times = self._times()
-        self.rows.append((UNIT, number, times[0], now))
-        for (_, start), (name, end) in itertools.pairwise(
-            zip((m[0] for m in self._marks), times, strict=True)
-        ):
-            self.rows.append((name, number, start, end))
-        self.starts_ns.append(times[0])
+    def end(self) -> int:
+        """End the step, which the device has finished; return when."""
+        now, start = time.monotonic_ns(), self._step[0]
+        if self._events:
+            first = self._events[0]
+            self._step[1:] = [start + round(first.elapsed_time(e) * 1e6) for e in self._events[1:]]
+        self._step.append(now)
+        self._ends.extend(self._step)
+        self.steps += 1
+        return now
 
     def waited(self) -> int:
         """Count the time since the step began as a fetch that brought nothing: the epoch was over; return its end."""
         now = time.monotonic_ns()
-        self.rows.append(("fetch", -1, self._marks[0][1], now))
+        self._waits.extend((self._step[0], now))
         return now
 
-    def _times(self) -> list[int]:
-        if not self._cuda:
-            return [at for _, at in self._marks]
-        start: Any = self._events[0]
-        used = self._events[1 : len(self._marks)]
-        return [self._marks[0][1], *(self._marks[0][1] + round(start.elapsed_time(e) * 1e6) for e in used)]
+    def spans(self) -> Spans:
+        """Return every step that ended as a unit, its parts as phases, and the fetches that brought nothing."""
+        ends = np.array(self._ends, np.int64).reshape(-1, len(PARTS) + 2)
+        waits = np.array(self._waits, np.int64).reshape(-1, 2)
+        number = np.arange(len(ends))
+        rows = [(UNIT, ends[:, 0], ends[:, -1], number), ("fetch", waits[:, 0], waits[:, 1], -1)]
+        rows += [(part, ends[:, i], ends[:, i + 1], number) for i, part in enumerate(PARTS)]
+        return Spans.joined(
+            [
+                Spans.from_columns(
+                    (name,),
+                    {
+                        "name": 0,
+                        "kind": SPAN_KINDS.index("unit" if name == UNIT else "phase"),
+                        "start_ns": starts,
+                        "end_ns": stops,
+                        "query_id": numbers,
+                    },
+                )
+                for name, starts, stops, numbers in rows
+            ]
+        )
 
 
 def _event() -> Any:

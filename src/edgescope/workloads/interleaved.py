@@ -145,7 +145,7 @@ class Slices:
         if self.failure or spent <= 0:
             none = Absent(self.failure or "no query was answered")
             return {"trained_sps": none, "train_step_s": none}
-        steps = len(self.loop.line.starts_ns)
+        steps = self.loop.line.steps
         step = Measured(self.step_s, "s", n=steps) if steps else Absent("no step fitted into a gap")
         return {"trained_sps": Measured(self.trained / spent, "samples/s", n=steps), "train_step_s": step}
 

@@ -197,12 +197,12 @@ def _metrics(loop: Loop, first: float) -> dict[str, Field]:
     seen = sum(row["samples"] for row in loop.log if row["end_ns"])
     whole = seen / max(1, sum(row["end_ns"] is not None for row in loop.log))
     ended = loop.done / whole if whole else None
-    steps = max(1, len(loop.line.starts_ns))
+    steps = max(1, loop.line.steps)
     found: dict[str, Field] = {
-        "loader_cpu_s": Measured(sum(cost.cpu_ns for _, cost in loop.costs) * 1e-9 / steps, "s", n=steps)
-        if loop.costs
+        "loader_cpu_s": Measured(loop.loader_cpu_s / steps, "s", n=steps)
+        if len(loop.loads)
         else Absent(epochs.NO_COSTS),
-        "host_cpu_s": Measured(loop.cpu_s / steps, "s", n=steps),
+        "host_cpu_s": Measured(loop.host_cpu_s / steps, "s", n=steps),
         "loss_first": Measured(first, "nats"),
         "loss_last": Measured(loop.loss, "nats"),
         "epochs": Measured(ended, "epochs", n=loop.done) if ended else Absent("no epoch ended in the run"),

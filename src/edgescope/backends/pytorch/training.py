@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,10 @@ from edgescope.backends.base import spec_of
 from edgescope.backends.pytorch import module as shared
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, SeesImages, Trains
-from edgescope.records import Effective, Json, Spans, Trial
+from edgescope.records import SPAN_KINDS, Effective, Json, Spans, Trial
 from edgescope.training import data_sets, loading, medium, page_cache
-from edgescope.training.stages import Costs
+from edgescope.training.looks import next_look, scaled
+from edgescope.training.stages import Loaded
 from edgescope.training.step import Step
 from edgescope.training.task import Task
 from edgescope.training.timeline import Timeline
@@ -34,6 +36,8 @@ from edgescope.training.timeline import Timeline
 DISTINCT = 64
 #: Samples in an epoch of the model's own, unless the options say.
 EPOCH = 1000
+#: Columns of what is kept of loading one minibatch, before one for each stage.
+LOAD = ("step", "worker", "start_ns", "end_ns", "cpu_ns")
 #: Longest list of items that were left out; all are counted.
 LISTED = 20
 
@@ -62,11 +66,12 @@ class Loop:
             first = self.peek(1)[0]
             self.batches = loading.Batches(lambda epoch: itertools.repeat(first))
         self.line = Timeline(self.spec.device)
-        self.cpu_s = 0.0
-        """CPU time of this process in its steps; the loader's workers are processes of their own."""
+        self._wall_ns = self._look_ns = self._looked_ns = self._spent_ns = 0
+        """Time in steps; when the next is looked at; the time of those that were, and this process's CPU time in it."""
         self.done, self.loss, self.skipped, self.broken = 0, float("nan"), 0, False
         self.lost: list[str] = []
-        self.costs: list[tuple[int, Costs]] = []
+        self._loads = array("q")
+        """Rows of LOAD: what loading each minibatch cost."""
         self.log: list[dict[str, Json]] = []
         """One row for each epoch; it grows while the loop runs."""
         self._epoch: Iterator[Any] | None = None
@@ -102,7 +107,8 @@ class Loop:
         alone = replace(self._settings(), num_workers=0, persistent=False, pinned=False)
         batches, found = loading.Batches(self.task.batches, alone), list[Any]()
         for number in range(n):
-            rest = (each for each in batches.epoch(number) if each is not None)
+            every = (each.data if isinstance(each, Loaded) else each for each in batches.epoch(number))
+            rest = (data for data in every if data is not None)
             found += itertools.islice(rest, n - len(found))
             if len(found) == n:
                 break
@@ -121,7 +127,9 @@ class Loop:
         """
         if self.broken:
             return None
-        begun = time.process_time()
+        begun, cpu = time.monotonic_ns(), -1
+        if begun >= self._look_ns:
+            cpu, self._look_ns = time.process_time_ns(), next_look(begun)
         try:
             batch = self._next()
         except Exception:
@@ -131,18 +139,21 @@ class Loop:
             return None
         self.line.mark("fetch")
         self.loss = float(self.take(batch, self.line.mark))
-        self.line.end()
-        self.cpu_s += time.process_time() - begun
-        size = samples_in(batch)
+        spent = self.line.end() - begun
+        self._wall_ns += spent
+        if cpu >= 0:
+            self._spent_ns += time.process_time_ns() - cpu
+            self._looked_ns += spent
+        size, row = samples_in(batch), self.log[-1]
         self.done += size
-        self.log[-1]["samples"] += size
-        self.log[-1]["batches"] += 1
+        row["samples"] += size
+        row["batches"] += 1
         if self.loss != self.loss:
             self.broken = True
             raise ModelError(
                 "E-STEP-3",
                 f"the loss is no number after {self.done} samples",
-                evidence=f"step {len(self.line.starts_ns)}, learning rate {self.options['learning_rate']:g}",
+                evidence=f"step {self.line.steps}, learning rate {self.options['learning_rate']:g}",
                 effect="The weights are lost, and what follows would train nothing",
                 fix="--workload-option learning_rate=0.001, or --precision fp32",
             )
@@ -156,17 +167,17 @@ class Loop:
                     return None
                 self._begin()
                 self.line.begin()
-                assert self._epoch is not None
+                self._epoch = self.batches.epoch(len(self.log) - 1)
             else:
                 self.line.begin()
-            while (batch := next(self._epoch, _OVER)) is not _OVER:
-                self._note()
+            while (found := next(self._epoch, _OVER)) is not _OVER:
+                batch = self._noted(found) if type(found) is Loaded else found
                 if batch is not None:
                     return batch
             self._end(self.line.waited())
 
     def _begin(self) -> None:
-        """Begin an epoch: put the page cache in its state and note it, then start the loader."""
+        """Begin an epoch: put the page cache in its state and note it."""
         number = len(self.log)
         files = self._files()
         state = self.options["page_cache"]
@@ -187,7 +198,6 @@ class Loop:
                 "end_ns": None,
             }
         )
-        self._epoch = self.batches.epoch(number)
 
     def _end(self, end_ns: int) -> None:
         """Note what the epoch met."""
@@ -206,17 +216,20 @@ class Loop:
                 fix="a data set with at least one sample that can be read",
             )
 
-    def _note(self) -> None:
-        """Note what loading the newest minibatch cost."""
-        costs = self.batches.costs
-        if costs is None:
-            return
-        self.costs.append((len(self.line.starts_ns), costs))
-        known = (self.log[-1]["disk_bytes"], costs.disk_bytes)
-        self.log[-1]["disk_bytes"] = None if None in known else sum(known)
-        self.log[-1]["skipped"] += len(costs.skipped)
-        self.skipped += len(costs.skipped)
-        self.lost += costs.skipped[: LISTED - len(self.lost)]
+    def _noted(self, found: Loaded) -> Any:
+        """Return a minibatch; note what loading it cost."""
+        self._loads.extend(
+            (self.line.steps, found.worker, found.start_ns, found.end_ns, found.cpu_ns, *found.stages)
+        )
+        if found.disk_bytes != 0:
+            row = self.log[-1]
+            known = (row["disk_bytes"], found.disk_bytes)
+            row["disk_bytes"] = None if None in known else sum(known)
+        if found.skipped:
+            self.log[-1]["skipped"] += len(found.skipped)
+            self.skipped += len(found.skipped)
+            self.lost += found.skipped[: LISTED - len(self.lost)]
+        return found.data
 
     def _files(self) -> list[Path]:
         items = self.batches.items
@@ -227,26 +240,29 @@ class Loop:
 
     # -- what it found -----------------------------------------------------------------------------------------
 
+    @property
+    def loads(self) -> NDArray[np.int64]:
+        """Return what loading each minibatch cost: LOAD, then the nanoseconds of each stage; empty if unknown."""
+        return np.array(self._loads, np.int64).reshape(-1, len(LOAD) + len(STAGES))
+
+    @property
+    def host_cpu_s(self) -> float:
+        """Return the CPU time of this process in its steps; the loader's workers are processes of their own."""
+        return scaled(self._spent_ns, self._looked_ns, self._wall_ns * 1e-9)
+
+    @property
+    def loader_cpu_s(self) -> float:
+        """Return the CPU time of loading."""
+        start, end, cpu = self.loads[:, 2:5].T
+        mine = cpu >= 0
+        return scaled(
+            float(cpu[mine].sum()), float((end - start)[mine].sum()), float((end - start).sum()) * 1e-9
+        )
+
     def spans(self) -> Spans:
         """Return the parts of every step, what the loader did meanwhile, and the epochs."""
-        loads: list[tuple[str, int, int, int, int]] = []
-        for number, cost in self.costs:
-            at = cost.start_ns
-            loads.append(("load", number, cost.start_ns, cost.end_ns, cost.worker))
-            for name, spent in zip(STAGES, cost.stages, strict=True):
-                if spent:
-                    loads.append((name, number, at, at + spent, cost.worker))
-                    at += spent
-        stages = Spans.of("stage", [row[:4] for row in loads])
-        workers = np.array([row[4] for row in loads], "int32")
         epochs = [("epoch", e["epoch"], e["start_ns"], e["end_ns"]) for e in self.log if e["end_ns"]]
-        return Spans.joined(
-            [
-                Spans.of("phase", self.line.rows),
-                Spans(stages.names, {**stages.columns, "stream": workers}),
-                Spans.of("range", epochs),
-            ]
-        )
+        return Spans.joined([self.line.spans(), loading_spans(self.loads), Spans.of("range", epochs)])
 
     def speed(self) -> medium.Speed | None:
         """Return how fast the data set's medium is; None if the data set has no files."""
@@ -266,22 +282,47 @@ class Loop:
 _OVER = object()
 
 
+def loading_spans(loads: NDArray[np.int64]) -> Spans:
+    """Return each load and its stages one after another, those that took any time; the stream is the worker."""
+    step, worker, start, end, _ = loads[:, : len(LOAD)].T
+    spent = loads[:, len(LOAD) :]
+    ends = start[:, None] + np.cumsum(spent, axis=1)
+    rows = [("load", start, end, np.ones(len(loads), bool))]
+    rows += [(n, ends[:, i] - spent[:, i], ends[:, i], spent[:, i] > 0) for i, n in enumerate(STAGES)]
+    return Spans.joined(
+        [
+            Spans.from_columns(
+                (name,),
+                {
+                    "name": 0,
+                    "kind": SPAN_KINDS.index("stage"),
+                    "start_ns": starts[took],
+                    "end_ns": stops[took],
+                    "query_id": step[took],
+                    "stream": worker[took],
+                },
+            )
+            for name, starts, stops, took in rows
+            if took.any()
+        ]
+    )
+
+
 def samples_in(batch: Any) -> int:
     """Return the number of samples in a minibatch: the first axis of the first tensor in it."""
-    sizes: list[int] = []
+    found = _samples_in(batch)
+    return 1 if found is None else found
 
-    def look(part: Any) -> Any:
-        if isinstance(part, torch.Tensor) and part.ndim:
-            sizes.append(len(part))
-        elif isinstance(part, Mapping):
-            for each in part.values():
-                look(each)
-        elif isinstance(part, (tuple, list)):
-            for each in part:
-                look(each)
 
-    look(batch)
-    return sizes[0] if sizes else 1
+def _samples_in(part: Any) -> int | None:
+    if isinstance(part, torch.Tensor):
+        return part.shape[0] if part.ndim else None
+    if isinstance(part, (tuple, list)):
+        for each in part:
+            if (found := _samples_in(each)) is not None:
+                return found
+        return None
+    return _samples_in(tuple(part.values())) if isinstance(part, Mapping) else None
 
 
 def bytes_in(batch: Any) -> int:

@@ -1,0 +1,86 @@
+"""A watched minibatch: its items joined, the time of each stage once, and its CPU time when it is looked at."""
+
+import time
+
+import pytest
+from torch.utils.data import default_collate
+
+from edgescope.analysis.run.epochs import STAGES
+from edgescope.training import looks, stages
+from edgescope.training.stages import Watched, stage
+
+NAP_S = 0.005
+
+
+class Naps:
+    """Items that nap within a stage and outside of it; the third is broken."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        if index == 2:
+            raise ValueError("a broken file")
+        with stage("read"):
+            time.sleep(NAP_S)
+        time.sleep(NAP_S)
+        return index
+
+
+def spent(loaded):
+    return dict(zip(STAGES, (ns * 1e-9 for ns in loaded.stages), strict=True))
+
+
+def test_a_minibatch_is_joined_and_its_stages_add_up_to_its_time():
+    def collate(rows):
+        time.sleep(NAP_S)
+        with stage("decode"):
+            time.sleep(NAP_S)
+        return default_collate(rows)
+
+    found = Watched(Naps(), collate).__getitems__([0, 1])
+    assert found.data.tolist() == [0, 1] and found.worker == 0 and not found.skipped
+    took = spent(found)
+    assert sum(took.values()) == pytest.approx((found.end_ns - found.start_ns) * 1e-9)
+    assert took["augment"] == 0 and took["read"] >= 2 * NAP_S and took["item"] >= 2 * NAP_S
+    assert min(took["decode"], took["collate"]) >= NAP_S
+
+
+def test_a_minibatch_forgets_the_one_before():
+    watched = Watched(Naps(), default_collate)
+    both, one = (spent(watched.__getitems__(each)) for each in ([0, 1, 0, 1], [0]))
+    assert one["read"] < both["read"]
+
+
+def test_an_item_that_cannot_be_loaded_is_left_out_and_named_or_ends_the_run():
+    found = Watched(Naps(), default_collate, skip=True).__getitems__([0, 2])
+    assert found.data.tolist() == [0] and list(found.skipped) == ["item 2: ValueError: a broken file"]
+    assert Watched(Naps(), default_collate, skip=True).__getitems__([2]).data is None
+    with pytest.raises(ValueError, match="a broken file"):
+        Watched(Naps(), default_collate).__getitems__([2])
+
+
+def test_a_data_set_that_gives_several_items_at_once_is_asked_so():
+    class Several(Naps):
+        def __getitems__(self, indices):
+            return [10 + index for index in indices]
+
+    assert Watched(Several(), default_collate).__getitems__([0, 2]).data.tolist() == [10, 12]
+
+
+def test_cpu_time_is_looked_at_now_and_then(monkeypatch):
+    clock = iter(range(0, 10**9, 1_000_000))  # a millisecond from one look at the time to the next
+    monkeypatch.setattr(stages, "monotonic_ns", lambda: next(clock))
+    watched = Watched(range(9), default_collate)
+    looked = [watched.__getitems__([0]).cpu_ns >= 0 for _ in range(100)]  # of 3 ms each
+    assert looked[0] and 100 * 3 / 15 <= sum(looked) <= 100 * 3 / 5
+
+
+def test_the_next_look_follows_no_pattern():
+    gaps = {looks.next_look(0) for _ in range(50)}
+    assert len(gaps) > 40 and 5e6 <= min(gaps) < 7e6 and 13e6 < max(gaps) <= 15e6
+
+
+def test_a_part_that_was_looked_at_stands_for_the_whole():
+    assert looks.scaled(2.0, 4.0, 10.0) == 5.0
+    assert looks.scaled(0.0, 0.0, 10.0) == 0.0
