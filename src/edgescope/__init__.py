@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.trace import trace
     from edgescope.verbs.train_advise import train_advise
     from edgescope.verbs.train_characterize import train_characterize
+    from edgescope.verbs.train_interleave import train_interleave
     from edgescope.verbs.watch import watch
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _VERBS = (
     "trace",
     "train_advise",
     "train_characterize",
+    "train_interleave",
     "watch",
 )
 _HOMES = {
@@ -108,6 +110,7 @@ __all__ = [
     "trace",
     "train_advise",
     "train_characterize",
+    "train_interleave",
     "watch",
 ]
 

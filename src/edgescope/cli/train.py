@@ -2,6 +2,7 @@
 
   edgescope train data photographs --count 2000          real JPEG files to train on
   edgescope train advise mobilenet_v3_large_203class --batch 16 --workload-option images=photographs
+  edgescope train interleave lenet5 --rate 20 --constraint "p90<=150ms"     train between queries
   edgescope train characterize --budget 20min            the grid of a published study (edgescope study training)
   edgescope train clips har_cnn3d --data UCF50 --output actions.pth
 
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 
-from edgescope.cli import train_advise, train_characterize, train_clips, train_data
+from edgescope.cli import train_advise, train_characterize, train_clips, train_data, train_interleave
 from edgescope.cli.parsing import add_parts
 
-HELP = "advise on a training run, measure a study's grid, write data sets, train a network for video clips"
+HELP = "advise on a training run, train between queries, measure a study's grid, write data sets, train for video clips"
 PARTS = {
     "advise": train_advise,
+    "interleave": train_interleave,
     "characterize": train_characterize,
     "data": train_data,
     "clips": train_clips,

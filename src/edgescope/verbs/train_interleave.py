@@ -1,0 +1,224 @@
+"""Choose the minibatch with which a device trains between queries: `edgescope.train_interleave(model, rate=20)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgescope import registry
+from edgescope.analysis.cells.objective import Constraint, judged_end, parse, unreadable
+from edgescope.analysis.cells.replicates import MEASURED, value_of
+from edgescope.analysis.predict.interleave import Side, Slice, expected, plan
+from edgescope.errors import UnavailableError, UsageError
+from edgescope.models import zoo
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Scalar, Trial
+from edgescope.records.answers import plain
+from edgescope.records.trial import usual_backend
+from edgescope.runner.run import Cells
+from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.study import grid
+
+WINDOW_S = 5.0
+"""Seconds of each run."""
+BATCHES = (4, 16, 64)
+"""Minibatches of training that are tried."""
+
+
+@dataclass(frozen=True, repr=False)
+class Interleaving(Answer):
+    """How a device serves and trains in turns best, with every minibatch that was compared."""
+
+    latency: Constraint
+    slices: tuple[Slice, ...]
+    """What each minibatch would give, the fastest training first."""
+    pick: Slice | None
+    """The one that trains fastest within every bound; None if none keeps them."""
+    trial: Trial | None
+    """The pick as a trial of the workload `interleaved`."""
+    measured: Result | Absent
+    """The pick as it was measured, or why it was not."""
+
+    def figure(self, name: str) -> Field:
+        """Return a metric of the measured pick."""
+        if isinstance(self.measured, Absent):
+            return self.measured
+        return self.measured.metrics.get(name, Absent(f"the run is {self.measured.status.value}"))
+
+    @property
+    def kept(self) -> bool:
+        """Return whether the pick kept the latency when it was measured, or, unmeasured, is expected to."""
+        found = self.figure(_of(self.latency))
+        measured = isinstance(self.measured, Result)
+        return self.pick is not None and (
+            self.latency.holds(judged_end(found, True)) if isinstance(found, Measured) else not measured
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield the pick, why it keeps the latency, what was measured, then the other minibatches."""
+        if self.pick is None:
+            yield f"no minibatch keeps {self.latency.text} and the other bounds"
+        else:
+            yield f"train with minibatches of {self.pick.trained.batch}"
+            yield (
+                f"  {self.latency.name} at most {_ms(self.pick.latency_s)}: {_ms(self.pick.served.seconds)} of a query"
+                f" and {_ms(self.pick.trained.seconds)} of a step{_beside(self.figure(_of(self.latency)), 1e3, ' ms')}"
+            )
+            yield (
+                f"  trains {self.pick.trained_sps:.3g} samples/s beside the queries"
+                f"{_beside(self.figure('trained_sps'), 1.0, '')}"
+            )
+        for each in self.slices:
+            if each != self.pick:
+                yield f"  {each.trained.batch}: {_ms(each.latency_s)}, {each.trained_sps:.3g} samples/s"
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return one row for each minibatch."""
+        return [
+            {
+                "train_batch": each.trained.batch,
+                "latency_s": each.latency_s,
+                "trained_sps": each.trained_sps,
+                "power_w": each.watts,
+                "pick": each == self.pick,
+                "measured_latency_s": plain(self.figure(_of(self.latency))) if each == self.pick else None,
+                "measured_trained_sps": plain(self.figure("trained_sps")) if each == self.pick else None,
+            }
+            for each in self.slices
+        ]
+
+
+def train_interleave(
+    model: str,
+    *,
+    rate: float,
+    constraints: Sequence[str],
+    train: str = "",
+    train_batch: Sequence[int] = BATCHES,
+    verify: bool = True,
+    store: Stored = None,
+    setup: Setup = Setup(),
+    **trial: Any,
+) -> Interleaving:
+    """Return the minibatch that trains `train` fastest while `model` answers `rate` queries a second within bounds.
+
+    Both are measured alone; the pick is then measured in turns, unless not `verify`. `constraints` bound one percentile
+    of the latency, and may bound the power: "p99<=150ms", "power<=20W". Further keys are those of a Trial, for the
+    serving side. A minibatch whose run fails is left out; UnavailableError if the serving side fails.
+    """
+    latency, watts = _bounds(constraints)
+    cells = setup.cells(store_of(store))
+    backend = trial.get("backend") or usual_backend(model)
+    window = {"warmup": 0.5, "min_s": WINDOW_S, "max_s": WINDOW_S}
+    keys = window | trial | {"backend": backend, "device": trial.get("device") or registry.home(backend)}
+    options = {"train": train or model, **keys.pop("workload_options", {})}
+    asked = grid.pinned(Trial(model=model, scenario="fixed_rate", rate=rate, **keys), zoo.pin)
+    sides = _Sides(cells, setup, asked, options)
+    served = sides.served(_of(latency))
+    trained = [side for size in train_batch if (side := sides.trained(size)) is not None]
+    limit = {"latency_s": latency.limit, "watts": watts.limit if watts else None}
+    best = plan([served], trained, rate, **limit)
+    answer = Interleaving(
+        latency,
+        tuple(sorted((expected(served, each, rate) for each in trained), key=lambda each: -each.trained_sps)),
+        best,
+        sides.turns(best.trained.batch) if best else None,
+        Absent("not asked for" if best else "no minibatch keeps the bounds"),
+    )
+    if not verify or answer.trial is None:
+        return answer
+    return replace(answer, measured=sides.run(answer.trial))
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Both sides, measured alone."""
+
+    cells: Cells
+    setup: Setup
+    asked: Trial
+    """The serving side."""
+    options: Mapping[str, Scalar]
+    """Those of the workload `interleaved`."""
+
+    def run(self, trial: Trial) -> Result:
+        """Return the result of a trial, from the store if it is there."""
+        found = self.cells.stored(trial)
+        if found is None:
+            self.setup.tell(f"  {trial.label}")
+            found = self.cells.run(trial)
+        return found
+
+    def served(self, figure: str) -> Side:
+        """Return how long a query takes, at the worse end of its percentile; a query is one unit, however large."""
+        found = self.run(self.asked)
+        unknown = Absent(str(found.reason or "not measured"))
+        taken = found.metrics.get(figure, unknown) if found.status in MEASURED else unknown
+        if isinstance(taken, Absent):
+            raise UnavailableError(
+                "E-SLICE-3",
+                "how long a query takes is not known",
+                evidence=f"{figure}: {taken.reason}",
+                effect="Nothing can be planned",
+                fix="a longer --duration, or a lower percentile",
+            )
+        return Side(1, judged_end(taken, at_most=True), value_of(found, "power_w"))
+
+    def trained(self, batch: int) -> Side | None:
+        """Return how long a step of training takes; None if its run failed."""
+        taken = {name: self.options[name] for name in ("images", "num_workers") if name in self.options}
+        threads = self.asked.options.get("threads") if self.asked.backend.startswith("torch") else None
+        alike = ("device", "mode", "seed", "warmup", "min_s", "max_s")
+        found = self.run(
+            Trial(
+                model=zoo.pin(str(self.options["train"])),
+                backend="torch_eager",
+                workload="training",
+                workload_options=taken,
+                options={} if threads is None else {"threads": threads},
+                batch=batch,
+                **{name: getattr(self.asked, name) for name in alike},
+            )
+        )
+        rate = value_of(found, "throughput_sps") if found.status in MEASURED else None
+        if rate is None:
+            self.setup.tell(f"  left out: a minibatch of {batch}: {found.reason}")
+            return None
+        return Side(batch, batch / rate, value_of(found, "power_w"))
+
+    def turns(self, batch: int) -> Trial:
+        """Return the trial that trains between the queries."""
+        options = {**self.options, "train_batch": batch}
+        return replace(self.asked, workload="interleaved", workload_options=options)
+
+
+def _bounds(constraints: Sequence[str]) -> tuple[Constraint, Constraint | None]:
+    """Return the bound of the latency and that of the power, if there is one."""
+    every = [parse(text) for text in constraints]
+    latency = [each for each in every if each.quantile is not None]
+    power = [each for each in every if each.metric.of == ("power_w",)]
+    for each in every:
+        if each not in (*latency, *power):
+            raise unreadable(each.text, "turns are planned within a percentile of the latency and a power")
+    if len(latency) != 1 or len(power) > 1:
+        raise UsageError(
+            "E-SLICE-2",
+            "turns are planned within one percentile of the latency",
+            evidence=f"{len(latency)} given",
+            effect="Nothing was measured",
+            fix='--constraint "p90<=150ms"',
+        )
+    return latency[0], power[0] if power else None
+
+
+def _of(latency: Constraint) -> str:
+    """Return the metric of a Result that a bound of the latency is about."""
+    return latency.metric.of[0]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _beside(found: Field, factor: float, unit: str) -> str:
+    return f"; measured {found.value * factor:.3g}{unit}" if isinstance(found, Measured) else ""

@@ -1,0 +1,151 @@
+"""`edgescope train interleave`: both sides are measured alone, the plan is measured, the rest is refused."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+import edgescope
+from edgescope.cli.main import main
+from edgescope.errors import UnavailableError, UsageError
+from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.runner.setup import Setup
+from making import result
+
+SERVED_S = 0.01
+BREAKS = 0.08
+
+
+class Device:
+    """Answers in 10 ms at 5 W, trains in 4 ms and 1 ms a sample at 10 W; a query that meets a step waits for it."""
+
+    def __init__(self):
+        self.asked: list[Trial] = []
+
+    def stored(self, trial):
+        return None
+
+    def run(self, trial):
+        self.asked.append(trial)
+        if trial.workload == "training":
+            if trial.batch == 256:
+                return result(trial, status=Status.OOM, metrics={})
+            return result(trial, metrics=figures(throughput_sps=trial.batch / step_s(trial.batch), power_w=10.0))
+        if trial.workload == "interleaved":
+            step = step_s(trial.workload_options["train_batch"])
+            return result(
+                trial, metrics=figures(latency_p90_s=SERVED_S + step, trained_sps=630.0, power_w=9.0)
+            )
+        return result(trial, metrics=figures(latency_p90_s=SERVED_S, power_w=5.0))
+
+
+def step_s(batch):
+    return 4e-3 + batch * 1e-3
+
+
+def figures(**values):
+    return {name: Measured(value, "1") for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Here(Setup):
+    device: Device = None
+
+    def cells(self, store):
+        return self.device
+
+
+def planned(*constraints, **keys):
+    device = Device()
+    usual = {"train": "resnet18_cifar", "rate": 20, "train_batch": (4, 16, 64), "setup": Here(device=device)}
+    return edgescope.train_interleave("lenet5", constraints=constraints, **usual | keys), device
+
+
+def test_the_largest_step_within_the_latency_trains_and_is_measured(tmp_path):
+    found, device = planned("p90<=31ms", store=tmp_path)
+    assert found.pick.trained.batch == 16 and found.kept
+    assert found.pick.latency_s == pytest.approx(0.03) and found.pick.trained_sps == pytest.approx(640)
+    assert [t.workload for t in device.asked] == ["inference", *["training"] * 3, "interleaved"]
+    assert found.trial == device.asked[-1] and found.trial.rate == 20
+    assert dict(found.trial.workload_options)["train_batch"] == 16
+    said = str(found)
+    assert "minibatches of 16" in said and "p90 at most 30 ms: 10 ms of a query and 20 ms of a step" in said
+    assert "measured 30 ms" in said and "trains 640 samples/s" in said and "measured 630" in said
+    assert [row["train_batch"] for row in found.records() if row["pick"]] == [16] and len(
+        found.records()
+    ) == 3
+
+
+def test_power_bounds_the_plan_too(tmp_path):
+    found, device = planned("p90<=1s", "power<=8W", store=tmp_path)
+    assert found.pick is None and not found.kept and len(device.asked) == 4
+    assert "no minibatch keeps p90<=1s" in str(found)
+    assert planned("p90<=1s", "power<=9.5W", store=tmp_path)[0].pick.watts == pytest.approx(9.0)
+
+
+def test_a_pick_that_breaks_the_latency_when_measured_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(Device, "run", slower(Device.run))
+    assert not planned("p90<=31ms", store=tmp_path)[0].kept
+    unmeasured, device = planned("p90<=31ms", store=tmp_path, verify=False)
+    assert unmeasured.kept and isinstance(unmeasured.measured, Absent) and len(device.asked) == 4
+
+
+def slower(run):
+    def changed(self, trial):
+        if trial.workload == "interleaved":
+            return result(trial, metrics=figures(latency_p90_s=BREAKS, trained_sps=790.0))
+        return run(self, trial)
+
+    return changed
+
+
+def test_a_minibatch_that_fails_is_left_out(tmp_path):
+    told = []
+    device = Device()
+    setup = Here(tell=told.append, device=device)
+    found, _ = planned("p90<=1s", train_batch=(16, 256), setup=setup, store=tmp_path)
+    assert found.pick.trained.batch == 16 and len(found.slices) == 1
+    assert any("left out: a minibatch of 256" in str(each) for each in told)
+
+
+def test_a_serving_side_that_says_no_percentile_is_refused(tmp_path):
+    with pytest.raises(UnavailableError, match="E-SLICE-3: how long a query takes is not known"):
+        planned("p99<=1s", store=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "says"),
+    [
+        ((), "E-SLICE-2"),
+        (("power<=5W",), "E-SLICE-2"),
+        (("p90<=1s", "p99<=1s"), "E-SLICE-2"),
+        (("p90<=1s", "memory<=2GB"), "E-CONS-1"),
+    ],
+)
+def test_what_does_not_bound_turns_is_refused(constraints, says, tmp_path):
+    with pytest.raises(UsageError, match=says):
+        planned(*constraints, store=tmp_path)
+
+
+def test_threads_of_a_torch_engine_are_those_of_the_training_too(tmp_path):
+    _, device = planned("p90<=1s", options={"threads": 1}, store=tmp_path)
+    assert all(dict(trial.options) == {"threads": 1} for trial in device.asked)
+    _, device = planned("p90<=1s", backend="onnxruntime", options={"threads": 1}, store=tmp_path)
+    assert [dict(t.options) for t in device.asked if t.workload == "training"] == [{}] * 3
+
+
+def test_the_verb_measures_plans_and_says_so(tmp_path, trials_here, capsys):
+    words = [
+        "lenet5",
+        "--rate",
+        "20",
+        "--train-batch",
+        "4",
+        "--constraint",
+        "p50<=20s",
+        "--duration",
+        "300ms",
+    ]
+    assert main(["train", "interleave", *words, "--store", str(tmp_path), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["train_batch"] == 4 and row["pick"] and row["measured_trained_sps"]["value"] > 0
