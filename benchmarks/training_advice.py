@@ -175,15 +175,18 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(CASES))
     parser.add_argument("--seconds", type=float, default=660.0, help="begin no case after so long")
     parser.add_argument("--no-verify", dest="verify", action="store_false")
-    parser.add_argument("--keep", action="store_true", help="keep the published rows of other cases")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep this machine's published rows of other cases"
+    )
     args = parser.parse_args()
-    from facts import publish
+    from facts import machine_id, publish
 
     from edgescope.models.image import photo_set
 
     here = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
-    kept = json.loads(OUT.read_text())["figures"]["rows"] if args.keep and OUT.exists() else []
+    page = json.loads(OUT.read_text()) if args.keep and OUT.exists() else {}
+    kept = page["figures"]["rows"] if page.get("machine_id") == machine_id() else []
     rows: list[dict[str, Any]] = [row for row in kept if row["case"] not in args.only]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edgescope-advice-") as place:
