@@ -30,7 +30,9 @@ class Device:
         if trial.workload == "training":
             if trial.batch == 256:
                 return result(trial, status=Status.OOM, metrics={})
-            return result(trial, metrics=figures(throughput_sps=trial.batch / step_s(trial.batch), power_w=10.0))
+            return result(
+                trial, metrics=figures(throughput_sps=trial.batch / step_s(trial.batch), power_w=10.0)
+            )
         if trial.workload == "interleaved":
             step = step_s(trial.workload_options["train_batch"])
             return result(

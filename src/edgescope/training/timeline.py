@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from edgescope.analysis.run.epochs import PARTS
 from edgescope.records import SPAN_KINDS, UNIT, Spans
+
+Times = NDArray[np.int64]
 
 
 class Timeline:
@@ -62,23 +65,29 @@ class Timeline:
         ends = np.array(self._ends, np.int64).reshape(-1, len(PARTS) + 2)
         waits = np.array(self._waits, np.int64).reshape(-1, 2)
         number = np.arange(len(ends))
-        rows = [(UNIT, ends[:, 0], ends[:, -1], number), ("fetch", waits[:, 0], waits[:, 1], -1)]
-        rows += [(part, ends[:, i], ends[:, i + 1], number) for i, part in enumerate(PARTS)]
         return Spans.joined(
             [
-                Spans.from_columns(
-                    (name,),
-                    {
-                        "name": 0,
-                        "kind": SPAN_KINDS.index("unit" if name == UNIT else "phase"),
-                        "start_ns": starts,
-                        "end_ns": stops,
-                        "query_id": numbers,
-                    },
-                )
-                for name, starts, stops, numbers in rows
+                spans_of("unit", UNIT, ends[:, 0], ends[:, -1], number),
+                spans_of("phase", "fetch", waits[:, 0], waits[:, 1], -1),
+                *(
+                    spans_of("phase", part, ends[:, i], ends[:, i + 1], number)
+                    for i, part in enumerate(PARTS)
+                ),
             ]
         )
+
+
+def spans_of(
+    kind: str, name: str, starts: Times, ends: Times, steps: Times | int, workers: Times | int = -1
+) -> Spans:
+    """Return spans of one kind and name: when they began and ended, the steps and the loader's workers they are of."""
+    columns: dict[str, Times | int] = {
+        "start_ns": starts,
+        "end_ns": ends,
+        "query_id": steps,
+        "stream": workers,
+    }
+    return Spans.from_columns((name,), {"name": 0, "kind": SPAN_KINDS.index(kind), **columns})
 
 
 def _event() -> Any:

@@ -116,8 +116,9 @@ def train_interleave(
     sides = _Sides(cells, setup, asked, options)
     served = sides.served(_of(latency))
     trained = [side for size in train_batch if (side := sides.trained(size)) is not None]
-    limit = {"latency_s": latency.limit, "watts": watts.limit if watts else None}
-    best = plan([served], trained, rate, **limit)
+    best = plan(
+        [served], trained, rate, latency_s=latency.limit, watts=watts.limit if watts is not None else None
+    )
     answer = Interleaving(
         latency,
         tuple(sorted((expected(served, each, rate) for each in trained), key=lambda each: -each.trained_sps)),

@@ -24,13 +24,13 @@ from edgescope.backends.base import spec_of
 from edgescope.backends.pytorch import module as shared
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, SeesImages, Trains
-from edgescope.records import SPAN_KINDS, Effective, Json, Spans, Trial
+from edgescope.records import Effective, Json, Spans, Trial
 from edgescope.training import data_sets, loading, medium, page_cache
 from edgescope.training.looks import next_look, scaled
 from edgescope.training.stages import Loaded
 from edgescope.training.step import Step
 from edgescope.training.task import Task
-from edgescope.training.timeline import Timeline
+from edgescope.training.timeline import Timeline, spans_of
 
 #: Number of different samples in an epoch that is drawn from the model's own; more would only fill memory.
 DISTINCT = 64
@@ -291,17 +291,7 @@ def loading_spans(loads: NDArray[np.int64]) -> Spans:
     rows += [(n, ends[:, i] - spent[:, i], ends[:, i], spent[:, i] > 0) for i, n in enumerate(STAGES)]
     return Spans.joined(
         [
-            Spans.from_columns(
-                (name,),
-                {
-                    "name": 0,
-                    "kind": SPAN_KINDS.index("stage"),
-                    "start_ns": starts[took],
-                    "end_ns": stops[took],
-                    "query_id": step[took],
-                    "stream": worker[took],
-                },
-            )
+            spans_of("stage", name, starts[took], stops[took], step[took], worker[took])
             for name, starts, stops, took in rows
             if took.any()
         ]
