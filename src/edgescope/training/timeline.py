@@ -67,10 +67,10 @@ class Timeline:
         number = np.arange(len(ends))
         return Spans.joined(
             [
-                spans_of("unit", UNIT, ends[:, 0], ends[:, -1], number),
-                spans_of("phase", "fetch", waits[:, 0], waits[:, 1], -1),
+                spans_of("unit", UNIT, ends[:, 0], ends[:, -1], steps=number),
+                spans_of("phase", "fetch", waits[:, 0], waits[:, 1], steps=-1),
                 *(
-                    spans_of("phase", part, ends[:, i], ends[:, i + 1], number)
+                    spans_of("phase", part, ends[:, i], ends[:, i + 1], steps=number)
                     for i, part in enumerate(PARTS)
                 ),
             ]
@@ -78,7 +78,7 @@ class Timeline:
 
 
 def spans_of(
-    kind: str, name: str, starts: Times, ends: Times, steps: Times | int, workers: Times | int = -1
+    kind: str, name: str, starts: Times, ends: Times, *, steps: Times | int, workers: Times | int = -1
 ) -> Spans:
     """Return spans of one kind and name: when they began and ended, the steps and the loader's workers they are of."""
     columns: dict[str, Times | int] = {

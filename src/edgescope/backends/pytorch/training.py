@@ -291,7 +291,7 @@ def loading_spans(loads: NDArray[np.int64]) -> Spans:
     rows += [(n, ends[:, i] - spent[:, i], ends[:, i], spent[:, i] > 0) for i, n in enumerate(STAGES)]
     return Spans.joined(
         [
-            spans_of("stage", name, starts[took], stops[took], step[took], worker[took])
+            spans_of("stage", name, starts[took], stops[took], steps=step[took], workers=worker[took])
             for name, starts, stops, took in rows
             if took.any()
         ]
