@@ -83,7 +83,8 @@ def test_parts_on_a_gpu_are_bounded_by_events(clock, monkeypatch):
     moments = iter([5.0, 7.0, 7.5, 8.0, 9.0, 9.25])  # milliseconds of the GPU's clock
     monkeypatch.setattr(timeline, "_event", Event)
     line = Timeline("cuda")
+    timeline.time.monotonic_ns()  # the step begins at 10 ns
     stepped(line)
     assert len(made) == 6
-    assert rows(line.spans(), "fetch") == [(0, 0, 2_000_000)]
-    assert rows(line.spans(), "optimizer") == [(0, 4_000_000, 4_250_000)]
+    assert rows(line.spans(), "fetch") == [(0, 10, 2_000_010)]
+    assert rows(line.spans(), "optimizer") == [(0, 4_000_010, 4_250_010)]
