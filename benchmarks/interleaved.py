@@ -8,7 +8,8 @@ minibatches; the planner then chooses the minibatch that trains fastest within t
 in each every arm once in a fresh process, in another order each time:
 
     interleaved   a step of training begins only while no query is answered (the planner's minibatch)
-    colocated     two processes, shared by the scheduler
+    colocated     two processes, shared by the scheduler; on a CPU each has as many threads as there are cores
+    split         two processes with half of the threads each (CPU)
     mps           two processes under MPS (GPU)
 
 For each arm: p90 of the latency, rate of training and, where there is a meter, watts, as the geometric mean over the
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -40,6 +42,7 @@ BATCHES = {"cpu": (4, 16), "cuda": (16, 64)}
 RATE = {"cpu": 20.0, "cuda": 50.0}
 BOUND_S = {"cpu": 0.15, "cuda": 0.03}
 WINDOW_S = {"cpu": 5.0, "cuda": 3.0}
+CORES = len(os.sched_getaffinity(0))
 Row = dict[str, Any]
 
 
@@ -54,7 +57,7 @@ def base(args: argparse.Namespace) -> Trial:
         warmup=0.5,
         min_s=WINDOW_S[args.device],
         max_s=WINDOW_S[args.device],
-        options={"threads": 1} if args.device == "cpu" else {},
+        options={"threads": CORES} if args.device == "cpu" else {},
     )
 
 
@@ -95,7 +98,9 @@ def arms(args: argparse.Namespace, batch: int) -> dict[str, Trial]:
         ),
         "colocated": beside,
     }
-    return found | ({"mps": replace(beside, sharing="mps")} if args.device == "cuda" else {})
+    if args.device == "cuda":
+        return found | {"mps": replace(beside, sharing="mps")}
+    return found | {"split": replace(beside, options={"threads": max(1, CORES // 2)})}
 
 
 def summary(rounds: list[dict[str, Row]], bound: float, chosen: Slice) -> dict[str, Any]:
@@ -168,6 +173,7 @@ def main() -> None:
                 "train": args.train,
                 "rate_qps": args.rate,
                 "bound_s": bound,
+                "cores": CORES,
                 "planned_within_bound": kept,
                 "alone": {
                     "serve_p90_s": served.seconds,
