@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-EVERY_NS = 10_000_000
+EVERY_NS = 50_000_000
 _random = random.Random(0)
 """A generator of its own: a data set may draw from the module's."""
 
 
 def next_look(now_ns: int) -> int:
-    """Return the moment of the next look, 5 to 15 ms after this one: at random, so that no pattern of steps fits it."""
+    """Return the moment of the next look, 25 to 75 ms from now: at random, so that no pattern of steps fits it."""
     return now_ns + int(EVERY_NS * (0.5 + _random.random()))
 
 

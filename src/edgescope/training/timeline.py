@@ -31,11 +31,13 @@ class Timeline:
         self._ends, self._waits = array("q"), array("q")
         """Numbers and no objects: a step costs 56 bytes and nothing for the garbage collector to visit."""
 
-    def begin(self) -> None:
-        """Begin a step now."""
-        self._step = [time.monotonic_ns()]
+    def begin(self) -> int:
+        """Begin a step now; return when."""
+        now = time.monotonic_ns()
+        self._step = [now]
         if self._events:
             self._events[0].record()
+        return now
 
     def mark(self, part: str) -> None:
         """End a part of the step; the next one begins."""
@@ -60,9 +62,19 @@ class Timeline:
         self._waits.extend((self._step[0], now))
         return now
 
+    @property
+    def seconds(self) -> float:
+        """Return the time of all steps that ended."""
+        ends = self._table()
+        return float((ends[:, -1] - ends[:, 0]).sum()) * 1e-9
+
+    def _table(self) -> Times:
+        """Return a row for each step: its begin, the end of each part, its own end."""
+        return np.array(self._ends, np.int64).reshape(-1, len(PARTS) + 2)
+
     def spans(self) -> Spans:
         """Return every step that ended as a unit, its parts as phases, and the fetches that brought nothing."""
-        ends = np.array(self._ends, np.int64).reshape(-1, len(PARTS) + 2)
+        ends = self._table()
         waits = np.array(self._waits, np.int64).reshape(-1, 2)
         number = np.arange(len(ends))
         return Spans.joined(

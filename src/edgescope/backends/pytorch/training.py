@@ -66,8 +66,8 @@ class Loop:
             first = self.peek(1)[0]
             self.batches = loading.Batches(lambda epoch: itertools.repeat(first))
         self.line = Timeline(self.spec.device)
-        self._wall_ns = self._look_ns = self._looked_ns = self._spent_ns = 0
-        """Time in steps; when the next is looked at; the time of those that were, and this process's CPU time in it."""
+        self._look_ns = self._looked_ns = self._spent_ns = 0
+        """When the next step is looked at; the time of those that were, and this process's CPU time in it."""
         self.done, self.loss, self.skipped, self.broken = 0, float("nan"), 0, False
         self.lost: list[str] = []
         self._loads = array("q")
@@ -127,7 +127,7 @@ class Loop:
         """
         if self.broken:
             return None
-        begun, cpu = time.monotonic_ns(), -1
+        begun, cpu = self.line.begin(), -1
         if begun >= self._look_ns:
             cpu, self._look_ns = time.process_time_ns(), next_look(begun)
         try:
@@ -139,11 +139,10 @@ class Loop:
             return None
         self.line.mark("fetch")
         self.loss = float(self.take(batch, self.line.mark))
-        spent = self.line.end() - begun
-        self._wall_ns += spent
+        ended = self.line.end()
         if cpu >= 0:
             self._spent_ns += time.process_time_ns() - cpu
-            self._looked_ns += spent
+            self._looked_ns += ended - begun
         size, row = samples_in(batch), self.log[-1]
         self.done += size
         row["samples"] += size
@@ -168,8 +167,6 @@ class Loop:
                 self._begin()
                 self.line.begin()
                 self._epoch = self.batches.epoch(len(self.log) - 1)
-            else:
-                self.line.begin()
             while (found := next(self._epoch, _OVER)) is not _OVER:
                 batch = self._noted(found) if type(found) is Loaded else found
                 if batch is not None:
@@ -248,7 +245,7 @@ class Loop:
     @property
     def host_cpu_s(self) -> float:
         """Return the CPU time of this process in its steps; the loader's workers are processes of their own."""
-        return scaled(self._spent_ns, self._looked_ns, self._wall_ns * 1e-9)
+        return scaled(self._spent_ns, self._looked_ns, self.line.seconds)
 
     @property
     def loader_cpu_s(self) -> float:
@@ -306,7 +303,7 @@ def samples_in(batch: Any) -> int:
 
 def _samples_in(part: Any) -> int | None:
     if isinstance(part, torch.Tensor):
-        return part.shape[0] if part.ndim else None
+        return part.size(0) if part.dim() else None
     if isinstance(part, (tuple, list)):
         for each in part:
             if (found := _samples_in(each)) is not None:
