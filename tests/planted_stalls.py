@@ -60,10 +60,10 @@ def _collated(rows):
     return torch.utils.data.default_collate(rows)
 
 
-def task(slow, workers=0):
+def task(slow, workers=0, **loader_keys):
     network = nn.Linear(4, 3)
     collate = _collated if slow == "collate" else None
-    loader = DataLoader(Items(slow), batch_size=BATCH, num_workers=workers, collate_fn=collate)
+    loader = DataLoader(Items(slow), batch_size=BATCH, num_workers=workers, collate_fn=collate, **loader_keys)
 
     def loss(net, batch):
         if slow == "step":
@@ -110,6 +110,11 @@ def hidden():
     made = task("step", workers=1)
     made.batches(0).dataset.slow = "read"
     return made
+
+
+def persists():
+    """A loader whose maker keeps its worker and lets it load three minibatches ahead."""
+    return task("", workers=1, persistent_workers=True, prefetch_factor=3)
 
 
 def raises():

@@ -6,7 +6,7 @@ tried on a minibatch that is held in memory, and only those whose best case coul
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from edgescope.records import Measured, Result, Scalar, Status, Trial
 GOOD = (Status.OK, Status.UNSTABLE)
 WORTH = 1.03
 """Least gain that is worth a change."""
+ALIKE = 1.2
+"""Predicted gains within this factor of each other may be in another order when they are measured."""
 BURSTS = 1.15
 """A stall of more than this over what the parts explain comes from minibatches that take unequally long."""
 COMPUTES = 0.5
@@ -115,6 +117,16 @@ def of_loader(trial: Trial, facts: Facts, *, draft: float | None, fits: bool) ->
         )
 
 
+def ranked(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """Return changes in the order in which to make them: the largest gain first.
+
+    Of gains that are alike, those come first that change nothing else: another minibatch or precision trains otherwise.
+    """
+    every = sorted(changes, key=lambda change: -change.gain)
+    least = max(WORTH, every[0].gain / ALIKE) if every else WORTH
+    return tuple(sorted(every, key=lambda change: bool(change.caution) or change.gain < least))
+
+
 @dataclass(frozen=True)
 class Probe:
     """A setting of the device, to be tried on a held minibatch."""
@@ -127,9 +139,7 @@ class Probe:
 
 def probes(trial: Trial, facts: Facts, best: float) -> Iterator[Probe]:
     """Yield what is worth trying on a held minibatch; nothing if no device could beat the gain `best`."""
-    loading = facts.step - facts.device if facts.workers == 0 else 0.0
-    most = facts.step / max(loading, 1e-9)  # with a device that takes no time at all
-    if most <= max(best, WORTH):
+    if model.gain(facts, replace(facts, device=1e-9, device_cpu=0.0)) <= max(best, WORTH):
         return
     held = held_of(trial)
     more = 4 * round(facts.samples)

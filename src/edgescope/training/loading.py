@@ -49,6 +49,18 @@ class Batches:
         return iter(self._watched)
 
     @property
+    def settings_used(self) -> dict[str, int | bool]:
+        """Return the workers, prefetching and persistence that the loader has, its maker's where none was set."""
+        loader = self._watched
+        if not isinstance(loader, DataLoader):
+            return {}
+        return {
+            "num_workers": loader.num_workers,
+            "prefetch_factor": loader.prefetch_factor or 0,
+            "persistent_workers": loader.persistent_workers,
+        }
+
+    @property
     def items(self) -> Any:
         """Return the data set; None if there is none, or the first epoch has not begun."""
         found = getattr(self._watched, "dataset", None)

@@ -55,7 +55,7 @@ class TrainingAdvice(Answer):
     share: float
     """Its share of a step."""
     changes: tuple[Change, ...]
-    """Every change that was considered, the largest predicted gain first."""
+    """Every change that was considered, in the order in which to make them."""
     realised: Field
     """What the first change gained when it was measured, with its interval over pairs of runs."""
     results: tuple[Result, ...]
@@ -127,9 +127,10 @@ def train_advise(
             results += [held, found]
             change = advice.of_device(asked, facts, probe, held, found)
             changes += [change] if change is not None else []
-    ranked = tuple(sorted(changes, key=lambda change: -change.gain))
     part, share = _bottleneck(base)
-    answer = TrainingAdvice(asked, facts, part, share, ranked, Absent("not asked for"), tuple(results))
+    answer = TrainingAdvice(
+        asked, facts, part, share, advice.ranked(changes), Absent("not asked for"), tuple(results)
+    )
     return replace(answer, realised=_verified(cells, setup, answer)) if verify and answer.pick else answer
 
 

@@ -118,6 +118,7 @@ class Training:
                     "path": None,
                     "data": loop.origin,
                     **options,
+                    "loader": loop.loader,
                     "log": loop.log,
                     "left_out": loop.lost,
                 },

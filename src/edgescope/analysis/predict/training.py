@@ -89,7 +89,7 @@ def facts(result: Result, cores: int) -> Facts:
     every = [epochs.anatomy(spans, a, b) for a, b in stretches]
     steps = sum(each.steps for each in every)
     rows = [row for row in options["log"] if row["end_ns"]] or list(options["log"])
-    workers = workers_of(result)
+    workers, loader = workers_of(result), options.get("loader") or options
     parts = {name: sum(e.parts[name] for e in every) / steps for name in every[0].parts}
     names = dict.fromkeys(name for each in every for name in each.work)
     work = {name: sum(e.work.get(name, 0.0) for e in every) / steps for name in names}
@@ -105,8 +105,8 @@ def facts(result: Result, cores: int) -> Facts:
         loader_cpu=loader_cpu,
         from_disk=_from_disk(rows[1:] or rows),
         workers=workers,
-        persistent=bool(options["persistent_workers"]),
-        prefetch=int(options["prefetch_factor"]) or 2,
+        persistent=bool(loader["persistent_workers"]),
+        prefetch=int(loader["prefetch_factor"]) or 2,
         cores=cores,
         step=wall / steps,
         steps=round(sum(int(row["batches"]) for row in rows) / len(rows)) if ended else 0,

@@ -74,6 +74,8 @@ class Loop:
         """Rows of LOAD: what loading each minibatch cost."""
         self.log: list[dict[str, Json]] = []
         """One row for each epoch; it grows while the loop runs."""
+        self.loader: dict[str, Json] = {}
+        """What the loader was set to, by the options or by its maker; empty before the first epoch."""
         self._epoch: Iterator[Any] | None = None
 
     def _compiled(self) -> Task:
@@ -167,6 +169,7 @@ class Loop:
                 self._begin()
                 self.line.begin()
                 self._epoch = self.batches.epoch(len(self.log) - 1)
+                self.loader.update(self.batches.settings_used)
             while (found := next(self._epoch, _OVER)) is not _OVER:
                 batch = self._noted(found) if type(found) is Loaded else found
                 if batch is not None:
