@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(CASES))
     parser.add_argument("--seconds", type=float, default=660.0, help="begin no case after so long")
     parser.add_argument("--no-verify", dest="verify", action="store_false")
+    parser.add_argument("--folder", type=Path, default=None, help="keep runs here: the same command goes on")
     parser.add_argument(
         "--keep", action="store_true", help="keep this machine's published rows of other cases"
     )
@@ -190,12 +191,14 @@ def main() -> None:
     rows: list[dict[str, Any]] = [row for row in kept if row["case"] not in args.only]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edgescope-advice-") as place:
-        photo_set.write(Path(place) / "jpg", photo_set.Recipe(64, 1280, 960))
+        folder = args.folder or Path(place)
+        if not (folder / "jpg").exists():
+            photo_set.write(folder / "jpg", photo_set.Recipe(64, 1280, 960))
         for name in args.only:
             if time.monotonic() - begun > args.seconds:
                 break
             try:
-                rows.append(examined(name, Path(place), args.verify))
+                rows.append(examined(name, folder, args.verify))
             except Exception as error:  # one case that fails must not lose the others
                 rows.append({"case": name, "first": False, "off": None, "failed": str(error)})
             first = sum(row["first"] for row in rows)
