@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from edgescope import registry
 from edgescope.analysis.diagnose.interventions import (
@@ -93,6 +95,12 @@ class Case:
         return None if one is None else one * self.trial.processes
 
     @property
+    def asked(self) -> int | None:
+        """Return the threads that may be ready to compute at once, or None if the engine does not tell."""
+        at_once = self.trial.in_flight if self.made_of == "phases" else 1
+        return None if self.threads is None else self.threads * at_once
+
+    @property
     def overlapped(self) -> bool:
         """Return whether several units are under way at once."""
         return self.trial.in_flight > 1
@@ -132,10 +140,26 @@ class Case:
         waits = min(0.99, self.figure("run_wait_share") or 0.0)
         return max(0.0, 1 - part.on_cpu / (1 - waits))
 
+    def alone_s(self, part: Part) -> float:
+        """Return a part's seconds of a unit less those in which it was ready and other parts had the cores."""
+        asleep = self.asleep(part)
+        if part.on_cpu is None or asleep is None:
+            return part.seconds
+        return part.seconds * min(1.0, part.on_cpu + asleep)
+
     @cached_property
     def whole_s(self) -> float:
         """Return the seconds of a unit that goes through its parts one after the other."""
         return sum(p.seconds for p in self.parts)
+
+    @cached_property
+    def back_to_back_s(self) -> float | None:
+        """Return the median seconds of a unit in the later half of the warm-up, where units follow each other at once."""
+        queries, window = self.result.queries, self.result.window
+        if queries is None or window is None:
+            return None
+        warm = queries.rows(replace(window, first=window.first // 2, stop=window.first)).latency_ns()
+        return float(np.median(warm)) * 1e-9 if len(warm) else None
 
     @cached_property
     def batches(self) -> CostOfBatch | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from edgescope import units
 from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, known, logical_cores
-from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy
 from edgescope.records import Absent, Field, Measured
 
 QUOTA = re.compile(r"(?:^|\+)quota=([\d.]+)")
@@ -34,14 +34,25 @@ def _load(case: Case) -> Finding | None:
     idle = 1 - service / (period * case.trial.in_flight)
     if idle < IDLE:
         return None
-    text = f"a unit comes every {units.text(period, 's')} and takes {units.text(service, 's')}"
+    evidence = [
+        Evidence(
+            f"a unit comes every {units.text(period, 's')} and takes {units.text(service, 's')}",
+            "the queries",
+        )
+    ]
+    busy, basis, bound = service, "time between units / time of a unit after a pause", Bound.LEAST
+    if (warm := case.back_to_back_s) is not None:
+        busy, basis, bound = min(warm, service), "time between units / time of a unit without one", Bound.NONE
+        text = f"without a pause between them, a unit takes {units.text(warm, 's')}"
+        evidence.append(Evidence(text, "the warm-up"))
     remedy = Remedy(
         "offer more, or measure what it can do at most",
         {"scenario": "single_stream", "rate": None, "scenario_options": {}},
-        Measured(period / service * case.trial.in_flight, "ratio"),
-        "time between units / time of a unit",
+        Measured(period / busy * case.trial.in_flight, "ratio"),
+        basis,
+        bound,
     )
-    return Finding("offered load", idle, Confidence.LIKELY, (Evidence(text, "the queries"),), (remedy,))
+    return Finding("offered load", idle, Confidence.LIKELY, tuple(evidence), (remedy,))
 
 
 def _quota(case: Case) -> Finding | None:
