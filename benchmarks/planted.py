@@ -31,6 +31,8 @@ WORK = Path(os.environ.get("PLANTED_FOLDER", Path(tempfile.gettempdir()) / "edge
 """Where films, data files and pipelines are written; reading from disk needs a folder that lies on one."""
 LOCK = threading.Lock()
 DATA_BYTES = 16 << 20
+RECORDS = 24
+"""Lines that the log gets of each frame: small ones, so that the disk takes the time and not the kernel's copying."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,10 @@ def poll(item: Any) -> None:
 
 
 def write_through(item: Any) -> None:
-    """Write a record of each frame and wait until the disk has it."""
+    """Write records of each frame and wait each time until the disk has it."""
     with (WORK / "log.bin").open("ab") as log:
-        for _ in range(8):
-            log.write(item.frames[0].pixels[:64].tobytes())
+        for row in item.frames[0].pixels[:RECORDS]:
+            log.write(row.tobytes())
             log.flush()
             os.fsync(log.fileno())
         if log.tell() > 1 << 28:
@@ -140,8 +142,8 @@ def write_through(item: Any) -> None:
 def write_behind(item: Any) -> None:
     """Write the same and let the kernel decide when."""
     with (WORK / "log.bin").open("ab") as log:
-        for _ in range(8):
-            log.write(item.frames[0].pixels[:64].tobytes())
+        for row in item.frames[0].pixels[:RECORDS]:
+            log.write(row.tobytes())
         if log.tell() > 1 << 28:
             log.truncate(0)
 

@@ -19,6 +19,7 @@ from edgescope.analysis.diagnose.finding import (
 )
 from edgescope.analysis.diagnose.interventions import cost_of_batch, differing, interventions
 from edgescope.analysis.diagnose.judgement import diagnose, judged
+from edgescope.analysis.diagnose.machine import all_run
 from edgescope.analysis.diagnose.verification import checked
 from edgescope.analysis.predict.roofline import Ceilings
 from edgescope.errors import Message
@@ -75,6 +76,14 @@ def test_the_stage_that_takes_the_time_is_the_cause(name, cause):
     assert found.share == pytest.approx(0.02 / whole)
     cheaper = next(r for r in found.remedies if not r.change)
     assert cheaper.bound is Bound.MOST and cheaper.gain.value == pytest.approx(whole / (whole - 0.02))
+
+
+def test_stages_cost_what_they_did_in_the_window_on_a_gpu_what_they_do_one_by_one():
+    made = video({**STAGES, "annotate": 0.02})
+    made = replace(made, metrics={**made.metrics, "annotate_busy_s": Measured(0.008, "s")})
+    assert first(made).share == pytest.approx(0.008 / 0.016)
+    there = replace(made, trial=replace(made.trial, device="cuda"))
+    assert first(there).share == pytest.approx(0.02 / 0.028)
 
 
 def test_no_stage_is_the_cause_where_the_network_takes_the_time():
@@ -149,6 +158,13 @@ def test_threads_that_hold_no_interpreter_and_no_core_wait_at_a_lock():
     assert found.remedies[0].gain.value == pytest.approx(2.0), "the threads of the stage at most"
     assert first(with_cpu(made, convert=0.04)).cause == "stage-bound", "threads that compute all the time"
     assert first(with_cpu(made, convert=0.004)).cause == "stage-bound", "they wait for something outside"
+
+
+def test_a_lock_is_told_apart_from_a_want_of_cores_where_both_are():
+    made = overlapped({**STAGES, "convert": 0.04}, 49.0, 1.6, late=1e-4, threads=2)
+    crowded = replace(made, metrics={**made.metrics, "run_wait_share": Measured(0.4, "share")})
+    assert first(with_cpu(crowded, convert=0.016)).cause == "lock-bound", "on a CPU or ready for two thirds"
+    assert first(with_cpu(crowded, convert=0.022)).cause == "stage-bound", "on a CPU or ready for nine tenths"
 
 
 def with_cpu(made, **seconds):
@@ -277,7 +293,40 @@ def test_neighbours_of_a_run_that_fills_the_machine_cost_it_their_share():
     found = next(
         f for f in diagnose(world(own=0.6, others=0.4, threads=4, of=of)).findings if f.cause == "contention"
     )
-    assert found.share == pytest.approx(0.4)
+    together = all_run(4, 0.4)
+    assert found.share == pytest.approx(1 - together)
+    assert found.remedies[0].gain.value == pytest.approx(1 / together)
+    assert "4 threads share each operation" in found.evidence[-1].text
+
+
+def test_all_threads_of_an_operation_run_together_only_where_no_neighbour_does():
+    assert all_run(1, 0.3) == pytest.approx(0.7)
+    assert all_run(2, 0.5) == pytest.approx(0.25), "two neighbours, each on its core half of the time"
+    assert all_run(2, 1 / 3) == pytest.approx(1 / 3), "one that is always on either of two cores for two thirds"
+    assert all_run(4, 0.2) == pytest.approx(0.2), "one that is always on one of four, for four fifths"
+
+
+@given(st.integers(1, 16), st.floats(0, 0.95))
+def test_threads_run_together_at_most_as_long_as_one_of_them_and_lose_no_more_than_all_they_wait(n, waits):
+    together = all_run(n, waits)
+    assert max(0.02, 1 - n * waits) - 1e-9 <= together <= max(0.02, 1 - waits) + 1e-9
+
+
+def test_neighbours_of_a_pipeline_hold_up_one_stage_at_a_time():
+    of = {**ALONE, "run_wait_share": 0.5, "cores_used": 2.0}
+    made = video({**STAGES, "decode": 0.003}, own=0.5, others=0.5, threads=4, of=of)
+    found = next(f for f in diagnose(made).findings if f.cause == "contention")
+    assert found.share == pytest.approx(0.5) and found.remedies[0].bound is Bound.LEAST
+
+
+def test_another_model_costs_the_cores_that_it_asks_for_at_least():
+    beside = world(threads=4, colocated="net")
+    (remedy,) = first(beside).remedies
+    assert remedy.bound is Bound.LEAST and remedy.gain.value == pytest.approx(2)
+    assert remedy.gain.hi == pytest.approx(1 / all_run(4, 0.5))
+    measured = first(beside, [world(threads=4, rate=310)])
+    assert measured.confidence is Confidence.CONFIRMED
+    assert measured.remedies[0].gain.value == pytest.approx(3.1) and measured.remedies[0].bound is Bound.NONE
 
 
 def test_too_many_threads_need_a_sweep_to_be_sure():

@@ -110,9 +110,18 @@ class Case:
         """Return whether queries come at a rate of their own."""
         return registry.scenario(self.trial.scenario).open_loop
 
+    @property
+    def while_it_ran(self) -> bool:
+        """Return whether the times of the parts are those of the window; else a few units went one by one after it.
+
+        On a GPU, where units follow each other, a stage waits for what an earlier one left on the device. Only one by
+        one each has its own time.
+        """
+        return self.made_of == "stages" and (self.overlapped or self.trial.device == "cpu")
+
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Return the parts of a unit: while the pipeline ran if several units were under way, else one by one."""
+        """Return the parts of a unit."""
         spans = self.result.spans
         names = [n for n in spans.names if n != UNIT] if spans is not None else []
         threads = {str(s["name"]): int(s["threads"]) for s in _stages(self.result.artifact)}
@@ -123,7 +132,7 @@ class Case:
             on_cpu = (
                 cpu / busy.value if cpu is not None and isinstance(busy, Measured) and busy.value else None
             )
-            if self.overlapped and isinstance(busy, Measured):
+            if self.while_it_ran and isinstance(busy, Measured):
                 found.append(Part(name, busy.value, threads.get(name, 1), on_cpu))
             elif (seconds := self.figure(f"{name}_s")) is not None:
                 found.append(Part(name, seconds, threads.get(name, 1), on_cpu))

@@ -87,7 +87,7 @@ def _share(case: Case, part: Part) -> tuple[float, list[Evidence], Confidence]:
         text = f"with {part.name} free, the pipeline is {units.ratio(free)} as fast"
         return 1 - 1 / max(free.value, 1.0), [Evidence(text, "measured by stubbing it")], Confidence.CONFIRMED
     if not case.overlapped:
-        source = STAGES if case.made_of == "stages" else PHASES
+        source = FLOW if case.while_it_ran else STAGES if case.made_of == "stages" else PHASES
         share = part.seconds / case.whole_s
         each, whole = units.text(part.seconds, "s"), units.text(case.whole_s, "s")
         text = f"{part.name} takes {each} of {whole} a unit, {share:.0%}"

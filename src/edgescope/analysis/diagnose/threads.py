@@ -154,12 +154,12 @@ def _one_at_a_time(case: Case) -> Finding | None:
     used, late = case.cores_used, case.figure("interpreter_wait_s")
     if not case.overlapped or case.cores < 2 or used is None or case.trial.device != "cpu":
         return None
-    if (case.figure("run_wait_share") or 0.0) >= CROWDED:
-        return None  # a thread that goes on late may have waited for a core
     if late is None:
         return None
     turns = _in_turns(case)
     if late >= LATE_S:
+        if (case.figure("run_wait_share") or 0.0) >= CROWDED:
+            return None  # the thread that went on late may have waited for a core
         return _interpreter(case, used, late, turns) if used <= ONE_CORE[1] or turns is not None else None
     return _lock(case, turns, used, late) if late < PROMPT_S and turns is not None else None
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from edgescope import units
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.diagnose.finding import CLOSE, Bound, Remedy
+from edgescope.analysis.diagnose.interventions import FASTER
 from edgescope.records import Absent, Field, Measured, Result
 from edgescope.stats.pairs import paired_log_ratio
 
-SLACK = 0.05
-"""A bound holds if the gain is not beyond it by more than this share: two runs of one trial differ by as much."""
+SLACK = FASTER - 1
+"""A bound holds if the gain is not beyond it by more than this share: less counts as no change at all."""
 
 
 @dataclass(frozen=True)
