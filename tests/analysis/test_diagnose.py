@@ -161,7 +161,7 @@ def test_threads_that_hold_no_interpreter_and_no_core_wait_at_a_lock():
 
 
 def test_a_lock_is_told_apart_from_a_want_of_cores_where_both_are():
-    made = overlapped({**STAGES, "convert": 0.04}, 49.0, 1.6, late=1e-4, threads=2)
+    made = overlapped({**STAGES, "infer": 0.012, "convert": 0.04}, 49.0, 1.6, late=1e-4, threads=2)
     crowded = replace(made, metrics={**made.metrics, "run_wait_share": Measured(0.4, "share")})
     assert first(with_cpu(crowded, convert=0.015)).cause == "lock-bound", "on a CPU or ready for five eighths"
     assert first(with_cpu(crowded, convert=0.022)).cause == "stage-bound", "on a CPU or ready for nine tenths"
