@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Diagnosis, Finding, Remedy
 from edgescope.analysis.predict import roofline
 from edgescope.backends.pytorch import ceilings as measuring
 from edgescope.papers.jetson_nano.printed import study
@@ -39,6 +39,22 @@ def test_ceilings_are_measured_kept_and_read_back(tmp_path, monkeypatch):
         1e6 < found.flops["fp32"].value < 1e15 and 1e6 < roofline.bandwidth_at(found.bandwidth, 2**20) < 1e14
     )
     assert isinstance(roofline.limit(roofline.Work(10**6, 10**4, 100, 10), found), roofline.Limit)
+
+
+def test_sizes_that_would_take_long_are_not_tried(monkeypatch):
+    monkeypatch.setattr(measuring, "SIZES", {"cpu": (8, 16, 32)})
+    tried = []
+
+    class Slow:
+        device, seconds = "cpu", 0.1
+
+        def of(self, work):
+            tried.append(work)
+            return 0.05 * len(tried)
+
+    assert measuring.peak(Slow(), "fp32")["size"] == 32 and len(tried) == 3
+    tried[:] = [None] * 3  # the first product takes longer than a figure may
+    assert measuring.peak(Slow(), "fp32")["size"] == 8 and len(tried) == 4
 
 
 def test_an_int8_rate_below_that_of_16_bit_floats_is_no_ceiling():
@@ -131,8 +147,10 @@ def test_the_ceilings_of_a_gpu_need_half_precision():
     assert ceilings.met("cuda", some | {"fp16": {"value": 1.0}}) and not ceilings.met("cpu", {})
 
 
-def planted_row(cause="fetch-stalled", part="load", sure=Confidence.LIKELY, gain=2.0, got=2.2):
-    remedy = Remedy("less", {}, Measured(gain, "ratio"))
+def planted_row(
+    cause="fetch-stalled", part="load", sure=Confidence.LIKELY, gain=2.0, got=2.2, bound=Bound.NONE
+):
+    remedy = Remedy("less", {}, Measured(gain, "ratio"), bound=bound)
     found = Diagnosis(result(), (Finding(cause, 0.5, sure, (), (remedy,), part),))
     plant = diagnosis.Plant("x", "fetch-stalled", {}, {}, part="load")
     return diagnosis.row(plant, found, remedy, Measured(got, "ratio"), "plant", 1.0)
@@ -142,6 +160,9 @@ def test_a_planted_bottleneck_is_found_if_cause_and_stage_are_right():
     assert planted_row()["right"] and planted_row()["within_20_percent"]
     assert not planted_row(part="decode")["right"] and not planted_row("GIL-bound")["right"]
     assert planted_row(got=3.0)["within_20_percent"] is False
+    kept = planted_row(got=3.0, bound=Bound.LEAST)
+    assert kept["bound_kept"] and kept["within_20_percent"] is None and kept["bound"] == "at least"
+    assert planted_row(got=3.0, bound=Bound.MOST)["bound_kept"] is False
     assert planted_row("GIL-bound", sure=Confidence.CONFIRMED)["confidently_wrong"]
     plant = diagnosis.Plant("x", "quota", {}, {})
     unknown = diagnosis.row(plant, Diagnosis(result(), (), "conflict"), None, Absent("not run"), "", 1.0)
@@ -154,6 +175,32 @@ def test_the_targets_of_the_planted_set():
     assert not diagnosis.met(diagnosis.summary([*good, planted_row("GIL-bound", sure=Confidence.CONFIRMED)]))
     assert not diagnosis.met(diagnosis.summary([*good, {"plant": "y", "planted": "quota", "failed": "oom"}]))
     assert not diagnosis.met(diagnosis.summary([planted_row(got=3.0) for _ in range(9)]))
+    bounds = [planted_row(got=3.0, bound=Bound.LEAST) for _ in range(4)]
+    assert diagnosis.met(diagnosis.summary([*good, *bounds]))
+    broken = [planted_row(got=3.0, bound=Bound.MOST) for _ in range(2)]
+    found = diagnosis.summary([*good, *broken])
+    assert (found["gains_checked"], found["bounds"], found["bounds_kept"]) == (9, 2, 0)
+    assert not diagnosis.met(found)
+
+
+def test_rows_that_did_not_run_again_keep_their_own_run(tmp_path):
+    out = tmp_path / "diagnosis.json"
+    assert diagnosis.kept(out) == {}
+    names = [p.name for p in diagnosis.PLANTS[:3]]
+    page = {
+        "figures": {"rows": [{"plant": name, "right": True} for name in names]},
+        "measured_at": "2026-01-01",
+        "machine": {"cpu": {"cpu": "an old one"}},
+        "commit": {"hash": "abc"},
+        "command": "python old.py",
+    }
+    out.write_text(json.dumps(page))
+    new = {"plant": names[1], "right": False, "run": {"cpu": "a new one"}}
+    rows = diagnosis.merged(diagnosis.kept(out), [new])
+    assert [r["plant"] for r in rows] == names and [r["right"] for r in rows] == [True, False, True]
+    assert [r["run"]["cpu"] for r in rows] == ["an old one", "a new one", "an old one"]
+    out.write_text(json.dumps({**page, "figures": {"rows": rows}, "measured_at": "2027-01-01"}))
+    assert diagnosis.kept(out)[names[0]]["run"]["measured_at"] == "2026-01-01"
 
 
 def test_plants_are_distinct_trials_with_causes_that_exist():

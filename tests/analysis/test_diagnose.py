@@ -8,13 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.diagnose.finding import CAUSES, Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import (
+    CAUSES,
+    Bound,
+    Confidence,
+    Evidence,
+    Finding,
+    Remedy,
+    between,
+)
 from edgescope.analysis.diagnose.interventions import cost_of_batch, differing, interventions
 from edgescope.analysis.diagnose.judgement import diagnose, judged
+from edgescope.analysis.diagnose.machine import all_run
 from edgescope.analysis.diagnose.verification import checked
 from edgescope.analysis.predict.roofline import Ceilings
 from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Spans, Status
+from making import queries
 from worlds import CORES, MACHINE, readings, world
 
 ALONE = {"cores_used": 1.0, "run_wait_share": 0.01, "kernel_time_share": 0.02, "page_faults_per_s": 5.0}
@@ -64,8 +74,16 @@ def test_the_stage_that_takes_the_time_is_the_cause(name, cause):
     assert found.cause == cause and found.confidence is Confidence.LIKELY
     whole = sum({**STAGES, name: 0.02}.values())
     assert found.share == pytest.approx(0.02 / whole)
-    gain = next(r.gain for r in found.remedies if not r.change)
-    assert gain.value == pytest.approx(whole / (whole - 0.02))
+    cheaper = next(r for r in found.remedies if not r.change)
+    assert cheaper.bound is Bound.MOST and cheaper.gain.value == pytest.approx(whole / (whole - 0.02))
+
+
+def test_stages_cost_what_they_did_in_the_window_on_a_gpu_what_they_do_one_by_one():
+    made = video({**STAGES, "annotate": 0.02})
+    made = replace(made, metrics={**made.metrics, "annotate_busy_s": Measured(0.008, "s")})
+    assert first(made).share == pytest.approx(0.008 / 0.016)
+    there = replace(made, trial=replace(made.trial, device="cuda"))
+    assert first(there).share == pytest.approx(0.02 / 0.028)
 
 
 def test_no_stage_is_the_cause_where_the_network_takes_the_time():
@@ -100,6 +118,23 @@ def test_in_an_overlapped_pipeline_the_slowest_stage_is_the_cause():
     assert found.cause == "decode-bound" and found.share == pytest.approx(1 - 0.004 * 49, abs=0.01)
 
 
+def test_without_the_slowest_stage_the_others_have_the_cores_that_they_waited_for():
+    made = overlapped({**STAGES, "decode": 0.02, "infer": 0.008}, 49.0, 1.4)
+    crowded = replace(
+        with_cpu(made, decode=0.012, infer=0.004),
+        metrics={
+            **with_cpu(made, decode=0.012, infer=0.004).metrics,
+            "run_wait_share": Measured(0.3, "share"),
+        },
+    )
+    cheaper = next(r for r in first(crowded).remedies if not r.change)
+    asleep = 1 - 0.5 / 0.7
+    assert cheaper.bound is Bound.MOST
+    assert cheaper.gain.value == pytest.approx(1 / 49 / (0.004 + 0.008 * asleep))
+    alone = next(r for r in first(made).remedies if not r.change)
+    assert alone.gain.value == pytest.approx(1 / 49 / 0.008)
+
+
 def test_python_in_several_threads_is_the_interpreter():
     found = first(overlapped({**STAGES, "convert": 0.06}, 45.0, 1.05, late=0.005, threads=3))
     assert found.cause == "GIL-bound" and found.remedies[0].change == {"processes": CORES}
@@ -123,6 +158,13 @@ def test_threads_that_hold_no_interpreter_and_no_core_wait_at_a_lock():
     assert found.remedies[0].gain.value == pytest.approx(2.0), "the threads of the stage at most"
     assert first(with_cpu(made, convert=0.04)).cause == "stage-bound", "threads that compute all the time"
     assert first(with_cpu(made, convert=0.004)).cause == "stage-bound", "they wait for something outside"
+
+
+def test_a_lock_is_told_apart_from_a_want_of_cores_where_both_are():
+    made = overlapped({**STAGES, "infer": 0.012, "convert": 0.04}, 49.0, 1.6, late=1e-4, threads=2)
+    crowded = replace(made, metrics={**made.metrics, "run_wait_share": Measured(0.4, "share")})
+    assert first(with_cpu(crowded, convert=0.015)).cause == "lock-bound", "on a CPU or ready for five eighths"
+    assert first(with_cpu(crowded, convert=0.022)).cause == "stage-bound", "on a CPU or ready for nine tenths"
 
 
 def with_cpu(made, **seconds):
@@ -164,7 +206,9 @@ def test_a_stage_that_was_ready_and_did_not_run_is_not_stalled():
 
 def test_a_stage_in_the_kernel_allocates():
     of = {**ALONE, "kernel_time_share": 0.6, "page_faults_per_s": 50_000.0}
-    assert first(video({**STAGES, "buffer": 0.03}, of=of)).cause == "allocation-bound"
+    found = first(video({**STAGES, "buffer": 0.03}, of=of))
+    assert found.cause == "allocation-bound"
+    assert found.remedies[0].bound is Bound.MOST and found.remedies[0].gain.value == pytest.approx(1 / 0.4)
     assert (
         first(video({**STAGES, "buffer": 0.03}, of={**of, "page_faults_per_s": 10.0})).cause == "stage-bound"
     )
@@ -179,8 +223,21 @@ def test_phases_of_a_training_step(name, cause):
 
 def test_a_larger_minibatch_pays_the_optimizer_less_often():
     parts = {"fetch": 0.0, "forward": 0.01, "backward": 0.01, "optimizer": 0.06}
-    remedy = first(world(workload="training", parts=parts, rate=12, of=ALONE)).remedies[0]
-    assert remedy.change == {"batch": 4} and remedy.gain.value == pytest.approx(0.08 / (0.015 + 0.02))
+    made = world(workload="training", parts=parts, rate=12, of=ALONE, params=20_000_000, macs=10_000_000)
+    remedy = first(made).remedies[0]
+    assert remedy.change == {"batch": 4} and remedy.bound is Bound.LEAST
+    assert remedy.gain.value == pytest.approx(0.08 / (0.015 + 0.02)), "all but the optimizer grows"
+    assert remedy.gain.hi == pytest.approx(4), "all but the optimizer stays as it is"
+    known = first(made, (), LIMITS).remedies[0]
+    assert known.bound is Bound.NONE, "reading weights does not grow, and 80 MB at 10 GB/s are most of it"
+    assert known.gain.lo == pytest.approx(4 * 0.08 / (0.06 + 4 * 0.02 - 3 * 0.016)) and known.gain.hi == 4
+
+
+def test_a_larger_minibatch_computes_no_faster_than_the_machine():
+    parts = {"fetch": 0.0, "forward": 0.01, "backward": 0.01, "optimizer": 0.06}
+    made = world(workload="training", parts=parts, rate=12, of=ALONE, macs=400_000_000)
+    gain = first(made, (), LIMITS).remedies[0].gain
+    assert gain.hi == pytest.approx(4 * 0.08 / (0.06 + 4 * 2 * 0.008))
 
 
 # -- the machine ---------------------------------------------------------------------------------------------
@@ -191,6 +248,12 @@ def test_a_load_that_is_served_in_time_limits_itself():
     made = replace(made, trial=replace(made.trial, rate=10.0))
     found = first(made)
     assert found.cause == "offered load" and found.remedies[0].gain.value == pytest.approx(25)
+    assert found.remedies[0].bound is Bound.LEAST, "after a pause, a unit takes longer than one of many"
+    cold = queries(40, latency_ns=5_000_000)
+    warm = replace(made, queries=cold, window=replace(made.window, first=40, stop=50))
+    cold.columns["done_ns"][20:] -= 2_500_000  # it settles at 2.5 ms
+    remedy = first(warm).remedies[0]
+    assert remedy.bound is Bound.NONE and remedy.gain.value == pytest.approx(40)
     behind = replace(made, warnings=(Message("W-LOAD-1", "a queue grows"),))
     assert diagnose(behind).cause == "unknown"
 
@@ -230,7 +293,40 @@ def test_neighbours_of_a_run_that_fills_the_machine_cost_it_their_share():
     found = next(
         f for f in diagnose(world(own=0.6, others=0.4, threads=4, of=of)).findings if f.cause == "contention"
     )
-    assert found.share == pytest.approx(0.4)
+    together = all_run(4, 0.4)
+    assert found.share == pytest.approx(1 - together)
+    assert found.remedies[0].gain.value == pytest.approx(1 / together)
+    assert "4 threads share each operation" in found.evidence[-1].text
+
+
+def test_all_threads_of_an_operation_run_together_only_where_no_neighbour_does():
+    assert all_run(1, 0.3) == pytest.approx(0.7)
+    assert all_run(2, 0.5) == pytest.approx(0.25), "two neighbours, each on its core half of the time"
+    assert all_run(2, 1 / 3) == pytest.approx(1 / 3), "one that is always on either of two cores for two thirds"
+    assert all_run(4, 0.2) == pytest.approx(0.2), "one that is always on one of four, for four fifths"
+
+
+@given(st.integers(1, 16), st.floats(0, 0.95))
+def test_threads_run_together_at_most_as_long_as_one_of_them_and_lose_no_more_than_all_they_wait(n, waits):
+    together = all_run(n, waits)
+    assert max(0.02, 1 - n * waits) - 1e-9 <= together <= max(0.02, 1 - waits) + 1e-9
+
+
+def test_neighbours_of_a_pipeline_hold_up_one_stage_at_a_time():
+    of = {**ALONE, "run_wait_share": 0.5, "cores_used": 2.0}
+    made = video({**STAGES, "decode": 0.003}, own=0.5, others=0.5, threads=4, of=of)
+    found = next(f for f in diagnose(made).findings if f.cause == "contention")
+    assert found.share == pytest.approx(0.5) and found.remedies[0].bound is Bound.LEAST
+
+
+def test_another_model_costs_the_cores_that_it_asks_for_at_least():
+    beside = world(threads=4, colocated="net")
+    (remedy,) = first(beside).remedies
+    assert remedy.bound is Bound.LEAST and remedy.gain.value == pytest.approx(2)
+    assert remedy.gain.hi == pytest.approx(1 / all_run(4, 0.5))
+    measured = first(beside, [world(threads=4, rate=310)])
+    assert measured.confidence is Confidence.CONFIRMED
+    assert measured.remedies[0].gain.value == pytest.approx(3.1) and measured.remedies[0].bound is Bound.NONE
 
 
 def test_too_many_threads_need_a_sweep_to_be_sure():
@@ -244,6 +340,16 @@ def test_too_many_threads_need_a_sweep_to_be_sure():
     assert found.remedies[0].gain.value == pytest.approx(3.5)
     same = world(rate=101, threads=4, options={"threads": 4})
     assert diagnose(crowded, [same]).cause != "oversubscription"
+
+
+def test_fewer_threads_than_cores_promise_what_further_cores_add():
+    of = {**ALONE, "cores_used": 4.0, "run_wait_share": 0.7}
+    crowded = world(threads=16, own=1.0, of=of, options={"threads": 16})
+    one = first(crowded, [world(rate=300, threads=1, options={"threads": 1})]).remedies[0]
+    assert one.change == {"options": {"threads": 4}} and one.bound is Bound.NONE
+    assert (one.gain.lo, one.gain.hi) == pytest.approx((3 * 2.8, 3 * 4))
+    still = first(crowded, [world(rate=300, threads=8, options={"threads": 8})]).remedies[0]
+    assert still.bound is Bound.LEAST and still.gain.value == pytest.approx(3)
 
 
 def test_more_threads_than_cores_alone_cost_no_time_that_was_measured():
@@ -355,7 +461,8 @@ def test_copies_that_take_the_time_are_the_cause():
         gpu(rate=150.0, phases={**phases, "gpu_compute": 0.003, "h2d": 0.003, "phased_latency": 0.0062})
     )
     assert even.remedies[1].change == {"in_flight": 2}
-    assert even.remedies[1].gain.hi == pytest.approx(0.0062 / 0.0031, rel=0.1)
+    assert even.remedies[1].bound is Bound.MOST
+    assert even.remedies[1].gain.value == pytest.approx(0.0062 / 0.0031, rel=0.1)
     pinned = gpu(rate=450.0, phases=phases, io="pinned")
     assert first(gpu(rate=150.0, phases=phases), [pinned]).confidence is Confidence.CONFIRMED
 
@@ -455,6 +562,13 @@ def test_waste_goes_before_what_a_machine_naturally_is_bound_by():
     )
 
 
+def test_why_a_part_wastes_time_goes_with_the_part_before_what_a_machine_naturally_is_bound_by():
+    slow = finding("stage-bound", 0.3, depth=0, part="log")
+    why = finding("fetch-stalled", 0.19, part="log")
+    names = [f.cause for f in judged(world(), [finding("compute-bound", 0.6), slow, why]).findings]
+    assert names == ["fetch-stalled", "stage-bound", "compute-bound"]
+
+
 def test_what_evidence_speaks_against_is_ruled_out():
     found = judged(world(), [finding("GIL-bound", 0.6, against=2, of=3)])
     assert found.cause == "unknown" and found.ruled_out[0].cause == "GIL-bound"
@@ -550,8 +664,23 @@ def test_a_prediction_is_held_against_pairs():
     )
     bad = checked(remedy, [(a, world(rate=120)) for a, _ in pairs])
     assert bad.holds is False and "not as predicted" in bad.words
+    least, most = (replace(remedy, bound=bound) for bound in (Bound.LEAST, Bound.MOST))
+    more, less = ([(a, world(rate=rate)) for a, _ in pairs] for rate in (400, 150))
+    assert checked(least, more).holds and not checked(least, less).holds
+    assert checked(most, less).holds and not checked(most, more).holds
+    assert "as predicted (at least 2x)" in checked(least, more).words
     failed = checked(remedy, [(pairs[0][0], replace(world(), status=Status.OOM))])
     assert failed.holds is None and "oom" in failed.words
+
+
+@given(st.floats(1, 50), st.floats(1, 3))
+def test_a_range_is_a_prediction_only_where_its_middle_is_close_to_both_ends(low, wide):
+    gain, bound = between(low, low * wide)
+    assert gain.lo == low and gain.hi == low * wide
+    if bound is Bound.NONE:
+        assert abs(gain.value / gain.lo - 1) <= 0.2001 and abs(gain.value / gain.hi - 1) <= 0.2001
+    else:
+        assert bound is Bound.LEAST and gain.value == low and wide > 1.43
 
 
 def test_readings_of_a_world_are_what_it_says():

@@ -42,7 +42,7 @@ class Explained(Answer):
             first = diagnosis.findings[0]
             yield f"  {first.extent}, {first.confidence.value}"
             yield from (f"  {e.text} ({e.source})" for e in first.evidence)
-            yield from (f"  try: {r.words}; {figure_text('gain', r.gain)}" for r in first.remedies)
+            yield from (f"  try: {r.words}; {figure_text(f'gain {r.bound.value}'.strip(), r.gain)}" for r in first.remedies)
             if check is not None:
                 yield f"  checked: {check.words}"
 
@@ -58,6 +58,7 @@ class Explained(Answer):
             }
             | {"remedy": f.remedies[0].words if f.remedies else None}
             | {"predicted_gain": plain(f.remedies[0].gain) if f.remedies else None}
+            | {"bound": f.remedies[0].bound.value if f.remedies else ""}
             for d in self.diagnoses
             for rank, f in enumerate(d.findings, 1)
         ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from edgescope import registry
 from edgescope.analysis.diagnose.interventions import (
@@ -93,6 +95,12 @@ class Case:
         return None if one is None else one * self.trial.processes
 
     @property
+    def asked(self) -> int | None:
+        """Return the threads that may be ready to compute at once, or None if the engine does not tell."""
+        at_once = self.trial.in_flight if self.made_of == "phases" else 1
+        return None if self.threads is None else self.threads * at_once
+
+    @property
     def overlapped(self) -> bool:
         """Return whether several units are under way at once."""
         return self.trial.in_flight > 1
@@ -102,9 +110,18 @@ class Case:
         """Return whether queries come at a rate of their own."""
         return registry.scenario(self.trial.scenario).open_loop
 
+    @property
+    def while_it_ran(self) -> bool:
+        """Return whether the times of the parts are those of the window; else a few units went one by one after it.
+
+        On a GPU, where units follow each other, a stage waits for what an earlier one left on the device. Only one by
+        one each has its own time.
+        """
+        return self.made_of == "stages" and (self.overlapped or self.trial.device == "cpu")
+
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Return the parts of a unit: while the pipeline ran if several units were under way, else one by one."""
+        """Return the parts of a unit."""
         spans = self.result.spans
         names = [n for n in spans.names if n != UNIT] if spans is not None else []
         threads = {str(s["name"]): int(s["threads"]) for s in _stages(self.result.artifact)}
@@ -115,7 +132,7 @@ class Case:
             on_cpu = (
                 cpu / busy.value if cpu is not None and isinstance(busy, Measured) and busy.value else None
             )
-            if self.overlapped and isinstance(busy, Measured):
+            if self.while_it_ran and isinstance(busy, Measured):
                 found.append(Part(name, busy.value, threads.get(name, 1), on_cpu))
             elif (seconds := self.figure(f"{name}_s")) is not None:
                 found.append(Part(name, seconds, threads.get(name, 1), on_cpu))
@@ -132,10 +149,26 @@ class Case:
         waits = min(0.99, self.figure("run_wait_share") or 0.0)
         return max(0.0, 1 - part.on_cpu / (1 - waits))
 
+    def alone_s(self, part: Part) -> float:
+        """Return a part's seconds of a unit less those in which it was ready and other parts had the cores."""
+        asleep = self.asleep(part)
+        if part.on_cpu is None or asleep is None:
+            return part.seconds
+        return part.seconds * min(1.0, part.on_cpu + asleep)
+
     @cached_property
     def whole_s(self) -> float:
         """Return the seconds of a unit that goes through its parts one after the other."""
         return sum(p.seconds for p in self.parts)
+
+    @cached_property
+    def back_to_back_s(self) -> float | None:
+        """Return the median seconds of a unit in the later half of the warm-up, where units follow each other at once."""
+        queries, window = self.result.queries, self.result.window
+        if queries is None or window is None:
+            return None
+        warm = queries.rows(replace(window, first=window.first // 2, stop=window.first)).latency_ns()
+        return float(np.median(warm)) * 1e-9 if len(warm) else None
 
     @cached_property
     def batches(self) -> CostOfBatch | None:

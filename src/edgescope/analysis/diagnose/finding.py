@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from edgescope.records import Absent, Field, Json, Result
+from edgescope import units
+from edgescope.records import Absent, Field, Json, Measured, Result
 
 UNKNOWN = "unknown"
 
@@ -39,6 +40,26 @@ class Evidence:
     """Whether it speaks against the cause."""
 
 
+class Bound(str, Enum):
+    """How a predicted gain is meant."""
+
+    NONE = ""
+    """It is the gain that is expected."""
+    LEAST = "at least"
+    MOST = "at most"
+
+
+CLOSE = 0.2
+"""A prediction is right if it is within this share of the gain."""
+
+
+def between(low: float, high: float) -> tuple[Measured, Bound]:
+    """Return the gain that lies between two bounds: their middle if it is close to both, else the lower one as a bound."""
+    if high <= low * (1 + CLOSE) ** 2:
+        return Measured((low * high) ** 0.5, "ratio", low, high), Bound.NONE
+    return Measured(low, "ratio", low, high), Bound.LEAST
+
+
 @dataclass(frozen=True)
 class Remedy:
     """What to change, and what that should gain."""
@@ -50,6 +71,12 @@ class Remedy:
     """Throughput afterwards over throughput before."""
     basis: str = ""
     """How the gain was computed."""
+    bound: Bound = Bound.NONE
+
+    @property
+    def promise(self) -> str:
+        """Return the gain in words: `1.8x [1.6, 2]`, `at least 2.2x`, or `n/a`."""
+        return f"{self.bound.value} {units.ratio(self.gain)}".strip()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from itertools import chain
 
 from edgescope import units
 from edgescope.analysis.diagnose.case import PHASES, ROOFLINE, SAMPLER, Case, known
-from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.diagnose.interventions import FASTER, Intervention
 from edgescope.analysis.predict.roofline import BYTES, Limit
 from edgescope.analysis.run.usage import of_gpu
@@ -142,8 +142,9 @@ def _copies(case: Case) -> Finding | None:
             Remedy(
                 "--in-flight 2: the copies of one query hide behind the kernels of another",
                 {"in_flight": 2},
-                Measured(most, "ratio", 1.0, most),
-                "at most: copies in both directions and kernels at once",
+                Measured(most, "ratio"),
+                "copies in both directions and kernels at once",
+                Bound.MOST,
             )
         )
     return Finding("transfer-bound", share, sure, tuple(evidence), tuple(remedies), "", 1)
@@ -178,9 +179,11 @@ def _elements(case: Case) -> Finding | None:
     tried = next((i for i in case.of("workload_options.postprocess") if i.after in ("device", "host")), None)
     gain = tried.ratio if tried else Measured(1 / max(0.02, 1 - share), "ratio")
     basis = f"measured: {tried.source}" if tried else "the time of a unit without the stage"
+    bound = Bound.NONE if tried else Bound.MOST
     change = {"workload_options": {**case.trial.workload_options, "postprocess": "host"}}
     sure = Confidence.CONFIRMED if tried and tried.ratio.value >= FASTER else Confidence.LIKELY
-    remedy = Remedy("--workload-option postprocess=host: one copy, then whole arrays", change, gain, basis)
+    words = "--workload-option postprocess=host: one copy, then whole arrays"
+    remedy = Remedy(words, change, gain, basis, bound)
     return Finding("sync-bound", share, sure, evidence, (remedy,), "", 1)
 
 
@@ -230,7 +233,7 @@ def _precisions(case: Case, share: float) -> Iterator[Remedy]:
         if precision == case.trial.precision or not case.runs(precision):
             continue
         gain: Field = Absent("this machine's ceilings were not measured: edgescope doctor --roofline cuda")
-        basis = ""
+        basis, bound = "", Bound.NONE
         other = case.ceilings.flops.get(precision) if case.ceilings else None
         if precision in tried:
             gain, basis = tried[precision].ratio, f"measured: {tried[precision].source}"
@@ -239,11 +242,9 @@ def _precisions(case: Case, share: float) -> Iterator[Remedy]:
                 continue
             least = 1 / (1 - share * (1 - max(own.value / other.value, BYTES[precision] / BYTES["fp32"])))
             most = 1 / (1 - share * (1 - own.value / other.value))
-            gain, basis = (
-                Measured((least * most) ** 0.5, "ratio", least, most),
-                "bytes and peak rate of either precision",
-            )
-        yield Remedy(f"--precision {precision}", {"precision": precision}, gain, basis)
+            gain, bound = between(least, most)
+            basis = "bytes and peak rate of either precision"
+        yield Remedy(f"--precision {precision}", {"precision": precision}, gain, basis, bound)
 
 
 def _memory(case: Case) -> Finding | None:

@@ -118,10 +118,17 @@ def _specific_first(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _waste_first(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with those of NATURAL after all that waste time for sure."""
-    sure = [f for f in found if f.confidence is not Confidence.POSSIBLE and f.weight >= MATTERS]
-    waste = [f for f in sure if f.cause not in NATURAL]
+    """Return the findings with those of NATURAL after all that waste time for sure, and after why a part wastes it."""
+    sure = [f for f in found if f.confidence is not Confidence.POSSIBLE and f.cause not in NATURAL]
+    much = [f for f in sure if f.weight >= MATTERS]
+    waste = [f for f in sure if f in much or any(_says_why(f, general) for general in much)]
     return [*waste, *(f for f in found if f not in waste)]
+
+
+def _says_why(special: Finding, general: Finding) -> bool:
+    """Return whether a finding tells why the part is slow that another one names."""
+    same = special.part == general.part != ""
+    return same and special.depth > general.depth and special.share >= CLOSE * general.share
 
 
 def _rival(ordered: Sequence[Finding]) -> Finding | None:

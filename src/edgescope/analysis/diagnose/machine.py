@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from edgescope import units
 from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, known, logical_cores
-from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.records import Absent, Field, Measured
 
 QUOTA = re.compile(r"(?:^|\+)quota=([\d.]+)")
@@ -34,14 +34,25 @@ def _load(case: Case) -> Finding | None:
     idle = 1 - service / (period * case.trial.in_flight)
     if idle < IDLE:
         return None
-    text = f"a unit comes every {units.text(period, 's')} and takes {units.text(service, 's')}"
+    evidence = [
+        Evidence(
+            f"a unit comes every {units.text(period, 's')} and takes {units.text(service, 's')}",
+            "the queries",
+        )
+    ]
+    busy, basis, bound = service, "time between units / time of a unit after a pause", Bound.LEAST
+    if (warm := case.back_to_back_s) is not None:
+        busy, basis, bound = min(warm, service), "time between units / time of a unit without one", Bound.NONE
+        text = f"without a pause between them, a unit takes {units.text(warm, 's')}"
+        evidence.append(Evidence(text, "the warm-up"))
     remedy = Remedy(
         "offer more, or measure what it can do at most",
         {"scenario": "single_stream", "rate": None, "scenario_options": {}},
-        Measured(period / service * case.trial.in_flight, "ratio"),
-        "time between units / time of a unit",
+        Measured(period / busy * case.trial.in_flight, "ratio"),
+        basis,
+        bound,
     )
-    return Finding("offered load", idle, Confidence.LIKELY, (Evidence(text, "the queries"),), (remedy,))
+    return Finding("offered load", idle, Confidence.LIKELY, tuple(evidence), (remedy,))
 
 
 def _quota(case: Case) -> Finding | None:
@@ -134,17 +145,43 @@ def _contention(case: Case) -> Finding | None:
     )  # who fills all cores gets those of others at most
     if lost < WAITS:
         return None
-    evidence = (
+    evidence = [
         Evidence(f"other programs used {others * case.cores:.2f} of {case.cores:g} cores", SAMPLER),
         Evidence(f"its threads were ready and did not run for {waits:.0%} of their time", WINDOW),
-    )
+    ]
+    threads = _sharing_operations(case)
+    left, basis = 1 - lost, "1 / share of the time in which it runs when it is ready"
+    if threads > 1:
+        left, basis = all_run(threads, lost), "1 / share of the time in which all threads of an operation run"
+        evidence.append(
+            Evidence(f"{threads} threads share each operation: all of them run {left:.0%} of the time", WINDOW)
+        )
     remedy = Remedy(
         "end the other programs (edgescope doctor names them), or give it cores of its own (--mode cpus=0-1)",
         {},
-        Measured(1 / (1 - lost), "ratio"),
-        "1 / (1 - share of the time in which it was ready and did not run)",
+        Measured(1 / left, "ratio"),
+        basis,
+        Bound.LEAST if case.made_of == "stages" and (case.threads or 1) > 1 else Bound.NONE,
     )
-    return Finding("contention", lost, Confidence.LIKELY, evidence, (remedy,))
+    return Finding("contention", 1 - left, Confidence.LIKELY, tuple(evidence), (remedy,))
+
+
+def _sharing_operations(case: Case) -> int:
+    """Return the threads that end each operation together: 1 in a pipeline, whose other stages do not wait for them."""
+    each = (case.threads or 1) // case.trial.processes
+    return max(1, min(each, int(case.cores))) if case.made_of != "stages" else 1
+
+
+def all_run(threads: int, waits: float) -> float:
+    """Return the share of the time in which `threads` threads all run, each of which waits for a core for `waits`.
+
+    A fair scheduler gives a neighbour's thread what it gives each of these, so it tells how many neighbours there are.
+    One neighbour alone is on one core at a time, and stops one thread: these times add up. Neighbours on several cores
+    are scheduled independently of each other.
+    """
+    neighbours = min(threads, max(1, round(threads * waits / (1 - waits))))
+    taken = min(0.98, threads * waits / neighbours)
+    return max(0.02, (1 - taken) ** neighbours)
 
 
 def _colocated(case: Case) -> Finding | None:
@@ -156,14 +193,15 @@ def _colocated(case: Case) -> Finding | None:
     evidence = [
         Evidence(f"{units.counted(beside, 'other model')} ran on the same {case.cores:g} cores", "the trial")
     ]
-    sure, gain, basis = Confidence.LIKELY, 1 / max(0.05, 1 - share), "cores asked for / cores there are"
+    sure, least = Confidence.LIKELY, 1 / max(0.05, 1 - share)
+    gain, bound = between(least, max(least, 1 / all_run(_sharing_operations(case), min(0.95, share))))
+    basis = "cores asked for / cores there are, and the same if all threads of an operation must run at once"
     if alone is not None:
         evidence.append(Evidence(alone.text, alone.source))
-        gain, basis = alone.ratio.value, "measured: " + alone.source
-        share, sure = max(0.0, 1 - 1 / gain), Confidence.CONFIRMED
+        gain, bound, basis = alone.ratio, Bound.NONE, "measured: " + alone.source
+        share, sure = max(0.0, 1 - 1 / gain.value), Confidence.CONFIRMED
     if share < 0.1:
         return None
-    remedy = Remedy(
-        "run the other model elsewhere or at another time", {"colocated": ""}, Measured(gain, "ratio"), basis
-    )
+    words = "run the other model elsewhere or at another time"
+    remedy = Remedy(words, {"colocated": ""}, gain, basis, bound)
     return Finding("contention", share, sure, tuple(evidence), (remedy,))

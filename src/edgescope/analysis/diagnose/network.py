@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from edgescope import units
 from edgescope.analysis.diagnose.case import ROOFLINE, Case, known
-from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy
 from edgescope.analysis.diagnose.interventions import FASTER, Intervention
 from edgescope.analysis.diagnose.stages import NETWORK
 from edgescope.analysis.predict.roofline import BYTES, Ceilings, Limit
@@ -101,8 +101,9 @@ def _fewer_calls(case: Case, fixed: float) -> Iterator[Remedy]:
         yield Remedy(
             "an engine that compiles the network: --backend onnxruntime, openvino or torch_compile",
             {},
-            Measured(1 / max(0.05, 1 - fixed), "ratio", 1.0, 1 / max(0.05, 1 - fixed)),
-            "at most: calls would cost nothing",
+            Measured(1 / max(0.05, 1 - fixed), "ratio"),
+            "calls would cost nothing",
+            Bound.MOST,
         )
 
 

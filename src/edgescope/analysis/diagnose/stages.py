@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from edgescope import units
 from edgescope.analysis.diagnose.case import FLOW, PHASES, STAGES, WINDOW, Case, Part
-from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.diagnose.threads import slowest
+from edgescope.analysis.predict.roofline import Limit
 from edgescope.records import Absent, Field, Json, Measured
 
 #: Part -> the cause if it takes the time; the network's own parts are for network.py.
@@ -86,7 +87,7 @@ def _share(case: Case, part: Part) -> tuple[float, list[Evidence], Confidence]:
         text = f"with {part.name} free, the pipeline is {units.ratio(free)} as fast"
         return 1 - 1 / max(free.value, 1.0), [Evidence(text, "measured by stubbing it")], Confidence.CONFIRMED
     if not case.overlapped:
-        source = STAGES if case.made_of == "stages" else PHASES
+        source = FLOW if case.while_it_ran else STAGES if case.made_of == "stages" else PHASES
         share = part.seconds / case.whole_s
         each, whole = units.text(part.seconds, "s"), units.text(case.whole_s, "s")
         text = f"{part.name} takes {each} of {whole} a unit, {share:.0%}"
@@ -107,8 +108,8 @@ def _share(case: Case, part: Part) -> tuple[float, list[Evidence], Confidence]:
 def _without(case: Case, part: Part) -> float:
     """Return the seconds between units that an overlapped pipeline would take without a part."""
     rest = [p for p in case.parts if p is not part]
-    slow = max((p.seconds / p.threads for p in rest), default=0.0)
-    return max(slow, sum(p.seconds for p in rest) / max(case.cores, 1.0))
+    slow = max((case.alone_s(p) / p.threads for p in rest), default=0.0)
+    return max(slow, sum(map(case.alone_s, rest)) / max(case.cores, 1.0))
 
 
 def _why(case: Case, part: Part, share: float) -> Finding | None:
@@ -131,12 +132,12 @@ def _why(case: Case, part: Part, share: float) -> Finding | None:
             Evidence(f"{kernel:.0%} of its CPU time is the kernel's", WINDOW),
             Evidence(f"{faults:,.0f} page faults a second: fresh memory is mapped for each unit", WINDOW),
         )
-        least = min(share, max(kernel, 0.0))
         remedy = Remedy(
             f"keep the buffers of {part.name} and fill them again",
             {},
-            Measured(1 / (1 - least), "ratio", 1.0, 1 / max(0.05, 1 - share)),
-            "1 / (1 - the kernel's share of the time)",
+            Measured(1 / (1 - min(share, kernel)), "ratio"),
+            "1 / (1 - the kernel's share of the time); memory that the kernel has just cleared is in the caches",
+            Bound.MOST,
         )
         return Finding("allocation-bound", share, Confidence.LIKELY, evidence, (remedy,), part.name, 1)
     return None
@@ -150,7 +151,8 @@ def _stalled(case: Case, part: Part, share: float, off: float, *, of: str = "the
     evidence.append(Evidence(f"{part.name} is the part that takes {share:.0%} of a unit", STAGES))
     remedies = list(_overlap(case, part))
     words = f"keep what {part.name} reads in memory, or read it ahead"
-    remedies.append(Remedy(words, {}, Measured(1 / (1 - share), "ratio"), "1 / (1 - share of the part)"))
+    gone = Measured(1 / (1 - share), "ratio")
+    remedies.append(Remedy(words, {}, gone, "1 / (1 - share of the part)", Bound.MOST))
     return Finding("fetch-stalled", share, Confidence.LIKELY, tuple(evidence), tuple(remedies), part.name, 1)
 
 
@@ -170,7 +172,8 @@ def _remedies(case: Case, part: Part, share: float) -> Iterator[Remedy]:
             f"make {part.name} cheaper: {words}",
             {},
             Measured(most, "ratio"),
-            "the time of a unit / that time without the stage: the most that can be gained",
+            "the time of a unit / that time without the stage",
+            Bound.MOST,
         )
     yield from _overlap(case, part)
 
@@ -204,17 +207,26 @@ def _larger_step(case: Case, part: Part) -> Remedy:
             Measured(now / then, "ratio"),
             "fixed and growing part of a step's time, from two batches",
         )
-    fixed = part.seconds if part.name == "optimizer" else 0.0
-    rest = case.whole_s - fixed
-    if not fixed:
+    if part.name != "optimizer":
         return Remedy(f"--batch {batch}", {"batch": batch})
-    gain = (fixed + rest) / (fixed / 4 + rest)
-    return Remedy(
-        f"--batch {batch}",
-        {"batch": batch},
-        Measured(gain, "ratio"),
-        "the optimizer's time is the same for any batch; all else grows with it, so this is the least",
+    rest = case.whole_s - part.seconds
+    weights, arithmetic = _both_ways(case)
+    most = part.seconds + max(rest, 4 * arithmetic)
+    least = part.seconds + 4 * rest - 3 * min(rest, weights)
+    gain, bound = between(4 * case.whole_s / least, 4 * case.whole_s / most)
+    basis = (
+        "the optimizer's time is the same for any batch; all else grows with it, but for reading the weights"
     )
+    return Remedy(f"--batch {batch}", {"batch": batch}, gain, basis, bound)
+
+
+def _both_ways(case: Case) -> tuple[float, float]:
+    """Return the least seconds of a step for its weights and for its arithmetic, 0 where no ceiling tells.
+
+    Each is twice that of an inference: backward writes a gradient for each weight, and computes it.
+    """
+    limit = case.limit
+    return (2 * limit.memory_s, 2 * limit.compute_s) if isinstance(limit, Limit) else (0.0, 0.0)
 
 
 def _overlap(case: Case, part: Part) -> Iterator[Remedy]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from edgescope.analysis.diagnose.case import SAMPLER, WINDOW, Case, Part, known
-from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.diagnose.interventions import FASTER, Intervention
 from edgescope.records import Absent, Field, Measured
 
@@ -20,6 +20,7 @@ ONE_CORE = (0.7, 1.35)
 """Cores that threads keep busy together when one of them runs at a time."""
 USUAL_EFFICIENCY = (0.6, 1.0)
 """What each further core adds to the first, at least and at most, where no sweep tells."""
+ADDS = f"each further core adds {USUAL_EFFICIENCY[0]:.0%} to {USUAL_EFFICIENCY[1]:.0%} of the first"
 
 
 def found(case: Case) -> Iterator[Finding]:
@@ -32,9 +33,9 @@ def found(case: Case) -> Iterator[Finding]:
 
 
 def _oversubscribed(case: Case) -> Finding | None:
-    if case.trial.device != "cpu" or case.threads is None or case.trial.colocated:
+    asked = case.asked
+    if case.trial.device != "cpu" or asked is None or case.trial.colocated:
         return None
-    asked = case.threads * (case.trial.in_flight if case.made_of == "phases" else 1)
     cores = max(1, int(case.cores))
     if asked <= cores or case.threads == case.trial.processes == 1:
         return None
@@ -50,12 +51,6 @@ def _oversubscribed(case: Case) -> Finding | None:
     if fewer is not None:
         evidence.append(Evidence(fewer.text, fewer.source, fewer.ratio.value < FASTER))
     change, words = _fitting(case, cores)
-    exact = fewer is not None and _same(fewer, change)
-    gain: Field = Absent("how much the threads cost each other shows only in a run with fewer")
-    basis = ""
-    if fewer is not None:
-        gain = fewer.ratio
-        basis = f"measured: {fewer.source}" if exact else f"at least that of {fewer.text}"
     if fewer is None and waits is None:
         return None  # that there are more threads than cores says nothing of the time that they lose
     share = 1 - 1 / fewer.ratio.value if fewer is not None and fewer.ratio.value > 1 else 0.5 * (waits or 0.0)
@@ -64,8 +59,29 @@ def _oversubscribed(case: Case) -> Finding | None:
         if fewer.ratio.value < FASTER:
             return Finding("oversubscription", max(0.0, share), sure, tuple(evidence))
         sure = Confidence.CONFIRMED
-    remedy = Remedy(words, change, gain, basis)
+    remedy = Remedy(words, change, *_with_fewer(fewer, change, cores))
     return Finding("oversubscription", share, sure, tuple(evidence), (remedy,), "", 1)
+
+
+def _with_fewer(
+    tried: Intervention | None, change: Mapping[str, object], cores: int
+) -> tuple[Field, str, Bound]:
+    """Return the gain of one thread a core, how it was computed and how it is meant, by what was tried with fewer."""
+    if tried is None:
+        return Absent("how much the threads cost each other shows only in a run with fewer"), "", Bound.NONE
+    if _same(tried, change):
+        return tried.ratio, f"measured: {tried.source}", Bound.NONE
+    asked = Case(tried.result).asked or cores
+    if asked >= cores:  # it still has too many
+        return tried.ratio, f"that of {tried.text}, and there would be fewer still", Bound.LEAST
+    gain, bound = _further_cores(asked, cores, tried.ratio.value)
+    return gain, f"{tried.text}; {ADDS}", bound
+
+
+def _further_cores(threads: int, cores: int, so_far: float = 1.0) -> tuple[Measured, Bound]:
+    """Return the gain of a thread on each core, over work on fewer that gained `so_far`."""
+    low, high = (so_far * (1 + (cores / threads - 1) * e) for e in USUAL_EFFICIENCY)
+    return between(low, high)
 
 
 def _fewer(case: Case) -> Intervention | None:
@@ -116,18 +132,20 @@ def _too_few(case: Case) -> Finding | None:
         Evidence(f"{used:.2f} cores were busy with it", WINDOW if case.figure("cores_used") else SAMPLER),
     ]
     more = next((i for i in case.of("options.threads") if i.after is None or i.after > threads), None)
-    low, high = (1 + (cores / threads - 1) * e for e in USUAL_EFFICIENCY)
-    gain = Measured((low * high) ** 0.5, "ratio", low, high)
-    basis, sure = (
-        f"each further core adds {USUAL_EFFICIENCY[0]:.0%} to {USUAL_EFFICIENCY[1]:.0%} of the first",
-        Confidence.LIKELY,
-    )
+    gain, bound = _further_cores(threads, cores)
+    basis, sure = ADDS, Confidence.LIKELY
     if more is not None:
         evidence.append(Evidence(more.text, more.source, more.ratio.value < FASTER))
         if more.ratio.value < FASTER:
             return None
-        gain, basis, sure = more.ratio, f"measured: {more.source}", Confidence.CONFIRMED
-    remedy = Remedy(f"--threads {cores}", {"options": {**case.trial.options, "threads": cores}}, gain, basis)
+        gain, bound, basis, sure = (
+            more.ratio,
+            Bound.NONE,
+            f"measured: {more.source}",
+            Confidence.CONFIRMED,
+        )
+    change = {"options": {**case.trial.options, "threads": cores}}
+    remedy = Remedy(f"--threads {cores}", change, gain, basis, bound)
     return Finding("too few threads", 1 - 1 / gain.value, sure, tuple(evidence), (remedy,), "", 1)
 
 
@@ -136,12 +154,12 @@ def _one_at_a_time(case: Case) -> Finding | None:
     used, late = case.cores_used, case.figure("interpreter_wait_s")
     if not case.overlapped or case.cores < 2 or used is None or case.trial.device != "cpu":
         return None
-    if (case.figure("run_wait_share") or 0.0) >= CROWDED:
-        return None  # a thread that goes on late may have waited for a core
     if late is None:
         return None
     turns = _in_turns(case)
     if late >= LATE_S:
+        if (case.figure("run_wait_share") or 0.0) >= CROWDED:
+            return None  # the thread that went on late may have waited for a core
         return _interpreter(case, used, late, turns) if used <= ONE_CORE[1] or turns is not None else None
     return _lock(case, turns, used, late) if late < PROMPT_S and turns is not None else None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from edgescope import units
-from edgescope.analysis.diagnose.finding import Confidence, Evidence, Finding, Remedy
+from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.kernels.gpu_time import GpuTime
 from edgescope.records import Measured
@@ -46,19 +46,20 @@ def _launches(account: Account, gpu: GpuTime) -> Finding | None:
     if account.budget is not None and len(account.budget.launches):
         each = float(np.median(account.budget.launches))
         evidence.append(Evidence(f"{each:,.0f} launches an inference", account.trace.source))
+    gain, bound = between(1 / (1 - late), gpu.span_ns / max(1, gpu.busy_ns))
     remedy = Remedy(
         "one launch for many kernels: a CUDA graph (--option graph=true), a compiled engine, or a larger batch",
         {},
-        Measured(1 / (1 - late), "ratio", 1 / (1 - late), gpu.span_ns / max(1, gpu.busy_ns)),
-        "the same kernels without the gaps that the host left; at most without any gap",
+        gain,
+        "the same kernels without the gaps that the host left, and without any gap",
+        bound,
     )
     return Finding("launch-bound", late, Confidence.LIKELY, tuple(evidence), (remedy,), "", 1)
 
 
-def _at_most(share: float) -> Measured:
-    """Return the gain if a share of the time went, as the most there is to gain; 50 times if all of it would go."""
-    most = 1 / max(0.02, 1 - share)
-    return Measured(most, "ratio", 1.0, most)
+def _without(share: float) -> Measured:
+    """Return the gain if a share of the time went; 50 times if all of it would go."""
+    return Measured(1 / max(0.02, 1 - share), "ratio")
 
 
 def _many_syncs(account: Account) -> float:
@@ -78,8 +79,9 @@ def _syncs(account: Account, gpu: GpuTime) -> Finding | None:
     remedy = Remedy(
         "read results once: one copy to the host instead of one value after another (.item(), float(), if on a tensor)",
         {},
-        _at_most(idle),
-        "at most: the same kernels and copies without the waits between them",
+        _without(idle),
+        "the same kernels and copies without the waits between them",
+        Bound.MOST,
     )
     return Finding("sync-bound", idle, Confidence.LIKELY, evidence, (remedy,), "", 1)
 
@@ -98,8 +100,9 @@ def _copies(account: Account, gpu: GpuTime) -> Finding | None:
     remedy = Remedy(
         "pinned memory, smaller types, or copies on a stream of their own",
         {},
-        _at_most(share),
-        "at most: all copies behind kernels",
+        _without(share),
+        "all copies behind kernels",
+        Bound.MOST,
     )
     return Finding("transfer-bound", share, Confidence.LIKELY, tuple(evidence), (remedy,), "", 1)
 
@@ -123,7 +126,8 @@ def _others(account: Account, gpu: GpuTime) -> Finding | None:
     remedy = Remedy(
         "fewer processes on the GPU, or MPS (--sharing mps)",
         {},
-        _at_most(blocked),
-        "at most: none of that time",
+        _without(blocked),
+        "none of that time",
+        Bound.MOST,
     )
     return Finding("contention", blocked, Confidence.LIKELY, evidence, (remedy,), "", 1)

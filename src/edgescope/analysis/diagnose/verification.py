@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from edgescope import units
 from edgescope.analysis.cells.replicates import MEASURED
-from edgescope.analysis.diagnose.finding import Remedy
+from edgescope.analysis.diagnose.finding import CLOSE, Bound, Remedy
+from edgescope.analysis.diagnose.interventions import FASTER
 from edgescope.records import Absent, Field, Measured, Result
 from edgescope.stats.pairs import paired_log_ratio
 
-CLOSE = 0.2
-"""A prediction holds if it is within this share of the gain."""
+SLACK = FASTER - 1
+"""A bound holds if the gain is not beyond it by more than this share: less counts as no change at all."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,16 @@ class Check:
 
     @property
     def holds(self) -> bool | None:
-        """Return whether the prediction is close to the gain, or None if either is not known."""
+        """Return whether the gain is close to the prediction, or keeps its bound; None if either is not known."""
         if not isinstance(self.predicted, Measured) or not isinstance(self.realised, Measured):
             return None
-        return abs(self.predicted.value / self.realised.value - 1) <= CLOSE
+        share = self.predicted.value / self.realised.value
+        bound = self.remedy.bound if self.remedy is not None else Bound.NONE
+        if bound is Bound.LEAST:
+            return share <= 1 + SLACK
+        if bound is Bound.MOST:
+            return share >= 1 / (1 + SLACK)
+        return abs(share - 1) <= CLOSE
 
     @property
     def words(self) -> str:
@@ -37,10 +44,10 @@ class Check:
         if isinstance(self.realised, Absent):
             return f"nothing was checked: {self.realised.reason}"
         text = f"the gain is {units.ratio(self.realised)}"
-        if isinstance(self.predicted, Absent):
+        if isinstance(self.predicted, Absent) or self.remedy is None:
             return f"{text}; none was predicted"
         verdict = "as predicted" if self.holds else "not as predicted"
-        return f"{text}, {verdict} ({units.ratio(self.predicted)})"
+        return f"{text}, {verdict} ({self.remedy.promise})"
 
 
 def checked(remedy: Remedy, pairs: Sequence[tuple[Result, Result]]) -> Check:

@@ -80,16 +80,22 @@ class Best:
 
 
 def peak(best: Best, name: str) -> dict[str, Any]:
-    """Largest FLOP/s over matrix sizes: {value, size, unit} or {absent}."""
+    """Largest FLOP/s over matrix sizes: {value, size, unit} or {absent}.
+
+    Sizes grow until one product takes longer than the seconds of a figure. A CPU without fp16 of its own takes a second
+    for the smallest, and would take half an hour for the largest.
+    """
     torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
     found: dict[str, Any] = {}
     for n in SIZES[best.device]:
         try:
-            rate = 2 * n**3 / best.of(product(best.device, name, n))
+            once = best.of(product(best.device, name, n))
         except (RuntimeError, NotImplementedError) as error:
             return {"absent": f"{name} matrix product: {str(error).splitlines()[0][:160]}"}
-        if rate > found.get("value", 0.0):
+        if (rate := 2 * n**3 / once) > found.get("value", 0.0):
             found = {"value": rate, "size": n, "unit": "FLOP/s"}
+        if once > best.seconds:
+            break
     return found
 
 
