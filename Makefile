@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # uv does not read pip's settings; pass a wheel folder on when pip has one.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: venv demo test lint types check clean
+.PHONY: venv demo test tests lint types check clean
 
 venv: $(VENV)/.ok
 
@@ -32,8 +32,12 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
+# Types are checked beside the tests, which wait now and then.
+test: lint
+	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests
+
 # Both halves always run: a failure in one must not hide what the other would have found.
-test: lint types
+tests: venv
 	status=0; \
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not gpu and not jetson" || status=1; \
 	$(BIN)/python -m pytest -m "alone and not gpu and not jetson" || status=1; \

@@ -1,5 +1,6 @@
 """One cache for the whole session, what must run alone, and the models that several test files share."""
 
+import contextlib
 import functools
 import gc
 import json
@@ -7,6 +8,8 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -99,13 +102,58 @@ def cache_folder(tmp_path_factory):
         os.environ["EDGESCOPE_CACHE"] = before
 
 
-@pytest.fixture
-def trials_here(monkeypatch):
-    """Answer trials in this process, which has imported the engines, where a test is not about the fresh one.
+@pytest.fixture(scope="session", autouse=True)
+def sleeping_threads():
+    """Let the threads of ONNX Runtime sleep while they wait: where they spin they take the other worker's core."""
+    import onnxruntime
 
-    Everything else of a trial's way stays: its folder, its stored start, its result read back from the disk. A
-    profiler starts its own process; a mode that is set when a process starts needs a real one.
+    class Sleeping(onnxruntime.SessionOptions):
+        def __init__(self):
+            super().__init__()
+            self.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            patch.setattr(onnxruntime, "SessionOptions", Sleeping)
+        yield
+
+
+class Still:
+    """A memory probe that finds the memory as fast after a run as before it."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def seconds(self):
+        return 1.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting():
+    """Spare runs in this process what costs a second and no test is about; those in processes of their own have it.
+
+    Two probes take 0.7 s. To collect the garbage of a process that holds the engines and all tests takes 0.3 s, and
+    would thaw what was frozen above. A disk takes milliseconds until it has what the store gave it.
     """
+    from edgescope.bench import drivers, turns, watch, worker
+    from edgescope.devices.spin import Spin, slowdown
+
+    spin = SimpleNamespace(calibrate=lambda: 1, spin=lambda loops: Spin(loops, (1.0,)), slowdown=slowdown)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch, "spin", spin)
+        patch.setattr(watch, "walk", SimpleNamespace(Walker=Still))
+        for module in (drivers, turns, worker):
+            patch.setattr(module, "gc", mock.Mock())
+        patch.setattr(worker, "ctypes", mock.Mock())
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@contextlib.contextmanager
+def answered_in_this_process():
     from edgescope.bench import child
     from edgescope.isolate import fresh
 
@@ -118,13 +166,34 @@ def trials_here(monkeypatch):
         child._answer_pair(folder) if verb == "pair" else child._answer(verb, folder)
         return None, []
 
-    monkeypatch.setattr(fresh, "_watch", answered)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fresh, "_watch", answered)
+        yield
+
+
+@pytest.fixture(scope="session")
+def answered_here():
+    """Return a context in which trials are answered in this process, which has imported the engines.
+
+    It is for what is not about the fresh process. Everything else of a trial's way stays: its folder, its stored
+    start, its result read back from the disk. A profiler starts its own process; a mode that is set when a process
+    starts needs a real one.
+    """
+    return answered_in_this_process
+
+
+@pytest.fixture
+def trials_here(answered_here):
+    """Answer a test's trials in this process."""
+    with answered_here():
+        yield
 
 
 @pytest.fixture
 def shorter(tmp_path, monkeypatch, trials_here):
     """Let what a reader types run in this process and in a folder of its own, with less work than it has there."""
     import edgescope
+    from edgescope.search import halving
     from edgescope.verbs import anomaly
 
     def less(module, name, keys):
@@ -135,6 +204,7 @@ def shorter(tmp_path, monkeypatch, trials_here):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "argv", ["example.py"])
     less(edgescope, "Trial", {"min_s": 0.3, "max_s": 0.3})
+    monkeypatch.setattr(halving, "LEAST", 2)
     less(edgescope, "optimize", {"budget": 3, "precision": ["fp32"], "options": {"threads": 1}})
     less(anomaly, "generate", {"clips": 12})
     less(anomaly, "train", {"steps": 20})

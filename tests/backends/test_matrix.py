@@ -83,13 +83,18 @@ def opened(name, precision):
     return engine.load(engine.prepare(zoo.get(MODEL), Spec(precision), cache.folder("artifacts")))
 
 
+@functools.cache
+def wanted():
+    """Return the gate's inputs and PyTorch's fp32 outputs."""
+    samples = judge.gate_samples(zoo.get(MODEL))
+    return samples, judge.outputs(opened("torch_eager", "fp32"), samples, 1)
+
+
 def gated(name, precision):
     """Return the gate's answer for an engine, by fp32 outputs of PyTorch."""
-    samples = judge.gate_samples(zoo.get(MODEL))
-    wanted, got = (
-        judge.outputs(opened(*which), samples, 1) for which in (("torch_eager", "fp32"), (name, precision))
-    )
-    return judge.judge(got, judge.Reference(wanted, None, "torch_eager fp32"), precision=precision)
+    samples, outputs = wanted()
+    got = judge.outputs(opened(name, precision), samples, 1)
+    return judge.judge(got, judge.Reference(outputs, None, "torch_eager fp32"), precision=precision)
 
 
 def test_an_engine_that_computes_wrongly_on_this_cpu_is_caught(monkeypatch):

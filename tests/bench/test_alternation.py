@@ -27,14 +27,15 @@ FAST = replace(SLOW, options={"delay_us": 2000})
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """Pairs of real processes whose ratio is 4 by construction, stored, as a search would run them."""
+def found(tmp_path_factory, answered_here):
+    """Pairs of real processes whose ratio is 4 by construction, stored, as a search would run them; led from here."""
     store = Store(tmp_path_factory.mktemp("store"))
     cells = Cells(store, Limits(), Isolated(), bench.here())
-    ends = [
-        cells.run_pair(replace(SLOW, replicate=n), replace(FAST, replicate=n), alternation.CONFIRMING)
-        for n in range(3)
-    ]
+    with answered_here():
+        ends = [
+            cells.run_pair(replace(SLOW, replicate=n), replace(FAST, replicate=n), alternation.CONFIRMING)
+            for n in range(3)
+        ]
     return store, ends
 
 

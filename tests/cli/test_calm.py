@@ -4,9 +4,10 @@ import pytest
 
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.recommend import recommend
+from edgescope.analysis.run import summary
 from edgescope.cli.main import main
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification
+from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification, Window
 from edgescope.report import recommendation, variants
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
@@ -45,14 +46,14 @@ def measured(label: tuple[str, str], us: int, replicate: int, **keys):
     check = Verification(
         True, "top1_agreement", {"top1_agreement": share}, 0.75, f"top-1 agreement 93.8 %; {LONG}"
     )
-    metrics = {
+    rows = queries(400, us * US + replicate)
+    metrics = summary.metrics(rows, Window(10, 50, 10_000_000, 50_000_000)) | {
         "latency_p50_s": Measured(us * 1e-6, "s", n=900),
         "latency_p99_s": Measured(us * 1.5e-6, "s", n=900),
         "throughput_sps": Measured(1e6 / us, "samples/s"),
         "peak_rss_bytes": Measured(4e8, "bytes"),
         "power_w": Absent(f"no power sensor: {LONG}"),
     }
-    rows = queries(400, us * US + replicate)
     return result(trial, **({"verification": check, "queries": rows, "metrics": metrics} | keys))
 
 
@@ -72,19 +73,19 @@ def many():
     return found
 
 
-def test_bench_is_one_card(capsys):
+def test_bench_is_one_card(capsys, trials_here):
     assert main(["bench", "null", *QUICK, "--processes", "2"]) in (0, 1)  # 1: a busy machine made it unstable
     lines = calm(capsys.readouterr().out)
     assert lines[0].startswith("null  null fp32 b1") and any(line.startswith("latency") for line in lines)
     assert {"workers", "startup", "engine"} <= {line.split("  ")[0] for line in lines}
 
 
-def test_replicates_are_one_row_each(capsys):
+def test_replicates_are_one_row_each(capsys, trials_here):
     assert main(["bench", "null", *QUICK, "--replicates", "3"]) in (0, 1)
     assert calm(capsys.readouterr().out)[0].split() == ["Measured", "null", "null", "fp32", "b1"]
 
 
-def test_the_grid_ends_in_counts_and_next_steps(capsys):
+def test_the_grid_ends_in_counts_and_next_steps(capsys, trials_here):
     main(["sweep", "--model", "null", "--batch", "1,2,4", *QUICK])
     said = capsys.readouterr()
     assert calm(said.out) and "[3/3] b" in said.err

@@ -23,7 +23,7 @@ def short_runs(monkeypatch):
     monkeypatch.setattr(capacity, "SHORTEST_S", 0.2)
 
 
-def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
+def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys, trials_here):
     page = tmp_path / "page.html"
     flags = [
         "--store",

@@ -28,7 +28,7 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_bench_json_is_one_object_of_the_schema(capsys, tmp_path):
+def test_bench_json_is_one_object_of_the_schema(capsys, tmp_path, trials_here):
     flags = ["--option", "delay_us=500", *QUICK, "--duration", "500ms"]
     code = main(["bench", "null", "--backend", "null", *flags, "--json"])
     out = capsys.readouterr().out
@@ -41,7 +41,7 @@ def test_bench_json_is_one_object_of_the_schema(capsys, tmp_path):
     assert len(kept.full(next(iter(kept.results()))).queries) > 20
 
 
-def test_a_failed_trial_also_prints_an_object_of_the_schema(capsys):
+def test_a_failed_trial_also_prints_an_object_of_the_schema(capsys, trials_here):
     assert main(["bench", "squeezenet1_1", "--precision", "fp16", *QUICK, "--json"]) == 3
     data = json.loads(capsys.readouterr().out)
     jsonschema.validate(data, SCHEMA)
@@ -49,7 +49,7 @@ def test_a_failed_trial_also_prints_an_object_of_the_schema(capsys):
     assert data["metrics"] == {}
 
 
-def test_fixed_rate_and_offline_run(capsys):
+def test_fixed_rate_and_offline_run(capsys, trials_here):
     load = ["--scenario", "fixed_rate", "--rate", "100", "--in-flight", "2", "--duration", "1s"]
     code = main(["bench", "null", "--backend", "null", *QUICK, *load, "--json"])
     fixed = json.loads(capsys.readouterr().out)
@@ -75,7 +75,7 @@ def test_fixed_rate_and_offline_run(capsys):
         (["null", "--backend", "null", "--io", "device"], 3, "--io host"),
     ],
 )
-def test_bad_requests_say_what_to_do(arguments, code, says, capsys):
+def test_bad_requests_say_what_to_do(arguments, code, says, capsys, trials_here):
     assert main(["bench", *arguments, *QUICK]) == code
     captured = capsys.readouterr()
     said = " ".join((captured.out + captured.err).split())
@@ -87,7 +87,7 @@ def test_bad_requests_say_what_to_do(arguments, code, says, capsys):
     ("name", "content"),
     [("empty.onnx", b""), ("photo.onnx", b"\x89PNG\r\n\x1a\n" + b"x" * 500), ("text.onnx", b"hello" * 100)],
 )
-def test_a_file_that_is_not_onnx_is_named(name, content, tmp_path, capsys):
+def test_a_file_that_is_not_onnx_is_named(name, content, tmp_path, capsys, trials_here):
     (tmp_path / name).write_bytes(content)
     assert main(["bench", name, "--backend", "onnxruntime", *QUICK]) == 1
     captured = capsys.readouterr()
@@ -118,7 +118,7 @@ def test_ctrl_c_in_bench_exits_130_without_a_trace(tmp_path):
     assert "Traceback" not in said.read_text()
 
 
-def test_sweep_by_flags_then_again_then_listed(capsys):
+def test_sweep_by_flags_then_again_then_listed(capsys, trials_here):
     command = ["sweep", "--model", "null", "--backend", "null", "--batch", "1,2", *QUICK]
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.count("to do") == 2

@@ -77,7 +77,8 @@ def test_two_machines_are_refused_until_one_is_chosen(store, capsys):
     assert "Use  null fp32 b2" in capsys.readouterr().out
 
 
-def test_another_machine_is_named_right_or_refused_and_never_searched_for(store, capsys):
+def test_another_machine_is_named_right_or_refused_and_never_searched_for(store, monkeypatch, capsys):
+    monkeypatch.setattr(candidates, "installed", dict)
     assert asked(store, "null", "--machine", "zzz") == 2
     assert "E-MIX-2: no machine's id in this store begins with 'zzz'" in capsys.readouterr().err
     assert asked(store, "null", "--batch", "2", "--machine", MACHINE.id[:8]) == 2
@@ -137,7 +138,7 @@ def test_a_study_asks_its_own_question_of_its_own_cells(store, tmp_path, capsys)
     assert "E-PICK-5" in capsys.readouterr().err
 
 
-def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
+def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys, trials_here):
     flags = ("null", "--backend", "null", "--batch", "1,8", "--processes", "1", "--duration", "0.2s")
     flags += ("--warmup", "0s", "--cells", "2", "--confirm-runs", "1", "--option", "delay_us=2000")
     assert asked(Store(tmp_path), *flags) in (0, 1)  # 1: a busy machine made a trial unstable

@@ -201,7 +201,7 @@ def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_say
     assert told[0].startswith("W-SWEEP-1")
 
 
-def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path, capsys):
+def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path, capsys, trials_here):
     command = ["sweep", "--model", "null", "--backend", "null", "--option", "delay_us=2000", *QUICK]
     first = main(command)
     (ran,) = Store(tmp_path / "store").results()

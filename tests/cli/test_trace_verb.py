@@ -108,7 +108,7 @@ def test_a_profiler_that_disturbs_draws_no_conclusion(share, code, conclusive):
     assert [w.code for w in found.warnings] == ([code] if code else [])
 
 
-def test_a_trial_in_two_phases(tmp_path, capsys):
+def test_a_trial_in_two_phases(tmp_path, capsys, trials_here):
     flags = [
         "--backend",
         "onnxruntime",

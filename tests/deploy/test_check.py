@@ -23,10 +23,10 @@ def score(outputs, labels):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(tmp_path_factory, answered_here):
     """A folder of labelled pictures, and what was saved of a classifier that was judged on them, by measure."""
     root = tmp_path_factory.mktemp("checked")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, answered_here():
         patch.chdir(root)
         patch.syspath_prepend(str(root))
         patch.setenv("EDGESCOPE_CACHE", str(root / "cache"))

@@ -15,7 +15,6 @@ import pytest
 import edgescope
 from edgescope import cache, registry
 from edgescope.backends.ort import run_script as ort_script
-from edgescope.backends.pytorch import run_script as torch_script
 from edgescope.deploy import run_script, save
 from edgescope.errors import StoreError, UnsupportedError, UsageError, WrongOutputError
 from edgescope.models import zoo
@@ -33,11 +32,11 @@ def net():
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
+def here(tmp_path_factory, answered_here):
     """A folder with a small network of the user's own, and a cache that holds nothing else."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "tiny_deploy.py").write_text(SOURCE)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, answered_here():
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
         patch.setenv("EDGESCOPE_CACHE", str(folder / "cache"))
@@ -151,11 +150,11 @@ def contents(folder):
 
 
 def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, monkeypatch):
-    first, second = measured("onnxruntime", options={"threads": 1}), measured("torch_eager", **KINDS[2][1])
+    first, second = measured("torch_eager", **KINDS[2][1]), measured("onnxruntime", options={"threads": 1})
     folder = save.save([first], [first], tmp_path / "out")
     before = contents(folder)
-    wrong = torch_script.PLAIN.replace("o.float() if", "-o.float() if")
-    monkeypatch.setattr(torch_script, "PLAIN", wrong)
+    wrong = ort_script.PLAIN.replace("session.run(None, batch)", "[-a for a in session.run(None, batch)]")
+    monkeypatch.setattr(ort_script, "PLAIN", wrong)
     with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
         save.save([second], [second], folder)
     assert contents(folder) == before
@@ -175,7 +174,7 @@ def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, m
         "card.json",
         "card.md",
         "check.py",
-        "model.pt2",
+        "model.onnx",
         "run.py",
         "sample.npz",
     ]

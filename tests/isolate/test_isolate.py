@@ -1,4 +1,4 @@
-"""Whatever a model does, what comes back is a recorded Result with the reason. Real processes throughout."""
+"""Whatever a model does, what comes back is a recorded Result with the reason. Real processes, where one may die."""
 
 import errno
 import json
@@ -55,16 +55,26 @@ def test_an_ordinary_model_is_measured():
     assert last_words(result) == ""
 
 
+def test_what_raises_is_failed_with_its_message_and_can_be_debugged_from_its_result():
+    result = run("raises")
+    assert result.status is Status.FAILED
+    assert "the sky is falling" in str(result.reason)
+    words = last_words(result)
+    assert "Traceback (most recent call last): | File" in words
+    assert "hostile_models.py" in words
+    assert "RuntimeError: the sky is falling" in words
+    assert "\n" not in words
+
+
 @pytest.mark.parametrize(
     ("factory", "says"),
     [
-        ("raises", "the sky is falling"),
         ("not_a_model", "hostile_models:not_a_model"),
         ("broken_factory", "no weights today"),
         ("no_such_name", "no_such_name"),
     ],
 )
-def test_what_raises_is_failed_with_its_message(factory, says):
+def test_what_is_no_model_is_failed_with_its_message(factory, says, trials_here):
     result = run(factory)
     assert result.status is Status.FAILED
     assert says in str(result.reason)
@@ -77,14 +87,6 @@ def test_a_process_that_ends_with_0_and_no_result_is_told_as_that():
         "E-RUN-2: the trial's process ended without an answer: it exited with 0 and wrote no result"
     )
     assert "rm -r" not in str(result.reason)
-
-
-def test_a_failed_model_can_be_debugged_from_its_result():
-    words = last_words(run("raises"))
-    assert "Traceback (most recent call last): | File" in words
-    assert "hostile_models.py" in words
-    assert "RuntimeError: the sky is falling" in words
-    assert "\n" not in words
 
 
 def test_only_the_end_of_much_noise_is_kept():
@@ -103,7 +105,7 @@ def test_only_the_tail_of_stderr_is_read():
     assert sum(map(len, lines)) <= TAIL_BYTES
 
 
-def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows():
+def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows(trials_here):
     result = run("raises_later", warmup=0, max_queries=100, max_s=60)
     assert result.status is Status.FAILED
     assert "only once" in str(result.reason)
@@ -115,9 +117,7 @@ def test_a_trial_that_is_stopped_while_it_measures_leaves_no_folder(tmp_path, mo
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     long = Trial(model="null", backend="null", warmup=0, min_s=60, max_s=60, options={"delay_us": 1000})
-    assert any(
-        seen_until_stopped(long, limit_s, tmp_path) for limit_s in (6, 20, 60)
-    )  # a start may take long
+    assert any(seen_until_stopped(long, limit_s, tmp_path) for limit_s in (3, 9, 60))  # a start may take long
     assert not list(tmp_path.glob("edgescope-*"))
 
 
@@ -137,22 +137,28 @@ def seen_until_stopped(long: Trial, limit_s: float, scratch: Path) -> list[Path]
     return seen
 
 
-def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process():
+def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process(tmp_path, monkeypatch):
+    """Nor does a daemon that it had started: it has other parents by then."""
+    monkeypatch.setenv("DAEMON_FILE", str(tmp_path / "pid"))
     before = set(psutil.Process().children(recursive=True))
-    result = run("hangs", Limits(timeout_s=8))
-    assert result.status is Status.TIMEOUT
-    assert "8 s" in str(result.reason)
+    for limit_s in (5, 15, 90):  # a start may take long
+        result = run("hides_and_hangs", Limits(timeout_s=limit_s))
+        assert result.status is Status.TIMEOUT and f"{limit_s} s" in str(result.reason)
+        if (tmp_path / "pid").exists():
+            break
     assert "waiting for a lock" in last_words(result)
     assert set(psutil.Process().children(recursive=True)) == before
+    pid = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_nan_is_wrong_output():
+def test_nan_is_wrong_output(trials_here):
     result = run("nan")
     assert result.status is Status.WRONG_OUTPUT
     assert "NaN" in str(result.reason)
 
 
-def test_a_fast_wrong_answer_is_wrong_output():
+def test_a_fast_wrong_answer_is_wrong_output(trials_here):
     result = run("wrong_in_bf16", precision="bf16")
     if result.status is Status.UNSUPPORTED:
         pytest.skip(result.reason)
@@ -250,7 +256,7 @@ def test_a_wrapper_that_is_not_installed_is_a_failed_trial():
     assert "no-such-tracer" in str(result.reason)
 
 
-def test_a_precision_the_device_lacks_is_unsupported():
+def test_a_precision_the_device_lacks_is_unsupported(trials_here):
     result = run("ordinary", precision="fp16")
     assert result.status is Status.UNSUPPORTED
     assert "fp16" in str(result.reason)
@@ -333,16 +339,6 @@ def test_what_is_said_in_time_stops_nothing(monkeypatch):
         assert fresh.until_readable(listens, Limits(timeout_s=0)) is None
     finally:
         os.close(listens)
-
-
-def test_a_daemon_that_a_model_starts_is_gone_after_the_time_out(tmp_path, monkeypatch):
-    monkeypatch.setenv("DAEMON_FILE", str(tmp_path / "pid"))
-    for limit_s in (8, 30, 90):  # a start may take long
-        assert run("hides_and_hangs", Limits(timeout_s=limit_s)).status is Status.TIMEOUT
-        if (tmp_path / "pid").exists():
-            break
-    pid = int((tmp_path / "pid").read_text())
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_what_could_not_be_ended_is_told(tmp_path):

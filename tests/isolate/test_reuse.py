@@ -59,7 +59,7 @@ def value(result, name):
     return result.metrics[name].value
 
 
-def test_a_multi_process_result_is_whole():
+def test_a_multi_process_result_is_whole(trials_here):
     result = edgescope.run(replace(QUICK, colocated="null"))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert [w.number for w in result.workers] == [0, 1, 2] and len({w.pid for w in result.workers}) == 3
@@ -75,7 +75,7 @@ def test_a_multi_process_result_is_whole():
     assert set(result.queries.columns["worker"]) == {0, 1, 2}
 
 
-def test_queries_of_many_calls_are_counted_as_queries():
+def test_queries_of_many_calls_are_counted_as_queries(trials_here):
     result = edgescope.run(replace(QUICK, scenario="multi_stream", in_flight=3, batch=2))
     assert value(result, "counter_gap_queries") <= 1
     for worker in result.workers:
@@ -83,7 +83,7 @@ def test_queries_of_many_calls_are_counted_as_queries():
         assert abs(worker.counted - mine.sum()) <= 5
 
 
-def test_a_trace_that_ends_early_ends_the_window(tmp_path):
+def test_a_trace_that_ends_early_ends_the_window(tmp_path, trials_here):
     (tmp_path / "t").write_text("".join(f"{k / 100}\n" for k in range(30)))
     trace = replace(QUICK, scenario="trace", scenario_options={"trace": str(tmp_path / "t")}, max_s=1.5)
     window = edgescope.run(trace).window

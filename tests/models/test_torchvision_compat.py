@@ -47,7 +47,8 @@ def test_torchvision_imports_and_its_operators_answer():
 
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30]])
     assert torchvision.ops.nms(boxes, torch.tensor([0.5, 0.9, 0.1]), 0.5).tolist() == [1, 2]
-    pooled = torchvision.ops.roi_align(torch.ones(1, 2, 16, 16), torch.tensor([[0, 2.0, 2, 9, 9]]), 4)
+    pool = torch.ops.torchvision.roi_align  # torchvision's own function would compile before it answers
+    pooled = pool(torch.ones(1, 2, 16, 16), torch.tensor([[0, 2.0, 2, 9, 9]]), 1.0, 4, 4, -1, False)
     assert pooled.shape == (1, 2, 4, 4)
     assert torch.allclose(pooled, torch.ones_like(pooled))
 

@@ -70,8 +70,8 @@ def test_the_default_is_that_of_optimize():
 NULL = Trial(model="null", backend="null", options={"delay_us": 200}, turn_s=0.02, min_s=0.05, max_s=0.05)
 
 
-def test_a_real_run_is_measured_stored_and_read_back(tmp_path):
-    """One pair of fresh processes, far too few for a floor to rely on, through bench's own path."""
+def test_a_real_run_is_measured_stored_and_read_back(tmp_path, trials_here):
+    """One pair, far too few for a floor to rely on, through bench's own path."""
     told = []
     found = measure(0.1, workloads=[NULL], min_pairs=1, tell=told.append)
     assert found.pairs == len(found.p50_s) == len(told) == 1

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 
@@ -14,9 +15,11 @@ from edgescope.report.capacity import facts, sentence_of
 from edgescope.runner.builds import Builds
 from edgescope.runner.eta import Pace
 from edgescope.runner.run import Cells
+from edgescope.scenarios.open_loop import Server
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.search import capacity
 from edgescope.search.capacity import Search
-from edgescope.search.capacity_question import Question
+from edgescope.search.capacity_question import DRAWS, Question
 from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from queue_server import WHERE, QueueServer
@@ -109,6 +112,15 @@ def test_seeds_of_two_attempts_never_meet(tmp_path):
     question = Question(BASE, 15.0, promises(["p99<40ms"]), "per-client", max_clients=1024)
     first, second = (question.trial(1024, 5.0, attempt, tmp_path).seed for attempt in (0, 1))
     assert first + 1024 <= 16 * 1024 <= second
+
+
+def test_of_random_arrivals_those_as_many_as_the_rate_says_are_taken(tmp_path):
+    def due(trial):
+        return sum(1 for _ in takewhile(lambda t: t < 5e9, Server(trial, Plan(trial)).offsets()))
+
+    asked = Question(BASE, 7.0, promises(["p99<40ms"]), "one", "poisson").trial(2, 5.0, 0, tmp_path)
+    off = [abs(due(replace(asked, seed=BASE.seed + n)) - 70) for n in range(DRAWS)]
+    assert abs(due(asked) - 70) == min(off) < max(off)
 
 
 def test_one_client_alone_misses(tmp_path):

@@ -519,6 +519,7 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     (tmp_path / "small_for_optimize.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(halving, "LEAST", 2)
     fewer = (
         "backend=torch_compile precision=bf16 backend=litert qdq=s8s8 layout=channels_last"  # tested apart
     )

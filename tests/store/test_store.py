@@ -16,7 +16,7 @@ import pytest
 from edgescope.analysis.cells import ids
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial, codec
-from edgescope.store import results
+from edgescope.store import results, rows
 from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
 
@@ -51,6 +51,28 @@ def test_duckdb_reads_the_tree_in_place(tmp_path):
     kept.save(result(Trial(model="null", backend="null", batch=2)))
     rows = duckdb.connect().execute(f"select count(*) from '{tmp_path}/*/*/queries.parquet'").fetchone()
     assert rows == (100,)
+
+
+def test_of_two_files_that_differ_in_content_alone_each_is_read(tmp_path):
+    """The one database that reads them knows them by a descriptor, whose number is the same."""
+    kinds = {"a": "int64"}
+    for value in (1, 2):
+        rows.write({"a": np.full(500, value)}, tmp_path / str(value))
+        os.utime(tmp_path / str(value), ns=(10**18, 10**18))
+    found = [rows.read(tmp_path / str(value), kinds)["a"].tolist() for value in (1, 2, 1)]
+    assert found == [[1] * 500, [2] * 500, [1] * 500]
+
+
+def test_a_database_that_an_error_has_ended_is_not_asked_again(tmp_path):
+    rows.write({"a": np.arange(5)}, tmp_path / "a")
+    rows._database().close()  # as a fatal error does
+    with pytest.raises(StoreError):
+        rows.read(tmp_path / "a", {"a": "int64"})
+    assert len(rows.read(tmp_path / "a", {"a": "int64"})["a"]) == 5
+    rows._database().close()
+    with pytest.raises(OSError):
+        rows.write({"a": np.arange(5)}, tmp_path / "a")
+    rows.write({"a": np.arange(5)}, tmp_path / "a")
 
 
 def test_half_written_and_newer_results_are_named_and_the_rest_is_listed(tmp_path):

@@ -55,11 +55,10 @@ def zeroed(path, position):
     return model
 
 
-@pytest.mark.parametrize("position", [0, 39], ids=["first", "mildest of all 49"])
-def test_one_zeroed_layer_of_the_trained_network_is_rejected(
-    position, trained, trained_truth, artifacts, tmp_path, open_onnx
+def test_the_mildest_of_49_zeroed_layers_of_the_trained_network_is_rejected(
+    trained, trained_truth, artifacts, tmp_path, open_onnx
 ):
-    onnx.save(zeroed(trained.onnx(artifacts), position), tmp_path / "z.onnx")
+    onnx.save(zeroed(trained.onnx(artifacts), 39), tmp_path / "z.onnx")
     answer, _ = judge.verify(
         open_onnx(tmp_path / "z.onnx"), trained, trained_truth, precision="int8", batch=8
     )

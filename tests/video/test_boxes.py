@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.models.base import Detections
@@ -26,6 +26,7 @@ def some(seed, n=30):
     return frames
 
 
+@settings(max_examples=20, deadline=None)  # each draws a thousand sets for an interval
 @given(st.integers(0, 2**32 - 1))
 def test_a_set_is_the_same_as_itself(seed):
     frames = some(seed, 6)

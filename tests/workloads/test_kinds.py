@@ -51,22 +51,23 @@ def test_every_workload_has_its_row():
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory):
-    """Each row measured once, in a process of its own, as `bench` does; kept in a store."""
+def measured(tmp_path_factory, answered_here):
+    """Each row measured once, as `bench` does; kept in a store."""
     store, found = Store(tmp_path_factory.mktemp("kinds") / "store"), {}
 
     def of(name):
         if name not in found:
             trial = ROWS[name][0]
-            assert fresh.prepare(trial) is None
-            found[name] = read(store.save(fresh.run(trial)))
+            with answered_here():
+                assert fresh.prepare(trial) is None
+                found[name] = read(store.save(fresh.run(trial)))
         return store, found[name]
 
     return of
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_trial_is_measured_in_a_process_of_its_own_and_stored(measured, name):
+def test_a_trial_is_measured_and_stored(measured, name):
     _, result = measured(name)
     assert result.status in GOOD, result.reason
     assert result.trial == ROWS[name][0] and isinstance(result.metrics["throughput_sps"], Measured)
@@ -105,7 +106,7 @@ def _made(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "null"])
 def test_two_workers_do_it_at_once(name):
-    trial = replace(ROWS[name][0], processes=2, min_s=1.0, max_s=1.0)
+    trial = replace(ROWS[name][0], processes=2, min_s=0.5, max_s=0.5)
     result = bench.run(trial, hz=0)
     assert result.status in GOOD, result.reason
     assert len(result.workers) == 2 and result.verification.passed

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from data_sets import classifier
 from edgescope import bench
 from edgescope.bench.parts import HERE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Absent, Status, Trial
-from edgescope.video import annotated, stages
+from edgescope.video import annotated, stages, what_if
 from edgescope.video.flow import Sequential, Stage
 from edgescope.video.frame import Frame, Item
 from edgescope.video.sources import opening
@@ -36,15 +37,26 @@ def film(tmp_path_factory):
     return path
 
 
-def trial(film, *, batch=4, model="squeezenet1_1", **keys):
-    options = {"source": str(film), **keys.pop("workload_options", {})}
-    usual = {"backend": "onnxruntime", "workload": "video", "warmup": 0, "min_s": 0.2, "max_s": 30.0}
-    return Trial(model=model, batch=batch, workload_options=options, **usual | keys)
+@pytest.fixture(scope="module")
+def trial(film):
+    """Make a trial of the film and a network that tells dark frames from light ones: trial(batch=1, ...)."""
+    network = str(classifier(film.with_name("light.onnx")))
+    usual = {"model": network, "preprocess": "half,crop=1", "backend": "onnxruntime", "workload": "video"}
+    usual |= {"batch": 4, "warmup": 0, "min_s": 0.2, "max_s": 30.0}
+
+    def made(**keys):
+        options = {"source": str(film), **keys.pop("workload_options", {})}
+        return Trial(workload_options=options, **usual | keys)
+
+    return made
+
+
+LARGER = {"model": "squeezenet1_1", "preprocess": ""}
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_the_run_ends_with_the_film_and_every_frame_is_counted(film, batch):
-    result = bench.run(trial(film, batch=batch, min_s=30.0, workload_options={"loop": False}), hz=0)
+def test_the_run_ends_with_the_film_and_every_frame_is_counted(trial, batch):
+    result = bench.run(trial(batch=batch, min_s=30.0, workload_options={"loop": False}), hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     held = result.queries.columns["samples"]
     assert held.sum() == COUNT == result.metrics["frames"].value
@@ -52,30 +64,28 @@ def test_the_run_ends_with_the_film_and_every_frame_is_counted(film, batch):
     assert result.window.stop - result.window.first == len(held)
 
 
-def test_a_film_that_loops_goes_on(film):
-    result = bench.run(trial(film, batch=8, min_s=1.0, max_s=1.0), hz=0)
+def test_a_film_that_loops_goes_on(trial):
+    result = bench.run(trial(batch=8, min_s=1.0, max_s=1.0), hz=0)
     assert result.metrics["frames"].value > COUNT
     assert "in 13 frames is found" in result.verification.detail
 
 
-def test_a_film_that_ends_within_the_warm_up_leaves_nothing_to_measure(film):
-    result = bench.run(trial(film, warmup=60.0, workload_options={"loop": False}), hz=0)
+def test_a_film_that_ends_within_the_warm_up_leaves_nothing_to_measure(trial):
+    result = bench.run(trial(warmup=60.0, workload_options={"loop": False}), hz=0)
     assert result.status is Status.FAILED and str(result.reason).startswith(
         "E-WORK-3: the input ended within"
     )
 
 
-def test_an_open_loop_ends_with_the_film_too(film):
-    asked = trial(film, batch=1, scenario="fixed_rate", rate=20.0, workload_options={"loop": False})
+def test_an_open_loop_ends_with_the_film_too(trial):
+    asked = trial(batch=1, scenario="fixed_rate", rate=20.0, workload_options={"loop": False})
     result = bench.run(asked, hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert len(result.queries) == COUNT and (np.diff(result.queries.columns["scheduled_ns"]) > 0).all()
 
 
-def test_frames_with_their_boxes_are_written_after_the_window(film, tmp_path, monkeypatch):
-    asked = trial(
-        film, max_s=0.3, workload_options={"annotate": str(tmp_path / "b.mp4"), "annotate_frames": 5}
-    )
+def test_frames_with_their_boxes_are_written_after_the_window(trial, tmp_path, monkeypatch):
+    asked = trial(max_s=0.3, workload_options={"annotate": str(tmp_path / "b.mp4"), "annotate_frames": 5})
     result = bench.run(asked, hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert result.artifact["annotated"] == {"path": str(tmp_path / "b.mp4"), "frames": 5}
@@ -89,7 +99,7 @@ def test_frames_with_their_boxes_are_written_after_the_window(film, tmp_path, mo
     result = bench.run(asked, hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert "No space left" in result.artifact["annotated"]["absent"]
-    refused = bench.run(trial(film, workload_options={"annotate": "boxes.gif"}), hz=0)
+    refused = bench.run(trial(workload_options={"annotate": "boxes.gif"}), hz=0)
     assert refused.status is Status.UNSUPPORTED and "boxes.gif" in str(refused.reason)
 
 
@@ -102,22 +112,29 @@ def test_the_cpu_time_of_a_stage_that_is_never_read_is_absent_and_not_zero():
     assert isinstance(found["decode_cpu_s"], Absent) and "20 us" in found["decode_cpu_s"].reason
 
 
-def test_what_if_keeps_a_few_pictures_for_a_page(film):
-    result = bench.run(trial(film, max_s=0.3, workload_options={"what_if": True}), hz=0)
+@pytest.fixture
+def shorter_what_if(monkeypatch):
+    """Fewer and shorter looks at what each stage costs: 2 s, not 10."""
+    monkeypatch.setattr(what_if, "ROUNDS", 3)
+    monkeypatch.setattr(work, "WHAT_IF_S", 0.05)
+
+
+def test_what_if_keeps_a_few_pictures_for_a_page(trial, shorter_what_if):
+    result = bench.run(trial(max_s=0.3, workload_options={"what_if": True}), hz=0)
     assert result.artifact["samples"][0][1].endswith("1 box")
     assert len(result.artifact["samples"]) == 3
 
 
-def test_several_networks_see_the_same_frames(film):
-    result = bench.run(trial(film, max_s=0.5, workload_options={"also": "shufflenet_v2_x1_0"}), hz=0)
+def test_several_networks_see_the_same_frames(trial):
+    result = bench.run(trial(max_s=0.5, workload_options={"also": "squeezenet1_1"}), hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     (other,) = result.artifact["also"]
-    assert other["model"] == "shufflenet_v2_x1_0" and other["digest"]
+    assert other["model"] == "squeezenet1_1" and other["digest"]
 
 
 @pytest.mark.parametrize("in_flight", [1, 6])
 @pytest.mark.parametrize("fault", ["lost", "doubled", None])
-def test_a_frame_that_is_lost_or_doubled_is_found(film, monkeypatch, fault, in_flight):
+def test_a_frame_that_is_lost_or_doubled_is_found(trial, monkeypatch, fault, in_flight):
     """The pipeline loses or repeats its sixth frame; the plain loop does not."""
     made = pipeline.Pipeline.stages
 
@@ -135,21 +152,21 @@ def test_a_frame_that_is_lost_or_doubled_is_found(film, monkeypatch, fault, in_f
 
     monkeypatch.setattr(pipeline.Pipeline, "stages", faulty)
     options = {"loop": False}
-    result = bench.run(trial(film, batch=1, in_flight=in_flight, min_s=0.1, workload_options=options), hz=0)
+    result = bench.run(trial(batch=1, in_flight=in_flight, min_s=0.1, workload_options=options), hz=0)
     assert result.verification.passed is (fault is None)
     if fault:
         assert result.status is Status.WRONG_OUTPUT
         assert "came through once only" in result.verification.detail
 
 
-def test_the_ways_of_each_stage_find_the_same(film):
+def test_the_ways_of_each_stage_find_the_same(trial):
     ways = {"decode": "scaled", "preprocess": "host", "postprocess": "elements"}
-    result = bench.run(trial(film, batch=2, max_s=0.5, workload_options=ways), hz=0)
+    result = bench.run(trial(batch=2, max_s=0.5, workload_options=ways), hz=0)
     assert result.verification.passed, result.verification.detail
     assert result.verification.fields["frame_agreement"].value >= 0.9
 
 
-def test_a_stage_of_ones_own_takes_part(film, tmp_path, monkeypatch):
+def test_a_stage_of_ones_own_takes_part(trial, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "darken.py").write_text(
@@ -168,12 +185,12 @@ def test_a_stage_of_ones_own_takes_part(film, tmp_path, monkeypatch):
         )
     )
     options = {"pipeline": str(tmp_path / "dark.toml")}
-    result = bench.run(trial(film, batch=2, max_s=0.5, workload_options=options), hz=0)
+    result = bench.run(trial(batch=2, max_s=0.5, workload_options=options), hz=0)
     assert [row["name"] for row in result.artifact["stages"]][1] == "darken"
     assert "darken" in result.spans.names and result.metrics["darken_s"].value > 0
 
 
-def test_a_live_source_is_opened_once_and_its_frames_have_ages(monkeypatch):
+def test_a_live_source_is_opened_once_and_its_frames_have_ages(trial, monkeypatch, shorter_what_if):
     opened = []
     real = opening.opened
 
@@ -183,28 +200,26 @@ def test_a_live_source_is_opened_once_and_its_frames_have_ages(monkeypatch):
 
     monkeypatch.setattr(opening, "opened", counting)
     options = {"source": "synthetic:64x48@50", "what_if": True}
-    result = bench.run(trial("", batch=1, max_s=0.5, workload_options=options), hz=0)
+    result = bench.run(trial(batch=1, max_s=0.5, workload_options=options), hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert opened == ["synthetic:64x48@50"]
     assert result.verification.fields["frame_agreement"].reason == "a live source cannot be played again"
     assert 0 < result.metrics["frame_age_p50_s"].value < 1.0
 
 
-def test_what_a_full_queue_drops_does_not_fail_the_check(film):
+def test_what_a_full_queue_drops_does_not_fail_the_check(trial):
     options = {"queue": "drop_oldest", "queue_size": 1}
-    asked = trial(
-        film, batch=1, in_flight=8, scenario="burst", rate=400.0, max_s=0.6, workload_options=options
-    )
+    asked = trial(batch=1, in_flight=8, scenario="burst", rate=400.0, max_s=0.6, workload_options=options)
     result = bench.run(replace(asked, scenario_options={"burst_size": 8}), hz=0)
     assert result.verification.passed, result.verification.detail
     dropped, done = (result.metrics[name].value for name in ("frames_dropped", "frames"))
     assert dropped > 0 and done > 0
 
 
-def test_a_pipeline_that_finds_nothing_is_measured_and_says_so(film, tmp_path):
+def test_a_pipeline_that_finds_nothing_is_measured_and_says_so(trial, tmp_path):
     path = tmp_path / "decode.toml"
     path.write_text("[[stage]]\nname = 'decode'\n")
-    result = bench.run(trial(film, batch=1, max_s=0.3, workload_options={"pipeline": str(path)}), hz=0)
+    result = bench.run(trial(batch=1, max_s=0.3, workload_options={"pipeline": str(path)}), hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert "no stage" in result.verification.fields["frame_agreement"].reason
     assert set(result.spans.names) == {"unit", "decode"}
@@ -225,8 +240,8 @@ def test_the_crops_of_boxes_are_classified():
     assert item.notes["crops"] == [[0], [3]] and seen == [2]
 
 
-def test_what_each_stage_costs_is_measured_if_asked(film):
-    result = bench.run(trial(film, batch=1, max_s=0.3, workload_options={"what_if": True}), hz=0)
+def test_what_each_stage_costs_is_measured_if_asked(trial, shorter_what_if):
+    result = bench.run(trial(batch=1, max_s=0.3, workload_options={"what_if": True}, **LARGER), hz=0)
     assert result.metrics["infer_free_gain"].value > 1.2
     assert result.metrics["infer_alone_fps"].value > result.metrics["pipeline_fps"].value
 
@@ -242,6 +257,6 @@ def test_what_each_stage_costs_is_measured_if_asked(film):
         ({"workload_options": {"also": "my.onnx"}}, UsageError, "E-PIPE-2"),
     ],
 )
-def test_what_a_pipeline_cannot_do_is_refused(film, keys, error, says):
+def test_what_a_pipeline_cannot_do_is_refused(trial, keys, error, says):
     with pytest.raises(error, match=says):
-        Video().prepare(trial(film, **keys), HERE)
+        Video().prepare(trial(**keys), HERE)

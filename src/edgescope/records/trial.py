@@ -61,10 +61,7 @@ class Role(Flag):
     @classmethod
     def all(cls) -> Role:
         """Return every role."""
-        whole = cls(0)
-        for role in cls:
-            whole |= role
-        return whole
+        return ~cls(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +157,12 @@ class Trial:
     def __hash__(self) -> int:
         return hash(self.id)
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Hash of every field that differs from its default: the name of this question."""
         return self.key(Role.all())
 
-    @property
+    @functools.cached_property
     def cell(self) -> str:
         """Hash of the trial without its replicate number: the name of the cell that replicates share."""
         return digest([self.key(Role.all(), but=("replicate",))])
@@ -176,7 +173,7 @@ class Trial:
         Two trials with the same key agree in these roles; a field that is added later changes no key.
         """
         plain, usual = self.to_json(), _usual()
-        named = [name for name, role in ROLES.items() if role in roles and name not in but]
+        named = (name for name in _named(roles) if name not in but)
         return digest({name: plain[name] for name in named if plain[name] != usual.get(name, _NONE)})
 
     @property
@@ -294,6 +291,12 @@ def _text(value: Scalar) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@functools.cache
+def _named(roles: Role) -> tuple[str, ...]:
+    """Return the fields in `roles`."""
+    return tuple(name for name, role in ROLES.items() if role in roles)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from itertools import count
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
@@ -143,11 +144,17 @@ class Server(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield the arrival times of a Poisson process."""
-        rate, rng, at = settings.rate(self.trial), np.random.default_rng(abs(self.trial.seed)), 0.0
-        while True:
-            times = at + np.cumsum(rng.exponential(1 / rate, DRAWN))
-            at = float(times[-1])
-            yield from (times * 1e9).astype(np.int64).tolist()
+        for times in poisson(settings.rate(self.trial), self.trial.seed):
+            yield from times.tolist()
+
+
+def poisson(rate: float, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the arrival times of a Poisson process in nanoseconds, DRAWN at a time, without end."""
+    rng, at = np.random.default_rng(abs(seed)), 0.0
+    while True:
+        times = at + np.cumsum(rng.exponential(1 / rate, DRAWN))
+        at = float(times[-1])
+        yield (times * 1e9).astype(np.int64)
 
 
 class Burst(OpenLoop):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ from edgescope.analysis.predict.queueing import Load
 from edgescope.errors import UnsupportedError
 from edgescope.options import settled
 from edgescope.records import Absent, Result, Scalar, Trial
-from edgescope.scenarios.open_loop import Server, Trace
-from edgescope.scenarios.stop_rule import Plan
+from edgescope.scenarios.open_loop import Trace, poisson
 
 CAMERA = "camera"
 SCENARIOS = {"poisson": "server", "even": "fixed_rate", CAMERA: "trace"}
@@ -102,21 +100,26 @@ def typical(trial: Trial) -> Trial:
 
     By chance, half a minute at 10/s brings 265 to 335 queries; a load 10 % lighter is another question.
     """
-    wanted = (trial.rate or 0.0) * trial.max_s * trial.processes
+    rate = trial.rate or 0.0
+    wanted = rate * trial.max_s * trial.processes
     if wanted > MANY:
         return trial
 
     def off(seed: int) -> float:
-        return abs(sum(_due(replace(trial, seed=seed + n)) for n in range(trial.processes)) - wanted)
+        return abs(sum(_due(rate, seed + n, trial.max_s) for n in range(trial.processes)) - wanted)
 
     seeds = range(trial.seed, trial.seed + DRAWS * trial.processes, trial.processes)
     return replace(trial, seed=min(seeds, key=off))
 
 
-def _due(trial: Trial) -> int:
-    """Return how many queries fall due in a trial of the server scenario."""
-    end = round(trial.max_s * 1e9)
-    return sum(1 for _ in takewhile(lambda t: t < end, Server(trial, Plan(trial)).offsets()))
+def _due(rate: float, seed: int, seconds: float) -> int:
+    """Return how many queries fall due in so many seconds of the server scenario."""
+    count, end = 0, round(seconds * 1e9)
+    for times in poisson(rate, seed):
+        count += int(np.searchsorted(times, end))
+        if times[-1] >= end:
+            break
+    return count
 
 
 def judgeable(promise: Constraint, result: Result) -> None:

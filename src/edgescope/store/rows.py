@@ -5,7 +5,9 @@ The file is opened here and handed to DuckDB by its descriptor, so DuckDB follow
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,18 +31,30 @@ _SQL = {
 }
 
 
+@functools.cache
+def _database() -> Any:
+    """Return this process's one database in memory: to open one takes as long as ten small files."""
+    import duckdb
+
+    database = duckdb.connect(config={"threads": 1})  # no thread of its own stays in a process that is measured
+    with contextlib.suppress(duckdb.Error):  # DuckDB before 1.3 keeps no files
+        database.execute("SET enable_external_file_cache = false")  # the same descriptor is another file later
+    return database
+
+
 def write(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
     """Write columns of equal length; OSError if the disk does not take them."""
     import duckdb
 
     rows = {name: np.ascontiguousarray(column) for name, column in columns.items()}
     try:
-        with duckdb.connect() as connection:
+        with _database().cursor() as connection:
             connection.register("rows", rows)
             connection.execute(
                 "COPY (SELECT * FROM rows) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)]
             )
     except duckdb.Error as error:
+        _database.cache_clear()
         text = str(error).splitlines()[0]
         full = "No space left" in text
         raise OSError(errno.ENOSPC if full else errno.EIO, text) from error
@@ -54,7 +68,7 @@ def read(path: Path, dtypes: Mapping[str, str], later: Collection[str] = ()) -> 
     import duckdb
 
     try:
-        with plain_files.opened(path, MOST_BYTES) as handle, duckdb.connect() as connection:
+        with plain_files.opened(path, MOST_BYTES) as handle, _database().cursor() as connection:
             source = [f"/dev/fd/{handle}"]
             counted = connection.execute("SELECT count(*) FROM read_parquet(?)", source).fetchone()
             if not counted or counted[0] > MOST:
@@ -67,6 +81,7 @@ def read(path: Path, dtypes: Mapping[str, str], later: Collection[str] = ()) -> 
             )
             found = connection.execute(f"SELECT {words} FROM read_parquet(?)", source).fetchnumpy()
     except (duckdb.Error, OSError) as error:
+        _database.cache_clear()  # some errors end the database
         raise _damaged(path, (str(error) or type(error).__name__).splitlines()[0]) from error
     if any(np.ma.is_masked(found[name]) for name in dtypes):
         raise _damaged(path, "some values are missing")

@@ -10,6 +10,7 @@ ends the process, so nothing is declared on a guess.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -109,7 +110,8 @@ def _nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torc
 def _roi_align(*args: Any) -> torch.Tensor:
     from torchvision.ops import roi_align
 
-    python: Callable[..., torch.Tensor] = roi_align.__globals__["_roi_align"]
+    compiled = roi_align.__globals__["_roi_align"]  # at its first call, for half a minute, by a C++ compiler
+    python: Callable[..., torch.Tensor] = inspect.unwrap(compiled)
     return python(*args)
 
 

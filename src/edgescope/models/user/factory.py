@@ -9,6 +9,7 @@ the weights are compared with those of the first.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import random
@@ -217,13 +218,11 @@ def sources() -> set[str]:
 def _own(path: str) -> bool:
     """Return whether a file is the user's own, not a package's, edgescope's or the system's."""
     full = Path(path).absolute()
-    foreign = (
-        *sysconfig.get_paths().values(),
-        str(Path(__file__).parents[1]),
-        str(cache.root()),
-        "/proc",
-        "/sys",
-        "/dev",
-    )
-    inside = any(full.is_relative_to(folder) for folder in foreign)
+    inside = str(full).startswith((*_installed(), f"{cache.root()}/", "/proc/", "/sys/", "/dev/"))
     return not inside and full.suffix != ".pyc" and full.is_file()
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    """Return the folders of packages and of edgescope; sysconfig takes longer to tell than all else of a file."""
+    return tuple(f"{folder}/" for folder in (*sysconfig.get_paths().values(), Path(__file__).parents[1]))
