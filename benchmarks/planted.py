@@ -223,8 +223,8 @@ def wide_layers() -> Any:
 def dense_convolutions() -> Any:
     """Return convolutions with a lot of arithmetic for each byte.
 
-    Features are averaged over 4 x 4 pixels and not over all: a mean over the whole of a noise picture is the same for every
-    picture, and what is left of their differences is smaller than what bf16 rounds away.
+    Features are averaged over 4 x 4 pixels and not over all: a mean over the whole of a noise picture is the same for
+    every picture, and what is left of their differences is smaller than what bf16 rounds away.
     """
     import torch
 

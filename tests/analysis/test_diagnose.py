@@ -302,7 +302,9 @@ def test_neighbours_of_a_run_that_fills_the_machine_cost_it_their_share():
 def test_all_threads_of_an_operation_run_together_only_where_no_neighbour_does():
     assert all_run(1, 0.3) == pytest.approx(0.7)
     assert all_run(2, 0.5) == pytest.approx(0.25), "two neighbours, each on its core half of the time"
-    assert all_run(2, 1 / 3) == pytest.approx(1 / 3), "one that is always on either of two cores for two thirds"
+    assert all_run(2, 1 / 3) == pytest.approx(1 / 3), (
+        "one that is always on either of two cores for two thirds"
+    )
     assert all_run(4, 0.2) == pytest.approx(0.2), "one that is always on one of four, for four fifths"
 
 

@@ -34,7 +34,9 @@ def openvino_on(path):
 def onnxruntime_on(path):
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), onnxruntime.SessionOptions(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(path), onnxruntime.SessionOptions(), providers=["CPUExecutionProvider"]
+    )
     return lambda batch: session.run(None, dict(batch))
 
 

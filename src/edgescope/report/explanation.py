@@ -71,7 +71,10 @@ def _remedies(finding: Finding) -> doc.Table | None:
         doc.Column("Predicted gain", "ratio", head="gain"),
         doc.Column("How it was computed", head="computed from", rank=1),
     )
-    rows = tuple(doc.Row((r.words, r.promise if r.bound.value else r.gain, r.basis or _why(r))) for r in finding.remedies)
+    rows = tuple(
+        doc.Row((r.words, r.promise if r.bound.value else r.gain, r.basis or _why(r)))
+        for r in finding.remedies
+    )
     return doc.Table(heads, rows, reasons=True)
 
 

@@ -36,9 +36,13 @@ def _database() -> Any:
     """Return this process's one database in memory: to open one takes as long as ten small files."""
     import duckdb
 
-    database = duckdb.connect(config={"threads": 1})  # no thread of its own stays in a process that is measured
+    database = duckdb.connect(
+        config={"threads": 1}
+    )  # no thread of its own stays in a process that is measured
     with contextlib.suppress(duckdb.Error):  # DuckDB before 1.3 keeps no files
-        database.execute("SET enable_external_file_cache = false")  # the same descriptor is another file later
+        database.execute(
+            "SET enable_external_file_cache = false"
+        )  # the same descriptor is another file later
     return database
 
 

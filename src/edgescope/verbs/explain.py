@@ -42,7 +42,8 @@ class Explained(Answer):
             first = diagnosis.findings[0]
             yield f"  {first.extent}, {first.confidence.value}"
             yield from (f"  {e.text} ({e.source})" for e in first.evidence)
-            yield from (f"  try: {r.words}; {figure_text(f'gain {r.bound.value}'.strip(), r.gain)}" for r in first.remedies)
+            for r in first.remedies:
+                yield f"  try: {r.words}; {figure_text(f'gain {r.bound.value}'.strip(), r.gain)}"
             if check is not None:
                 yield f"  checked: {check.words}"
 

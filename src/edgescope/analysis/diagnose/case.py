@@ -163,7 +163,7 @@ class Case:
 
     @cached_property
     def back_to_back_s(self) -> float | None:
-        """Return the median seconds of a unit in the later half of the warm-up, where units follow each other at once."""
+        """Return the median seconds of a unit in the later half of the warm-up, where no pause is between units."""
         queries, window = self.result.queries, self.result.window
         if queries is None or window is None:
             return None

@@ -54,7 +54,7 @@ CLOSE = 0.2
 
 
 def between(low: float, high: float) -> tuple[Measured, Bound]:
-    """Return the gain that lies between two bounds: their middle if it is close to both, else the lower one as a bound."""
+    """Return the gain between two bounds: their middle if it is close to both, else the lower one as a bound."""
     if high <= low * (1 + CLOSE) ** 2:
         return Measured((low * high) ** 0.5, "ratio", low, high), Bound.NONE
     return Measured(low, "ratio", low, high), Bound.LEAST

@@ -154,7 +154,9 @@ def _contention(case: Case) -> Finding | None:
     if threads > 1:
         left, basis = all_run(threads, lost), "1 / share of the time in which all threads of an operation run"
         evidence.append(
-            Evidence(f"{threads} threads share each operation: all of them run {left:.0%} of the time", WINDOW)
+            Evidence(
+                f"{threads} threads share each operation: all of them run {left:.0%} of the time", WINDOW
+            )
         )
     remedy = Remedy(
         "end the other programs (edgescope doctor names them), or give it cores of its own (--mode cpus=0-1)",

@@ -106,7 +106,7 @@ def _fitting(case: Case, cores: int) -> tuple[dict[str, object], str]:
     return {"options": {**case.trial.options, "threads": each}}, f"{each} thread{'s' * (each > 1)} a process"
 
 
-def _same(tried: Intervention, change: dict[str, object]) -> bool:
+def _same(tried: Intervention, change: Mapping[str, object]) -> bool:
     wanted = change.get(tried.setting)
     options = change.get("options")
     if isinstance(options, dict) and tried.setting == "options.threads":
