@@ -139,6 +139,7 @@ def test_python_in_several_threads_is_the_interpreter():
     found = first(overlapped({**STAGES, "convert": 0.06}, 45.0, 1.05, late=0.005, threads=3))
     assert found.cause == "GIL-bound" and found.remedies[0].change == {"processes": CORES}
     assert found.remedies[0].gain.value == pytest.approx(CORES / 1.05)
+    assert found.remedies[0].bound is Bound.MOST, "no more than all cores can be busy"
 
 
 def test_a_thread_that_is_late_for_want_of_a_core_says_nothing_of_the_interpreter():
@@ -156,6 +157,7 @@ def test_threads_that_hold_no_interpreter_and_no_core_wait_at_a_lock():
         and found.confidence is not Confidence.CONFIRMED
     )
     assert found.remedies[0].gain.value == pytest.approx(2.0), "the threads of the stage at most"
+    assert found.remedies[0].bound is Bound.MOST
     assert first(with_cpu(made, convert=0.04)).cause == "stage-bound", "threads that compute all the time"
     assert first(with_cpu(made, convert=0.004)).cause == "stage-bound", "they wait for something outside"
 

@@ -195,7 +195,8 @@ def _lock(case: Case, slow: Part, used: float, late: float) -> Finding:
         f"hold the lock in {slow.name} for less, or give each thread data of its own",
         {},
         Measured(min(case.cores / used, float(slow.threads)), "ratio"),
-        "cores there are / cores in use, the threads of the stage at most",
+        "cores there are / cores in use, or the threads of the stage if these are fewer",
+        Bound.MOST,
     )
     return Finding("lock-bound", asleep, Confidence.LIKELY, evidence, (remedy,), slow.name, 1)
 
@@ -227,6 +228,7 @@ def _interpreter(case: Case, used: float, late: float, turns: Part | None) -> Fi
             {"processes": processes},
             Measured(gain, "ratio"),
             basis,
+            Bound.MOST if more is None else Bound.NONE,
         ),
         Remedy(f"whole arrays instead of Python's loops{' in ' + part if part else ''}"),
     )
