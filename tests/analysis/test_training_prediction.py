@@ -86,6 +86,11 @@ def test_the_plan_trains_fastest_within_both_budgets():
     assert interleave.plan([Side(1, 0.05)], trained, 40, latency_s=1.0) is None  # serving alone is too much
 
 
+def test_a_long_tail_costs_latency_and_no_training():
+    found = interleave.expected(Side(1, 0.005, tail=0.2), Side(16, 0.03), 40)
+    assert found.latency_s == pytest.approx(0.23) and found.trained_sps == pytest.approx(0.8 * 16 / 0.03)
+
+
 def test_power_that_was_not_measured_keeps_no_budget():
     pair = ([Side(1, 0.005)], [Side(16, 0.03)])
     assert interleave.plan(*pair, 10, latency_s=1.0) is not None

@@ -38,7 +38,9 @@ class Device:
             return result(
                 trial, metrics=figures(latency_p90_s=SERVED_S + step, trained_sps=630.0, power_w=9.0)
             )
-        return result(trial, metrics=figures(latency_p90_s=SERVED_S, power_w=5.0))
+        return result(
+            trial, metrics=figures(latency_p90_s=SERVED_S, latency_mean_s=SERVED_S / 2, power_w=5.0)
+        )
 
 
 def step_s(batch):
@@ -66,13 +68,13 @@ def planned(*constraints, **keys):
 def test_the_largest_step_within_the_latency_trains_and_is_measured(tmp_path):
     found, device = planned("p90<=31ms", store=tmp_path)
     assert found.pick.trained.batch == 16 and found.kept
-    assert found.pick.latency_s == pytest.approx(0.03) and found.pick.trained_sps == pytest.approx(640)
+    assert found.pick.latency_s == pytest.approx(0.03) and found.pick.trained_sps == pytest.approx(720)
     assert [t.workload for t in device.asked] == ["inference", *["training"] * 3, "interleaved"]
     assert found.trial == device.asked[-1] and found.trial.rate == 20
     assert dict(found.trial.workload_options)["train_batch"] == 16
     said = str(found)
     assert "minibatches of 16" in said and "p90 at most 30 ms: 10 ms of a query and 20 ms of a step" in said
-    assert "measured 30 ms" in said and "trains 640 samples/s" in said and "measured 630" in said
+    assert "measured 30 ms" in said and "trains 720 samples/s" in said and "measured 630" in said
     assert [row["train_batch"] for row in found.records() if row["pick"]] == [16] and len(
         found.records()
     ) == 3
@@ -82,7 +84,7 @@ def test_power_bounds_the_plan_too(tmp_path):
     found, device = planned("p90<=1s", "power<=8W", store=tmp_path)
     assert found.pick is None and not found.kept and len(device.asked) == 4
     assert "no minibatch keeps p90<=1s" in str(found)
-    assert planned("p90<=1s", "power<=9.5W", store=tmp_path)[0].pick.watts == pytest.approx(9.0)
+    assert planned("p90<=1s", "power<=9.6W", store=tmp_path)[0].pick.watts == pytest.approx(9.5)
 
 
 def test_a_pick_that_breaks_the_latency_when_measured_is_not_kept(tmp_path, monkeypatch):
@@ -140,14 +142,14 @@ def test_the_verb_measures_plans_and_says_so(tmp_path, trials_here, capsys):
     words = [
         "lenet5",
         "--rate",
-        "20",
+        "5",
         "--train-batch",
         "4",
         "--constraint",
         "p50<=20s",
         "--duration",
-        "300ms",
+        "1s",
     ]
     assert main(["train", "interleave", *words, "--store", str(tmp_path), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row["train_batch"] == 4 and row["pick"] and row["measured_trained_sps"]["value"] > 0
+    assert row["train_batch"] == 4 and row["pick"] and row["measured_trained_sps"] > 0

@@ -1,5 +1,6 @@
 """Choose the minibatch with which this device trains between queries: measure both sides alone, plan, and measure the
-plan. A query waits for one step of training at most, so the step decides what latency is kept.
+plan. A query waits for one step of training at most, so the step decides what latency is kept. Runs take 5 s each
+without --duration; a p99 needs a hundred queries.
 
   edgescope train interleave lenet5 --train resnet18_cifar --rate 20 --constraint "p90<=150ms"
   edgescope train interleave lenet5 --rate 50 --train-batch 8,16,32 --constraint "p90<=40ms" --constraint "power<=12W"
@@ -25,16 +26,15 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--train", default="", metavar="MODEL", help=text)
     text = "samples of a minibatch of training to choose from, comma-separated (4,16,64)"
     group.add_argument("--train-batch", default="4,16,64", metavar="N,..", help=text)
-    text = "queries a second, at even distances"
+    text = "queries/s offered, at even distances"
     group.add_argument("--rate", type=trial_flags.number, required=True, help=text)
     trial_flags.add_constraint(group, "p90<=150ms, power<=12W", required=True)
-    text = "seconds of each run (5s): p99 needs a hundred queries"
-    group.add_argument("--duration", type=trial_flags.seconds, default=5.0, metavar="5s", help=text)
     usual = ("the usual one of the model", "fp32", "1")
     trial_flags.add_what(group, usual=(None, "fp32", "1"), shown=usual)
     trial_flags.add_workload_option(group, "images=photographs, guard=1 (edgescope docs training)")
     trial_flags.add_engine(group)
-    group.add_argument("--no-verify", action="store_true", help="plan only; do not measure the pick")
+    group.add_argument("--no-verify", action="store_true", help="predict only; do not measure the pick")
+    trial_flags.add_timing(sub, duration=5.0)
     trial_flags.add_safety(sub)
 
 
@@ -42,11 +42,10 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print the plan; return 1 if no pair keeps the bounds, or the pick broke the latency when measured."""
     from edgescope.verbs.train_interleave import train_interleave
 
-    keys = trial_flags.engine_keys(args) | {
+    keys = trial_flags.engine_keys(args) | trial_flags.timing_keys(args)
+    keys |= {
         **{name: trial_flags.axis(name, getattr(args, name), single=True) for name in WHAT},
         "workload_options": dict(args.workload_option),
-        "min_s": args.duration,
-        "max_s": args.duration,
     }
     found = train_interleave(
         args.model,

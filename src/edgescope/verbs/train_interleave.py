@@ -61,7 +61,7 @@ class Interleaving(Answer):
         else:
             yield f"train with minibatches of {self.pick.trained.batch}"
             yield (
-                f"  {self.latency.name} at most {_ms(self.pick.latency_s)}: {_ms(self.pick.served.seconds)} of a query"
+                f"  {self.latency.name} at most {_ms(self.pick.latency_s)}: {_ms(self.pick.served.longest)} of a query"
                 f" and {_ms(self.pick.trained.seconds)} of a step{_beside(self.figure(_of(self.latency)), 1e3, ' ms')}"
             )
             yield (
@@ -151,7 +151,7 @@ class _Sides:
         return found
 
     def served(self, figure: str) -> Side:
-        """Return how long a query takes, at the worse end of its percentile; a query is one unit, however large."""
+        """Return how long a query takes, and the worse end of its percentile; a query is one unit, however large."""
         found = self.run(self.asked)
         unknown = Absent(str(found.reason or "not measured"))
         taken = found.metrics.get(figure, unknown) if found.status in MEASURED else unknown
@@ -163,7 +163,8 @@ class _Sides:
                 effect="Nothing can be planned",
                 fix="a longer --duration, or a lower percentile",
             )
-        return Side(1, judged_end(taken, at_most=True), value_of(found, "power_w"))
+        tail = judged_end(taken, at_most=True)
+        return Side(1, value_of(found, "latency_mean_s") or tail, value_of(found, "power_w"), tail)
 
     def trained(self, batch: int) -> Side | None:
         """Return how long a step of training takes; None if its run failed."""

@@ -16,8 +16,15 @@ class Side:
 
     batch: int
     seconds: float
-    """Of one inference (its p99), or of one step of training."""
+    """Of one inference, or of one step of training: the mean."""
     watts: float | None = None
+    tail: float | None = None
+    """The percentile of the seconds that a latency bound is about; None: as the mean."""
+
+    @property
+    def longest(self) -> float:
+        """Return how long a query may have to reckon with."""
+        return self.seconds if self.tail is None else self.tail
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ def expected(served: Side, trained: Side, rate: float) -> Slice:
     return Slice(
         served,
         trained,
-        served.seconds + trained.seconds,
+        served.longest + trained.longest,
         (1 - busy) * trained.batch / trained.seconds,
         busy * (served.watts or 0.0) + (1 - busy) * (trained.watts or 0.0) if known else None,
     )
