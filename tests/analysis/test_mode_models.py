@@ -50,9 +50,8 @@ def of(seconds, rows):
     return {i: float(np.log(seconds[i])) for i in rows}
 
 
-def surface(name="gp", grid=GRID):
-    beside = 0.35 if name == "gp" else 0.02
-    return Roofline(grid.axes(), fitter(grid), beside, name)
+def surface(grid=GRID):
+    return Roofline(grid.axes(), fitter(grid))
 
 
 def fitter(grid):
@@ -62,7 +61,7 @@ def fitter(grid):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_roofline_finds_a_planted_roofline(seed):
     truth = planted()
-    guess = surface("roofline").fit(of(truth, drawn(12, seed)))
+    guess = surface().fit(of(truth, drawn(12, seed)))
     assert np.mean(np.abs(guess.value / truth - 1)) < 0.04
 
 
@@ -136,7 +135,7 @@ def test_an_interval_is_as_wide_as_left_out_modes_lay_apart():
 def test_the_order_of_the_rows_does_not_matter(order):
     truth, rows = planted(), drawn(10)
     straight, turned = of(truth, rows), of(truth, [rows[i] for i in order])
-    for model in (surface("roofline"), Linear.over(GRID)):
+    for model in (surface(), Linear.over(GRID)):
         assert np.allclose(model.fit(straight).mean, model.fit(turned).mean, atol=1e-4)
 
 
@@ -156,7 +155,7 @@ def test_intervals_widen_away_from_what_was_profiled():
     """The Gaussian process beside the roofline: along one knob from a crowd of profiled modes."""
     line = modes.grid([{"batch": 2**n} for n in range(12)])
     seen = {0: 0.0, 1: -0.3, 2: -0.5}
-    sd = surface("gp", line).fit(seen).sd
+    sd = surface(line).fit(seen).sd
     assert sd[2] < sd[4] < sd[7] < sd[11]
 
 
@@ -171,7 +170,7 @@ def test_another_workload_s_surface_helps_where_it_is_alike():
 def test_the_model_that_predicts_left_out_modes_best_counts_most():
     truth, rows = planted(), drawn(12)
     odd = np.random.default_rng(3).normal(0, 1, len(BOARD))
-    every = [surface(), surface("roofline"), Linear.over(GRID), Transfer(GRID.axes(), odd)]
+    every = [surface(), Linear.over(GRID), Transfer(GRID.axes(), odd)]
     found = choose(every, of(truth, rows))
     assert found.errors[found.model] < 0.5 * found.errors["linear"]
     alone = next(s for s in every if s.name == found.model).fit(of(truth, rows))
@@ -180,8 +179,8 @@ def test_the_model_that_predicts_left_out_modes_best_counts_most():
 
 
 def test_too_few_modes_say_nothing_of_models():
-    found = choose([surface(), surface("roofline")], of(planted(), drawn(3)))
-    assert found.model == "gp" and found.errors == {}
+    found = choose([surface()], of(planted(), drawn(3)))
+    assert found.model == "roofline" and found.errors == {}
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.05])
@@ -191,7 +190,7 @@ def test_ninety_of_a_hundred_intervals_hold(noise):
         rng = np.random.default_rng(seed)
         seen_truth = planted() * np.exp(rng.normal(0, noise, len(BOARD)))
         rows = drawn(14, seed)
-        found = choose([surface(), surface("roofline")], of(seen_truth, rows))
+        found = choose([surface()], of(seen_truth, rows))
         lo, hi = found.guess.ends()
         rest = np.setdiff1d(np.arange(len(BOARD)), rows)
         inside.append(np.mean((lo[rest] <= seen_truth[rest]) & (seen_truth[rest] <= hi[rest])))
@@ -242,7 +241,7 @@ def test_the_number_of_loaders_matters_until_the_device_is_the_slower():
     )
     grid = modes.grid(rows)
     picked = list(range(0, 24, 2))
-    guess = surface("gp", grid).fit({i: float(np.log(truth[i])) for i in picked})
+    guess = surface(grid).fit({i: float(np.log(truth[i])) for i in picked})
     assert np.mean(np.abs(guess.value / truth - 1)) < 0.12
 
 

@@ -42,7 +42,7 @@ def test_a_guess_passes_near_what_was_seen_and_is_unsure_elsewhere():
     cells, speeds = grids.cpu(1)
     guess = Surrogate(axes(cells), throughput(cells, {}, 2), len(cells))
     seen = {i: float(np.log(speeds[i])) for i in range(0, len(cells), 16)}
-    weights, means, sds = guess.posterior(seen)
+    weights, means, sds, _ = guess.posterior(seen)
     mean, sd = weights @ means, np.sqrt(weights @ sds**2)
     assert weights.sum() == pytest.approx(1)
     assert max(abs(mean[i] - seen[i]) for i in seen) < 0.05

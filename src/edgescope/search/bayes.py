@@ -25,7 +25,7 @@ import numpy as np
 from edgescope import metrics, registry
 from edgescope.analysis.cells.objective import Constraint, Wanted, judged_end
 from edgescope.analysis.predict import priors
-from edgescope.analysis.predict.gp import Axis, Floats, Surrogate, axes, product
+from edgescope.analysis.predict.gp import Axis, Floats, Spread, Surrogate, axes, product
 from edgescope.metrics import METRICS
 from edgescope.records import Field, Measured, Status, Trial
 
@@ -82,7 +82,7 @@ class Search:
         for name in sorted(self._guessed()):
             found = slopes.get(name, priors.tail(self.trials))
             scale = scales.get(name, 0.4 if self.closed else 1.0)
-            self.known[name] = _Known(Surrogate(near, found, len(self.trials), scale))
+            self.known[name] = _Known(Surrogate(near, found, len(self.trials), Spread((scale, 0.0))))
 
     def _products(self, cores: int) -> list[Axis]:
         """Return the products of axes that measure how full the device is, if the cells differ in them."""

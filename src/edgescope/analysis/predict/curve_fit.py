@@ -13,16 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.predict.modes import Floats
+from edgescope.analysis.predict.gp import EVERY, Floats, Rows
 
-Rows = slice | NDArray[np.int64]
-EVERY = slice(None)
 #: What two runs of one mode differ by, in logarithms, as far as the fit of the parameters is concerned.
-NOISE = 0.03
+NOISE = 0.06
 #: Residuals beyond this many times NOISE count less.
 HUBER = 3.0
 ROUNDS, STARTS = 40, 3
-NOTHING: Floats = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -40,9 +37,9 @@ class Curve:
 
     priors: tuple[Prior, ...]
     of: Callable[[Floats, Rows], Floats]
-    """Parameters (count,) -> log value of these modes."""
-    also: Callable[[Floats], Floats] | None = None
-    """Parameters -> log values of parts of it that were measured by themselves."""
+    """Parameters (count, points) -> log value of these modes, (points, modes)."""
+    also: Callable[[Floats], Floats] = lambda at: np.zeros((at.shape[1], 0))
+    """Parameters (count, points) -> log values of parts of it that were measured by themselves, (points, parts)."""
     measured: tuple[float, ...] = ()
     """Those log values as measured."""
 
@@ -109,23 +106,24 @@ def fit(curve: Curve, seen: Mapping[int, float], start: Floats | None = None) ->
     sd = np.array([p.sd for p in curve.priors])
     rng = np.random.default_rng(0)
     starts = [np.zeros(len(mean)), *rng.normal(0, 0.8, (STARTS - 1, len(mean)))] if start is None else [start]
-    also = curve.also or (lambda at: NOTHING)
+
+    def at(z: Floats) -> Floats:
+        return np.asarray(mean[:, None] + sd[:, None] * z)
 
     def every(z: Floats) -> Floats:
-        return np.concatenate([curve.of(mean + sd * z, rows), also(mean + sd * z)])
+        return np.concatenate([curve.of(at(z), rows), curve.also(at(z))], axis=-1)
 
-    tried = [_descend(every, np.concatenate([y, curve.measured]), at) for at in starts]
+    tried = [_descend(every, np.concatenate([y, curve.measured]), z) for z in starts]
     best = min(tried, key=lambda found: found[0])[1]
-    value = curve.of(mean + sd * best, EVERY)
-    slopes = _jacobian(lambda z: curve.of(mean + sd * z, EVERY), best, value)
-    known, root = _known(lambda z: also(mean + sd * z), np.array(curve.measured), best)
+    value, slopes = _linear(lambda z: curve.of(at(z), EVERY), best)
+    known, root = _known(lambda z: curve.also(at(z)), np.array(curve.measured), best)
     return Fit(mean + sd * best, value, value + slopes @ (known - best), slopes @ root), best
 
 
 def _known(also: Callable[[Floats], Floats], measured: Floats, best: Floats) -> tuple[Floats, Floats]:
     """Return what the parts alone tell of the parameters: (mean, root of the covariance), near the best fit."""
-    now = also(best)
-    jacobian, gap = _jacobian(also, best, now), measured - now
+    now, jacobian = _linear(also, best)
+    gap = measured - now
     weight = np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(gap), 1e-12)) / NOISE**2
     precision = (jacobian.T * weight) @ jacobian + np.eye(len(best))
     mean = np.linalg.solve(precision, (jacobian.T * weight) @ (gap + jacobian @ best))
@@ -134,20 +132,21 @@ def _known(also: Callable[[Floats], Floats], measured: Floats, best: Floats) -> 
 
 def _descend(of: Callable[[Floats], Floats], y: Floats, z: Floats) -> tuple[float, Floats]:
     """Return (cost, point) of the least squares of y - of(z) and of z itself, from one start."""
-    damping, now = 1.0, of(z)
+    damping = 1.0
+    now, jacobian = _linear(of, z)
     cost = _cost(y - now, z)
     for _ in range(ROUNDS):
-        jacobian, gap = _jacobian(of, z, now), y - now
+        gap = y - now
         weight = np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(gap), 1e-12)) / NOISE**2
         left = (jacobian.T * weight) @ jacobian + np.eye(len(z)) * (1 + damping)
         step = np.linalg.solve(left, (jacobian.T * weight) @ gap - z)
-        after = of(z + step)
-        found = _cost(y - after, z + step)
+        found = _cost(y - of((z + step)[:, None])[0], z + step)
         if found < cost:
             done = cost - found < 1e-4 * cost
-            z, now, cost, damping = z + step, after, found, damping / 3
+            z, cost, damping = z + step, found, damping / 3
             if done:
                 break
+            now, jacobian = _linear(of, z)
         else:
             damping *= 4
             if damping > 1e4:
@@ -161,7 +160,8 @@ def _cost(gap: Floats, z: Floats) -> float:
     return float(robust.sum() + z @ z)
 
 
-def _jacobian(of: Callable[[Floats], Floats], z: Floats, now: Floats) -> Floats:
-    """Return the change of `of` for a unit of each parameter, shape (values, parameters)."""
+def _linear(of: Callable[[Floats], Floats], z: Floats) -> tuple[Floats, Floats]:
+    """Return (value, slopes) of `of` at a point: shapes (values,), (values, parameters)."""
     step = 1e-5
-    return np.stack([(of(z + step * unit) - now) / step for unit in np.eye(len(z))], axis=1)
+    found = of(z[:, None] + step * np.eye(len(z), len(z) + 1, 1))
+    return found[0], (found[1:] - found[0]).T / step

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,15 @@ from numpy.typing import NDArray
 from edgescope.records import ROLES, TABLES, Json, Role, Scalar, Trial
 
 Floats = NDArray[np.float64]
+Rows = slice | NDArray[np.int64]
+EVERY = slice(None)
 #: Keys of a Trial that are not axes of the grid: they say how a cell is measured, or follow from another key.
 NO_AXES = {
     *(n for n, role in ROLES.items() if role in Role.EFFORT | Role.REPEAT | Role.JUDGING | Role.TRACING),
     *("shapes", *TABLES),
 }
-#: How many settings of the covariance are averaged.
-SETTINGS = 32
+#: A setting that explains the measured cells so much worse than the best is left out.
+UNLIKELY = 1e-3
 #: Log units: the usual strength of one axis alone, and of a pair beyond its two.
 ALONE, TOGETHER = 0.3, 0.05
 #: Log units: a whole grid may lie at any level.
@@ -57,11 +60,11 @@ class Axis:
         """Return the axis of these cells alone."""
         return replace(self, at=self.at[cells])
 
-    def alike(self, rows: NDArray[np.int64], reach: float) -> Floats:
-        """Return the similarity of every cell to the cells `rows`, shape (cells, rows); 1 at equal levels."""
-        apart = np.abs(self.at[:, None] - self.at[rows][None, :])
+    def alike(self, cells: Rows, rows: NDArray[np.int64], reach: Floats) -> Floats:
+        """Return the similarity of `cells` to the cells `rows`, shape (reach, cells, rows); 1 at equal levels."""
+        apart = np.abs(self.at[cells, None] - self.at[rows])[None]
         if self.ordinal:
-            return np.asarray(np.exp(-0.5 * (apart / reach) ** 2))
+            return np.asarray(np.exp(-0.5 * (apart / reach[:, None, None]) ** 2))
         return np.asarray(apart == 0, dtype=np.float64)
 
 
@@ -100,30 +103,61 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """One draw of how strong and how smooth everything is."""
+class Spread:
+    """What is known of a quantity before anything is measured: medians, with the standard deviations of their
+    logarithms.
+    """
+
+    scale: tuple[float, float] = (1.0, 0.0)
+    """How much it varies relative to throughput, which varies the most."""
+    noise: tuple[float, float] = (0.02, 0.5)
+    """Standard deviation between two processes of one cell."""
+    settings: int = 32
+    """How many settings are drawn; the wider the rest, the more it takes."""
+
+
+USUAL = Spread()
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Draws of how strong and how smooth everything is, each of shape (settings,)."""
 
     single: Floats
-    """Variance of each axis alone."""
-    pairs: float
+    """Variance of each axis alone, (settings, axes)."""
+    pairs: Floats
     """Variance of each pair of axes."""
-    reach: float
+    reach: Floats
     """Octaves over which neighbouring numbers resemble each other."""
-    noise: float
+    noise: Floats
     """Standard deviation between two processes of one cell."""
 
+    def only(self, which: Rows) -> _Settings:
+        """Return these draws alone."""
+        return _Settings(self.single[which], self.pairs[which], self.reach[which], self.noise[which])
 
-def _drawn(count: int, scale: float) -> list[_Setting]:
-    rng = np.random.default_rng(0)
-    return [
-        _Setting(
-            single=(scale * ALONE * np.exp(rng.normal(0, 0.8, count))) ** 2,
-            pairs=float((scale * TOGETHER * np.exp(rng.normal(0, 0.7))) ** 2),
-            reach=float(2.5 * np.exp(rng.normal(0, 0.4))),
-            noise=float(0.02 * np.exp(rng.normal(0, 0.5))),
-        )
-        for _ in range(SETTINGS)
-    ]
+
+def _drawn(axes: int, spread: Spread) -> _Settings:
+    rng, count = np.random.default_rng(0), spread.settings
+    sds = [*[0.8] * axes, 0.7, 0.4, spread.noise[1]]
+    medians = [*[ALONE] * axes, TOGETHER, 2.5, spread.noise[0]]
+    drawn = np.array(medians) * np.exp(rng.normal(0, sds, (count, axes + 3)))
+    scale = spread.scale[0] * np.exp(rng.normal(0, spread.scale[1], count))
+    single, pairs = drawn[:, :axes] * scale[:, None], drawn[:, axes] * scale
+    return _Settings(single**2, pairs**2, *drawn.T[axes + 1 :])
+
+
+class Posterior(NamedTuple):
+    """The likely settings given some cells, and what each says of every cell."""
+
+    weights: Floats
+    """Shape (settings,)."""
+    means: Floats
+    """Log values, (settings, cells)."""
+    sds: Floats
+    """How unsure they are, (settings, cells)."""
+    noise: Floats
+    """Standard deviation of a fresh run beyond that, (settings,)."""
 
 
 class Surrogate:
@@ -134,91 +168,87 @@ class Surrogate:
         grid: Sequence[Axis],
         slopes: Sequence[Slope],
         cells: int,
-        scale: float = 1.0,
+        spread: Spread = USUAL,
         *,
         around: Floats | None = None,
         level_sd: float = LEVEL_SD,
     ) -> None:
-        """Build the prior. `scale`: how much the quantity varies relative to throughput, which varies the most.
+        """Build the prior.
 
         `around`: the expected log value of each cell before the slopes, 0 by default; the whole grid may lie
         `level_sd` above or below it.
         """
-        self.grid, self.slopes, self.cells, self.level_sd = grid, slopes, cells, level_sd
-        self.settings = _drawn(len(grid), scale)
+        self.grid, self.cells = grid, cells
+        self.settings = _drawn(len(grid), spread)
+        level = np.full(cells, level_sd)
+        self.features = np.stack([level, *(s.sd * s.feature for s in slopes)], axis=1)
+        """What the whole grid has in common, (cells, features)."""
         self.expected = sum(
             (s.feature * s.mean for s in slopes), np.zeros(cells) if around is None else around
         )
-        self.memory: tuple[dict[int, float], tuple[Floats, Floats, Floats]] | None = None
+        self.memory: tuple[dict[int, float], Posterior] | None = None
         """The last answer and its input."""
 
-    def posterior(self, seen: Mapping[int, float]) -> tuple[Floats, Floats, Floats]:
-        """Return (weights, means, sds) of the settings given log values by cell.
-
-        Shapes (settings,), (settings, cells), (settings, cells).
-        """
+    def posterior(self, seen: Mapping[int, float]) -> Posterior:
+        """Return what the likely settings say of every cell, given log values by cell."""
         if self.memory is None or self.memory[0] != seen:
             self.memory = dict(seen), self._posterior(seen)
         return self.memory[1]
 
-    def _posterior(self, seen: Mapping[int, float]) -> tuple[Floats, Floats, Floats]:
+    def _posterior(self, seen: Mapping[int, float]) -> Posterior:
         rows = np.array(sorted(seen), dtype=np.int64)
         y = np.array([seen[int(i)] for i in rows]) - self.expected[rows]
-        fits = [self._fit(s, rows, y) for s in self.settings]
-        likely = np.array([f[0] for f in fits])
+        noise = self.settings.noise[:, None, None]
+        own = self._covariance(self.settings, rows, rows) + np.eye(len(rows)) * (noise**2 + 1e-9)
+        low = np.linalg.cholesky(own)
+        white = np.linalg.solve(low, np.broadcast_to(y[:, None], (len(low), len(rows), 1)))[..., 0]
+        spread = np.log(np.diagonal(low, axis1=1, axis2=2)).sum(axis=1)
+        likely = -0.5 * (white**2).sum(axis=1) - spread
         weights = np.exp(likely - likely.max())
-        return weights / weights.sum(), np.array([f[1] for f in fits]), np.array([f[2] for f in fits])
+        kept = np.flatnonzero(weights >= UNLIKELY)
+        told = [self._told(self.settings.only(np.array([i])), rows, low[i], white[i]) for i in kept]
+        means, sds = (np.array(found) for found in zip(*told, strict=True))
+        return Posterior(weights[kept] / weights[kept].sum(), means, sds, self.settings.noise[kept])
+
+    def _told(
+        self, setting: _Settings, rows: NDArray[np.int64], low: Floats, white: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return the mean and the standard deviation of every cell under one setting."""
+        known = np.linalg.solve(low, self._covariance(setting, EVERY, rows)[0].T)
+        left = np.maximum(self._variance(setting) - np.sum(known**2, axis=0), 1e-8)
+        return self.expected + known.T @ white, np.sqrt(left)
 
     def mean(self, seen: Mapping[int, float]) -> Floats:
         """Return the guessed log value of every cell."""
-        weights, means, _ = self.posterior(seen)
-        return np.asarray(weights @ means)
+        found = self.posterior(seen)
+        return np.asarray(found.weights @ found.means)
 
     def fresh(self, seen: Mapping[int, float]) -> tuple[Floats, Floats]:
         """Return the guessed log value of a fresh run of every cell, and its standard deviation."""
-        weights, means, sds = self.posterior(seen)
-        noise = np.array([s.noise for s in self.settings])[:, None]
+        weights, means, sds, noise = self.posterior(seen)
         mean = weights @ means
-        return mean, np.sqrt(weights @ (sds**2 + noise**2 + (means - mean) ** 2))
+        return mean, np.sqrt(weights @ (sds**2 + noise[:, None] ** 2 + (means - mean) ** 2))
 
     def sample(self, seen: Mapping[int, float], rng: np.random.Generator, count: int) -> Floats:
         """Return `count` draws of the log value of every cell, each cell for itself, shape (count, cells)."""
-        weights, means, sds = self.posterior(seen)
+        weights, means, sds, _ = self.posterior(seen)
         which = rng.choice(len(weights), size=count, p=weights)
         return np.asarray(means[which] + sds[which] * rng.normal(size=(count, self.cells)))
 
-    def _fit(self, setting: _Setting, rows: NDArray[np.int64], y: Floats) -> tuple[float, Floats, Floats]:
-        """Return the log likelihood of the measured values, with the mean and standard deviation of every cell."""
-        every = self._covariance(setting, rows)
-        variance = self._variance(setting)
-        if not len(rows):
-            return 0.0, self.expected, np.sqrt(variance)
-        own = every[rows] + np.eye(len(rows)) * (setting.noise**2 + 1e-9)
-        low = np.linalg.cholesky(own)
-        white = np.linalg.solve(low, y)
-        known = np.linalg.solve(low, every.T)
-        mean = self.expected + known.T @ white
-        left = np.maximum(variance - np.sum(known**2, axis=0), 1e-8)
-        return float(-0.5 * white @ white - np.log(np.diag(low)).sum()), mean, np.sqrt(left)
-
-    def _covariance(self, setting: _Setting, rows: NDArray[np.int64]) -> Floats:
-        """Return the covariance of every cell with the cells `rows`."""
-        found = np.full((self.cells, len(rows)), self.level_sd**2)
-        for slope in self.slopes:
-            found += slope.sd**2 * np.outer(slope.feature, slope.feature[rows])
+    def _covariance(self, settings: _Settings, cells: Rows, rows: NDArray[np.int64]) -> Floats:
+        """Return the covariance of `cells` with the cells `rows`, shape (settings, cells, rows)."""
+        common = self.features[cells] @ self.features[rows].T
+        found = np.broadcast_to(common, (len(settings.noise), *common.shape)).copy()
         once, twice = np.zeros_like(found), np.zeros_like(found)
-        for axis, variance in zip(self.grid, setting.single, strict=True):
-            alike = axis.alike(rows, setting.reach)
-            found += variance * alike
+        for axis, variance in zip(self.grid, settings.single.T, strict=True):
+            alike = axis.alike(cells, rows, settings.reach)
+            found += variance[:, None, None] * alike
             once += alike
             twice += alike**2
-        return np.asarray(found + setting.pairs * (once**2 - twice) / 2)
+        return np.asarray(found + settings.pairs[:, None, None] * (once**2 - twice) / 2)
 
-    def _variance(self, setting: _Setting) -> Floats:
-        """Return the variance of every cell before anything was seen."""
+    def _variance(self, setting: _Settings) -> Floats:
+        """Return the variance of every cell under one setting before anything was seen."""
         count = len(self.grid)
-        every = self.level_sd**2 + setting.single.sum() + setting.pairs * count * (count - 1) / 2
-        found = np.full(self.cells, every)
-        for slope in self.slopes:
-            found += (slope.sd * slope.feature) ** 2
-        return np.asarray(found)
+        alone = setting.single.sum() + setting.pairs[0] * count * (count - 1) / 2
+        return np.asarray(alone + np.sum(self.features**2, axis=1))

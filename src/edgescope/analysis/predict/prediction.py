@@ -22,7 +22,6 @@ from edgescope.analysis.predict import curve_fit, roofline_modes
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 from edgescope.analysis.predict.roofline_modes import Parts
 from edgescope.analysis.predict.surfaces import (
-    BESIDE_ROOFLINE,
     OWN_WEIGHT,
     Chosen,
     Guess,
@@ -214,8 +213,8 @@ def surfaces(
     grid: ModeGrid, shape: curve_fit.Shape, other: Floats | None, models: Sequence[str] = ()
 ) -> list[Surface]:
     """Return the models to choose among, the first being the one for very few modes."""
-    axes, curve = grid.axes(), curve_fit.Fitter(shape)
-    every: list[Surface] = [Roofline(axes, curve, BESIDE_ROOFLINE, "gp"), Roofline(axes, curve)]
+    axes = grid.axes()
+    every: list[Surface] = [Roofline(axes, curve_fit.Fitter(shape))]
     every += [Transfer(axes, other)] if other is not None else []
     if "linear" in models:
         every.append(Linear.over(grid))

@@ -2,9 +2,10 @@
 
 Seconds of one sample, with every clock as a share of its highest value in the grid:
 
-    gpu     = g / (gpu_hz x gpu_sm_share x gpu_power_w)
+    work    = 1 + w / batch + s batch: the weights are read once a query, and a large batch leaves the caches
+    gpu     = g work / (gpu_hz x gpu_sm_share x gpu_power_w)
     memory  = m / memory_hz
-    cpu     = c / (cpu_hz x amdahl(cpu_cores, threads))
+    cpu     = c work / (cpu_hz x amdahl(cpu_cores, threads))
     quota   = q / (cpu_quota x cpu_hz): CPU seconds that the quota hands out
     launch  = l / (cpu_hz x batch x processes x in_flight): what each query waits for alone
     latency = s / (batch x processes x in_flight): what a query waits for whatever the clocks are
@@ -26,6 +27,7 @@ Waterman, Patterson, CACM 52(4), 2009; for power over modes, Pagoda (arXiv 2509.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -103,8 +105,10 @@ def under_way(grid: ModeGrid) -> Floats:
 
 CPU = ("cpu_hz", "cpu_cores", "threads", "workers")
 GPU = ("gpu_hz", "gpu_sm_share", "gpu_power_w")
-LOADING = (("item", -1.2), ("minibatch", -2.0), ("handover", -2.0), ("host", -1.2))
+LOADING = (("item", -1.2), ("minibatch", -3.5), ("handover", -3.0), ("host", -1.2))
 """Parts of loading, with what is expected of each relative to the fastest mode."""
+WEIGHTS, SPILLED = 8.0, 0.03
+"""What is expected of w, in samples, and of s, as the share of its work by which the largest batch costs more."""
 LANES = ("batch", "processes", "in_flight")
 
 
@@ -132,29 +136,37 @@ def seconds(grid: ModeGrid, level: float, parts: Mapping[int, Parts] = MappingPr
     measured = [parts[m].loading for m in own] + [parts[m].device for m in own]
 
     def also(at: Floats) -> Floats:
-        return np.concatenate([np.log(found.loading(at, rows)), found.device(at, rows)])
+        return np.concatenate([np.log(found.loading(at, rows)), found.device(at, rows)], axis=-1)
 
     return Curve(tuple(found.priors), found.whole, also, tuple(np.log(measured).tolist()))
 
 
 class _Seconds:
-    """The seconds of one sample in every mode, by its parts, as functions of the parameters."""
+    """The seconds of one sample in every mode, by its parts, as functions of the parameters.
+
+    Parameters are (parameters, points), what is returned is (points, modes).
+    """
 
     def __init__(self, k: _Knobs, level: float) -> None:
         terms, lanes = _terms(k), np.log(k.lanes / k.lanes.max())
         batch, words = np.log(k.plain("batch")), k.words()
         self.names, self.words = list(terms), len(words)
         self.logs = np.log(np.stack(list(terms.values())))
-        self.together = np.array([name in ("launch", "latency") for name in self.names])[:, None]
+        self.together = np.array([name in ("launch", "latency") for name in self.names])[:, None, None]
+        self.on_gpu = np.array([name == "gpu" for name in self.names])[:, None, None]
         self.batch = batch - batch.max()
         self.wide = lanes - self.batch
         self.flags = np.stack(list(words.values())) if words else np.zeros((0, len(k.grid)))
         self.with_cpu, self.with_loader = k.vary(*CPU), k.vary("workers")
         self.priors = [Prior(name, level - 1.2, 1.5) for name in self.names]
-        self.priors += [Prior("overlap", 1.0, 0.7), Prior("side by side", 1.0, 1.5)]
+        self.priors += [Prior("overlap", 0.0, 1.0), Prior("side by side", 1.0, 1.5)]
         for word in words:
             self.priors += [Prior(f"{word} {name}", 0.0, 0.7) for name in self.names]
             self.priors += [Prior(f"{word} side by side", 0.0, 2.0)]
+        self.at_weights, self.with_batch = len(self.priors), k.vary("batch")
+        if self.with_batch:
+            self.priors += [Prior("weights", math.log(WEIGHTS) - float(batch.max()), 1.0)]
+            self.priors += [Prior("spilled", math.log(SPILLED), 1.5)]
         self.at_cpu = len(self.priors)
         if self.with_cpu:
             self.priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2)]
@@ -165,25 +177,35 @@ class _Seconds:
 
     def device(self, at: Floats, rows: Rows) -> Floats:
         """Return the log seconds of everything but the loader."""
-        count = len(self.names)
-        table = at[count + 2 : count + 2 + self.words * (count + 1)].reshape(self.words, count + 1)
-        by_word = table.T @ self.flags[:, rows]
-        beside = 1 / (1 + np.exp(-at[count + 1] - by_word[-1]))
-        found = self.logs[:, rows] + at[:count, None] + by_word[:-1]
+        count, points = len(self.names), at.shape[1]
+        table = at[count + 2 : count + 2 + self.words * (count + 1)].reshape(self.words, count + 1, points)
+        by_word = np.einsum("wtp,wm->tpm", table, self.flags[:, rows])
+        beside = 1 / (1 + np.exp(-at[count + 1, :, None] - by_word[-1]))
+        found = self.logs[:, None, rows] + at[:count, :, None] + by_word[:-1]
         found = found - self.together * (self.batch[rows] + beside * self.wide[rows])
+        found += self.on_gpu * np.log(self.work(at, rows))
         if self.with_cpu:
-            part = 1 / (1 + np.exp(-at[self.at_cpu + 1]))
+            part = 1 / (1 + np.exp(-at[self.at_cpu + 1, :, None]))
             scaled = self.busy(at, rows) * (part + (1 - part) / self.cores[rows] * self.cores.max())
-            found = np.vstack([found, np.log(scaled)])
-        return _pnorm(found, 1 + np.exp(at[count]))
+            found = np.concatenate([found, np.log(scaled)[None]])
+        return _pnorm(found, 1 + np.exp(at[count, :, None]))
 
     def busy(self, at: Floats, rows: Rows) -> Floats:
         """Return the seconds of the operators on the CPU, on all of its cores."""
-        return np.exp(at[self.at_cpu]) / self.cpu_hz[rows] if self.with_cpu else np.zeros(1)
+        if not self.with_cpu:
+            return np.zeros((1, 1))
+        return np.asarray(np.exp(at[self.at_cpu, :, None]) / self.cpu_hz[rows] * self.work(at, rows))
+
+    def work(self, at: Floats, rows: Rows) -> Floats:
+        """Return the work of a sample, relative to that of its operators alone."""
+        if not self.with_batch:
+            return np.ones((1, 1))
+        weights, spilled = np.exp(at[self.at_weights : self.at_weights + 2, :, None])
+        return np.asarray(1 + weights * np.exp(-self.batch[rows]) + spilled * np.exp(self.batch[rows]))
 
     def loading(self, at: Floats, rows: Rows) -> Floats:
         """Return the seconds of the loader, in one process."""
-        item, minibatch = np.exp(at[-5:-3])
+        item, minibatch = np.exp(at[-5:-3, :, None])
         return np.asarray((item + minibatch * np.exp(-self.batch[rows])) / self.cpu_hz[rows])
 
     def whole(self, at: Floats, rows: Rows) -> Floats:
@@ -192,10 +214,10 @@ class _Seconds:
         if not self.with_loader:
             return device
         loading, cores = self.loading(at, rows), self.cores[rows]
-        handover, host = np.exp(at[-3:-1, None] - self.batch[rows])
+        handover, host = np.exp(at[-3:-1, :, None] - self.batch[rows])
         work = loading + host / self.cpu_hz[rows] + self.busy(at, rows) * self.cores.max()
         ahead = np.stack([np.exp(device) + handover, loading / self.loaders[rows], work / cores])
-        hidden = _pnorm(np.log(ahead), 1 + np.exp(at[-1]))
+        hidden = _pnorm(np.log(ahead), 1 + np.exp(at[-1, :, None]))
         return np.where(self.alone[rows], np.log(np.exp(device) + loading), hidden)
 
 
@@ -254,10 +276,11 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     count, end = len(terms), 2 + len(terms)
 
     def of(at: Floats, rows: Rows) -> Floats:
-        low = 1 / (1 + np.exp(-at[1]))
-        by_word = at[end:].reshape(len(words), len(work)).T @ flags[:, rows]
-        found = logs[:, rows] + at[2:end, None] + 2 * np.log(low + (1 - low) * clock[:, rows])
-        found[count - len(work) :] += by_word
-        return np.asarray(np.log(np.exp(at[0]) + np.exp(found).sum(axis=0)))
+        low = 1 / (1 + np.exp(-at[1, :, None]))
+        table = at[end:].reshape(len(words), len(work), at.shape[1])
+        found = logs[:, None, rows] + at[2:end, :, None]
+        found += 2 * np.log(low + (1 - low) * clock[:, None, rows])
+        found[count - len(work) :] += np.einsum("wtp,wm->tpm", table, flags[:, rows])
+        return np.asarray(np.log(np.exp(at[0, :, None]) + np.exp(found).sum(axis=0)))
 
     return Curve(tuple(priors), of)

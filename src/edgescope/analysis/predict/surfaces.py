@@ -1,8 +1,8 @@
 """Models of a quantity over a grid of modes: each predicts every mode from a few profiled ones, with its uncertainty.
 
     linear    the baseline: multivariate linear regression on the knobs (arXiv 2509.20160, as far as its abstract says)
-    roofline  physical terms with a few parameters (roofline_modes.py); modes lie close to them
-    gp        a Gaussian process on the logarithm, with the roofline as its mean; modes may lie far from it
+    roofline  physical terms with a few parameters (roofline_modes.py), and a Gaussian process on the logarithm for what
+              they get wrong
     transfer  a Gaussian process with the surface of another workload or device as its mean
 
 All work on logarithms and are fitted with log values by mode; `choose` averages them, each weighted by the inverse
@@ -20,14 +20,14 @@ from typing import Protocol
 import numpy as np
 
 from edgescope.analysis.predict.curve_fit import Fitter
-from edgescope.analysis.predict.gp import Axis, Slope, Surrogate
+from edgescope.analysis.predict.gp import Axis, Slope, Spread, Surrogate
 from edgescope.analysis.predict.modes import Floats, Ints, ModeGrid
 from edgescope.stats.special import t_quantile
 
 Seen = Mapping[int, float]
 """Mode -> log value."""
-#: Log units: how far a mode may lie from a roofline, one axis alone, relative to gp.ALONE.
-BESIDE_ROOFLINE = 0.35
+#: How far modes may lie from a roofline, and two runs of one mode apart: both are weighed by what explains the modes.
+BESIDE_ROOFLINE = Spread(scale=(0.1, 1.0), noise=(0.03, 0.7), settings=256)
 CONFIDENCE = 0.90
 #: How much wider an interval is that no left-out mode has checked.
 UNCHECKED = 1.5
@@ -106,12 +106,11 @@ class Linear:
 class Roofline:
     """A Gaussian process on the logarithm, with a physical curve as its mean.
 
-    The curve's parameters are as sure as the profiled modes make them; `beside` says how far a mode may lie from it.
+    The curve's parameters are as sure as the profiled modes make them.
     """
 
     axes: tuple[Axis, ...]
     curve: Fitter
-    beside: float = 0.02
     name: str = "roofline"
 
     def only(self, modes: Ints) -> Roofline:
@@ -123,9 +122,8 @@ class Roofline:
         found = self.curve.fit(seen)
         slopes = [Slope(column, 0.0, 1.0) for column in found.slopes.T]
         around, cells = found.expected, len(found.value)
-        return Guess(
-            *Surrogate(self.axes, slopes, cells, self.beside, around=around, level_sd=0.02).fresh(seen)
-        )
+        beside = Surrogate(self.axes, slopes, cells, BESIDE_ROOFLINE, around=around, level_sd=0.02)
+        return Guess(*beside.fresh(seen))
 
 
 @dataclass(frozen=True)
