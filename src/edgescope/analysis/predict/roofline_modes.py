@@ -35,7 +35,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.predict.curve_fit import Curve, Prior, Rows
+from edgescope.analysis.predict.curve_fit import Curve, Prior
+from edgescope.analysis.predict.gp import Rows
 from edgescope.analysis.predict.modes import Floats, ModeGrid
 
 
@@ -236,7 +237,7 @@ def _terms(k: _Knobs) -> dict[str, Floats]:
     return {name: values for name, (knobs, values) in found.items() if k.vary(*knobs)} | {"rest": ones}
 
 
-def _pnorm(logs: Floats, power: float) -> Floats:
+def _pnorm(logs: Floats, power: Floats) -> Floats:
     """Return log of (sum of exp(logs)^power)^(1/power) over the first axis."""
     top = logs.max(axis=0)
     return np.asarray(top + np.log(np.exp(power * (logs - top)).sum(axis=0)) / power)
