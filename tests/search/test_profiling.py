@@ -188,5 +188,5 @@ def test_the_benchmark_reads_grids_of_both_kinds(tmp_path):
     assert len(world.rows) == 24 and world.rows[0]["gpu_sm_share"] == 0.5
     assert world.watts is not None and world.seconds[0] == pytest.approx(0.01)
     found = predict_modes.validated(world, None, 1)
-    assert set(found["mape"]) == {"predict", "linear", "powertrain_network"} and found["profiled"] == 12
+    assert set(found["mape"]) == {"predict", "linear", "powertrain_network"} and found["profiled"] == 15
     assert found["mape"]["predict"]["time"] < found["mape"]["linear"]["time"]
