@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from edgescope.analysis.diagnose.finding import Bound
 from edgescope.analysis.diagnose.judgement import of_trace
 from edgescope.analysis.kernels.account import account
 from edgescope.analysis.kernels.growth import growth
@@ -160,7 +161,7 @@ def test_a_trace_of_copies_alone_or_of_kernels_without_length_has_an_account():
     copies = account(trace(("copy", "H2D", 0, 50, 1, 0, 1)))
     (found,) = of_trace(copies, "copies").findings
     assert found.cause == "transfer-bound" and found.share == 1.0
-    assert found.remedies[0].gain.hi == pytest.approx(50)
+    assert found.remedies[0].gain.value == pytest.approx(50) and found.remedies[0].bound is Bound.MOST
     assert report.document(Traced((("nothing", account(trace(("kernel", "k", 5, 5, 1, 0, 1)))),)))
 
 
