@@ -13,7 +13,9 @@ def test_the_code_of_the_page_runs(shorter, capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
     exec(code, {"__name__": "__main__"})
     said = capsys.readouterr().out
-    assert re.search(r"2 results: (2 ok|2 unstable|1 ok, 1 unstable|1 unstable, 1 ok)", said)  # others may disturb a run
+    assert re.search(
+        r"2 results: (2 ok|2 unstable|1 ok, 1 unstable|1 unstable, 1 ok)", said
+    )  # others may disturb a run
     assert "pick: " in said and "client at 5/s" in said
 
 

@@ -72,7 +72,7 @@ def test_the_cpu_time_of_loading_is_that_of_its_items_in_whichever_process(model
     result = run(f"planted_stalls:{model}")
     loader, host = per_step(result, "loader_cpu_s"), per_step(result, "host_cpu_s")
     planted = planted_stalls.SPIN_S * planted_stalls.BATCH  # joining items takes longer beside other work
-    assert 0.9 * planted < loader < 1.5 * planted
+    assert 0.8 * planted < loader < 1.5 * planted
     assert model == "spins_in_worker" or host > loader
 
 
