@@ -34,9 +34,8 @@ def openvino_on(path):
 def onnxruntime_on(path):
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(
-        str(path), onnxruntime.SessionOptions(), providers=["CPUExecutionProvider"]
-    )
+    options = onnxruntime.SessionOptions()
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda batch: session.run(None, dict(batch))
 
 

@@ -33,16 +33,15 @@ _SQL = {
 
 @functools.cache
 def _database() -> Any:
-    """Return this process's one database in memory: to open one takes as long as ten small files."""
+    """Return this process's one database in memory: to open one takes as long as ten small files.
+
+    It has no thread, which would stay in a process that is measured, and keeps no file, as descriptors are used again.
+    """
     import duckdb
 
-    database = duckdb.connect(
-        config={"threads": 1}
-    )  # no thread of its own stays in a process that is measured
-    with contextlib.suppress(duckdb.Error):  # DuckDB before 1.3 keeps no files
-        database.execute(
-            "SET enable_external_file_cache = false"
-        )  # the same descriptor is another file later
+    database = duckdb.connect(config={"threads": 1})
+    with contextlib.suppress(duckdb.Error):  # before 1.3 there is no such setting
+        database.execute("SET enable_external_file_cache = false")
     return database
 
 
