@@ -90,6 +90,20 @@ def test_whatever_was_measured_the_roofline_never_slows_down_with_a_clock(values
             assert all(b <= a + 1e-9 for a, b in itertools.pairwise(line)), knob
 
 
+BATCHES = [{"gpu_hz": g, "batch": b} for g in GPU for b in (1, 2, 4, 8, 16, 32, 64, 128)]
+
+
+@pytest.mark.parametrize(("weights", "spilled"), [(8.0, 0.0), (0.0, 0.004), (8.0, 0.004)])
+def test_what_a_query_costs_whatever_its_batch_and_a_large_one_beyond_the_caches_is_found(weights, spilled):
+    grid = modes.grid(BATCHES)
+    work = np.array([1 + weights / m["batch"] + spilled * m["batch"] for m in BATCHES])
+    truth = work * np.array([1e6 / m["gpu_hz"] for m in BATCHES])
+    seen = [i for i, m in enumerate(BATCHES) if m["batch"] in (2, 16, 128) or m == BATCHES[0]]
+    guess = surface(grid).fit(of(truth, seen))
+    rest = [i for i in range(len(BATCHES)) if i not in seen]
+    assert np.abs(guess.value / truth - 1)[rest].max() < 0.12
+
+
 TRAINING = [
     {"cpu_cores": c, "workers": w, "batch": b} for c in (1, 2, 4, 8) for w in (0, 1, 2, 4) for b in (16, 64)
 ]

@@ -9,22 +9,9 @@ from hypothesis import strategies as st
 from edgescope.analysis.predict import interleave
 from edgescope.analysis.predict import training as model
 from edgescope.analysis.predict.interleave import Side
+from loading_facts import WAITS
 
-FACTS = model.Facts(
-    samples=8,
-    device=0.02,
-    device_cpu=0.001,
-    work={"read": 0.03, "decode": 0.01},
-    loader_cpu=0.01,
-    from_disk=0.0,
-    workers=0,
-    persistent=False,
-    prefetch=2,
-    cores=4,
-    step=0.06,
-    steps=10,
-    start=0.1,
-)
+FACTS = replace(WAITS, device_cpu=0.001, cores=4)
 
 
 def test_without_workers_loading_and_computing_add_up():

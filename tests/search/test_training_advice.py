@@ -6,28 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.predict.training import Facts
 from edgescope.records import Trial
 from edgescope.search import training_advice as advice
 from edgescope.search.training_advice import ALIKE, WORTH, Change
+from loading_facts import WAITS
 
 TRIAL = Trial(model="lenet5", workload="training", device="cpu", batch=8)
-WAITS = Facts(
-    samples=8,
-    device=0.02,
-    device_cpu=0.02,
-    work={"read": 0.03, "decode": 0.01},
-    loader_cpu=0.01,
-    from_disk=0.0,
-    workers=0,
-    persistent=False,
-    prefetch=2,
-    cores=2,
-    step=0.06,
-    steps=10,
-    start=0.1,
-)
-"""Loading takes twice as long as the step, and nothing overlaps."""
 LOADS = replace(WAITS, workers=1, persistent=True, step=0.04)
 """One worker loads at half the speed of the step."""
 

@@ -6,7 +6,7 @@ import pytest
 from torch.utils.data import default_collate
 
 from edgescope.analysis.run.epochs import STAGES
-from edgescope.training import looks, stages
+from edgescope.training import stages
 from edgescope.training.stages import Watched, stage
 
 NAP_S = 0.005
@@ -74,13 +74,3 @@ def test_cpu_time_is_looked_at_now_and_then(monkeypatch):
     watched = Watched(range(9), default_collate)
     looked = [watched.__getitems__([0]).cpu_ns >= 0 for _ in range(100)]  # of 3 ms each
     assert looked[0] and 300 / 75 <= sum(looked) <= 300 / 25
-
-
-def test_the_next_look_follows_no_pattern():
-    gaps = {looks.next_look(0) for _ in range(50)}
-    assert len(gaps) > 40 and 25e6 <= min(gaps) < 35e6 and 65e6 < max(gaps) <= 75e6
-
-
-def test_a_part_that_was_looked_at_stands_for_the_whole():
-    assert looks.scaled(2.0, 4.0, 10.0) == 5.0
-    assert looks.scaled(0.0, 0.0, 10.0) == 0.0

@@ -84,20 +84,28 @@ def test_power_bounds_the_plan_too(tmp_path):
     found, device = planned("p90<=1s", "power<=8W", store=tmp_path)
     assert found.pick is None and not found.kept and len(device.asked) == 4
     assert "no minibatch keeps p90<=1s" in str(found)
-    assert planned("p90<=1s", "power<=9.6W", store=tmp_path)[0].pick.watts == pytest.approx(9.5)
+    kept, _ = planned("p90<=1s", "power<=9.6W", store=tmp_path)
+    assert kept.pick.watts == pytest.approx(9.5) and kept.kept
+
+
+def test_a_pick_that_takes_more_power_when_measured_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(Device, "run", slower(Device.run, latency_p90_s=0.02, power_w=12.0))
+    broke, _ = planned("p90<=1s", "power<=9.6W", store=tmp_path)
+    assert not broke.kept and [each.text for each in broke.broken] == ["power<=9.6W"]
 
 
 def test_a_pick_that_breaks_the_latency_when_measured_is_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(Device, "run", slower(Device.run))
-    assert not planned("p90<=31ms", store=tmp_path)[0].kept
+    monkeypatch.setattr(Device, "run", slower(Device.run, latency_p90_s=BREAKS))
+    broke, _ = planned("p90<=31ms", store=tmp_path)
+    assert not broke.kept and "p90<=31ms was not kept when it was measured" in str(broke)
     unmeasured, device = planned("p90<=31ms", store=tmp_path, verify=False)
     assert unmeasured.kept and isinstance(unmeasured.measured, Absent) and len(device.asked) == 4
 
 
-def slower(run):
+def slower(run, **values):
     def changed(self, trial):
         if trial.workload == "interleaved":
-            return result(trial, metrics=figures(latency_p90_s=BREAKS, trained_sps=790.0))
+            return result(trial, metrics=figures(trained_sps=790.0, **values))
         return run(self, trial)
 
     return changed

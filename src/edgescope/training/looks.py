@@ -1,19 +1,31 @@
-"""When a clock of CPU time is read: it costs a system call, ten times as much as the time of day."""
+"""CPU time of many short pieces of work, of which a few are looked at.
+
+Its clock costs a system call, ten times as much as the time of day, which would be most of what watching a step costs.
+"""
 
 from __future__ import annotations
 
 import random
 
 EVERY_NS = 50_000_000
-_random = random.Random(0)
-"""A generator of its own: a data set may draw from the module's."""
 
 
-def next_look(now_ns: int) -> int:
-    """Return the moment of the next look, 25 to 75 ms from now: at random, so that no pattern of steps fits it."""
-    return now_ns + int(EVERY_NS * (0.5 + _random.random()))
+class Looks:
+    """Says which pieces are looked at: the first, then one every 25 to 75 ms."""
+
+    def __init__(self) -> None:
+        self._next_ns = 0
+        self._random = random.Random(0)
+        """At random, so that no pattern of steps fits it; its own, as a data set may draw from the module's."""
+
+    def due(self, now_ns: int) -> bool:
+        """Return whether the piece that begins now is looked at."""
+        if now_ns < self._next_ns:
+            return False
+        self._next_ns = now_ns + int(EVERY_NS * (0.5 + self._random.random()))
+        return True
 
 
-def scaled(spent: float, looked: float, whole: float) -> float:
-    """Return the CPU time of a `whole` if `spent` was that of the `looked` part of it; 0 without a look."""
-    return spent / looked * whole if looked else 0.0
+def scaled(spent: float, looked: float, whole: float) -> float | None:
+    """Return the CPU time of a `whole` if `spent` was that of the `looked` part of it; None without a look."""
+    return spent / looked * whole if looked else None

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from edgescope.analysis.run.epochs import STAGES
-from edgescope.training.looks import next_look
+from edgescope.training.looks import Looks
 
 _NOTHING = dict.fromkeys(STAGES, 0)
 _spent: dict[str, int] = dict(_NOTHING)
@@ -85,7 +85,7 @@ class Watched(torch.utils.data.Dataset[Any]):
     ) -> None:
         self.items, self.collate, self.skip, self.reads_disk = items, collate, skip, reads_disk
         self._several = getattr(items, "__getitems__", None)
-        self._look_ns = 0
+        self._looks = Looks()
         self._known = {os.getpid(): disk_bytes()}
         """What this process has read before, by process: a worker begins at 0."""
 
@@ -94,9 +94,8 @@ class Watched(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: list[Any]) -> Loaded:
         """Return a whole minibatch: a loader asks for all of its items at once."""
-        start, cpu = monotonic_ns(), -1
-        if start >= self._look_ns:
-            cpu, self._look_ns = thread_time_ns(), next_look(start)
+        start = monotonic_ns()
+        cpu = thread_time_ns() if self._looks.due(start) else -1
         _spent.update(_NOTHING)
         lost: list[str] = []
         if self.skip:

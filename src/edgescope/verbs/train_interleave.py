@@ -30,6 +30,8 @@ class Interleaving(Answer):
     """How a device serves and trains in turns best, with every minibatch that was compared."""
 
     latency: Constraint
+    watts: Constraint | None
+    """The bound of the power; None if none was asked for."""
     slices: tuple[Slice, ...]
     """What each minibatch would give, the fastest training first."""
     pick: Slice | None
@@ -47,12 +49,17 @@ class Interleaving(Answer):
 
     @property
     def kept(self) -> bool:
-        """Return whether the pick kept the latency when it was measured, or, unmeasured, is expected to."""
-        found = self.figure(_of(self.latency))
-        measured = isinstance(self.measured, Result)
-        return self.pick is not None and (
-            self.latency.holds(judged_end(found, True)) if isinstance(found, Measured) else not measured
-        )
+        """Return whether the pick kept every bound when it was measured, or, unmeasured, is expected to."""
+        return self.pick is not None and not self.broken
+
+    @property
+    def broken(self) -> tuple[Constraint, ...]:
+        """Return the bounds that the measured pick did not keep, or that its run has no figure for."""
+        if isinstance(self.measured, Absent):
+            return ()
+        bounds = [each for each in (self.latency, self.watts) if each is not None]
+        found = [(each, self.figure(_of(each))) for each in bounds]
+        return tuple(b for b, f in found if isinstance(f, Absent) or not b.holds(judged_end(f, True)))
 
     def lines(self) -> Iterator[str]:
         """Yield the pick, why it keeps the latency, what was measured, then the other minibatches."""
@@ -68,6 +75,7 @@ class Interleaving(Answer):
                 f"  trains {self.pick.trained_sps:.3g} samples/s beside the queries"
                 f"{_beside(self.figure('trained_sps'), 1.0, '')}"
             )
+        yield from (f"  {each.text} was not kept when it was measured" for each in self.broken)
         for each in self.slices:
             if each != self.pick:
                 yield f"  {each.trained.batch}: {_ms(each.latency_s)}, {each.trained_sps:.3g} samples/s"
@@ -121,6 +129,7 @@ def train_interleave(
     )
     answer = Interleaving(
         latency,
+        watts,
         tuple(sorted((expected(served, each, rate) for each in trained), key=lambda each: -each.trained_sps)),
         best,
         sides.turns(best.trained.batch) if best else None,
@@ -213,9 +222,9 @@ def _bounds(constraints: Sequence[str]) -> tuple[Constraint, Constraint | None]:
     return latency[0], power[0] if power else None
 
 
-def _of(latency: Constraint) -> str:
-    """Return the metric of a Result that a bound of the latency is about."""
-    return latency.metric.of[0]
+def _of(bound: Constraint) -> str:
+    """Return the metric of a Result that a bound is about."""
+    return bound.metric.of[0]
 
 
 def _ms(seconds: float) -> str:

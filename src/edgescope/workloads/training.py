@@ -200,10 +200,8 @@ def _metrics(loop: Loop, first: float) -> dict[str, Field]:
     ended = loop.done / whole if whole else None
     steps = max(1, loop.line.steps)
     found: dict[str, Field] = {
-        "loader_cpu_s": Measured(loop.loader_cpu_s / steps, "s", n=steps)
-        if len(loop.loads)
-        else Absent(epochs.NO_COSTS),
-        "host_cpu_s": Measured(loop.host_cpu_s / steps, "s", n=steps),
+        "loader_cpu_s": _each(loop.loader_cpu_s, steps, epochs.NO_COSTS),
+        "host_cpu_s": _each(loop.host_cpu_s, steps, "no step was taken"),
         "loss_first": Measured(first, "nats"),
         "loss_last": Measured(loop.loss, "nats"),
         "epochs": Measured(ended, "epochs", n=loop.done) if ended else Absent("no epoch ended in the run"),
@@ -216,6 +214,10 @@ def _metrics(loop: Loop, first: float) -> dict[str, Field]:
             "medium_latency_s": Measured(speed.latency_s, "s", n=speed.files),
         }
     return found
+
+
+def _each(seconds: float | None, steps: int, why: str) -> Field:
+    return Absent(why) if seconds is None else Measured(seconds / steps, "s", n=steps)
 
 
 def _verified(again: Callable[..., list[float]], trial: Trial) -> Verification:

@@ -26,7 +26,7 @@ from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, SeesImages, Trains
 from edgescope.records import Effective, Json, Spans, Trial
 from edgescope.training import data_sets, loading, medium, page_cache
-from edgescope.training.looks import next_look, scaled
+from edgescope.training.looks import Looks, scaled
 from edgescope.training.stages import Loaded
 from edgescope.training.step import Step
 from edgescope.training.task import Task
@@ -66,8 +66,9 @@ class Loop:
             first = self.peek(1)[0]
             self.batches = loading.Batches(lambda epoch: itertools.repeat(first))
         self.line = Timeline(self.spec.device)
-        self._look_ns = self._looked_ns = self._spent_ns = 0
-        """When the next step is looked at; the time of those that were, and this process's CPU time in it."""
+        self._looks = Looks()
+        self._looked_ns = self._spent_ns = 0
+        """The time of the steps that were looked at, and this process's CPU time in it."""
         self.done, self.loss, self.skipped, self.broken = 0, float("nan"), 0, False
         self.lost: list[str] = []
         self._loads = array("q")
@@ -129,9 +130,8 @@ class Loop:
         """
         if self.broken:
             return None
-        begun, cpu = self.line.begin(), -1
-        if begun >= self._look_ns:
-            cpu, self._look_ns = time.process_time_ns(), next_look(begun)
+        begun = self.line.begin()
+        cpu = time.process_time_ns() if self._looks.due(begun) else -1
         try:
             batch = self._next()
         except Exception:
@@ -246,13 +246,13 @@ class Loop:
         return np.array(self._loads, np.int64).reshape(-1, len(LOAD) + len(STAGES))
 
     @property
-    def host_cpu_s(self) -> float:
-        """Return the CPU time of this process in its steps; the loader's workers are processes of their own."""
+    def host_cpu_s(self) -> float | None:
+        """Return the seconds of CPU of this process in its steps, None before the first; workers are not in it."""
         return scaled(self._spent_ns, self._looked_ns, self.line.seconds)
 
     @property
-    def loader_cpu_s(self) -> float:
-        """Return the CPU time of loading."""
+    def loader_cpu_s(self) -> float | None:
+        """Return the seconds of CPU of loading, None if the loader does not tell."""
         start, end, cpu = self.loads[:, 2:5].T
         mine = cpu >= 0
         return scaled(
