@@ -36,11 +36,12 @@ types: venv
 test: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests
 
-# Both halves always run: a failure in one must not hide what the other would have found.
+# Both halves always run: a failure in one must not hide what the other would have found. A test that fails runs once
+# more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary counts it.
 tests: venv
 	status=0; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not gpu and not jetson" || status=1; \
-	$(BIN)/python -m pytest -m "alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns 1 -m "not alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python -m pytest --reruns 1 -m "alone and not gpu and not jetson" || status=1; \
 	exit $$status
 
 check: test

@@ -13,7 +13,7 @@ from edgescope.training.task import Task
 
 ITEM_S, BATCH_S = 0.01, 0.1
 """Seconds slept in an item, and in the collation or the step of a minibatch."""
-SPIN_S = 0.001
+SPIN_S = 0.004
 """CPU seconds spun in an item."""
 SLEPT = []
 """Start and end of each sleep of this process: on a busy machine a sleep wakes late."""

