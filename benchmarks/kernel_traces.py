@@ -6,9 +6,9 @@ For each cell: the budget of a query and how much of the measured wall time it s
 held up whom, and phase 2 over phase 1. Starting a process takes longer than measuring, so phase 1 of a network's cells
 runs in workers that stay alive; phase 2 is a fresh process for each cell, as in `edgescope trace`. NVML's GPM is read
 in phase 1. A cell of large products with a known count of multiplications holds GPM's SM and tensor activity against
-the kernels' times; Nsight Systems' samples and Nsight Compute's counters join where those programs are installed. Every
-stage is guarded and bounded; the page is written after each, so that what is cut off loses its end alone. --device cpu
-tries the script.
+the kernels' times; Nsight Systems' samples and, with --ncu, Nsight Compute's counters of two products and of a query
+join where those programs are installed. Every stage is guarded and bounded; the page is written after each, so that
+what is cut off loses its end alone. --device cpu tries the script.
 """
 
 from __future__ import annotations
@@ -64,8 +64,18 @@ TENSOR_MACS = {(8, 0): 1024, (8, 6): 512, (8, 9): 512, (9, 0): 2048}
 NCU = (
     "sm__throughput.avg.pct_of_peak_sustained_elapsed,sm__cycles_active.avg,sm__cycles_elapsed.avg,"
     "sm__inst_issued.avg.pct_of_peak_sustained_active,"
-    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active,gpu__time_duration.sum"
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed,gpu__time_duration.sum"
 )
+TWO_PRODUCTS = f"""
+import torch
+a, b = (torch.randn({SIDE}, {SIDE}, device="cuda").half() for _ in range(2))
+for _ in range(20): torch.mm(a, b)
+torch.cuda.synchronize()
+torch.cuda.cudart().cudaProfilerStart()
+for _ in range(2): torch.mm(a, b)
+torch.cuda.synchronize()
+torch.cuda.cudart().cudaProfilerStop()
+"""
 ONE = """
 import torch, sys
 sys.path[:0] = {path!r}
@@ -390,10 +400,10 @@ def by_nsys(folder: Path, queries: int = 20) -> dict[str, Any]:
     }
 
 
-def by_ncu(folder: Path) -> dict[str, Any]:
-    """Return Nsight Compute's counters over one query, weighted by each kernel's time."""
-    script = ONE.format(path=sys.path, queries=1)
-    command = ["ncu", "--csv", "--page", "raw", "--profile-from-start", "off", "--metrics", NCU]
+def by_ncu(folder: Path, script: str) -> dict[str, Any]:
+    """Return Nsight Compute's counters over what a program marks, weighted by each kernel's time; clocks stay free."""
+    command = ["ncu", "--csv", "--page", "raw", "--profile-from-start", "off", "--clock-control", "none"]
+    command += ["--metrics", NCU]
     done = subprocess.run(
         [*command, sys.executable, "-c", script], timeout=TOOL_S, capture_output=True, text=True, check=True
     )
@@ -450,6 +460,7 @@ def every(bench: Bench, folder: Path) -> None:
     wanted = {
         name: [int(p) for p in counts.split(",")]
         for name, _, counts in (part.partition(":") for part in args.cells.split(";"))
+        if name
     }
     page.stage("prepared", lambda: bench.cells.ahead([bench.trial(n, max(c)) for n, c in wanted.items()]))
     if args.device == "cuda":
@@ -466,7 +477,12 @@ def every(bench: Bench, folder: Path) -> None:
 
 def tools(page: Page, folder: Path, ncu: bool) -> None:
     """Run other tools over a query, where they are installed."""
-    for name, program, work in (("nsys samples", "nsys", by_nsys), ("ncu counters", "ncu", by_ncu)):
+    query = ONE.format(path=sys.path, queries=1)
+    for name, program, work in (
+        ("nsys samples", "nsys", by_nsys),
+        ("ncu products", "ncu", lambda folder: by_ncu(folder, TWO_PRODUCTS)),
+        ("ncu counters", "ncu", lambda folder: by_ncu(folder, query)),
+    ):
         if not shutil.which(program):
             page.absent(name, f"{program} is not installed")
         elif program != "ncu" or ncu:

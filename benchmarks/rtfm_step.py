@@ -34,7 +34,7 @@ from facts import page as published
 from torch import nn
 from torch.nn import functional as F
 
-from edgescope.anomaly import losses, train
+from edgescope.anomaly import train
 from edgescope.anomaly.segments import segmented
 from edgescope.models.anomaly import checkpoints
 from edgescope.models.anomaly.rtfm import Rtfm
@@ -219,7 +219,8 @@ class Arms:
                 if isinstance(part, nn.Dropout):
                     part.p = 0.0
         with torch.no_grad(), tf32(False):
-            first, second = float(plain.loss(bags)), float(losses.rtfm(ours, bags).total)
+            first = float(plain.loss(bags))
+            second = float(train.loss_of(train.recipe("rtfm", device=self.device))(ours, bags))
         return {"plain": first, "ours": second, "relative_difference": abs(first - second) / abs(first)}
 
     def plain_alone(self) -> object:

@@ -499,20 +499,20 @@ def test_memory_that_is_busy_all_the_time_is_the_cause():
     assert found.cause == "memory-bound"
 
 
-def test_a_value_at_a_time_from_a_gpu():
+@pytest.mark.parametrize(("io", "cause"), [("device", "sync-bound"), ("host", "postprocessing-bound")])
+def test_a_value_at_a_time_from_a_gpu_or_from_the_copy_on_the_host(io, cause):
     parts = {"decode": 0.001, "preprocess": 0.001, "infer": 0.004, "postprocess": 0.05}
     made = world(
         workload="video",
         parts=parts,
         rate=18,
         device="cuda",
+        io=io,
         of=ALONE,
         workload_options={"postprocess": "elements"},
     )
     found = first(made)
-    assert found.cause == "sync-bound" and found.remedies[0].change["workload_options"] == {
-        "postprocess": "host"
-    }
+    assert found.cause == cause and found.remedies[0].change["workload_options"] == {"postprocess": "host"}
 
 
 def test_processes_that_take_turns_on_one_gpu():

@@ -14,6 +14,7 @@ from edgescope.anomaly.feature_set import Row
 from edgescope.anomaly.preparation import Preparation
 from edgescope.anomaly.segments import folded, segmented, stretched
 from edgescope.errors import ModelError, UsageError
+from edgescope.models.anomaly.heads import HEADS
 
 PREPARED = Preparation("frames_lite0", 16, 2, (40, 32), (32, 32), (0.0,) * 3, (1.0,) * 3, 32)
 
@@ -126,6 +127,33 @@ def test_mixed_precision_trains(tmp_path):
     features = made(tmp_path / "f")
     done = train.train(features, tmp_path / "d.pt", chosen(precision="bf16", patience=2))
     assert all(np.isfinite(epoch.loss) for epoch in done.history)
+
+
+def losses_of(monkeypatch, quick, **changed):
+    """The loss that a recipe trains with, and that without compiling, of the same bags; what `quick` makes of it."""
+    monkeypatch.setattr(torch, "compile", quick)
+    monkeypatch.setattr(train, "find_spec", lambda name: True)
+    network, bags = HEADS["light_head"](16).eval(), torch.rand(4, 1, 32, 16)
+    chosen = train.recipe("light_head", device="cuda", **changed)
+    return train.loss_of(chosen)(network, bags), train.loss_of(train.recipe("light_head"))(network, bags)
+
+
+@pytest.mark.parametrize(("steps", "compiled"), [(train.COMPILED_FROM, 1), (train.COMPILED_FROM - 1, 0)])
+def test_the_loss_of_a_long_training_is_compiled_on_a_gpu(monkeypatch, steps, compiled):
+    seen = []
+    found, plain = losses_of(monkeypatch, lambda loss: seen.append(loss) or loss, steps=steps)
+    assert len(seen) == compiled and torch.equal(found, plain)
+
+
+def test_a_loss_that_cannot_be_compiled_is_computed_step_by_step(monkeypatch):
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def fails(network, bags):
+        raise BackendCompilerFailed("inductor", RuntimeError("no C compiler"), None)
+
+    with pytest.warns(UserWarning, match="cannot be compiled here.*no C compiler"):
+        found, plain = losses_of(monkeypatch, lambda loss: fails)
+    assert torch.equal(found, plain)
 
 
 def test_segments_are_means_and_copies():

@@ -37,7 +37,9 @@ def test_a_planted_stall_is_found_where_it_was_planted_and_nowhere_else(slow):
     found = per_step(result, where)
     if slow == "step":  # the median, as the sums of the step share the machine with its neighbours
         found = float(np.median(result.spans.durations_ns("forward"))) * 1e-9
-    assert 0.97 * slept < found < 1.25 * slept  # what is computed beside the sleep takes longer on a busy machine
+    assert (
+        0.97 * slept < found < 1.25 * slept
+    )  # what is computed beside the sleep takes longer on a busy machine
     others = {"forward_s", *(f"stall_{s}_s" for s in epochs.STAGES)} - {where}
     assert all(per_step(result, name) < 0.5 * slept for name in others)
 

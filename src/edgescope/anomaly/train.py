@@ -6,8 +6,10 @@ the test split, unless `select` is "test" by name; and a run is repeatable, beca
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ FUSED = "cuda"
 """Device on which Adam updates all weights in one kernel."""
 RESIDENT = 0.25
 """Share of a GPU's free memory that the features may take; larger sets stay on the host."""
+COMPILED_FROM = 3000
+"""Steps from which compiling the loss pays on a GPU: it takes 10 to 20 s, and makes a step of RTFM 6 ms shorter."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +153,42 @@ def train(
 
 def task(network: torch.nn.Module, bags: Bags, chosen: Recipe) -> Task:
     """Return the training of a head on bags, by its recipe."""
-    loss = LOSSES[chosen.head]
     network.to(chosen.device)
     options: dict[str, Any] = {"lr": chosen.learning_rate, "weight_decay": chosen.weight_decay}
     if chosen.device == FUSED and chosen.optimizer == "adam":  # Adagrad has no fused form there
         options["fused"] = True
     optimizer = OPTIMIZERS[chosen.optimizer](network.parameters(), **options)
-    return Task(network, bags.batches, lambda module, batch: loss(module, batch).total, optimizer)
+    return Task(network, bags.batches, loss_of(chosen), optimizer)
+
+
+def loss_of(chosen: Recipe) -> Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]:
+    """Return the loss of a minibatch that a recipe trains with, compiled where that pays."""
+    terms = LOSSES[chosen.head]
+
+    def loss(network: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        return terms(network, batch).total
+
+    pays = chosen.device == FUSED and chosen.steps >= COMPILED_FROM and find_spec("triton") is not None
+    return Compiled(loss) if pays else loss
+
+
+class Compiled:
+    """A loss that is compiled at its first call, and computed step by step where that fails."""
+
+    def __init__(self, loss: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        from torch._dynamo.exc import TorchDynamoException  # reading it takes a second
+
+        self.loss, self.quick, self.fails = loss, torch.compile(loss), TorchDynamoException
+
+    def __call__(self, network: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a minibatch."""
+        try:
+            return self.quick(network, batch)
+        except self.fails as error:
+            why = " ".join(str(error).split())[:200]
+            warnings.warn(f"the loss cannot be compiled here, so steps take longer: {why}", stacklevel=2)
+            self.quick = self.loss
+            return self.loss(network, batch)
 
 
 @dataclass(frozen=True)

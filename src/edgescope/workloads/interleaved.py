@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NEWEST = 0.2
 """Weight of the newest step, and of the newest gap, in what is expected of the next."""
+PAUSE_S = 0.0005
+"""No step begins so soon after an answer: a query that is overdue already is issued within this time."""
 
 
 class Interleaved(Inference):
@@ -122,22 +124,26 @@ class Slices:
     def _train(self) -> None:
         try:
             while not self.stop.is_set():
-                if self.waiting or not self._fits():
-                    time.sleep(1e-4)  # a spinning thread would hold the interpreter's lock
-                    continue
                 with self.device:
-                    start = time.monotonic()
-                    self.trained += self.loop.step() or 0
-                    spent = time.monotonic() - start
-                self.step_s = spent if not self.step_s else (1 - NEWEST) * self.step_s + NEWEST * spent
+                    if stepped := self._free(time.monotonic()):
+                        self._step()
+                if not stepped:
+                    time.sleep(1e-4)  # a spinning thread would hold the interpreter's lock
         except Exception as error:  # a task may raise anything; the queries go on without it
             self.failure = f"training: {type(error).__name__}: {error}"
 
-    def _fits(self) -> bool:
-        """Return whether a step is expected to end before the next query."""
-        if not self.guard or not self.gap_s:
-            return True
-        return time.monotonic() - self.ended + self.guard * self.step_s <= self.gap_s
+    def _step(self) -> None:
+        start = time.monotonic()
+        self.trained += self.loop.step() or 0
+        spent = time.monotonic() - start
+        self.step_s = spent if not self.step_s else (1 - NEWEST) * self.step_s + NEWEST * spent
+
+    def _free(self, now: float) -> bool:
+        """Return whether a step may begin: no query waits, none is overdue, and the next is expected after the step."""
+        since = now - self.ended
+        if self.waiting or since < PAUSE_S:
+            return False
+        return not self.guard or not self.gap_s or since + self.guard * self.step_s <= self.gap_s
 
     def metrics(self) -> dict[str, Field]:
         """Return the rate of training beside the queries, and how long a step took."""

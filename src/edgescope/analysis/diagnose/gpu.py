@@ -165,7 +165,7 @@ def _pinned(case: Case, h2d: float, d2h: float, whole: float) -> Remedy:
 def _elements(case: Case) -> Finding | None:
     """Return the synchronisations of reading one element after another as the cause."""
     way, part = case.trial.workload_options.get("postprocess"), case.part("postprocess")
-    if way != "elements" or part is None or case.whole_s <= 0:
+    if way != "elements" or case.trial.io != "device" or part is None or case.whole_s <= 0:
         return None
     share = part.seconds / case.whole_s
     if share < SMALL:
