@@ -409,10 +409,17 @@ def by_ncu(folder: Path, script: str) -> dict[str, Any]:
     )
     path = folder / "ncu.csv"
     path.write_text(done.stdout)
+    return counters(path)
+
+
+def counters(path: Path) -> dict[str, Any]:
+    """Return the counters that were asked for, from what Nsight Compute wrote, weighted by each kernel's time."""
     found = read(path)
     length = found.spans.columns["end_ns"] - found.spans.columns["start_ns"]
     out: dict[str, Any] = {"kernels": len(length), "kernel_ns": int(length.sum())}
     for channel in found.samples.channels if found.samples else ():
+        if channel.name not in NCU:  # each comes with .max, .min and .sum beside it
+            continue
         t, value = found.samples.series(channel.name)
         weights = length[np.searchsorted(found.spans.columns["start_ns"], t)]
         out[channel.name] = float(np.average(value, weights=weights)) if weights.sum() else None

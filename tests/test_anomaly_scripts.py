@@ -9,6 +9,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import rtfm_step
 
+from edgescope.anomaly import losses
 from edgescope.models.anomaly import checkpoints
 from edgescope.models.anomaly.rtfm import Rtfm
 
@@ -22,7 +23,7 @@ def test_our_step_has_the_loss_of_the_plain_one(crops):
     plain.load_state_dict(checkpoints.to_theirs(ours.state_dict(), "rtfm"))
     bags = torch.rand(6, crops, 32, 64)
     plain.eval(), ours.eval()
-    theirs, own = plain.loss(bags), rtfm_step.losses.rtfm(ours, bags).total
+    theirs, own = plain.loss(bags), losses.rtfm(ours, bags).total
     torch.testing.assert_close(own, theirs, rtol=1e-5, atol=0)
     theirs.backward()
     own.backward()

@@ -48,6 +48,16 @@ def test_nsight_systems_rows_and_sums_are_those_that_sql_counts():
     assert trace.facts["gpus"]["0"] == {"name": "NVIDIA H200", "multiprocessors": 132}
 
 
+def test_nsight_computes_raw_page_is_read_below_what_the_tool_says_of_itself():
+    trace = read(RECORDED / "ncu_2026_products_h100.csv")
+    assert kinds(trace) == {"kernel": 2} and total(trace, "kernel") == 1439616 + 1440032
+    _, tensor = trace.samples.series("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed")
+    assert tensor.tolist() == [93.72, 93.76]
+    _, cycles = trace.samples.series("sm__cycles_active.avg")
+    assert cycles[0] == 2129447.98  # thousands are set apart by commas
+    assert not any(c.name.startswith(("device__", "profiler__")) for c in trace.samples.channels)
+
+
 def test_a_trace_that_cupti_recorded_on_an_h100_is_read_from_what_was_exported():
     found = account(read(RECORDED / "cupti_2026_resnet50_h100.json.gz"))
     queries = len(found.inferences)

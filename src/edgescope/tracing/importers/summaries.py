@@ -15,8 +15,10 @@ from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
 from edgescope.tracing.importers.base import Collected, Importer, Table, empty, indexed, kind_of_call
 
 STATS = b"Total Time (ns)"
-NCU = (b'"Kernel Name"', b'"Metric Name"', b'"Metric Value"')
-NCU_WIDE = (b'"Kernel Name"', b"gpu__time_duration")
+NCU = (b'"Kernel Name"', (b'"Metric Name"', b"gpu__time_duration", b'"Grid Size"'))
+"""Every heading has the first, and one of the others: a row a metric, a column a metric, or the raw page."""
+NO_COUNTERS = ("device__attribute_", "profiler__")
+"""What `--page raw` writes about the device and about the tool itself, the same for every kernel."""
 #: Most rows of one name that a summary is spread over.
 MOST = 1_000_000
 DURATIONS = ("gpu__time_duration.sum", "Duration", "gpu__time_duration.avg")
@@ -34,7 +36,8 @@ UNITS = {
 
 def knows(path: Path, head: bytes) -> bool:
     """Return whether the file is one of them; Nsight Compute writes lines of its own before the heading."""
-    return STATS in head or all(w in head for w in NCU) or all(w in head for w in NCU_WIDE)
+    kernel, others = NCU
+    return STATS in head or (kernel in head and any(word in head for word in others))
 
 
 def read(path: Path) -> Trace:
@@ -95,7 +98,8 @@ def _ncu(path: Path, rows: Sequence[Mapping[str, str]]) -> Trace:
         names[ident] = str(row["Kernel Name"])
         metrics = launches.setdefault(ident, {})
         if wide:
-            pairs = [(k, row[k], units.get(k, "")) for k in row if k and "__" in k]
+            counters = [k for k in row if k and "__" in k and not k.startswith(NO_COUNTERS)]
+            pairs = [(k, row[k], units.get(k, "")) for k in counters]
         else:
             pairs = [(row["Metric Name"], row["Metric Value"], row.get("Metric Unit", ""))]
         metrics |= {k: (_number(v), u) for k, v, u in pairs if _is_number(v)}
