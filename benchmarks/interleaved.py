@@ -33,10 +33,11 @@ from typing import Any
 from facts import page
 
 from edgescope.analysis.cells.replicates import value_of
-from edgescope.analysis.predict.interleave import Side, Slice, plan
+from edgescope.analysis.predict.interleave import Slice
 from edgescope.records import Result, Trial
 from edgescope.stats import paired_log_ratio
 from edgescope.verbs.run import run
+from edgescope.verbs.train_interleave import Interleaving, train_interleave
 
 BATCHES = {"cpu": (4, 16), "cuda": (16, 64)}
 RATE = {"cpu": 20.0, "cuda": 50.0}
@@ -68,24 +69,22 @@ def figures(result: Result) -> Row:
     return found if found["p90_s"] else found | {"failed": f"{result.status.value}: {result.reason}"[:300]}
 
 
-def sides(args: argparse.Namespace, store: Path) -> tuple[Side, list[Side], list[str]]:
-    """Return both sides as measured alone, and what could not be measured."""
-    alone = run(base(args), store=store)
-    p90, watts = (value_of(alone, name) for name in ("latency_p90_s", "power_w"))
-    if p90 is None:
-        raise SystemExit(f"the serving side failed: {alone.reason}")
-    steps, failed = [], []
-    for batch in BATCHES[args.device]:
-        trial = replace(
-            base(args), model=args.train, workload="training", scenario=Trial.scenario, rate=None, batch=batch
-        )
-        result = run(trial, store=store)
-        rate = value_of(result, "throughput_sps")
-        if rate:
-            steps.append(Side(batch, batch / rate, value_of(result, "power_w")))
-        else:
-            failed.append(f"training with batch {batch}: {result.reason}")
-    return Side(1, p90, watts), steps, failed
+def planned(args: argparse.Namespace, bound: float, store: Path) -> Interleaving:
+    """Return the plan of `edgescope train interleave`, with both sides as measured alone."""
+    asked = base(args)
+    return train_interleave(
+        args.serve,
+        rate=args.rate,
+        constraints=[f"p90<={bound:g}s"],
+        train=args.train,
+        train_batch=BATCHES[args.device],
+        verify=False,
+        store=store,
+        **{
+            name: getattr(asked, name)
+            for name in ("device", "backend", "warmup", "min_s", "max_s", "options")
+        },
+    )
 
 
 def arms(args: argparse.Namespace, batch: int) -> dict[str, Trial]:
@@ -148,12 +147,12 @@ def main() -> None:
     begun, limit = time.monotonic(), args.seconds or (150.0 if args.device == "cuda" else 290.0)
     facts = page({}, met=False)
     with tempfile.TemporaryDirectory(prefix="edgescope-turns-") as place:
-        served, steps, failed = sides(args, Path(place))
-        chosen = plan([served], steps, args.rate, latency_s=bound)
-        kept = chosen is not None
-        if chosen is None:  # no minibatch keeps the bound: the smallest is measured, and breaks it
-            chosen = plan([served], steps[:1], args.rate, latency_s=float("inf"))
-        assert chosen is not None, failed
+        plan = planned(args, bound, Path(place))
+        if not plan.slices:
+            raise SystemExit(str(plan))
+        steps = sorted((each.trained for each in plan.slices), key=lambda side: side.batch)
+        smallest = min(plan.slices, key=lambda each: each.trained.batch)
+        served, chosen = smallest.served, plan.pick or smallest  # one that breaks the bound is measured, too
         trials = arms(args, chosen.trained.batch)
         rounds: list[dict[str, Row]] = []
         found: dict[str, Any] = {}
@@ -174,13 +173,14 @@ def main() -> None:
                 "rate_qps": args.rate,
                 "bound_s": bound,
                 "cores": CORES,
-                "planned_within_bound": kept,
+                "planned_within_bound": plan.pick is not None,
                 "alone": {
-                    "serve_p90_s": served.seconds,
+                    "serve_mean_s": served.seconds,
+                    "serve_p90_s": served.tail,
                     "train": [{"batch": s.batch, "step_s": s.seconds, "power_w": s.watts} for s in steps],
                 },
                 "arms": summary(rounds, bound, chosen),
-                "failed": failed,
+                "left_out": [n for n in BATCHES[args.device] if n not in {side.batch for side in steps}],
             }
             met = found["arms"]["interleaved"]["kept"] and len(rounds) > 1
             args.json.write_text(json.dumps(facts | {"figures": found, "met": met}, indent=1) + "\n")

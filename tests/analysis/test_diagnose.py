@@ -256,6 +256,8 @@ def test_a_load_that_is_served_in_time_limits_itself():
     cold.columns["done_ns"][20:] -= 2_500_000  # it settles at 2.5 ms
     remedy = first(warm).remedies[0]
     assert remedy.bound is Bound.NONE and remedy.gain.value == pytest.approx(40)
+    several = replace(warm, trial=replace(warm.trial, in_flight=4))
+    assert first(several).remedies[0].gain.value == pytest.approx(4 * 0.1 / 0.0025)
     behind = replace(made, warnings=(Message("W-LOAD-1", "a queue grows"),))
     assert diagnose(behind).cause == "unknown"
 
@@ -295,10 +297,12 @@ def test_neighbours_of_a_run_that_fills_the_machine_cost_it_their_share():
     found = next(
         f for f in diagnose(world(own=0.6, others=0.4, threads=4, of=of)).findings if f.cause == "contention"
     )
-    together = all_run(4, 0.4)
-    assert found.share == pytest.approx(1 - together)
-    assert found.remedies[0].gain.value == pytest.approx(1 / together)
-    assert "4 threads share each operation" in found.evidence[-1].text
+    assert found.share == pytest.approx(0.4) and found.remedies[0].bound is Bound.MOST
+    assert found.remedies[0].gain.value == pytest.approx(1 / all_run(4, 0.4))
+    assert "4 threads share each operation: all of them run at least" in found.evidence[-1].text
+    two = world(own=0.6, others=0.4, threads=2, of=of)
+    found = next(f for f in diagnose(two).findings if f.cause == "contention")
+    assert found.share == pytest.approx(1 - all_run(2, 0.4)) and found.remedies[0].bound is Bound.NONE
 
 
 def test_all_threads_of_an_operation_run_together_only_where_no_neighbour_does():
@@ -331,6 +335,12 @@ def test_another_model_costs_the_cores_that_it_asks_for_at_least():
     measured = first(beside, [world(threads=4, rate=310)])
     assert measured.confidence is Confidence.CONFIRMED
     assert measured.remedies[0].gain.value == pytest.approx(3.1) and measured.remedies[0].bound is Bound.NONE
+
+
+def test_a_gain_between_two_bounds_has_them_in_order():
+    for ends in ((2.0, 2.2), (2.2, 2.0)):
+        gain, bound = between(*ends)
+        assert (gain.lo, gain.hi, bound) == (2.0, 2.2, Bound.NONE)
 
 
 def test_too_many_threads_need_a_sweep_to_be_sure():

@@ -171,6 +171,9 @@ def test_nsight_compute_long_and_wide(tmp_path):
     assert trace.samples.series(metric)[1].tolist() == [1024.0]
     assert read(wide).samples.series(metric)[1].tolist() == [1024.0]
     assert account(read(wide)).kernels[0].total_ns == 1500
+    told = '==PROF== Profiling "gemm": 0%....50%....100% - 9 passes\n' * 300
+    wide.write_text(told + wide.read_text())
+    assert known(str(wide)) and account(read(wide)).kernels[0].total_ns == 1500
 
 
 def test_perf_sched_totals_match_a_direct_count():

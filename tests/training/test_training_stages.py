@@ -74,3 +74,28 @@ def test_cpu_time_is_looked_at_now_and_then(monkeypatch):
     watched = Watched(range(9), default_collate)
     looked = [watched.__getitems__([0]).cpu_ns >= 0 for _ in range(100)]  # of 3 ms each
     assert looked[0] and 300 / 75 <= sum(looked) <= 300 / 25
+
+
+class Together:
+    """Items that are loaded together, with one mark for all; with `broken`, the one at 3 cannot be loaded."""
+
+    def __init__(self, broken):
+        self.broken = broken
+
+    def __getitem__(self, index):
+        if self.broken and index == 3:
+            raise ValueError("a broken item")
+        return index
+
+    def __getitems__(self, indices):
+        with stage("augment"):
+            time.sleep(0.01)
+            return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_items_that_are_loaded_together_keep_their_mark_where_some_may_be_left_out(broken):
+    found = Watched(Together(broken), default_collate, skip=True).__getitems__([1, 3, 5])
+    took = dict(zip(STAGES, found.stages, strict=True))
+    assert len(found.data) == 3 - broken and len(found.skipped) == broken
+    assert took["augment"] >= 0.009e9 > took["item"]

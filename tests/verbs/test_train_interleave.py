@@ -34,7 +34,7 @@ class Device:
                 trial, metrics=figures(throughput_sps=trial.batch / step_s(trial.batch), power_w=10.0)
             )
         if trial.workload == "interleaved":
-            step = step_s(trial.workload_options["train_batch"])
+            step = step_s(trial.workload_options.get("train_batch", 16))
             return result(
                 trial, metrics=figures(latency_p90_s=SERVED_S + step, trained_sps=630.0, power_w=9.0)
             )
@@ -71,7 +71,7 @@ def test_the_largest_step_within_the_latency_trains_and_is_measured(tmp_path):
     assert found.pick.latency_s == pytest.approx(0.03) and found.pick.trained_sps == pytest.approx(720)
     assert [t.workload for t in device.asked] == ["inference", *["training"] * 3, "interleaved"]
     assert found.trial == device.asked[-1] and found.trial.rate == 20
-    assert dict(found.trial.workload_options)["train_batch"] == 16
+    assert "train_batch" not in found.trial.workload_options  # 16 is the default
     said = str(found)
     assert "minibatches of 16" in said and "p90 at most 30 ms: 10 ms of a query and 20 ms of a step" in said
     assert "measured 30 ms" in said and "trains 720 samples/s" in said and "measured 630" in said
@@ -83,7 +83,7 @@ def test_the_largest_step_within_the_latency_trains_and_is_measured(tmp_path):
 def test_power_bounds_the_plan_too(tmp_path):
     found, device = planned("p90<=1s", "power<=8W", store=tmp_path)
     assert found.pick is None and not found.kept and len(device.asked) == 4
-    assert "no minibatch keeps p90<=1s" in str(found)
+    assert "no minibatch keeps p90<=1s and power<=8W" in str(found)
     kept, _ = planned("p90<=1s", "power<=9.6W", store=tmp_path)
     assert kept.pick.watts == pytest.approx(9.5) and kept.kept
 
@@ -111,6 +111,52 @@ def slower(run, **values):
     return changed
 
 
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"status": Status.OOM, "reason": "E-MEM-1: full", "metrics": {}}, "the run in turns is oom"),
+        ({"metrics": figures(latency_p90_s=0.02)}, "trained_sps was not measured"),
+        ({"metrics": figures(trained_sps=700.0)}, "latency_p90_s was not measured"),
+    ],
+)
+def test_a_run_in_turns_that_tells_not_all_is_no_success(tmp_path, monkeypatch, found, says):
+    run = Device.run
+
+    def changed(self, trial):
+        return result(trial, **found) if trial.workload == "interleaved" else run(self, trial)
+
+    monkeypatch.setattr(Device, "run", changed)
+    said, _ = planned("p90<=31ms", store=tmp_path)
+    assert not said.kept and said.broken == () and says in str(said)
+
+
+def test_a_plan_without_figures_says_which_are_not_there(tmp_path):
+    nothing, _ = planned("p90<=1s", train_batch=(256,), store=tmp_path)
+    assert "no run of training was measured" in str(nothing) and not nothing.kept
+    values = {"throughput_sps": 800.0, "latency_p90_s": 0.01, "latency_mean_s": 0.005}
+
+    class Unmetered(Device):
+        def run(self, trial):
+            return result(trial, metrics=figures(**values))
+
+    unknown, _ = planned("p90<=1s", "power<=12W", setup=Here(device=Unmetered()), store=tmp_path)
+    assert "power<=12W cannot be judged: power was not measured here" in str(unknown)
+
+
+def test_the_window_is_five_seconds_unless_one_is_asked_for(tmp_path):
+    for given, window in (({}, (5.0, 5.0)), ({"max_s": 3.0, "warmup": None}, (Trial.min_s, 3.0))):
+        _, device = planned("p90<=1s", store=tmp_path, **given)
+        assert {(t.min_s, t.max_s) for t in device.asked} == {window}
+        assert {t.warmup for t in device.asked} == {0.5}
+
+
+def test_an_option_that_turns_have_not_is_refused_before_anything_is_measured(tmp_path):
+    device = Device()
+    with pytest.raises(UsageError, match=r"E-OPTION-1.*gaurd"):
+        planned("p90<=1s", workload_options={"gaurd": 1}, setup=Here(device=device), store=tmp_path)
+    assert device.asked == []
+
+
 def test_a_minibatch_that_fails_is_left_out(tmp_path):
     told = []
     device = Device()
@@ -132,6 +178,7 @@ def test_a_serving_side_that_says_no_percentile_is_refused(tmp_path):
         (("power<=5W",), "E-SLICE-2"),
         (("p90<=1s", "p99<=1s"), "E-SLICE-2"),
         (("p90<=1s", "memory<=2GB"), "E-CONS-1"),
+        (("p99.9<=1s",), "E-CONS-1"),
     ],
 )
 def test_what_does_not_bound_turns_is_refused(constraints, says, tmp_path):

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.workloads.interleaved import PAUSE_S, Slices
+from edgescope import bench
+from edgescope.records import Absent, Status, Trial
+from edgescope.workloads.interleaved import GAP_S, PAUSE_S, Slices
 
 
 def slices(guard=0.0, *, waiting=0, ended=10.0, step_s=0.02, gap_s=0.05):
@@ -31,35 +33,75 @@ def test_a_step_begins_only_in_a_gap_that_it_should_fit_into(made, now, free):
     assert made._free(now) is free
 
 
+def served(step):
+    """Slices over a query that takes no time and a step of training; what happened, in order."""
+    order = []
+
+    def trains():
+        order.append("step")
+        return step()
+
+    work = SimpleNamespace(issue=lambda query, samples, done: order.append(query))
+    return Slices(work, SimpleNamespace(step=trains, line=SimpleNamespace(steps=1)), 0.0), order
+
+
+def first_gap(made):
+    made.issue(0, 1, None)
+    time.sleep(2 * GAP_S)
+    made.issue(1, 1, None)
+
+
 def test_queries_that_are_overdue_are_answered_one_after_another_without_a_step_between_them():
-    order, begun = [], threading.Event()
+    begun = threading.Event()
 
     def step():
-        order.append("step")
         begun.set()
         time.sleep(0.01)
         return 1
 
-    work = SimpleNamespace(issue=lambda query, samples, done: order.append(query))
-    made = Slices(work, SimpleNamespace(step=step, line=SimpleNamespace(steps=1)), 0.0)
-    made.issue(0, 1, None)
+    made, order = served(step)
+    first_gap(made)
     assert begun.wait(10)
-    for query in range(1, 200):
+    for query in range(2, 200):
         made.issue(query, 1, None)
     made.close()
-    burst = order[order.index(1) : order.index(199)]
+    burst = order[order.index(2) : order.index(199)]
     assert burst.count("step") <= 2 and made.trained >= 1  # 2: this thread, too, may be stopped for a while
 
 
-def test_a_step_that_fails_ends_the_training_and_not_the_queries():
+def test_queries_without_gaps_leave_nothing_to_train_in():
+    made, order = served(lambda: 1)
+    made.ended = time.monotonic() + 100  # nothing that follows comes after a gap
+    made.issue(0, 1, None)
+    assert made.thread is None and order == [0]
+    assert isinstance(made.metrics()["trained_sps"], Absent)
+
+
+def test_a_step_that_fails_ends_the_run_at_the_next_query():
     def step():
         raise ValueError("a broken file")
 
-    answered = []
-    made = Slices(SimpleNamespace(issue=lambda *a: answered.append(a)), SimpleNamespace(step=step), 0.0)
-    for query in range(3):
-        made.issue(query, 1, None)
-        time.sleep(0.01)
+    made, order = served(step)
+    first_gap(made)
+    made.thread.join(10)
+    with pytest.raises(ValueError, match="a broken file"):
+        made.issue(2, 1, None)
     made.close()
-    assert len(answered) == 3 and made.failure == "training: ValueError: a broken file"
-    assert "broken file" in made.metrics()["trained_sps"].reason
+    assert 2 not in order and "a broken file" in made.metrics()["trained_sps"].reason
+
+
+def test_a_training_that_cannot_go_on_fails_the_trial(monkeypatch):
+    from edgescope.backends.pytorch.training import Loop
+
+    def full(self):
+        raise RuntimeError("the disk of the data set is gone")
+
+    monkeypatch.setattr(Loop, "step", full)
+    asked = Trial(model="lenet5", workload="interleaved", scenario="fixed_rate", rate=50.0, warmup=0.1)
+    found = bench.run(asked)
+    assert found.status is Status.FAILED and "the disk of the data set is gone" in str(found.reason)
+
+
+def test_a_scenario_without_gaps_is_refused():
+    found = bench.run(Trial(model="lenet5", workload="interleaved", warmup=0.1))
+    assert found.status is Status.UNSUPPORTED and "E-SLICE-4" in str(found.reason)

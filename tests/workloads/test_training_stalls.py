@@ -1,11 +1,14 @@
 """Where an epoch's time goes: parts add up, a planted stall is found where it was planted, hidden work is hidden."""
 
+import time
+
 import numpy as np
 import pytest
 
 import planted_stalls
 from edgescope import bench
 from edgescope.analysis.run import epochs
+from edgescope.backends.pytorch.training import Loop
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.training import page_cache
 from photo_folders import photographs
@@ -76,6 +79,18 @@ def test_the_cpu_time_of_loading_is_that_of_its_items_in_whichever_process(model
     planted = planted_stalls.SPIN_S * planted_stalls.BATCH  # joining items takes longer beside other work
     assert 0.8 * planted < loader < 1.5 * planted
     assert model == "spins_in_worker" or host > loader
+
+
+def test_what_begins_an_epoch_is_no_part_of_the_cpu_time_of_steps(monkeypatch):
+    begin = Loop._begin
+
+    def slowly(self):
+        time.sleep(0.5)  # as where the page cache is filled
+        begin(self)
+
+    monkeypatch.setattr(Loop, "_begin", slowly)
+    planted = planted_stalls.SPIN_S * planted_stalls.BATCH
+    assert per_step(run("planted_stalls:spins"), "host_cpu_s") > 0.8 * planted
 
 
 def test_minibatches_without_a_loader_are_measured_without_stages():

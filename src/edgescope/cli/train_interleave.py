@@ -34,12 +34,12 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_workload_option(group, "images=photographs, guard=1 (edgescope docs training)")
     trial_flags.add_engine(group)
     group.add_argument("--no-verify", action="store_true", help="predict only; do not measure the pick")
-    trial_flags.add_timing(sub, duration=5.0)
+    trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print the plan; return 1 if no pair keeps the bounds, or the pick broke the latency when measured."""
+    """Measure, print the plan; return 1 if no pair keeps the bounds, or the pick broke one when it was measured."""
     from edgescope.verbs.train_interleave import train_interleave
 
     keys = trial_flags.engine_keys(args) | trial_flags.timing_keys(args)

@@ -194,11 +194,11 @@ def add_warmup(group: argparse._ActionsContainer) -> None:
     group.add_argument(flag("warmup"), type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
 
 
-def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -> None:
+def add_timing(sub: argparse.ArgumentParser) -> None:
     """Add the flags of the measured window and the warm-up."""
     group = sub.add_argument_group("duration")
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
-    group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
+    group.add_argument("--duration", type=seconds_or_auto, default=None, metavar="5s|auto", help=text)
     for end, text in (
         ("min_s", "shortest measured window where --duration is not given (1s)"),
         ("max_s", LONGEST % "10s"),

@@ -38,8 +38,8 @@ COMMAND = "EDGESCOPE_COMMAND"
 TIMEOUT = "EDGESCOPE_TIMEOUT"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
-#: OpenMP's threads sleep while they wait: a thread that spins takes the core that the one it waits for needs, and on a
-#: busy machine fp32 answers then take four times as long. What is measured waits as its engine does.
+#: OpenMP's threads sleep while they wait: on a busy machine a thread that spins takes the core that the one it waits
+#: for needs (benchmarks/prepare_busy.py). What is measured waits as its engine does.
 PATIENT = {"OMP_WAIT_POLICY": "passive"}
 #: How much of the end of the child's stderr goes into a Result.
 TAIL_CHARACTERS = 4000

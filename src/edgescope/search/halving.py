@@ -54,6 +54,8 @@ ROUNDS, LEAST, ENOUGH, MOST = 5, 3, 5, 30
 SPREAD_S = 40.0
 #: Seconds that a pair needs at least beside its window; of a stored one nobody sees how long it took.
 STARTS_S = 2.0
+#: Seconds of the budget that are kept for telling the answer.
+ANSWERS_S = 2.0
 #: The share of the screened candidates that goes on.
 KEEP = 1 / 3
 #: Precisions, the usually fastest first: where time is short, the likely picks have been tried.
@@ -334,7 +336,7 @@ class Race:
             step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
             if not self.budget.known(step):
                 each = max(self.took[-3:], default=0.0)
-                if number >= LEAST and self.left_s <= each:
+                if number >= LEAST and self.left_s <= each + ANSWERS_S:
                     return
                 if number >= ENOUGH and self._decided(pick):
                     return

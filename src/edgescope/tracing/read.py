@@ -19,8 +19,7 @@ def read(path: Path | str, kind: str = "") -> Trace:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+        head = _head(path)
     except OSError as error:
         raise UsageError(
             "E-PROF-2",
@@ -46,7 +45,15 @@ def known(name: str) -> bool:
     path = Path(name)
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+    head = _head(path)
     members = (registry.load(registry.IMPORTERS, n, "importer") for n in registry.IMPORTERS)
     return any(member.knows(path, head) for member in members)
+
+
+def _head(path: Path) -> bytes:
+    """Return how the file begins, below the lines that Nsight Compute writes of itself, one for each kernel."""
+    with path.open("rb") as file:
+        line = file.readline(HEAD_BYTES)
+        while line.startswith(b"=="):
+            line = file.readline(HEAD_BYTES)
+        return line + file.read(HEAD_BYTES - len(line))

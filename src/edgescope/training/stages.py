@@ -6,6 +6,7 @@ a data set without marks still shows what an item costs. What a worker measured 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -124,6 +125,9 @@ class Watched(torch.utils.data.Dataset[Any]):
 
     def _loadable(self, indices: list[Any], lost: list[str]) -> list[Any]:
         """Return the items that can be loaded; note why the others cannot."""
+        if self._several:
+            with contextlib.suppress(Exception):  # one by one tells which of them cannot
+                return list(self._several(indices))
         found = []
         for index in indices:
             try:

@@ -48,23 +48,41 @@ class Interleaving(Answer):
         return self.measured.metrics.get(name, Absent(f"the run is {self.measured.status.value}"))
 
     @property
+    def bounds(self) -> tuple[Constraint, ...]:
+        """Return what the plan has to keep."""
+        return (self.latency,) if self.watts is None else (self.latency, self.watts)
+
+    @property
     def kept(self) -> bool:
         """Return whether the pick kept every bound when it was measured, or, unmeasured, is expected to."""
-        return self.pick is not None and not self.broken
+        return self.pick is not None and not self.broken and not self.missing
 
     @property
     def broken(self) -> tuple[Constraint, ...]:
-        """Return the bounds that the measured pick did not keep, or that its run has no figure for."""
+        """Return the bounds that the measured pick did not keep."""
         if isinstance(self.measured, Absent):
             return ()
-        bounds = [each for each in (self.latency, self.watts) if each is not None]
-        found = [(each, self.figure(_of(each))) for each in bounds]
-        return tuple(b for b, f in found if isinstance(f, Absent) or not b.holds(judged_end(f, True)))
+        found = [(each, self.figure(_of(each))) for each in self.bounds]
+        return tuple(b for b, f in found if isinstance(f, Measured) and not b.holds(judged_end(f, True)))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Return what the run of the pick should tell and does not, each with the reason."""
+        if isinstance(self.measured, Absent):
+            return ()
+        if self.measured.status not in MEASURED:
+            return (f"the run in turns is {self.measured.status.value}: {self.measured.reason}",)
+        found = {name: self.figure(name) for name in (*map(_of, self.bounds), "trained_sps")}
+        return tuple(
+            f"{name} was not measured: {field.reason}"
+            for name, field in found.items()
+            if isinstance(field, Absent)
+        )
 
     def lines(self) -> Iterator[str]:
         """Yield the pick, why it keeps the latency, what was measured, then the other minibatches."""
         if self.pick is None:
-            yield f"no minibatch keeps {self.latency.text} and the other bounds"
+            yield self._none()
         else:
             yield f"train with minibatches of {self.pick.trained.batch}"
             yield (
@@ -76,9 +94,18 @@ class Interleaving(Answer):
                 f"{_beside(self.figure('trained_sps'), 1.0, '')}"
             )
         yield from (f"  {each.text} was not kept when it was measured" for each in self.broken)
+        yield from (f"  {each}" for each in self.missing)
         for each in self.slices:
             if each != self.pick:
                 yield f"  {each.trained.batch}: {_ms(each.latency_s)}, {each.trained_sps:.3g} samples/s"
+
+    def _none(self) -> str:
+        """Return why there is no pick."""
+        if not self.slices:
+            return "no run of training was measured, so there is nothing to choose from"
+        if self.watts is not None and all(each.watts is None for each in self.slices):
+            return f"{self.watts.text} cannot be judged: power was not measured here"
+        return f"no minibatch keeps {' and '.join(each.text for each in self.bounds)}"
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row for each minibatch."""
@@ -117,11 +144,16 @@ def train_interleave(
     latency, watts = _bounds(constraints)
     cells = setup.cells(store_of(store))
     backend = trial.get("backend") or usual_backend(model)
-    window = {"warmup": 0.5, "min_s": WINDOW_S, "max_s": WINDOW_S}
-    keys = window | trial | {"backend": backend, "device": trial.get("device") or registry.home(backend)}
-    options = {"train": train or model, **keys.pop("workload_options", {})}
+    given = {name: value for name, value in trial.items() if value is not None}
+    window = {} if {"min_s", "max_s"} & set(given) else {"min_s": WINDOW_S, "max_s": WINDOW_S}
+    keys = {"warmup": 0.5, **window, **given, "backend": backend}
+    keys |= {"device": trial.get("device") or registry.home(backend)}
+    options = {**keys.pop("workload_options", {}), **({"train": train} if train else {})}
+    options["train"] = zoo.pin(str(options.get("train") or model))
     asked = grid.pinned(Trial(model=model, scenario="fixed_rate", rate=rate, **keys), zoo.pin)
     sides = _Sides(cells, setup, asked, options)
+    for size in train_batch[:1]:  # what the run in turns would refuse is refused before anything is measured
+        grid.checked(sides.turns(size))
     served = sides.served(_of(latency))
     trained = [side for size in train_batch if (side := sides.trained(size)) is not None]
     best = plan(
@@ -162,15 +194,16 @@ class _Sides:
     def served(self, figure: str) -> Side:
         """Return how long a query takes, and the worse end of its percentile; a query is one unit, however large."""
         found = self.run(self.asked)
+        ran = found.status in MEASURED
         unknown = Absent(str(found.reason or "not measured"))
-        taken = found.metrics.get(figure, unknown) if found.status in MEASURED else unknown
+        taken = found.metrics.get(figure, unknown) if ran else unknown
         if isinstance(taken, Absent):
             raise UnavailableError(
                 "E-SLICE-3",
                 "how long a query takes is not known",
                 evidence=f"{figure}: {taken.reason}",
                 effect="Nothing can be planned",
-                fix="a longer --duration, or a lower percentile",
+                fix="a longer --duration, or a lower percentile" if ran else "",
             )
         tail = judged_end(taken, at_most=True)
         return Side(1, value_of(found, "latency_mean_s") or tail, value_of(found, "power_w"), tail)
@@ -182,7 +215,7 @@ class _Sides:
         alike = ("device", "mode", "seed", "warmup", "min_s", "max_s")
         found = self.run(
             Trial(
-                model=zoo.pin(str(self.options["train"])),
+                model=str(self.options["train"]),
                 backend="torch_eager",
                 workload="training",
                 workload_options=taken,
@@ -200,13 +233,13 @@ class _Sides:
     def turns(self, batch: int) -> Trial:
         """Return the trial that trains between the queries."""
         options = {**self.options, "train_batch": batch}
-        return replace(self.asked, workload="interleaved", workload_options=options)
+        return replace(self.asked, **grid.settled({"workload": "interleaved", "workload_options": options}))
 
 
 def _bounds(constraints: Sequence[str]) -> tuple[Constraint, Constraint | None]:
     """Return the bound of the latency and that of the power, if there is one."""
     every = [parse(text) for text in constraints]
-    latency = [each for each in every if each.quantile is not None]
+    latency = [each for each in every if each.quantile is not None and each.metric.of]
     power = [each for each in every if each.metric.of == ("power_w",)]
     for each in every:
         if each not in (*latency, *power):

@@ -8,6 +8,7 @@ gap, and a query then waits for one step at most.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from edgescope import registry
 from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
 from edgescope.records import Absent, Field, Measured, Trial
@@ -30,6 +32,8 @@ NEWEST = 0.2
 """Weight of the newest step, and of the newest gap, in what is expected of the next."""
 PAUSE_S = 0.0005
 """No step begins so soon after an answer: a query that is overdue already is issued within this time."""
+GAP_S = 4 * PAUSE_S
+"""Training begins with the first gap of this length: warming up, one query follows the other at once."""
 
 
 class Interleaved(Inference):
@@ -51,6 +55,13 @@ class Interleaved(Inference):
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
         """Hold the engine and the training open; training starts with the first query."""
         options = read("interleaved", trial.workload_options, self.OPTIONS)
+        if not registry.scenario(trial.scenario).open_loop:
+            raise UnsupportedError(
+                "E-SLICE-4",
+                f"the scenario {trial.scenario} leaves no gaps to train in: each query follows the last at once",
+                effect="Nothing was measured",
+                fix="--scenario fixed_rate --rate 20",
+            )
         if trial.in_flight != 1:
             raise UnsupportedError(
                 "E-SLICE-1",
@@ -81,7 +92,6 @@ class Interleaved(Inference):
                     work=slices,
                     metrics=lambda: {**served.metrics(), **slices.metrics()},
                     artifact={**served.artifact, "train": trained.model, **options},
-                    failure=lambda: served.failure() or slices.failure,
                 )
             finally:
                 slices.close()
@@ -97,20 +107,23 @@ class Slices:
         self.waiting = 0
         """Number of queries that wait for the device or have it."""
         self.step_s, self.gap_s = 0.0, 0.0
-        self.ended = self.begun = time.monotonic()
-        self.trained, self.failure = 0, ""
+        self.ended = self.begun = math.inf
+        self.trained = 0
+        self.failure: Exception | None = None
         self.thread: threading.Thread | None = None
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Answer one query as soon as the running step, if any, has ended."""
+        """Answer one query as soon as the running step, if any, has ended; raise what ended the training."""
+        if self.failure is not None:
+            raise self.failure
         now = time.monotonic()
-        if self.thread is None:
+        gap = now - self.ended
+        if self.thread is not None:
+            self.gap_s = gap if not self.gap_s else (1 - NEWEST) * self.gap_s + NEWEST * gap
+        elif gap >= GAP_S:
             self.begun = now
             self.thread = threading.Thread(target=self._train, daemon=True)
             self.thread.start()
-        else:
-            gap = now - self.ended
-            self.gap_s = gap if not self.gap_s else (1 - NEWEST) * self.gap_s + NEWEST * gap
         self.waiting += 1
         with self.device:
             self.work.issue(query_id, samples, done)
@@ -129,8 +142,8 @@ class Slices:
                         self._step()
                 if not stepped:
                     time.sleep(1e-4)  # a spinning thread would hold the interpreter's lock
-        except Exception as error:  # a task may raise anything; the queries go on without it
-            self.failure = f"training: {type(error).__name__}: {error}"
+        except Exception as error:  # a task may raise anything; without it, nothing is measured of turns
+            self.failure = error
 
     def _step(self) -> None:
         start = time.monotonic()
@@ -148,8 +161,10 @@ class Slices:
     def metrics(self) -> dict[str, Field]:
         """Return the rate of training beside the queries, and how long a step took."""
         spent = self.ended - self.begun
-        if self.failure or spent <= 0:
-            none = Absent(self.failure or "no query was answered")
+        if self.failure is not None or self.thread is None or spent <= 0:
+            none = Absent(
+                f"training: {self.failure}" if self.failure else "no gap between queries was long enough"
+            )
             return {"trained_sps": none, "train_step_s": none}
         steps = self.loop.line.steps
         step = Measured(self.step_s, "s", n=steps) if steps else Absent("no step fitted into a gap")

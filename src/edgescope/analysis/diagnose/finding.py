@@ -53,8 +53,9 @@ CLOSE = 0.2
 """A prediction is right if it is within this share of the gain."""
 
 
-def between(low: float, high: float) -> tuple[Measured, Bound]:
+def between(one: float, other: float) -> tuple[Measured, Bound]:
     """Return the gain between two bounds: their middle if it is close to both, else the lower one as a bound."""
+    low, high = sorted((one, other))
     if high <= low * (1 + CLOSE) ** 2:
         return Measured((low * high) ** 0.5, "ratio", low, high), Bound.NONE
     return Measured(low, "ratio", low, high), Bound.LEAST

@@ -42,7 +42,10 @@ def _load(case: Case) -> Finding | None:
     ]
     busy, basis, bound = service, "time between units / time of a unit after a pause", Bound.LEAST
     if (warm := case.back_to_back_s) is not None:
-        busy, basis, bound = min(warm, service), "time between units / time of a unit without one", Bound.NONE
+        busy = (
+            min(warm, service) if case.trial.in_flight == 1 else warm
+        )  # several at once, as it would be then
+        basis, bound = "time between units / time of a unit without one", Bound.NONE
         text = f"without a pause between them, a unit takes {units.text(warm, 's')}"
         evidence.append(Evidence(text, "the warm-up"))
     remedy = Remedy(
@@ -151,21 +154,24 @@ def _contention(case: Case) -> Finding | None:
     ]
     threads = _sharing_operations(case)
     left, basis = 1 - lost, "1 / share of the time in which it runs when it is ready"
+    bound = Bound.LEAST if case.made_of == "stages" and (case.threads or 1) > 1 else Bound.NONE
     if threads > 1:
         left, basis = all_run(threads, lost), "1 / share of the time in which all threads of an operation run"
-        evidence.append(
-            Evidence(
-                f"{threads} threads share each operation: all of them run {left:.0%} of the time", WINDOW
-            )
-        )
+        bound = (
+            Bound.NONE if threads == 2 else Bound.MOST
+        )  # that neighbours come independently was seen of two
+        least = "at least " if bound is Bound.MOST else ""
+        text = f"{threads} threads share each operation: all of them run {least}{left:.0%} of the time"
+        evidence.append(Evidence(text, WINDOW))
     remedy = Remedy(
         "end the other programs (edgescope doctor names them), or give it cores of its own (--mode cpus=0-1)",
         {},
         Measured(1 / left, "ratio"),
         basis,
-        Bound.LEAST if case.made_of == "stages" and (case.threads or 1) > 1 else Bound.NONE,
+        bound,
     )
-    return Finding("contention", 1 - left, Confidence.LIKELY, tuple(evidence), (remedy,))
+    share = lost if bound is Bound.MOST else 1 - left
+    return Finding("contention", share, Confidence.LIKELY, tuple(evidence), (remedy,))
 
 
 def _sharing_operations(case: Case) -> int:

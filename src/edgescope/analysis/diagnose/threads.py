@@ -72,7 +72,9 @@ def _with_fewer(
     if _same(tried, change):
         return tried.ratio, f"measured: {tried.source}", Bound.NONE
     asked = Case(tried.result).asked or cores
-    if asked >= cores:  # it still has too many
+    if asked == cores:
+        return tried.ratio, f"measured, as many threads: {tried.source}", Bound.NONE
+    if asked > cores:  # it still has too many
         return tried.ratio, f"that of {tried.text}, and there would be fewer still", Bound.LEAST
     gain, bound = _further_cores(asked, cores, tried.ratio.value)
     return gain, f"{tried.text}; {ADDS}", bound

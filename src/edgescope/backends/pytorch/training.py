@@ -130,7 +130,7 @@ class Loop:
         """
         if self.broken:
             return None
-        begun = self.line.begin()
+        begun, epochs = self.line.begin(), len(self.log)
         cpu = time.process_time_ns() if self._looks.due(begun) else -1
         try:
             batch = self._next()
@@ -142,7 +142,9 @@ class Loop:
         self.line.mark("fetch")
         self.loss = float(self.take(batch, self.line.mark))
         ended = self.line.end()
-        if cpu >= 0:
+        if (
+            cpu >= 0 and len(self.log) == epochs
+        ):  # what begins an epoch (its page cache, its workers) is no step
             self._spent_ns += time.process_time_ns() - cpu
             self._looked_ns += ended - begun
         size, row = samples_in(batch), self.log[-1]
