@@ -46,6 +46,11 @@ def test_a_planted_fault_in_an_untrained_network_is_rejected(fault, untrained, u
     assert not answer.passed, answer.detail
 
 
+def test_an_error_just_above_its_limit_is_not_told_as_the_limit(untrained, untrained_truth):
+    answer = answers(untrained, untrained_truth, lambda y: y + 0.103 * (y - y.mean(axis=0)), "bf16")
+    assert not answer.passed and "by 0.103 (at most 0.1)" in answer.detail
+
+
 def zeroed(path, position):
     """The file with the weights of one convolution set to zero."""
     model = onnx.load(str(path))

@@ -478,7 +478,7 @@ def _judge_l2(
         fields = fields | dict.fromkeys(("accuracy", "reference_accuracy", "accuracy_difference"), why)
     fields = fields | {"top1_agreement": Absent(few or "the top class is not known to mean anything")}
     detail = (
-        f"centred outputs differ from fp32 by {l2:.2g} (at most {L2_CEILING:g}), {rank:.1%} of input pairs in"
+        f"centred outputs differ from fp32 by {l2:.3g} (at most {L2_CEILING:g}), {rank:.1%} of input pairs in"
         f" the same order (at least {floor:.0%}), on {len(reference.gate[0])} inputs; {reason}"
     )
     passed = l2 <= L2_CEILING and rank >= floor
