@@ -142,9 +142,7 @@ class Loop:
         self.line.mark("fetch")
         self.loss = float(self.take(batch, self.line.mark))
         ended = self.line.end()
-        if (
-            cpu >= 0 and len(self.log) == epochs
-        ):  # what begins an epoch (its page cache, its workers) is no step
+        if cpu >= 0 and len(self.log) == epochs:  # what begins an epoch (page cache, workers) is no step
             self._spent_ns += time.process_time_ns() - cpu
             self._looked_ns += ended - begun
         size, row = samples_in(batch), self.log[-1]
