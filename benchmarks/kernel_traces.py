@@ -418,7 +418,7 @@ def counters(path: Path) -> dict[str, Any]:
     length = found.spans.columns["end_ns"] - found.spans.columns["start_ns"]
     out: dict[str, Any] = {"kernels": len(length), "kernel_ns": int(length.sum())}
     for channel in found.samples.channels if found.samples else ():
-        if channel.name not in NCU:  # each comes with .max, .min and .sum beside it
+        if channel.name not in NCU.split(","):  # each comes with .max, .min and .sum beside it
             continue
         t, value = found.samples.series(channel.name)
         weights = length[np.searchsorted(found.spans.columns["start_ns"], t)]

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from edgescope.training.stages import stage
 from edgescope.training.task import Task
 
-ITEM_S, BATCH_S = 0.01, 0.1
-"""Seconds slept in an item, and in the collation or the step of a minibatch."""
+ITEM_S, BATCH_S = 0.01, 0.2
+"""Seconds slept in an item, and in the collation or the step of a minibatch: what is computed beside it is small."""
 SPIN_S = 0.004
 """CPU seconds spun in an item."""
 SLEPT = []

@@ -366,6 +366,14 @@ def test_fewer_threads_than_cores_promise_what_further_cores_add():
     assert still.bound is Bound.LEAST and still.gain.value == pytest.approx(3)
 
 
+def test_as_many_threads_as_cores_in_fewer_processes_tell_what_was_measured_and_promise_no_more():
+    of = {**ALONE, "cores_used": 4.0, "run_wait_share": 0.7}
+    crowded = world(threads=8, own=1.0, of=of, processes=2, options={"threads": 4})
+    one = first(crowded, [world(rate=150, threads=4, options={"threads": 4})]).remedies[0]
+    assert one.change == {"options": {"threads": 2}} and one.bound is Bound.NONE
+    assert one.gain.value == pytest.approx(1.5) and "as many threads" in one.basis
+
+
 def test_more_threads_than_cores_alone_cost_no_time_that_was_measured():
     crowded = world(threads=16, own=1.0, of={"cores_used": 4.0}, options={"threads": 16})
     found = diagnose(crowded)

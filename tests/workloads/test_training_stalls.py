@@ -40,9 +40,7 @@ def test_a_planted_stall_is_found_where_it_was_planted_and_nowhere_else(slow):
     found = per_step(result, where)
     if slow == "step":  # the median, as the sums of the step share the machine with its neighbours
         found = float(np.median(result.spans.durations_ns("forward"))) * 1e-9
-    assert (
-        0.97 * slept < found < 1.25 * slept
-    )  # what is computed beside the sleep takes longer on a busy machine
+    assert found == pytest.approx(slept, rel=0.05)
     others = {"forward_s", *(f"stall_{s}_s" for s in epochs.STAGES)} - {where}
     assert all(per_step(result, name) < 0.5 * slept for name in others)
 
@@ -68,7 +66,7 @@ def test_what_the_loader_does_behind_the_steps_is_hidden():
     shown, hidden = run("planted_stalls:read"), run("planted_stalls:hidden", prefetch_factor=4)
     assert shown.metrics["loader_hidden_share"].value < 0.05
     assert hidden.metrics["loader_hidden_share"].value > 0.4
-    assert per_step(hidden, "read_s") == pytest.approx(per_step(shown, "read_s"), rel=0.4)
+    assert per_step(hidden, "read_s") == pytest.approx(per_step(shown, "read_s"), rel=0.2)
     assert per_step(hidden, "stall_read_s") < 0.6 * per_step(shown, "stall_read_s")
 
 

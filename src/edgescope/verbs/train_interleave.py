@@ -152,8 +152,7 @@ def train_interleave(
     options["train"] = zoo.pin(str(options.get("train") or model))
     asked = grid.pinned(Trial(model=model, scenario="fixed_rate", rate=rate, **keys), zoo.pin)
     sides = _Sides(cells, setup, asked, options)
-    for size in train_batch[:1]:  # what the run in turns would refuse is refused before anything is measured
-        grid.checked(sides.turns(size))
+    grid.checked(sides.turns(1))  # what the run in turns would refuse is refused before anything is measured
     served = sides.served(_of(latency))
     trained = [side for size in train_batch if (side := sides.trained(size)) is not None]
     best = plan(

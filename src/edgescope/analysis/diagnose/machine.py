@@ -157,9 +157,8 @@ def _contention(case: Case) -> Finding | None:
     bound = Bound.LEAST if case.made_of == "stages" and (case.threads or 1) > 1 else Bound.NONE
     if threads > 1:
         left, basis = all_run(threads, lost), "1 / share of the time in which all threads of an operation run"
-        bound = (
-            Bound.NONE if threads == 2 else Bound.MOST
-        )  # that neighbours come independently was seen of two
+        if threads > 2:  # that neighbours come independently of each other was seen of two
+            bound = Bound.MOST
         least = "at least " if bound is Bound.MOST else ""
         text = f"{threads} threads share each operation: all of them run {least}{left:.0%} of the time"
         evidence.append(Evidence(text, WINDOW))

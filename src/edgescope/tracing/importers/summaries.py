@@ -15,8 +15,8 @@ from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
 from edgescope.tracing.importers.base import Collected, Importer, Table, empty, indexed, kind_of_call
 
 STATS = b"Total Time (ns)"
-NCU = (b'"Kernel Name"', (b'"Metric Name"', b"gpu__time_duration", b'"Grid Size"'))
-"""Every heading has the first, and one of the others: a row a metric, a column a metric, or the raw page."""
+NCU, LAYOUTS = b'"Kernel Name"', (b'"Metric Name"', b"gpu__time_duration", b'"Grid Size"')
+"""What is in every heading, and what tells its layout: a row a metric, a column a metric, the raw page."""
 NO_COUNTERS = ("device__attribute_", "profiler__")
 """What `--page raw` writes about the device and about the tool itself, the same for every kernel."""
 #: Most rows of one name that a summary is spread over.
@@ -36,8 +36,7 @@ UNITS = {
 
 def knows(path: Path, head: bytes) -> bool:
     """Return whether the file is one of them; Nsight Compute writes lines of its own before the heading."""
-    kernel, others = NCU
-    return STATS in head or (kernel in head and any(word in head for word in others))
+    return STATS in head or (NCU in head and any(word in head for word in LAYOUTS))
 
 
 def read(path: Path) -> Trace:
