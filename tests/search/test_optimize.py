@@ -166,6 +166,13 @@ def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     assert {r.trial.backend for r in race.screened} >= {"torch_eager"}
 
 
+def test_the_last_pair_leaves_time_to_tell_the_answer(tmp_path):
+    for seconds in range(80, 90):  # wherever in a pair the budget ends
+        runner = Timed(build=0.2)
+        budgeted(tmp_path / str(seconds), runner, float(seconds))
+        assert seconds - 15 < runner.now <= seconds - halving.ANSWERS_S
+
+
 def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(tmp_path):
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
 
