@@ -1,11 +1,13 @@
 """What somebody would do by hand for a network, with the engines' own tools, and the best of it in turns with a pick.
 
 The arms: PyTorch eager and torch.compile; ONNX Runtime as it comes, on one thread, and with its own quantisers (static
-on the calibration inputs, and dynamic); OpenVINO as `benchmark_app -hint latency` sets it, on one thread, and on the
-quantised file. int8 is made where inputs of the user's are there to set ranges. Each arm is a process with a plain loop
-around the engine's call. All are first run alone, then the TRIED fastest whose answers are right take turns with the
-pick's run.py, ABBA, in pairs of fresh processes (stats/alternation.py). Right is what the gate asks of int8: the fp32
-network's class for 80 % of the inputs, or outputs that differ by at most 10 %, where they are no classes.
+on the calibration inputs, and dynamic); OpenVINO as `benchmark_app -hint latency` sets it, which is bf16 where the
+processor has it, with fp32 asked for, on one thread, and on the quantised file. int8 is made where inputs of the user's
+are there to set ranges. Each arm is a process with a plain loop around the engine's call. All are first run alone, then
+the TRIED fastest whose answers are right take turns with the pick's run.py, ABBA, in pairs of fresh processes
+(stats/alternation.py). Right is what the pick's own gate asks for: the fp32 network's class for 80 % of the inputs, or
+outputs that differ by at most 10 %, where they are no classes or where the gate says that the network is untrained, so
+that its classes say nothing.
 
 Used by own_models.py. `python benchmarks/by_hand.py FOLDER ARM` is one arm, or `pick FOLDER`.
 """
@@ -44,10 +46,11 @@ def onnxruntime(file: Path, threads: int = 0) -> Run:
     return lambda given: session.run(None, dict(given))
 
 
-def openvino(file: Path, threads: int = 0) -> Run:
+def openvino(file: Path, threads: int = 0, precision: str = "") -> Run:
     import openvino as ov
 
     settings = {"PERFORMANCE_HINT": "LATENCY"} | ({"INFERENCE_NUM_THREADS": str(threads)} if threads else {})
+    settings |= {"INFERENCE_PRECISION_HINT": precision} if precision else {}
     core = ov.Core()
     model = core.read_model(str(file))
     given = dict(np.load(file.parent / "gate.npz"))
@@ -94,6 +97,8 @@ ARMS: dict[str, Callable[[Path], Run]] = {
     "onnxruntime dynamic int8": lambda f: onnxruntime(f / "dynamic.onnx"),
     "openvino, latency hint": lambda f: openvino(f / "fp32.onnx"),
     "openvino, latency hint, 1 thread": lambda f: openvino(f / "fp32.onnx", 1),
+    "openvino, latency hint, fp32": lambda f: openvino(f / "fp32.onnx", precision="f32"),
+    "openvino, latency hint, fp32, 1 thread": lambda f: openvino(f / "fp32.onnx", 1, "f32"),
     "openvino of static int8": lambda f: openvino(f / "static.onnx"),
 }
 PICK = "pick"
@@ -184,19 +189,19 @@ class Side:
             self.process.kill()
 
 
-def right(ours: Sequence[Sequence[Any]], theirs: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return how an arm's outputs compare with those of fp32, and whether they are right."""
+def right(ours: Sequence[Sequence[Any]], theirs: Sequence[Sequence[Any]], classes: bool) -> dict[str, Any]:
+    """Return how an arm's outputs compare with those of fp32, by class or by value, and whether they are right."""
     mine, fp32 = (np.concatenate([np.asarray(row[0]) for row in rows]) for rows in (ours, theirs))
     if mine.shape != fp32.shape:
         return {"right": False, "why": f"outputs {mine.shape}, fp32 {fp32.shape}"}
-    if fp32.ndim == 2:
+    if classes and fp32.ndim == 2:
         same = float((mine.argmax(1) == fp32.argmax(1)).mean())
         return {"agreement": same, "right": same >= FEWEST_RIGHT}
     apart = float(np.linalg.norm(mine - fp32) / np.linalg.norm(fp32 - fp32.mean(0)))
     return {"apart": apart, "right": apart <= MOST_APART}
 
 
-def screened(folder: Path) -> dict[str, dict[str, Any]]:
+def screened(folder: Path, classes: bool) -> dict[str, dict[str, Any]]:
     """Return what each arm came to alone: its time and whether it is right, or why it is absent."""
     found: dict[str, dict[str, Any]] = {}
     truth = None
@@ -209,7 +214,7 @@ def screened(folder: Path) -> dict[str, dict[str, Any]]:
                 with np.load(row.pop("outputs"), allow_pickle=True) as kept:
                     answers = list(kept["rows"])
                 truth = truth or answers
-                row |= right(answers, truth)
+                row |= right(answers, truth, classes)
                 try:
                     row["mean_s"] = side.turn(SCREEN_S)
                 except RuntimeError as error:
@@ -239,13 +244,17 @@ def against(saved: Path, folder: Path, arm: str, count: int) -> dict[str, Any]:
     return {"value": found.value, **ends, "pairs": found.n}
 
 
-def compared(work: Path, name: str, trial: Mapping[str, Any], saved: Path, count: int) -> dict[str, Any]:
-    """Return every arm of a network, and how many times faster the pick is than the fastest right ones."""
+def compared(work: Path, name: str, found: Mapping[str, Any], saved: Path, count: int) -> dict[str, Any]:
+    """Return every arm of a network, and how many times faster the pick is than the fastest right ones.
+
+    `found` is the pick: its trial, and the measures that its gate judged it by.
+    """
+    trial, classes = found["trial"], bool({"accuracy", "agreement"} & set(found["judged"]))
     folder, before = work / "by_hand" / name, Path.cwd()
     os.chdir(work)
     try:
         made(folder, trial, calibrated=bool(trial.get("data")))
-        arms = screened(folder)
+        arms = screened(folder, classes)
         able = sorted((row["mean_s"], arm) for arm, row in arms.items() if row.get("right"))[:TRIED]
         ratios = {}
         for _, arm in able:

@@ -13,7 +13,7 @@ there is none; then what the engines' own tools reach by hand, the fastest right
 (by_hand.py). Targets: the pick by file is the one by name and within 5 % of its speed; every case ends in a pick that
 was judged, or in a sentence; the pick has 0.97 of the speed of the best by hand. What is there is written after each.
 
-    python benchmarks/own_models.py [CASE ...] [--budget 60s] [--pairs 4] [--work DIR]     17 minutes
+    python benchmarks/own_models.py [CASE ...] [--budget 90s] [--pairs 4] [--work DIR]     20 minutes
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _trial(data: dict[str, Any], work: Path) -> Trial:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--budget", default="60s")
+    parser.add_argument("--budget", default="90s")
     parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--work", type=Path, default=None)
     parser.add_argument(
@@ -219,7 +219,7 @@ def main() -> None:
         figures[name] = found
         if found.get("pick") and not args.no_by_hand:
             try:
-                hand = by_hand.compared(work, name, found["trial"], saved, args.pairs)
+                hand = by_hand.compared(work, name, found, saved, args.pairs)
                 found["by_hand"] = json.loads(json.dumps(hand).replace(str(work), "WORK"))
             except Exception as error:  # one case shall not lose the others
                 found["by_hand"] = {"absent": f"{type(error).__name__}: {error}"[:300]}

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -204,14 +205,42 @@ def test_all_are_screened_and_the_best_are_paired_with_the_baseline(tmp_path):
     assert len(found.screened) == 5
 
 
+def by_hand(trial):
+    return [] if trial.options else [replace(trial, options={"threads": 1})]
+
+
 def test_the_best_and_the_baseline_are_tried_with_what_an_expert_would_set(tmp_path):
-    runner = Scripted()
+    slow = {key: 100 * took for key, took in SPEEDS.items()}  # no small network
+    runner = Scripted(speeds=slow)
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
-    raced(TRIALS, cells, by_hand=lambda t: [replace(t, options={"threads": 1})])
+    raced(TRIALS, cells, by_hand=by_hand)
     shorts = [(t.backend, t.precision, t.options) for t in runner.ran if t.max_s <= SHORT_S]
     one = {"threads": 1}
     assert shorts[-4:-2] == [("null", "int8", one), ("torch_eager", "fp32", one)] and len(shorts) == 12
     assert {backend for backend, *_ in shorts[-2:]} == {"torch_compile"}
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.5])
+def test_of_a_small_network_one_thread_is_tried_at_once_and_where_it_does_not_harm(tmp_path, slower):
+    class Threads(Scripted):
+        def run(self, trial, limits):
+            one = rows(round(self.speeds[self.key(trial)] * (slower if trial.options else 1) * US))
+            self.fields = {"metrics": lambda trial: one["metrics"]}
+            return super().run(trial, limits)
+
+    runner = Threads()
+    raced(TRIALS, Cells(Store(tmp_path), Limits(), runner, MACHINE), by_hand=by_hand)
+    shorts = [
+        (self, t.options.get("threads"))
+        for t in runner.ran
+        for self in (runner.key(t),)
+        if t.max_s <= SHORT_S
+    ]
+    assert shorts[:2] == [(("torch_eager", "fp32"), None), (("torch_eager", "fp32"), 1)]
+    assert (shorts[3] == (shorts[2][0], 1)) is (slower == 1.0)
+    fastest = min(SPEEDS, key=SPEEDS.get)
+    followed = [after == (fastest, 1) for key, after in pairwise(shorts) if key == (fastest, None)]
+    assert followed == [slower == 1.0]
 
 
 def test_the_picks_figure_is_of_pairs_that_did_not_choose_it(tmp_path):
@@ -527,6 +556,7 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(halving, "LEAST", 2)
+    monkeypatch.setattr(halving, "SMALL_S", 0.0)  # other threads are tried apart, too
     fewer = (
         "backend=torch_compile precision=bf16 backend=litert qdq=s8s8 layout=channels_last"  # tested apart
     )

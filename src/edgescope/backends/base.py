@@ -163,6 +163,8 @@ class About:
     """The kinds of model that it can run: network (PyTorch's module, to be exported), onnx and tflite (files)."""
     RUNNING: ClassVar[frozenset[str]] = frozenset({"threads", "streams"})
     """Options for running an artifact that change no output."""
+    BUILDS: ClassVar[bool] = True
+    """Whether it builds something for a precision and options; False: one preparation of a model serves them all."""
     PACKAGES: ClassVar[Sequence[str]] = ()
     """Installed packages whose versions affect its outputs or speed; every result lists them."""
 

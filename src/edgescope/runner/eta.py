@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from dataclasses import replace
 
+from edgescope import registry
 from edgescope.records import Role, Trial
 
 Kind = tuple[object, ...]
@@ -28,7 +30,10 @@ def kinds(trial: Trial) -> tuple[Kind, ...]:
 
 def needed(trial: Trial) -> str:
     """Return a key of the artifact that a trial needs; trials with the same key need it built once."""
-    return trial.key(Role.ARTIFACT | Role.BATCH | Role.SHARING, but=("sharing",))
+    about = registry.about(trial.backend)
+    built = {name: value for name, value in trial.options.items() if name not in about.RUNNING}
+    but = ("sharing",) if about.BUILDS else ("sharing", "precision", "options")
+    return replace(trial, options=built).key(Role.ARTIFACT | Role.BATCH | Role.SHARING, but=but)
 
 
 def window(trial: Trial) -> float:

@@ -3,7 +3,8 @@
 Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and
 with it everything that the intervals and a margin for what differs between processes cannot tell from the best. The
 baseline and the best of them run with other numbers of threads, too, because a baseline that is slow for its threads
-alone would flatter every candidate.
+alone would flatter every candidate. Of a small network the baseline does so at once, and what does not slow it down is
+tried with each candidate that is near the best so far, while there is time.
 
 Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline (bench/alternation.py).
 After each round those that are clearly behind the best leave, until one is left or its share of the budget is spent.
@@ -23,7 +24,7 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -56,6 +57,8 @@ SPREAD_S = 40.0
 STARTS_S = 2.0
 #: Seconds of the budget that are kept for telling the answer.
 ANSWERS_S = 2.0
+#: A network whose baseline answers within so many seconds may lose more to waking threads than it gains by them.
+SMALL_S = 0.005
 #: The share of the screened candidates that goes on.
 KEEP = 1 / 3
 #: Precisions, the usually fastest first: where time is short, the likely picks have been tried.
@@ -204,14 +207,34 @@ class Race:
             (result,) = yield step
             self.screened.append(result)
             self._noted(trial, result)
+            order[position:position] = self._settings_next(trial, result)
             order += self._replaced(trial, result)
 
     def _by_hand(self, best: Sequence[Trial]) -> list[Trial]:
         """Return the best so far and the baseline with other settings, added to the trials."""
-        found = [each for t in (*best, self.trials[0]) for each in self.by_hand(t) if each not in self.trials]
-        new = [each for i, each in enumerate(found) if each not in found[:i]]
+        return self._new(each for t in (*best, self.trials[0]) for each in self.by_hand(t))
+
+    def _new(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Return those that are not among the trials yet, added to them."""
+        new = [each for each in dict.fromkeys(trials) if each not in self.trials]
         self.trials = [*self.trials, *new]
         return new
+
+    def _settings_next(self, trial: Trial, result: Result) -> list[Trial]:
+        """Return the settings of a small network to try next, added to the trials: all with the baseline.
+
+        Then, with each candidate that is near the best so far, those that the baseline was not slower with.
+        """
+        base, *others = self.screened
+        near = (1 + BEHIND[0]) * min(map(_latency_s, self.screened))
+        if _latency_s(base) > SMALL_S or _latency_s(result) > near:
+            return []
+        if not others:
+            return self._new(self.by_hand(trial))
+        of_base = {variants.variant(t) for t in self.by_hand(self.trials[0])}
+        able = [r for r in others if _latency_s(r) <= (1 + MARGINS[0]) * _latency_s(base)]
+        fit = {r.trial.options.get("threads") for r in able if variants.variant(r.trial) in of_base}
+        return self._new(each for each in self.by_hand(trial) if each.options.get("threads") in fit)
 
     def _rivalled(self) -> bool:
         """Return whether a candidate stands: an optimisation that tried none has no answer."""
@@ -361,6 +384,12 @@ class Race:
         found = [(rows[variants.variant(t)], t) for t in alive if variants.variant(t) in rows]
         cells = survivors([row for row, _ in found], self.wanted, KEEP)
         return [t for cell in cells for row, t in found if row.cell == cell]
+
+
+def _latency_s(result: Result) -> float:
+    """Return the median latency of a run; infinity where it has none."""
+    timed = result.metrics.get("latency_p50_s")
+    return timed.value if result.status in MEASURED and isinstance(timed, Measured) else math.inf
 
 
 def _window_s(result: Result) -> float:

@@ -29,6 +29,7 @@ class AboutEager(About):
         "cuda": (*tried("fp32"), *tried("fp32 fp16", _GRAPH), *tried("tf32 fp16", _FOLD)),
     }
     READS: ClassVar[frozenset[str]] = frozenset({"network"})
+    BUILDS: ClassVar[bool] = False
     PACKAGES: ClassVar[Sequence[str]] = ("torch",)
 
     @staticmethod
