@@ -104,8 +104,8 @@ ARMS: dict[str, Callable[[Path], Run]] = {
 PICK = "pick"
 
 
-def made(folder: Path, trial: Mapping[str, Any], calibrated: bool) -> None:
-    """Write what the arms need: the inputs, the fp32 file, and the files of ONNX Runtime's own quantisers."""
+def made(folder: Path, trial: Mapping[str, Any], judged_on: int, *, calibrated: bool) -> None:
+    """Write what the arms need: as many inputs, the fp32 file, and the files of ONNX Runtime's own quantisers."""
     from onnxruntime import quantization as q
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -116,7 +116,7 @@ def made(folder: Path, trial: Mapping[str, Any], calibrated: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "trial.json").write_text(json.dumps(trial))
     model = HERE.model(Trial.from_json(dict(trial)))
-    judged = model.samples(Purpose.GATE, JUDGED)
+    judged = model.samples(Purpose.GATE, judged_on)
     assert judged is not None
     np.savez(folder / "gate.npz", **{name: np.asarray(a) for name, a in judged.arrays.items()})
     file = folder / "fp32.onnx"
@@ -250,10 +250,11 @@ def compared(work: Path, name: str, found: Mapping[str, Any], saved: Path, count
     `found` is the pick: its trial, and the measures that its gate judged it by.
     """
     trial, classes = found["trial"], bool({"accuracy", "agreement"} & set(found["judged"]))
+    judged_on = min(JUDGED, max(row["n"] for row in found["judged"].values()))
     folder, before = work / "by_hand" / name, Path.cwd()
     os.chdir(work)
     try:
-        made(folder, trial, calibrated=bool(trial.get("data")))
+        made(folder, trial, judged_on, calibrated=bool(trial.get("data")))
         arms = screened(folder, classes)
         able = sorted((row["mean_s"], arm) for arm, row in arms.items() if row.get("right"))[:TRIED]
         ratios = {}

@@ -28,6 +28,10 @@ def net():
     torch.manual_seed(0)
     layers = [torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(1800, 10)]
     return torch.nn.Sequential(*layers).eval(), (torch.randn(1, 3, 32, 32),)
+
+def heads():
+    torch.manual_seed(0)
+    return torch.nn.Conv2d(3, 1, 3).eval(), (torch.randn(1, 3, 16, 16),)
 """
 
 
@@ -109,6 +113,20 @@ def test_the_card_names_the_gpus_of_the_machine_and_nothing_that_is_absent(here,
     read = (save.save([found], [found], tmp_path / "out") / "card.md").read_text()
     named = "nvidia: gpus Orin and H200; cpu: cores 6\n"
     assert f"* machine `{found.machine.id}`: {named}" in read
+
+
+def test_labels_of_which_the_outputs_are_no_scores_are_no_obstacle(here, tmp_path):
+    """A detector's raw heads, judged on pictures that lie in a folder a class."""
+    rng = np.random.default_rng(0)
+    pictures = rng.standard_normal((120, 3, 16, 16), dtype=np.float32)
+    np.savez(here / "labelled.npz", input=pictures, labels=np.arange(120) % 3)
+    found = measured("onnxruntime", model="tiny_deploy:heads", data="labelled.npz", options={"threads": 1})
+    assert "not one score a class" in found.verification.detail
+    folder = save.save([found], [found], tmp_path / "out")
+    card = json.loads((folder / "card.json").read_text())
+    assert card["checked"]["run_py"]["passed"]
+    done = subprocess.run([sys.executable, "run.py"], cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 0
 
 
 def test_run_py_without_arguments_answers_the_sample(here, tmp_path):

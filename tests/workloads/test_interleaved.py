@@ -41,8 +41,42 @@ def served(step):
         order.append("step")
         return step()
 
-    work = SimpleNamespace(issue=lambda query, samples, done: order.append(query))
-    return Slices(work, SimpleNamespace(step=trains, line=SimpleNamespace(steps=1)), 0.0), order
+    made = slices(lambda query: order.append(query), step=trains)
+    made.warm_up()
+    return made, order
+
+
+def slices(answer, **loop):
+    work = SimpleNamespace(issue=lambda query, samples, done: answer(query))
+    usual = {"line": SimpleNamespace(steps=1), "peek": lambda n: [None] * n, "alone": lambda batch: None}
+    return Slices(work, SimpleNamespace(**(usual | loop)), 0.0)
+
+
+def test_the_thread_that_trains_does_the_first_step_before_any_query():
+    """A GPU's libraries make their handles for each thread: that must not happen while queries fall due."""
+    by = []
+    made = slices(
+        lambda query: None,
+        alone=lambda batch: by.append(threading.get_ident()),
+        step=lambda: by.append(threading.get_ident()),
+    )
+    made.warm_up()
+    assert len(by) == 1 and made.trained == 0
+    first_gap(made)
+    while len(by) < 2:
+        time.sleep(0.001)
+    made.close()
+    assert set(by) == {made.thread.ident} != {threading.get_ident()}
+
+
+def test_a_first_step_that_fails_is_raised_before_anything_is_measured():
+    def full(batch):
+        raise MemoryError("no room for a minibatch")
+
+    made = slices(lambda query: None, alone=full)
+    with pytest.raises(MemoryError, match="no room"):
+        made.warm_up()
+    made.close()
 
 
 def first_gap(made):
@@ -73,7 +107,8 @@ def test_queries_without_gaps_leave_nothing_to_train_in():
     made, order = served(lambda: 1)
     made.ended = time.monotonic() + 100  # nothing that follows comes after a gap
     made.issue(0, 1, None)
-    assert made.thread is None and order == [0]
+    made.close()
+    assert not made.trained and order == [0]
     assert isinstance(made.metrics()["trained_sps"], Absent)
 
 

@@ -230,16 +230,17 @@ def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
     """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
     of = judge.basis(model, trial.metric)
     gate = of.gate.first(len(truth.gate[0]))
-    labelled = of.labelled if of.measure is not None else None
+    measure = (
+        of.measure if truth.tally is not None else None
+    )  # None: it says nothing of the fp32 network either
+    labelled = of.labelled if measure is not None else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]
     total = sum(len(next(iter(p.values()))) for p in parts)
     rows = np.minimum(np.arange(-(-total // trial.batch) * trial.batch), total - 1)
     given = {name: np.concatenate([p[name] for p in parts])[rows] for name in gate.arrays}
     outputs, said = _ran(folder, given)
     kept = (
-        of.measure.tally([a[len(gate) : total] for a in outputs], slice(None))
-        if of.measure and labelled
-        else None
+        measure.tally([a[len(gate) : total] for a in outputs], slice(None)) if measure and labelled else None
     )
     answer = judge.judge(
         tuple(a[: len(gate)] for a in outputs),

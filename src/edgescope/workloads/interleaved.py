@@ -83,10 +83,10 @@ class Interleaved(Inference):
         )
         given = {name: options[name] for name in ("images", "num_workers")}
         loop: Loop = make(parts.model(trained), trained, read("training", given, Training.OPTIONS))
-        loop.alone(loop.peek(1)[0])
         with super().open(replace(trial, workload_options={}), parts) as served:
             slices = Slices(served.work, loop, float(options["guard"]))
             try:
+                slices.warm_up()
                 yield replace(
                     served,
                     work=slices,
@@ -110,7 +110,18 @@ class Slices:
         self.ended = self.begun = math.inf
         self.trained = 0
         self.failure: Exception | None = None
-        self.thread: threading.Thread | None = None
+        self.warm, self.begin = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self._train, daemon=True)
+
+    def warm_up(self) -> None:
+        """Return once a first step has been done, which is not counted; raise what it raised.
+
+        The thread that trains does it: libraries of a GPU make their handles for each thread, which takes long.
+        """
+        self.thread.start()
+        self.warm.wait()
+        if self.failure is not None:
+            raise self.failure
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Answer one query as soon as the running step, if any, has ended; raise what ended the training."""
@@ -118,12 +129,11 @@ class Slices:
             raise self.failure
         now = time.monotonic()
         gap = now - self.ended
-        if self.thread is not None:
+        if self.begin.is_set():
             self.gap_s = gap if not self.gap_s else (1 - NEWEST) * self.gap_s + NEWEST * gap
         elif gap >= GAP_S:
             self.begun = now
-            self.thread = threading.Thread(target=self._train, daemon=True)
-            self.thread.start()
+            self.begin.set()
         self.waiting += 1
         with self.device:
             self.work.issue(query_id, samples, done)
@@ -136,6 +146,9 @@ class Slices:
 
     def _train(self) -> None:
         try:
+            self.loop.alone(self.loop.peek(1)[0])
+            self.warm.set()
+            self.begin.wait()
             while not self.stop.is_set():
                 with self.device:
                     if stepped := self._free(time.monotonic()):
@@ -144,6 +157,8 @@ class Slices:
                     time.sleep(1e-4)  # a spinning thread would hold the interpreter's lock
         except Exception as error:  # a task may raise anything; without it, nothing is measured of turns
             self.failure = error
+        finally:
+            self.warm.set()
 
     def _step(self) -> None:
         start = time.monotonic()
@@ -161,7 +176,7 @@ class Slices:
     def metrics(self) -> dict[str, Field]:
         """Return the rate of training beside the queries, and how long a step took."""
         spent = self.ended - self.begun
-        if self.failure is not None or self.thread is None or spent <= 0:
+        if self.failure is not None or spent <= 0:
             none = Absent(
                 f"training: {self.failure}" if self.failure else "no gap between queries was long enough"
             )
@@ -173,5 +188,6 @@ class Slices:
     def close(self) -> None:
         """End the training after its present step."""
         self.stop.set()
-        if self.thread is not None:
+        self.begin.set()
+        if self.thread.ident is not None:
             self.thread.join()
