@@ -11,8 +11,8 @@
 For each: the wall time, the first figure, the pick, its speed-up, what it was judged by, or the sentence that says why
 there is none; then what the engines' own tools reach by hand, the fastest right ones in turns with the pick
 (by_hand.py). Targets: the pick by file is the one by name and within 5 % of its speed; every case ends in a pick that
-was judged, or in a sentence; the pick has 0.97 of the speed of the best by hand. What is there is written after each; rows
-of cases that were not named stay, and each row says when and at which commit it was measured.
+was judged, or in a sentence; the pick has 0.97 of the speed of the best by hand. What is there is written after each;
+rows of cases that were not named stay, and each row says when and at which commit it was measured.
 
     python benchmarks/own_models.py [CASE ...] [--budget 90s] [--pairs 4] [--work DIR]     20 minutes
 """
