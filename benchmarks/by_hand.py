@@ -5,9 +5,8 @@ on the calibration inputs, and dynamic); OpenVINO as `benchmark_app -hint latenc
 processor has it, with fp32 asked for, on one thread, and on the quantised file. int8 is made where inputs of the user's
 are there to set ranges. Each arm is a process with a plain loop around the engine's call. All are first run alone, then
 the TRIED fastest whose answers are right take turns with the pick's run.py, ABBA, in pairs of fresh processes
-(stats/alternation.py). Right is what the pick's own gate asks for: the fp32 network's class for 80 % of the inputs, or
-outputs that differ by at most 10 %, where they are no classes or where the gate says that the network is untrained, so
-that its classes say nothing.
+(stats/alternation.py). Right is what the pick's own gate asks for: the fp32 network's class for 80 % of the inputs, or,
+where the outputs are no classes, or those of an untrained network, outputs that differ by at most 10 %.
 
 Used by own_models.py. `python benchmarks/by_hand.py FOLDER ARM` is one arm, or `pick FOLDER`.
 """
@@ -32,7 +31,9 @@ from peers_turn import mean_s
 
 Run = Callable[[Mapping[str, Any]], Sequence[Any]]
 SCREEN_S, TURN_S, WARM_S = 0.5, 0.1, 0.5
-BLOCKS, TRIED, FEWEST_RIGHT, MOST_APART, JUDGED = 10, 2, 0.80, 0.10, 64
+BLOCKS, TRIED, JUDGED = 10, 2, 64
+FEWEST_RIGHT, MOST_APART, FEWEST_RANKS = 0.80, 0.10, 0.90
+"""What the gate asks of int8: of classes, or of the outputs where there are none (edgescope/verify/judge.py)."""
 LIMIT_S = 120.0
 """Seconds that an arm may take to be ready, or for a turn."""
 
@@ -191,14 +192,17 @@ class Side:
 
 def right(ours: Sequence[Sequence[Any]], theirs: Sequence[Sequence[Any]], classes: bool) -> dict[str, Any]:
     """Return how an arm's outputs compare with those of fp32, by class or by value, and whether they are right."""
-    mine, fp32 = (np.concatenate([np.asarray(row[0]) for row in rows]) for rows in (ours, theirs))
-    if mine.shape != fp32.shape:
-        return {"right": False, "why": f"outputs {mine.shape}, fp32 {fp32.shape}"}
-    if classes and fp32.ndim == 2:
-        same = float((mine.argmax(1) == fp32.argmax(1)).mean())
+    from edgescope.verify.closeness import centred_l2, rank_agreement
+
+    mine, fp32 = (tuple(map(np.concatenate, zip(*rows, strict=True))) for rows in (ours, theirs))
+    shapes = [[output.shape for output in side] for side in (mine, fp32)]
+    if shapes[0] != shapes[1]:
+        return {"right": False, "why": f"outputs {shapes[0]}, fp32 {shapes[1]}"}
+    if classes and fp32[0].ndim == 2:
+        same = float((mine[0].argmax(1) == fp32[0].argmax(1)).mean())
         return {"agreement": same, "right": same >= FEWEST_RIGHT}
-    apart = float(np.linalg.norm(mine - fp32) / np.linalg.norm(fp32 - fp32.mean(0)))
-    return {"apart": apart, "right": apart <= MOST_APART}
+    apart, ranks = centred_l2(mine, fp32), rank_agreement(mine, fp32)
+    return {"apart": apart, "ranks": ranks, "right": apart <= MOST_APART and ranks >= FEWEST_RANKS}
 
 
 def screened(folder: Path, classes: bool) -> dict[str, dict[str, Any]]:

@@ -87,3 +87,27 @@ def test_ctrl_c_ends_the_other_builds_at_once():
 
 def test_this_machine_can_build_one_at_least():
     assert at_once() >= 1
+
+
+def test_what_only_runs_otherwise_shares_its_build():
+    """A number of threads is no other file, and PyTorch builds nothing for a precision or a layout."""
+
+    def trial(backend, precision="fp32", **options):
+        return Trial(model="null", backend=backend, precision=precision, options=options)
+
+    runner = Slow(0.0)
+    made = builds(runner)
+    for each in (
+        *(
+            trial("torch_eager"),
+            trial("torch_eager", threads=1),
+            trial("torch_eager", "bf16", layout="channels_last"),
+        ),
+        *(
+            trial("onnxruntime", "int8"),
+            trial("onnxruntime", "int8", threads=1),
+            trial("onnxruntime", "int8", qdq="s8s8"),
+        ),
+    ):
+        made.build([each])
+    assert runner.built == ["fp32", "int8", "int8"]

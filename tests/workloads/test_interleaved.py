@@ -8,6 +8,7 @@ import pytest
 
 from edgescope import bench
 from edgescope.records import Absent, Status, Trial
+from edgescope.workloads import interleaved
 from edgescope.workloads.interleaved import GAP_S, PAUSE_S, Slices
 
 
@@ -48,32 +49,63 @@ def served(step):
 
 def slices(answer, **loop):
     work = SimpleNamespace(issue=lambda query, samples, done: answer(query))
-    usual = {"line": SimpleNamespace(steps=1), "peek": lambda n: [None] * n, "alone": lambda batch: None}
+    usual = {"line": SimpleNamespace(steps=1), "log": [{}, {}], "load": lambda: None}  # an epoch has ended
     return Slices(work, SimpleNamespace(**(usual | loop)), 0.0)
 
 
-def test_the_thread_that_trains_does_the_first_step_before_any_query():
-    """A GPU's libraries make their handles for each thread: that must not happen while queries fall due."""
-    by = []
-    made = slices(
-        lambda query: None,
-        alone=lambda batch: by.append(threading.get_ident()),
-        step=lambda: by.append(threading.get_ident()),
-    )
+def test_the_thread_that_trains_warms_up_for_an_epoch_before_any_query():
+    """A GPU's libraries make their handles for each thread and choose kernels for each size: not while queries wait."""
+    by, log, line = [], [{}], SimpleNamespace(steps=0)
+
+    def step():
+        by.append(threading.get_ident())
+        line.steps += 1
+        if len(by) == 3:
+            log.append({})
+        return 1
+
+    made = slices(lambda query: None, step=step, log=log, line=line)
     made.warm_up()
-    assert len(by) == 1 and made.trained == 0
+    assert len(by) == 3 and made.trained == 0
     first_gap(made)
-    while len(by) < 2:
+    while made.trained < 2:
         time.sleep(0.001)
+    made.issue(2, 1, None)
     made.close()
     assert set(by) == {made.thread.ident} != {threading.get_ident()}
+    assert made.metrics()["trained_sps"].n == line.steps - 3
+
+
+def test_an_epoch_that_takes_long_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(interleaved, "WARM_S", 0.05)
+    made = slices(lambda query: None, step=lambda: time.sleep(0.01) or 1, log=[{}])
+    made.warm_up()
+    made.close()
+
+
+def test_queries_are_answered_while_a_minibatch_is_loaded():
+    """At the end of an epoch a loader starts anew, which takes many times as long as a step."""
+    loading, go_on, answered = threading.Event(), threading.Event(), []
+
+    def load():
+        loading.set()
+        assert go_on.wait(10)
+
+    made = slices(answered.append, load=load, step=lambda: 1)
+    made.warm_up()
+    first_gap(made)
+    assert loading.wait(10)
+    made.issue(2, 1, None)
+    assert answered == [0, 1, 2] and not made.trained
+    go_on.set()
+    made.close()
 
 
 def test_a_first_step_that_fails_is_raised_before_anything_is_measured():
-    def full(batch):
+    def full():
         raise MemoryError("no room for a minibatch")
 
-    made = slices(lambda query: None, alone=full)
+    made = slices(lambda query: None, step=full, log=[{}])
     with pytest.raises(MemoryError, match="no room"):
         made.warm_up()
     made.close()

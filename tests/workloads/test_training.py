@@ -33,6 +33,26 @@ def test_an_epoch_ends_with_what_is_left_and_the_next_has_another_order():
     assert sorted(first) == sorted(second) and not np.array_equal(first, second)
 
 
+def test_a_minibatch_that_was_loaded_before_is_the_one_of_the_next_step():
+    made, ahead = loop(), loop()
+    losses = []
+    for _ in range(5):  # beyond the end of an epoch
+        ahead.load()
+        ahead.load()  # it is there already
+        losses.append((ahead.step(), ahead.loss))
+    assert losses == [(made.step(), made.loss) for _ in range(5)]
+    assert [row["samples"] for row in ahead.log] == [row["samples"] for row in made.log]
+
+
+def test_a_loader_that_fails_ahead_ends_the_run(monkeypatch):
+    made = loop()
+    monkeypatch.setattr(made, "_next", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        made.load()
+    made.load()
+    assert made.step() is None
+
+
 def test_rows_say_how_many_samples_each_step_held():
     result = bench.run(trial(max_queries=7, max_s=20), hz=0)
     held = result.queries.columns["samples"]

@@ -1,9 +1,9 @@
 """One unit is one inference; between inferences the same process trains, a minibatch at a time.
 
 A device that serves and trains at once can share itself in time without help of a driver: a step of training begins
-only while no query is being answered, and only if it is expected to end before the next query falls due. `guard` says
-how surely: the step must fit `guard` times over into the gap that arrivals have left so far; with 0 it begins in any
-gap, and a query then waits for one step at most.
+only while no query is being answered, and only if it is expected to end before the next query falls due; its minibatch
+is loaded before, while the device is free for queries. `guard` says how surely: the step must fit `guard` times over
+into the gap that arrivals have left so far; with 0 it begins in any gap, and a query then waits for one step at most.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 NEWEST = 0.2
 """Weight of the newest step, and of the newest gap, in what is expected of the next."""
+WARM_S = 2.0
+"""Training warms up for an epoch, whose last minibatch may be of another size, or for so long."""
 PAUSE_S = 0.0005
 """No step begins so soon after an answer: a query that is overdue already is issued within this time."""
 GAP_S = 4 * PAUSE_S
@@ -108,15 +110,16 @@ class Slices:
         """Number of queries that wait for the device or have it."""
         self.step_s, self.gap_s = 0.0, 0.0
         self.ended = self.begun = math.inf
-        self.trained = 0
+        self.trained = self.uncounted = 0
         self.failure: Exception | None = None
         self.warm, self.begin = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._train, daemon=True)
 
     def warm_up(self) -> None:
-        """Return once a first step has been done, which is not counted; raise what it raised.
+        """Return once the training is warm; raise what ended it.
 
-        The thread that trains does it: libraries of a GPU make their handles for each thread, which takes long.
+        The thread that trains does these steps, which are not counted: a GPU's libraries make their handles for each
+        thread and choose their kernels for each size of a minibatch, and both take many times as long as a step.
         """
         self.thread.start()
         self.warm.wait()
@@ -146,10 +149,11 @@ class Slices:
 
     def _train(self) -> None:
         try:
-            self.loop.alone(self.loop.peek(1)[0])
+            self._warm()
             self.warm.set()
             self.begin.wait()
             while not self.stop.is_set():
+                self.loop.load()  # queries are answered while an epoch begins
                 with self.device:
                     if stepped := self._free(time.monotonic()):
                         self._step()
@@ -159,6 +163,12 @@ class Slices:
             self.failure = error
         finally:
             self.warm.set()
+
+    def _warm(self) -> None:
+        until = time.monotonic() + WARM_S
+        while len(self.loop.log) < 2 and time.monotonic() < until and self.loop.step() is not None:
+            pass
+        self.uncounted = self.loop.line.steps
 
     def _step(self) -> None:
         start = time.monotonic()
@@ -181,7 +191,7 @@ class Slices:
                 f"training: {self.failure}" if self.failure else "no gap between queries was long enough"
             )
             return {"trained_sps": none, "train_step_s": none}
-        steps = self.loop.line.steps
+        steps = self.loop.line.steps - self.uncounted
         step = Measured(self.step_s, "s", n=steps) if steps else Absent("no step fitted into a gap")
         return {"trained_sps": Measured(self.trained / spent, "samples/s", n=steps), "train_step_s": step}
 

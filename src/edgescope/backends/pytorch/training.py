@@ -78,6 +78,8 @@ class Loop:
         self.loader: dict[str, Json] = {}
         """What the loader was set to, by the options or by its maker; empty before the first epoch."""
         self._epoch: Iterator[Any] | None = None
+        self._ahead: list[Any] = []
+        """The minibatch of the next step, if it was loaded before."""
 
     def _compiled(self) -> Task:
         if self.trial.backend != "torch_compile":
@@ -123,6 +125,11 @@ class Loop:
         self.witness.stop()
         return self.loss
 
+    def load(self) -> None:
+        """Load the minibatch of the next step now, while the device may serve others: an epoch may begin meanwhile."""
+        if not self._ahead and not self.broken:
+            self._ahead.append(self._fetched())
+
     def step(self) -> int | None:
         """Take one step and return its number of samples, None when the requested epochs are over.
 
@@ -132,11 +139,7 @@ class Loop:
             return None
         begun, epochs = self.line.begin(), len(self.log)
         cpu = time.process_time_ns() if self._looks.due(begun) else -1
-        try:
-            batch = self._next()
-        except Exception:
-            self.broken = True
-            raise
+        batch = self._ahead.pop() if self._ahead else self._fetched()
         if batch is None:
             return None
         self.line.mark("fetch")
@@ -159,6 +162,14 @@ class Loop:
                 fix="--workload-option learning_rate=0.001, or --precision fp32",
             )
         return size
+
+    def _fetched(self) -> Any:
+        """Return the next minibatch; after a loader that raised, nothing more comes."""
+        try:
+            return self._next()
+        except Exception:
+            self.broken = True
+            raise
 
     def _next(self) -> Any:
         """Return the next minibatch, of the next epoch if this one is over; None after the last epoch."""
