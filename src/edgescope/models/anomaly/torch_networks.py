@@ -21,17 +21,13 @@ from edgescope.models.image import torchvision_compat
 from edgescope.models.image.network import pretrained_file
 from edgescope.models.weights import fill, read_state
 
-torchvision_compat.ensure()
-
-import torchvision  # noqa: E402
-
 
 class S3d(nn.Module):
     """S3D (Xie et al., ECCV 2018) of torchvision, with its names: (N, 3, T, H, W), T of 14 or more -> (N, 1024)."""
 
     def __init__(self) -> None:
         super().__init__()
-        whole: Any = torchvision.models.get_model("s3d", weights=None)
+        whole: Any = torchvision_compat.torchvision().models.get_model("s3d", weights=None)
         self.features, self.avgpool, self.classifier = whole.features, whole.avgpool, whole.classifier
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:

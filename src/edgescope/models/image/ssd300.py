@@ -17,10 +17,6 @@ from torch import nn
 from edgescope.models.boxes.ssd import BOXES_PER_CELL
 from edgescope.models.image import torchvision_compat
 
-torchvision_compat.ensure()
-
-from torchvision.models import resnet50  # noqa: E402
-
 CHANNELS = (1024, 512, 512, 256, 256, 256)
 """Channels of the six feature maps."""
 NARROW = (256, 256, 128, 128, 128)
@@ -60,7 +56,7 @@ class Ssd300(nn.Module):
 
 def _backbone() -> nn.Sequential:
     """Return ResNet-50 without its last stage, the stage before it at a stride of 1."""
-    whole: Any = resnet50(weights=None)
+    whole: Any = torchvision_compat.torchvision().models.resnet50(weights=None)
     first = whole.layer3[0]
     for layer in (first.conv2, first.downsample[0]):
         layer.stride = (1, 1)

@@ -18,6 +18,7 @@ LeNet-5 (LeCun et al. 1998) is as it is trained today: 28 x 28 grey images, ReLU
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,13 +32,14 @@ from edgescope.models.image.detector import PRIOR, Bottleneck, Detector, Head
 from edgescope.models.image.ssd300 import Ssd300
 from edgescope.models.weights import fill, read_state
 
-torchvision_compat.ensure()
-
-import timm  # noqa: E402
-import torchvision  # noqa: E402
-
 AUXILIARY = "aux_classifier."
 """Weights of a second head that only training uses; torchvision's own files of segmenters hold them."""
+
+
+def _timm() -> Any:
+    """Return timm, which imports torchvision."""
+    torchvision_compat.ensure()
+    return importlib.import_module("timm")
 
 
 class Segmenter(nn.Module):
@@ -45,7 +47,9 @@ class Segmenter(nn.Module):
 
     def __init__(self, name: str, **head: int) -> None:
         super().__init__()
-        whole: Any = torchvision.models.get_model(name, weights=None, weights_backbone=None, **head)
+        whole: Any = torchvision_compat.torchvision().models.get_model(
+            name, weights=None, weights_backbone=None, **head
+        )
         self.backbone, self.classifier = whole.backbone, whole.classifier
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -83,8 +87,8 @@ def build(entry: dict[str, Any], seed: int = 0) -> nn.Module:
     library, name = entry["definition"].split(":")
     head = {"num_classes": entry["classes"]} if "classes" in entry else {}
     make: dict[str, Callable[[], nn.Module]] = {
-        "timm": lambda: timm.create_model(name, pretrained=False, **head),
-        "torchvision": lambda: torchvision.models.get_model(name, weights=None, **head),
+        "timm": lambda: _timm().create_model(name, pretrained=False, **head),
+        "torchvision": lambda: torchvision_compat.torchvision().models.get_model(name, weights=None, **head),
         "torchvision segmentation": lambda: Segmenter(name, **head),
         "edgescope": lambda: OWN[name](entry["classes"]),
     }
@@ -225,7 +229,7 @@ class LeNet5(nn.Sequential):
 
 def resnet18_cifar(classes: int = 10) -> nn.Module:
     """Return ResNet-18 for 32 x 32 images: a stem of 3 x 3 without stride, no pooling before the blocks."""
-    network: nn.Module = torchvision.models.resnet18(weights=None, num_classes=classes)
+    network: nn.Module = torchvision_compat.torchvision().models.resnet18(weights=None, num_classes=classes)
     network.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     network.maxpool = nn.Identity()
     return network

@@ -10,6 +10,7 @@ ends the process, so nothing is declared on a guess.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +40,12 @@ _declared: list[Any] = []
 def ensure() -> None:
     """Make the next `import torchvision` in this process succeed, with its own operators or with ours."""
     sys.meta_path.insert(0, Watch("torchvision"))
+
+
+def torchvision() -> Any:
+    """Return torchvision; importing it takes longer than PyTorch itself, so only a network that needs it asks."""
+    ensure()
+    return importlib.import_module("torchvision")
 
 
 class Watch(MetaPathFinder):
