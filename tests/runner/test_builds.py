@@ -78,7 +78,7 @@ def test_ctrl_c_ends_the_other_builds_at_once():
             return super().prepare(trial, limits)
 
     made = builds(Cut(seconds=30))
-    made._done["anything"] = None
+    made._built.add("anything")
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         made.build(TRIALS[1:])
@@ -111,3 +111,12 @@ def test_what_only_runs_otherwise_shares_its_build():
     ):
         made.build([each])
     assert runner.built == ["fp32", "int8", "int8"]
+
+
+def test_a_precision_that_is_refused_says_nothing_of_the_others():
+    runner = Slow(0.0, fails=("bf16",))
+    made = builds(runner)
+    first, *rest = (Trial(model="null", backend="torch_eager", precision=p) for p in ("bf16", "fp32"))
+    assert made.failure(first) is not None
+    assert all(made.failure(each) is None for each in rest)
+    assert made.failure(first) is not None and runner.built == ["bf16", "fp32"]

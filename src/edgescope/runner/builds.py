@@ -20,7 +20,7 @@ import psutil
 
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Result, Trial
-from edgescope.runner.eta import Pace, needed
+from edgescope.runner.eta import BUILT, Pace, needed
 
 Waiting = Callable[[str], AbstractContextManager[None]]
 """Makes a context that shows a text while its block runs."""
@@ -49,7 +49,11 @@ def at_once() -> int:
 
 
 class Builds:
-    """The artifacts that were built, or the Results that say why not; each is tried once."""
+    """The artifacts that were built, or the Results that say why not; each is tried once.
+
+    What was built serves every trial that shares it. What could not be built says nothing of the others: it may be a
+    precision or an option that the engine refuses.
+    """
 
     def __init__(
         self,
@@ -63,12 +67,13 @@ class Builds:
     ) -> None:
         self.runner, self.limits, self.pace = runner, limits, pace
         self._waiting, self._clock, self._at_once = waiting, clock, at_once
-        self._done: dict[str, Result | None] = {}
+        self._built: set[str] = set()
+        self._failed: dict[str, Result] = {}
 
     def failure(self, trial: Trial) -> Result | None:
         """Return the Result that says why the trial's artifact cannot be built, or None once it is built."""
         self.build([trial])
-        return self._done[needed(trial)]
+        return self._failed.get(_asked(trial))
 
     def build(self, trials: Sequence[Trial]) -> None:
         """Build what the first trial needs, and beside it what the next ones need; nothing if the first has it.
@@ -77,11 +82,11 @@ class Builds:
         """
         todo: dict[str, Trial] = {}
         for trial in trials:
-            if needed(trial) not in self._done:
+            if needed(trial) not in self._built and _asked(trial) not in self._failed:
                 todo.setdefault(needed(trial), trial)
-        if not trials or needed(trials[0]) not in todo:
+        if not trials or todo.get(needed(trials[0])) is not trials[0]:
             return
-        alone = not self._done or isinstance(self.runner, OneByOne)
+        alone = not (self._built or self._failed) or isinstance(self.runner, OneByOne)
         some = list(islice(todo.values(), 1 if alone else self._at_once()))
         cancelled, start = threading.Event(), self._clock()
         limits = replace(self.limits, cancelled=cancelled.is_set)
@@ -89,12 +94,23 @@ class Builds:
             try:
                 jobs = [(t, pool.submit(self.runner.prepare, t, limits)) for t in some]
                 for trial, job in jobs:
-                    self._done[needed(trial)] = job.result()
+                    self._note(trial, job.result())
             except BaseException:  # Ctrl-C too: the pool waits for its threads, and they for their processes
                 cancelled.set()
                 raise
         for trial in some:
             self.pace.built(trial, (self._clock() - start) / len(some))
+
+    def _note(self, trial: Trial, failed: Result | None) -> None:
+        if failed is None:
+            self._built.add(needed(trial))
+        else:
+            self._failed[_asked(trial)] = failed
+
+
+def _asked(trial: Trial) -> str:
+    """Return a key of everything that a build is told."""
+    return trial.key(BUILT, but=("sharing",))
 
 
 def _words(trials: Sequence[Trial]) -> str:

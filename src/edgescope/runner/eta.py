@@ -15,6 +15,8 @@ from edgescope import registry
 from edgescope.records import Role, Trial
 
 Kind = tuple[object, ...]
+BUILT = Role.ARTIFACT | Role.BATCH | Role.SHARING
+"""The fields that a build depends on; of sharing, what runs beside."""
 
 
 def kinds(trial: Trial) -> tuple[Kind, ...]:
@@ -33,7 +35,7 @@ def needed(trial: Trial) -> str:
     about = registry.about(trial.backend)
     built = {name: value for name, value in trial.options.items() if name not in about.RUNNING}
     but = ("sharing",) if about.BUILDS else ("sharing", "precision", "options")
-    return replace(trial, options=built).key(Role.ARTIFACT | Role.BATCH | Role.SHARING, but=but)
+    return replace(trial, options=built).key(BUILT, but=but)
 
 
 def window(trial: Trial) -> float:

@@ -5,7 +5,7 @@ Seconds of one sample, with every clock as a share of its highest value in the g
     work    = 1 + w / batch + s batch: the weights are read once a query, and a large batch leaves the caches
     gpu     = g work / (gpu_hz x gpu_sm_share x gpu_power_w)
     memory  = m / memory_hz
-    cpu     = c work / (cpu_hz x amdahl(cores)); cores = (cpu_cores^-4 + u^-4)^(-1/4): no more than u of them are used
+    cpu     = c work / (cpu_hz x amdahl(cpu_cores, threads))
     quota   = q / (cpu_quota x cpu_hz): CPU seconds that the quota hands out
     launch  = l / (cpu_hz x batch x processes x in_flight): what each query waits for alone
     latency = s / (batch x processes x in_flight): what a query waits for whatever the clocks are
@@ -110,8 +110,6 @@ LOADING = (("item", -1.2), ("minibatch", -3.5), ("handover", -3.0), ("host", -1.
 """Parts of loading, with what is expected of each relative to the fastest mode."""
 WEIGHTS, SPILLED = 8.0, 0.03
 """What is expected of w, in samples, and of s, as the share of its work by which the largest batch costs more."""
-ALL_USED, BEND = 0.7, 4.0
-"""What is expected of u, as the log of its ratio to the most cores; how sharply more cores stop to help."""
 LANES = ("batch", "processes", "in_flight")
 
 
@@ -173,7 +171,6 @@ class _Seconds:
         self.at_cpu = len(self.priors)
         if self.with_cpu:
             self.priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2)]
-            self.priors += [Prior("used", math.log(float(k.cores.max())) + ALL_USED, 1.0)]
         if self.with_loader:
             self.priors += [Prior(name, level + mean, 1.5) for name, mean in LOADING]
             self.priors += [Prior("hidden", 1.5, 0.7)]
@@ -190,8 +187,7 @@ class _Seconds:
         found += self.on_gpu * np.log(self.work(at, rows))
         if self.with_cpu:
             part = 1 / (1 + np.exp(-at[self.at_cpu + 1, :, None]))
-            spread = self.spread(at, rows)
-            scaled = self.busy(at, rows) * (part + (1 - part) / spread * self.cores.max())
+            scaled = self.busy(at, rows) * (part + (1 - part) / self.cores[rows] * self.cores.max())
             found = np.concatenate([found, np.log(scaled)[None]])
         return _pnorm(found, 1 + np.exp(at[count, :, None]))
 
@@ -200,11 +196,6 @@ class _Seconds:
         if not self.with_cpu:
             return np.zeros((1, 1))
         return np.asarray(np.exp(at[self.at_cpu, :, None]) / self.cpu_hz[rows] * self.work(at, rows))
-
-    def spread(self, at: Floats, rows: Rows) -> Floats:
-        """Return the cores over which the operators on the CPU spread."""
-        used = np.exp(at[self.at_cpu + 2, :, None])
-        return np.asarray((self.cores[rows] ** -BEND + used**-BEND) ** (-1 / BEND))
 
     def work(self, at: Floats, rows: Rows) -> Floats:
         """Return the work of a sample, relative to that of its operators alone."""
