@@ -1,12 +1,13 @@
 """What somebody would do by hand for a network, with the engines' own tools, and the best of it in turns with a pick.
 
 The arms: PyTorch eager and torch.compile; ONNX Runtime as it comes, on one thread, and with its own quantisers (static
-on the calibration inputs, and dynamic); OpenVINO as `benchmark_app -hint latency` sets it, which is bf16 where the
-processor has it, with fp32 asked for, on one thread, and on the quantised file. int8 is made where inputs of the user's
-are there to set ranges. Each arm is a process with a plain loop around the engine's call. All are first run alone, then
-the TRIED fastest whose answers are right take turns with the pick's run.py, ABBA, in pairs of fresh processes
-(stats/alternation.py). Right is what the pick's own gate asks for: the fp32 network's class for 80 % of the inputs, or,
-where the outputs are no classes, or those of an untrained network, outputs that differ by at most 10 %.
+on the calibration inputs, and dynamic); OpenVINO as `benchmark_app -hint latency` sets it (bf16 where the processor has
+it), the same with fp32 asked for, both on one thread, and the quantised file in it. int8 is made where inputs of the
+user's are there to set ranges. Each arm is a process with a plain loop around the engine's call. All are first run
+alone, then the TRIED fastest whose answers are right take turns with the pick's run.py, ABBA, in pairs of fresh
+processes (stats/alternation.py). Right is looser than the gate of a pick: the fp32 network's class for 80 % of the
+inputs (no interval), or, where the outputs are no classes, or those of an untrained network, outputs that differ by at
+most 10 %.
 
 Used by own_models.py. `python benchmarks/by_hand.py FOLDER ARM` is one arm, or `pick FOLDER`.
 """

@@ -36,7 +36,7 @@ from typing import Any
 import by_hand
 import numpy as np
 import onnx
-from facts import PUBLISHED, page, publish, write
+from facts import PUBLISHED, machine_id, page, publish, write
 
 from edgescope import cache
 from edgescope.analysis.cells import alternation
@@ -211,15 +211,13 @@ def main() -> None:
     work = (args.work or Path(tempfile.mkdtemp(prefix="own-models-"))).absolute()
     work.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = dict(kept()) if args.cases else {}
-    stamp = {name: page({}, met=False)[name] for name in ("measured_at", "commit", "machine_id")}
     for name in args.cases or CASES:
         saved = work / "saved" / name
         try:
             found = asked(work, [*CASES[name](work), "--save", str(saved)], args.budget)
         except FileNotFoundError as error:
             found = {"sentence": f"not asked: {error}"}
-        figures[name] = found | {"run": stamp}
-        found = figures[name]
+        found = figures[name] = found | {"run": stamp()}
         if found.get("pick") and not args.no_by_hand:
             try:
                 hand = by_hand.compared(work, name, found, saved, args.pairs)
@@ -230,8 +228,10 @@ def main() -> None:
         write("own_models", figures, met=False)
     met = all(found.get("pick") or found["sentence"] for found in figures.values())
     met = met and all((found.get("by_hand", {}).get("least") or 1.0) >= LEAST for found in figures.values())
-    if "trial" in figures.get("classifier", {}) and "classifier" in (args.cases or CASES):
-        by_name = figures["classifier by name"] = asked(work, [MODEL], args.budget)
+    if "classifier" in (args.cases or CASES):
+        figures.pop("classifier by name", None)
+    if "trial" in figures.get("classifier", {}) and "classifier by name" not in figures:
+        by_name = figures["classifier by name"] = asked(work, [MODEL], args.budget) | {"run": stamp()}
         if "trial" in by_name:
             by_name["in_turns"] = in_turns(figures["classifier"], by_name, work, args.pairs)
             by_name["same pick"] = figures["classifier"]["pick"] == by_name["pick"]
@@ -241,9 +241,16 @@ def main() -> None:
 
 
 def kept() -> dict[str, Any]:
-    """Return the figures of the page that is there."""
+    """Return the figures of the page that is there, as far as this machine measured them."""
     file = PUBLISHED / "own_models.json"
-    return dict(json.loads(file.read_text())["figures"]) if file.exists() else {}
+    rows = json.loads(file.read_text())["figures"] if file.exists() else {}
+    return {name: row for name, row in rows.items() if row["run"]["machine_id"] == machine_id()}
+
+
+def stamp() -> dict[str, Any]:
+    """Return when, where and at which commit a row was measured."""
+    facts = page({}, met=False)
+    return {name: facts[name] for name in ("measured_at", "commit", "machine_id")}
 
 
 if __name__ == "__main__":

@@ -230,17 +230,20 @@ def test_of_a_small_network_one_thread_is_tried_at_once_and_where_it_does_not_ha
 
     runner = Threads()
     raced(TRIALS, Cells(Store(tmp_path), Limits(), runner, MACHINE), by_hand=by_hand)
-    shorts = [
-        (self, t.options.get("threads"))
-        for t in runner.ran
-        for self in (runner.key(t),)
-        if t.max_s <= SHORT_S
-    ]
+    shorts = [(runner.key(t), t.options.get("threads")) for t in runner.ran if t.max_s <= SHORT_S]
     assert shorts[:2] == [(("torch_eager", "fp32"), None), (("torch_eager", "fp32"), 1)]
     assert (shorts[3] == (shorts[2][0], 1)) is (slower == 1.0)
     fastest = min(SPEEDS, key=SPEEDS.get)
     followed = [after == (fastest, 1) for key, after in pairwise(shorts) if key == (fastest, None)]
     assert followed == [slower == 1.0]
+
+
+def test_a_budget_that_ends_early_has_tried_more_than_the_baselines_own_settings(tmp_path):
+    runner = Timed(start=6.0)
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    race = halving.Race(wanted("latency"), Budget(20.0, clock=runner.monotonic), by_hand=by_hand)
+    list(Loop(cells).run(race.run(TRIALS)))
+    assert {t.backend for t in runner.ran} > {"torch_eager"}
 
 
 def test_the_picks_figure_is_of_pairs_that_did_not_choose_it(tmp_path):

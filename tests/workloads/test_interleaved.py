@@ -42,20 +42,21 @@ def served(step):
         order.append("step")
         return step()
 
-    made = slices(lambda query: order.append(query), step=trains)
+    made = turns(lambda query: order.append(query), step=trains)
     made.warm_up()
     return made, order
 
 
-def slices(answer, **loop):
+def turns(answer, **loop):
     work = SimpleNamespace(issue=lambda query, samples, done: answer(query))
     usual = {"line": SimpleNamespace(steps=1), "log": [{}, {}], "load": lambda: None}  # an epoch has ended
+    usual["witness"] = SimpleNamespace(stop=lambda: None)
     return Slices(work, SimpleNamespace(**(usual | loop)), 0.0)
 
 
 def test_the_thread_that_trains_warms_up_for_an_epoch_before_any_query():
     """A GPU's libraries make their handles for each thread and choose kernels for each size: not while queries wait."""
-    by, log, line = [], [{}], SimpleNamespace(steps=0)
+    by, log, line, stopped = [], [{}], SimpleNamespace(steps=0), []
 
     def step():
         by.append(threading.get_ident())
@@ -64,9 +65,12 @@ def test_the_thread_that_trains_warms_up_for_an_epoch_before_any_query():
             log.append({})
         return 1
 
-    made = slices(lambda query: None, step=step, log=log, line=line)
+    witness = SimpleNamespace(stop=lambda: stopped.append(True))
+    made = turns(lambda query: None, step=step, log=log, line=line, witness=witness)
     made.warm_up()
-    assert len(by) == 3 and made.trained == 0
+    assert (
+        len(by) == 3 and made.trained == 0 and stopped
+    )  # what looks at each operator would slow the training
     first_gap(made)
     while made.trained < 2:
         time.sleep(0.001)
@@ -78,9 +82,11 @@ def test_the_thread_that_trains_warms_up_for_an_epoch_before_any_query():
 
 def test_an_epoch_that_takes_long_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(interleaved, "WARM_S", 0.05)
-    made = slices(lambda query: None, step=lambda: time.sleep(0.01) or 1, log=[{}])
+    taken = []
+    made = turns(lambda query: None, step=lambda: time.sleep(0.01) or taken.append(1) or 1, log=[{}])
     made.warm_up()
     made.close()
+    assert 2 <= len(taken) <= 7
 
 
 def test_queries_are_answered_while_a_minibatch_is_loaded():
@@ -91,7 +97,7 @@ def test_queries_are_answered_while_a_minibatch_is_loaded():
         loading.set()
         assert go_on.wait(10)
 
-    made = slices(answered.append, load=load, step=lambda: 1)
+    made = turns(answered.append, load=load, step=lambda: 1)
     made.warm_up()
     first_gap(made)
     assert loading.wait(10)
@@ -99,13 +105,14 @@ def test_queries_are_answered_while_a_minibatch_is_loaded():
     assert answered == [0, 1, 2] and not made.trained
     go_on.set()
     made.close()
+    assert made.failure is None
 
 
 def test_a_first_step_that_fails_is_raised_before_anything_is_measured():
     def full():
         raise MemoryError("no room for a minibatch")
 
-    made = slices(lambda query: None, step=full, log=[{}])
+    made = turns(lambda query: None, step=full, log=[{}])
     with pytest.raises(MemoryError, match="no room"):
         made.warm_up()
     made.close()
@@ -139,6 +146,7 @@ def test_queries_without_gaps_leave_nothing_to_train_in():
     made, order = served(lambda: 1)
     made.ended = time.monotonic() + 100  # nothing that follows comes after a gap
     made.issue(0, 1, None)
+    assert not made.begin.is_set()
     made.close()
     assert not made.trained and order == [0]
     assert isinstance(made.metrics()["trained_sps"], Absent)

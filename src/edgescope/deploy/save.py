@@ -230,9 +230,8 @@ def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
     """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
     of = judge.basis(model, trial.metric)
     gate = of.gate.first(len(truth.gate[0]))
-    measure = (
-        of.measure if truth.tally is not None else None
-    )  # None: it says nothing of the fp32 network either
+    # a measure that could not read fp32's outputs cannot read these
+    measure = of.measure if truth.tally is not None else None
     labelled = of.labelled if measure is not None else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]
     total = sum(len(next(iter(p.values()))) for p in parts)

@@ -99,7 +99,8 @@ class Builds:
                 cancelled.set()
                 raise
         for trial in some:
-            self.pace.built(trial, (self._clock() - start) / len(some))
+            if _asked(trial) not in self._failed:
+                self.pace.built(trial, (self._clock() - start) / len(some))
 
     def _note(self, trial: Trial, failed: Result | None) -> None:
         if failed is None:

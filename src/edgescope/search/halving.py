@@ -137,8 +137,8 @@ class Race:
         self.rounds = 0
         self.unreached: list[Trial] = []
         """Candidates that the budget left no time for."""
-        self.took: list[float] = []
-        """Seconds of each pair."""
+        self.took: dict[str, list[float]] = defaultdict(list)
+        """Variant -> the seconds of each of its pairs."""
 
     @property
     def spent(self) -> float:
@@ -239,10 +239,9 @@ class Race:
         return self._new(each for each in self.by_hand(trial) if each.options.get("threads") in fit)
 
     def _rivalled(self) -> bool:
-        """Return whether a candidate stands: an optimisation that tried none has no answer."""
-        return any(
-            r.status in MEASURED and r.trial.cell != self.screened[0].trial.cell for r in self.screened
-        )
+        """Return whether a candidate beside the baseline's own settings stands: without one there is no answer."""
+        own = {variants.variant(t) for t in (self.trials[0], *self.by_hand(self.trials[0]))}
+        return any(r.status in MEASURED and variants.variant(r.trial) not in own for r in self.screened)
 
     def _eta(self) -> float | None:
         return None if self.budget.seconds is None else max(0.0, self.left_s)
@@ -290,7 +289,8 @@ class Race:
         """Run one pair and take note of it."""
         begun, trial = self.budget.clock(), step.trial
         results = yield replace(step, ahead=ahead)
-        self.took.append(max(self.budget.clock() - begun, STARTS_S + _window_s(results[1])))
+        took = max(self.budget.clock() - begun, STARTS_S + _window_s(results[1]))
+        self.took[variants.variant(trial)].append(took)
         self.finals += [r for r in results if r.status is not Status.CANCELLED]
         self.pairs[variants.variant(trial)].append((results[0], results[1]))
         self._noted(self.trials[0], results[0])
@@ -360,7 +360,7 @@ class Race:
         for number in range(MOST if self.budget.seconds else ENOUGH):
             step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
             if not self.budget.known(step):
-                each = LONGER * max(self.took, default=0.0)
+                each = LONGER * max(self.took[variants.variant(pick)], default=0.0)
                 if number >= LEAST and self.left_s <= each + ANSWERS_S:
                     return
                 if number >= ENOUGH and self._decided(pick):

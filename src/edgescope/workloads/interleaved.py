@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NEWEST = 0.2
 """Weight of the newest step, and of the newest gap, in what is expected of the next."""
 WARM_S = 2.0
-"""Training warms up for an epoch, whose last minibatch may be of another size, or for so long."""
+"""Training warms up for an epoch, whose last minibatch may be of another size, or for so long after its first step."""
 PAUSE_S = 0.0005
 """No step begins so soon after an answer: a query that is overdue already is issued within this time."""
 GAP_S = 4 * PAUSE_S
@@ -55,7 +55,7 @@ class Interleaved(Inference):
 
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
-        """Hold the engine and the training open; training starts with the first query."""
+        """Hold the engine and the training open; it warms up, and goes on with the first gap between queries."""
         options = read("interleaved", trial.workload_options, self.OPTIONS)
         if not registry.scenario(trial.scenario).open_loop:
             raise UnsupportedError(
@@ -165,9 +165,14 @@ class Slices:
             self.warm.set()
 
     def _warm(self) -> None:
-        until = time.monotonic() + WARM_S
-        while len(self.loop.log) < 2 and time.monotonic() < until and self.loop.step() is not None:
-            pass
+        until = math.inf
+        while len(self.loop.log) < 2 and time.monotonic() < until and not self.stop.is_set():
+            start = time.monotonic()
+            if self.loop.step() is None:
+                break
+            self.step_s = time.monotonic() - start
+            until = min(until, start + self.step_s + WARM_S)
+        self.loop.witness.stop()
         self.uncounted = self.loop.line.steps
 
     def _step(self) -> None:
@@ -186,7 +191,7 @@ class Slices:
     def metrics(self) -> dict[str, Field]:
         """Return the rate of training beside the queries, and how long a step took."""
         spent = self.ended - self.begun
-        if self.failure is not None or spent <= 0:
+        if self.failure is not None or not 0 < spent < math.inf:
             none = Absent(
                 f"training: {self.failure}" if self.failure else "no gap between queries was long enough"
             )

@@ -128,6 +128,7 @@ class Loop:
     def load(self) -> None:
         """Load the minibatch of the next step now, while the device may serve others: an epoch may begin meanwhile."""
         if not self._ahead and not self.broken:
+            self.line.begin()
             self._ahead.append(self._fetched())
 
     def step(self) -> int | None:
