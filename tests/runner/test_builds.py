@@ -120,3 +120,9 @@ def test_a_precision_that_is_refused_says_nothing_of_the_others():
     assert made.failure(first) is not None
     assert all(made.failure(each) is None for each in rest)
     assert made.failure(first) is not None and runner.built == ["bf16", "fp32"]
+
+
+def test_a_build_that_failed_is_no_measure_of_how_long_one_takes():
+    made = builds(Slow(0.0, fails=("int8",)))
+    assert made.failure(TRIALS[1]) is not None and not made.pace.builds
+    assert made.failure(TRIALS[0]) is None and len(made.pace.builds) == 1

@@ -174,6 +174,18 @@ def test_the_last_pair_leaves_time_to_tell_the_answer(tmp_path):
         assert seconds - 15 < runner.now <= seconds - halving.ANSWERS_S
 
 
+def test_a_pair_that_takes_longer_than_those_before_it_keeps_the_budget_too(tmp_path):
+    class Slowing(Timed):
+        def pair(self, trials, purpose, limits):
+            self.start *= 1.2  # of pairs that take 5 s and more: less than LONGER
+            return super().pair(trials, purpose, limits)
+
+    for seconds in range(80, 90):
+        runner = Slowing(build=0.2)
+        budgeted(tmp_path / str(seconds), runner, float(seconds))
+        assert runner.now <= seconds - halving.ANSWERS_S
+
+
 def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(tmp_path):
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
 
