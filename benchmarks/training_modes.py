@@ -144,10 +144,11 @@ def _confine(cpus: Iterable[int]) -> None:
 
 def _window(loop: Any, seconds: float) -> dict[str, Any]:
     """Return the figures of one window of steps."""
+    from edgescope.training.timeline import Timeline
+
     for _ in range(LEAD + int(loop.options["num_workers"])):
         loop.step()
-    loop.line.rows.clear()
-    loop.costs.clear()
+    loop.line, before = Timeline(loop.spec.device), len(loop.loads)
     start = time.monotonic()
     edges = [start]
     while (wall := edges[-1] - start) < seconds or (len(edges) <= FEWEST and wall < LONGEST * seconds):
@@ -155,20 +156,19 @@ def _window(loop: Any, seconds: float) -> dict[str, Any]:
             break
         edges.append(time.monotonic())
     wall, steps = edges[-1] - start, len(edges) - 1
-    parts = dict.fromkeys(PARTS, 0.0)
-    for name, _, begin, stop in loop.line.rows:
-        if name in parts:
-            parts[name] += (stop - begin) * 1e-9
+    spans = loop.line.spans()
+    spent = (spans.columns["end_ns"] - spans.columns["start_ns"]) * 1e-9
+    parts = {p: float(spent[spans.columns["name"] == spans.names.index(p)].sum()) for p in PARTS}
     lengths = [b - a for a, b in itertools.pairwise(edges)]
     size = max(1, steps // STRETCHES)
     means = [statistics.fmean(lengths[i : i + size]) for i in range(0, steps // size * size, size)]
-    loads = [(cost.end_ns - cost.start_ns) * 1e-9 for _, cost in loop.costs]
+    loads = (loop.loads[before:, 3] - loop.loads[before:, 2]) * 1e-9
     return {
         "step_s": wall / steps if steps else None,
         "step_sem_s": statistics.stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
         "steps": steps,
         "parts_s": {name: spent / steps for name, spent in parts.items()} if steps else {},
-        "load_s": statistics.fmean(loads) if loads else None,
+        "load_s": float(loads.mean()) if len(loads) else None,
         "window": [start, edges[-1]],
     }
 
