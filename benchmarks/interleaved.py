@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -118,9 +119,10 @@ def summary(rounds: list[dict[str, Row]], bound: float, chosen: Slice) -> dict[s
             for turn in rounds
             if all(turn.get(arm, {}).get("trained_sps") for arm in (name, "colocated"))
         ]
-        if name != "colocated" and len(pairs) > 1:
+        if name != "colocated" and pairs:
             found = paired_log_ratio([a for a, _ in pairs], [b for _, b in pairs])
-            row["trained_beside_colocated"] = {"ratio": found.value, "lo": found.lo, "hi": found.hi}
+            if math.isfinite(found.hi):  # too few rounds bound nothing
+                row["trained_beside_colocated"] = {"ratio": found.value, "lo": found.lo, "hi": found.hi}
         out[name] = row
     turns = out.get("interleaved", {})
     out["planner"] = {

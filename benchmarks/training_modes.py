@@ -51,6 +51,8 @@ from typing import IO, Any
 
 from facts import page
 
+from edgescope.analysis.run.epochs import PARTS, anatomy
+
 DATA = {
     "lenet5": {"count": 60_000, "width": 28, "height": 28, "packed": True, "grey": True},
     "resnet18_cifar": {"count": 50_000, "width": 32, "height": 32, "packed": True},
@@ -69,7 +71,6 @@ LONGEST = 4.0
 START_S = 120.0
 """How long the processes may take to start."""
 KNOBS = ("workload", "cpus", "workers", "batch", "sm_share")
-PARTS = ("fetch", "h2d", "forward", "backward", "optimizer")
 Mode = dict[str, Any]
 
 
@@ -144,31 +145,28 @@ def _confine(cpus: Iterable[int]) -> None:
 
 def _window(loop: Any, seconds: float) -> dict[str, Any]:
     """Return the figures of one window of steps."""
-    from edgescope.training.timeline import Timeline
+    from edgescope.backends.pytorch.training import LOAD
 
     for _ in range(LEAD + int(loop.options["num_workers"])):
         loop.step()
-    loop.line, before = Timeline(loop.spec.device), len(loop.loads)
-    start = time.monotonic()
+    before, start = len(loop.loads), time.monotonic()
     edges = [start]
     while (wall := edges[-1] - start) < seconds or (len(edges) <= FEWEST and wall < LONGEST * seconds):
         if loop.step() is None:
             break
         edges.append(time.monotonic())
     wall, steps = edges[-1] - start, len(edges) - 1
-    spans = loop.line.spans()
-    spent = (spans.columns["end_ns"] - spans.columns["start_ns"]) * 1e-9
-    parts = {p: float(spent[spans.columns["name"] == spans.names.index(p)].sum()) for p in PARTS}
+    spent = anatomy(loop.spans(), round(start * 1e9), round(edges[-1] * 1e9)).parts
     lengths = [b - a for a, b in itertools.pairwise(edges)]
     size = max(1, steps // STRETCHES)
     means = [statistics.fmean(lengths[i : i + size]) for i in range(0, steps // size * size, size)]
-    loads = (loop.loads[before:, 3] - loop.loads[before:, 2]) * 1e-9
+    begun, ended = (loop.loads[before:, LOAD.index(name)] for name in ("start_ns", "end_ns"))
     return {
         "step_s": wall / steps if steps else None,
         "step_sem_s": statistics.stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
         "steps": steps,
-        "parts_s": {name: spent / steps for name, spent in parts.items()} if steps else {},
-        "load_s": float(loads.mean()) if len(loads) else None,
+        "parts_s": {name: spent[name] / steps for name in PARTS} if steps else {},
+        "load_s": float((ended - begun).mean()) * 1e-9 if len(begun) else None,
         "window": [start, edges[-1]],
     }
 
