@@ -17,6 +17,7 @@ from facts import publish
 
 from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
+from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats import Interval, Judgement, judge
 from edgescope.stats.alternation import Blocks, alternation_ratio
@@ -35,8 +36,9 @@ def main() -> None:
     trial = Trial(model="mobilenet_v2", backend="onnxruntime", min_s=1.0, max_s=1.0, turn_s=0.1)
     fresh.prepare(trial)
     found: list[Blocks] = []
+    leader = PersistentChild()
     for number in range(args.pairs):
-        a, b = fresh.pair((replace(trial, replicate=number),) * 2, alternation.CONFIRMING)
+        a, b = leader.pair((replace(trial, replicate=number),) * 2, alternation.CONFIRMING)
         found.append(alternation.blocks(b, a))
         if not found[-1].logs:
             raise SystemExit(f"{b.status.value}: {a.reason or b.reason}")

@@ -33,6 +33,7 @@ from facts import PUBLISHED, publish, write
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
+from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.alternation import Blocks, alternation_ratio
@@ -121,8 +122,9 @@ def record(count: int, model: str) -> None:
         "logs": [],
         "load": [],
     }
+    leader = PersistentChild()
     for number in range(count):
-        a, b = fresh.pair(
+        a, b = leader.pair(
             (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), "confirming"
         )
         blocks = alternation.blocks(b, a)

@@ -26,6 +26,7 @@ from own_models import MODEL, asked
 
 from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
+from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats.alternation import Blocks, alternation_ratio
 
@@ -61,7 +62,8 @@ class LongRun:
         begun = time.monotonic()
         while True:
             sides = (replace(t, replicate=len(self.pairs)) for t in (self.eager, self.ours))
-            first, second = fresh.pair(tuple(sides), alternation.CONFIRMING)
+            with PersistentChild() as leader:  # its first pair is of processes that nothing has forked
+                first, second = leader.pair(tuple(sides), alternation.CONFIRMING)
             blocks = alternation.blocks(second, first)
             if not blocks.logs:
                 raise RuntimeError(f"a pair did not finish: {second.reason or first.reason}")

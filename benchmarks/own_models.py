@@ -40,7 +40,7 @@ from facts import PUBLISHED, machine_id, page, publish, write
 
 from edgescope import cache
 from edgescope.analysis.cells import alternation
-from edgescope.isolate import fresh
+from edgescope.isolate.persistent import PersistentChild
 from edgescope.models import zoo
 from edgescope.models.image import photos
 from edgescope.records import Trial
@@ -179,9 +179,9 @@ def asked(work: Path, arguments: Sequence[str], budget: str) -> dict[str, Any]:
 def in_turns(a: dict[str, Any], b: dict[str, Any], work: Path, count: int) -> dict[str, float]:
     """Return how many times faster pick `a` is than pick `b`, in fresh pairs that take turns."""
     sides = [_trial(found["trial"], work) for found in (b, a)]
-    pairs = []
+    pairs, leader = [], PersistentChild()
     for number in range(count):
-        first, second = fresh.pair(
+        first, second = leader.pair(
             (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), alternation.CONFIRMING
         )
         pairs.append(alternation.blocks(second, first))

@@ -156,18 +156,26 @@ def without_waiting():
 def answered_in_this_process():
     from edgescope.bench import child
     from edgescope.isolate import fresh
+    from edgescope.isolate.persistent import PersistentChild
 
-    started = fresh._watch
+    started, persistent = fresh._watch, PersistentChild._run
 
     def answered(program, folder, *how):
         verb = program[3]
         if verb == "run" and json.loads((folder / "trial.json").read_text())["tracer"] != "none":
             return started(program, folder, *how)
-        child._answer_pair(folder) if verb == "pair" else child._answer(verb, folder)
+        child._answer(verb, folder)
+        return None, []
+
+    def led(self, verb, folder, *how):
+        if verb != "pair":
+            return persistent(self, verb, folder, *how)
+        child._answer_pair(folder)
         return None, []
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fresh, "_watch", answered)
+        patch.setattr(PersistentChild, "_run", led)
         yield
 
 

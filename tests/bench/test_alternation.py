@@ -11,9 +11,11 @@ import pytest
 from edgescope import bench
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.compare import compare
+from edgescope.bench import alternation as turned
 from edgescope.bench.turns import ASLEEP_LIMIT_S, DROPPED_S, Side
+from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Absent, Status, Trial
+from edgescope.records import Absent, Machine, Status, Trial
 from edgescope.runner.eta import needed
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.run import Cells
@@ -99,6 +101,26 @@ def test_a_side_that_fails_says_so_and_the_other_is_not_stored(tmp_path):
     assert [r.trial.id for r in cells.store.results()] == [broken.id]
     pair = Cells(Store(tmp_path), Limits(), Isolated(), bench.here()).stored_pair(SLOW, broken, "confirming")
     assert pair is not None and pair[1].status is Status.CRASHED
+
+
+@pytest.mark.parametrize(("forked", "times"), [(True, 2), (False, 1)])
+def test_what_fails_in_a_forked_process_is_measured_again_in_started_ones(monkeypatch, forked, times):
+    begun = tuple(bench.begin(trial, Machine({"cpu": "one"}, {})) for trial in (SLOW, FAST))
+    distrusted, calls = [], []
+
+    class Kept:
+        def distrust(self, trials):
+            distrusted.extend(trials)
+            return forked
+
+    def measured(*args):
+        calls.append(args)
+        raise turned.SideError(1, UnsupportedError("E-X-1", "it does so in a fork"))
+
+    monkeypatch.setattr(turned, "_measured", measured)
+    first, second = turned.measure(begun, {}, 1.0, forks=Kept())
+    assert len(calls) == times and distrusted == [SLOW, FAST]
+    assert first.status is Status.CANCELLED and "in a fork" in str(second.reason)
 
 
 @pytest.mark.parametrize(

@@ -242,14 +242,14 @@ def test_pairs_are_measured_until_another_would_not_fit(monkeypatch):
     """Pairs of 10 s in 65 s: six fit, a seventh would not; five are measured however long they take."""
     now = [100.0]
 
-    def pair(trials, purpose):
+    def pair(leader, trials, purpose):
         assert trials[0] == trials[1]
         now[0] += each[0]
         ran.append(trials[0].replicate)
         return tuple(result(t, alternation=in_turns(0.01 + 0.001 * side)) for side, t in enumerate(trials))
 
     monkeypatch.setattr(noise.fresh, "prepare", lambda trial: None)
-    monkeypatch.setattr(noise.fresh, "pair", pair)
+    monkeypatch.setattr(noise.PersistentChild, "pair", pair)
     monkeypatch.setattr(noise.time, "monotonic", lambda: now[0])
     for took, pairs in ((10.0, 6), (30.0, 5), (64.0, 5)):
         ran, told, each = [], [], [took]

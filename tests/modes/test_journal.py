@@ -332,12 +332,12 @@ def test_noise_is_not_measured_on_a_machine_that_a_killed_run_left_changed(state
     child.communicate()
     seen: list[str] = []
 
-    def pair(trials, purpose):
+    def pair(leader, trials, purpose):
         seen.append(read(root, GOVERNOR))
         raise UnsupportedError("E-NOISE-3", "one run is enough here")
 
     monkeypatch.setattr(fresh, "prepare", lambda trial: None)
-    monkeypatch.setattr(fresh, "pair", pair)
+    monkeypatch.setattr(noise.PersistentChild, "pair", pair)
     with pytest.raises(UnsupportedError, match="one run"):
         noise.measure(1.0, workloads=[Trial(model="null", backend="null")])
     assert seen == ["schedutil"]

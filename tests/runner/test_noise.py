@@ -151,7 +151,8 @@ def test_each_pair_is_told_as_the_first_over_the_second(monkeypatch):
         (result(id_=f"a{n}"), result(id_=f"b{n}", machine=Machine({"cpu": "other"}, {}))) for n in range(3)
     ]
     p50 = {id(r): value for pair in made for r, value in zip(pair, (0.0012, 0.001), strict=True)}
-    monkeypatch.setattr(bench_noise, "_pairs", lambda trial: iter(made))
+    pairs = iter(made)
+    monkeypatch.setattr(bench_noise.PersistentChild, "pair", lambda leader, trials, purpose: next(pairs))
     monkeypatch.setattr(bench_noise, "_typical_s", lambda r: p50[id(r)])
     monkeypatch.setattr(bench_noise, "_prepared", lambda workloads: Trial(model="null", backend="null"))
     found = measure(1e-9, tell=told.append, min_pairs=3)

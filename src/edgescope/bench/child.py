@@ -1,10 +1,10 @@
 """The process a trial runs in: it reads trial.json from a folder, writes the result there, ends with its parent.
 
-python -m edgescope.bench.child run|look|prepare|pair FOLDER PARENT_PID
+python -m edgescope.bench.child run|look|prepare FOLDER PARENT_PID
 python -m edgescope.bench.child serve FOLDER PARENT_PID
 
-`serve` runs one trial after another, each named by a line of JSON on stdin, and keeps the workers alive between
-trials.
+`serve` runs one trial or pair after another, each named by a line of JSON on stdin; it keeps the workers of trials, and
+the servers that fork those of pairs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from edgescope.process import Pipe, die_with_parent
 from edgescope.tracing.base import FOLDER
 
 if TYPE_CHECKING:
+    from edgescope.isolate.forks import Forks
     from edgescope.isolate.pool import WorkerPools
 
 
@@ -35,8 +36,6 @@ def main(argv: list[str]) -> int:
 
         trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
         registry.need(registry.ON_BOARD, "a board over ssh", "")(verb, trial, on, folder)
-    elif verb == "pair":
-        _answer_pair(folder)
     else:
         _answer(verb, folder)
     return 0
@@ -44,17 +43,22 @@ def main(argv: list[str]) -> int:
 
 def serve() -> int:
     """Run the trials that stdin names until stdin ends; report on stdout when each is on disk; return 0."""
+    from edgescope.isolate.forks import Forks
     from edgescope.isolate.fresh import TIMEOUT
     from edgescope.isolate.pool import Prestart, WorkerPools
 
     pipe = Pipe.own()
     warden.adopt()
-    with WorkerPools() as pools:
+    with WorkerPools() as pools, Forks() as forks:
         for order in pipe:
             os.environ[TIMEOUT] = str(order["timeout_s"])
             pools.begin(order["env"], Prestart(order["prestart"], order["floor_bytes"]))
-            _answer(order["verb"], Path(order["folder"]), pools)
-            warden.end_strangers(pools.pids)  # the remains of a trial would disturb the next
+            forks.floor_bytes = order["floor_bytes"]
+            if order["verb"] == "pair":
+                _answer_pair(Path(order["folder"]), forks)
+            else:
+                _answer(order["verb"], Path(order["folder"]), pools)
+            warden.end_strangers(pools.pids | forks.pids)  # the remains of a trial would disturb the next
             pipe.send(event="done")
     return 0
 
@@ -81,7 +85,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     results.write(result, folder / "result")
 
 
-def _answer_pair(folder: Path) -> None:
+def _answer_pair(folder: Path, forks: Forks | None = None) -> None:
     """Run the two trials whose folders lie in `folder` in turns; write the result of each into its own."""
     from edgescope import bench
     from edgescope.bench import alternation
@@ -100,7 +104,7 @@ def _answer_pair(folder: Path) -> None:
             (place / name).mkdir()
         results.write(one, place / "begun")
     purpose = (folder / "purpose").read_text()
-    found = alternation.measure(begun, devices, SAMPLER_HZ, purpose=purpose)
+    found = alternation.measure(begun, devices, SAMPLER_HZ, purpose=purpose, forks=forks)
     for place, result in zip(places, found, strict=True):
         results.write(result, place / "result")
 

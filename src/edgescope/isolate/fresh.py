@@ -111,24 +111,6 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
         ) from error
 
 
-def pair(
-    trials: tuple[Trial, Trial], purpose: str, limits: Limits = Limits(), launch: Launch = Launch()
-) -> tuple[Result, Result]:
-    """Run two trials in turns, each in a fresh process below one that leads them; return their Results."""
-    started = datetime.now(timezone.utc)
-    with scratch.folder("pair") as name:
-        folder = Path(name)
-        (folder / "purpose").write_text(purpose)
-        places = [folder / side for side in PAIR]
-        for place, trial in zip(places, trials, strict=True):
-            place.mkdir()
-            (place / "trial.json").write_text(json.dumps(trial.to_json()))
-        program = [sys.executable, "-m", registry.TRIAL_PROGRAM, "pair", name, str(os.getpid())]
-        stopped, lines = _watch(program, folder, limits, environment(limits, name) + launch)
-        ends = [outcome(t, stopped, started, p, lines) for t, p in zip(trials, places, strict=True)]
-    return ends[0], ends[1]
-
-
 def environment(limits: Limits, folder: str) -> Launch:
     """Return the child's environment: the user's command, the time-out, the folder for its temporary files."""
     added = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}

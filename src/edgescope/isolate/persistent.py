@@ -1,7 +1,7 @@
-"""A process that runs one trial after another, within the same limits as a fresh process for each.
+"""A process that runs one trial or pair after another, within the same limits as a fresh process for each.
 
-Keeping workers and their engines between trials saves starting them; in return, a trial no longer begins in a process
-in which nothing has happened yet.
+Keeping the workers of trials and their engines saves starting them; in return, a trial no longer begins in a process
+in which nothing has happened yet. The workers of a pair are fresh; what is kept for them has imported their modules.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.isolate.fresh import Limits, Stopped, crash, environment, outcome, until_readable
+from edgescope.isolate.fresh import PAIR, Limits, Stopped, crash, environment, outcome, until_readable
 from edgescope.isolate.guarded import GuardedProcess
-from edgescope.process import scratch
+from edgescope.process import Launch, scratch
 from edgescope.records import Json, Result, Status, Trial
 
 #: Seconds that a process has to end by itself once its input is closed.
@@ -28,10 +28,11 @@ ENDING_S = 1.0
 class PersistentChild:
     """A process that runs one trial after another, each within its limits; a context manager that ends it.
 
-    It is started for the first trial, and again after a trial that had to be stopped or that crashed it.
+    It is started, as `launch` says, for the first trial, and again after one that had to be stopped or that crashed it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, launch: Launch = Launch()) -> None:
+        self.launch = launch
         self._child: GuardedProcess | None = None
         self._folder: scratch.Folder | None = None
         self._theirs: scratch.Folder | None = None
@@ -42,6 +43,11 @@ class PersistentChild:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the process runs."""
+        return self._child is not None and self._child.code is None
 
     def close(self) -> None:
         """Let the process end by itself, so that it cleans up; the next trial starts another."""
@@ -69,25 +75,50 @@ class PersistentChild:
         `env` is added to the workers' environment; `prestart` is the number of workers that later trials need.
         """
         started = datetime.now(timezone.utc)
+        with self._temporary() as folder:
+            (folder / "trial.json").write_text(json.dumps(trial.to_json()))
+            asked = {"env": dict(env or {}), "prestart": prestart}
+            stopped, lines = self._run(verb, folder, limits, asked, folder)
+            return outcome(trial, stopped, started, folder, lines)
+
+    def pair(
+        self, trials: tuple[Trial, Trial], purpose: str, limits: Limits = Limits()
+    ) -> tuple[Result, Result]:
+        """Run two trials in turns, each in a fresh process below this one; return their Results."""
+        started = datetime.now(timezone.utc)
+        with self._temporary() as folder:
+            (folder / "purpose").write_text(purpose)
+            places = [folder / side for side in PAIR]
+            for place, trial in zip(places, trials, strict=True):
+                place.mkdir()
+                (place / "trial.json").write_text(json.dumps(trial.to_json()))
+            stopped, lines = self._run("pair", folder, limits, {"env": {}, "prestart": 0}, places[0])
+            first, second = (
+                outcome(t, stopped, started, p, lines) for t, p in zip(trials, places, strict=True)
+            )
+            return first, second
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[Path]:
         self._folder = self._folder or scratch.folder("persistent")
         with tempfile.TemporaryDirectory(dir=self._folder.name, ignore_cleanup_errors=True) as name:
-            folder = Path(name)
-            (folder / "trial.json").write_text(json.dumps(trial.to_json()))
-            order = {"verb": verb, "folder": name, "env": dict(env or {}), "prestart": prestart}
-            order |= {"timeout_s": limits.timeout_s, "floor_bytes": limits.floor_bytes}
-            child, stopped = self._ask(order, limits, self._folder.name)
-            if stopped and stopped.status is Status.CRASHED and not (folder / "begun").exists():
-                child, stopped = self._ask(
-                    order, limits, self._folder.name
-                )  # it died of something before this trial
-            return outcome(trial, stopped, started, folder, child.tail())
+            yield Path(name)
 
-    def _ask(
-        self, order: Mapping[str, Json], limits: Limits, folder: str
-    ) -> tuple[GuardedProcess, Stopped | None]:
+    def _run(
+        self, verb: str, folder: Path, limits: Limits, asked: Mapping[str, Json], first: Path
+    ) -> tuple[Stopped | None, list[str]]:
+        """Have the process run what is in `folder`; ask again if it died before the trial in `first` had begun."""
+        order = {"verb": verb, "folder": str(folder), **asked}
+        order |= {"timeout_s": limits.timeout_s, "floor_bytes": limits.floor_bytes}
+        child, stopped = self._ask(order, limits)
+        if stopped and stopped.status is Status.CRASHED and not (first / "begun").exists():
+            child, stopped = self._ask(order, limits)
+        return stopped, child.tail()
+
+    def _ask(self, order: Mapping[str, Json], limits: Limits) -> tuple[GuardedProcess, Stopped | None]:
         if self._child is not None and self._child.code is not None:
             self.stop()
-        child = self._child or self._start(limits, folder)
+        child = self._child or self._start(limits)
         child.mark()  # its output so far belongs to earlier trials
         with contextlib.suppress(OSError):  # if it has ended, reading its pipe reports that below
             child.pipe.send(**order)
@@ -101,9 +132,11 @@ class PersistentChild:
         self.stop()
         return child, stopped
 
-    def _start(self, limits: Limits, folder: str) -> GuardedProcess:
+    def _start(self, limits: Limits) -> GuardedProcess:
+        assert self._folder is not None
+        folder = self._folder.name
         self._theirs = scratch.Folder(dir=folder, ignore_cleanup_errors=True)
         program = [sys.executable, "-m", registry.TRIAL_PROGRAM, "serve", folder, str(os.getpid())]
-        launch = environment(limits, self._theirs.name)
+        launch = environment(limits, self._theirs.name) + self.launch
         self._child = GuardedProcess(program, Path(folder), launch, talks=True)
         return self._child

@@ -7,10 +7,19 @@ Standard library only, because the sampler's own process imports it.
 """
 
 from edgescope.process.pipe import Line, Pipe
-from edgescope.process.program import TAIL_BYTES, Launch, Process, die_with_parent, how_ended, signal_name
+from edgescope.process.program import (
+    TAIL_BYTES,
+    Child,
+    Launch,
+    Process,
+    die_with_parent,
+    how_ended,
+    signal_name,
+)
 
 __all__ = [
     "TAIL_BYTES",
+    "Child",
     "Launch",
     "Line",
     "Pipe",

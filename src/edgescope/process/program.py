@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any, Protocol
 
 from edgescope.process.pipe import Pipe
 
@@ -34,6 +34,33 @@ class Launch:
         return bool(self.prefix or self.env)
 
 
+class Child(Protocol):
+    """What a Process needs of its child; subprocess.Popen is one."""
+
+    pid: int
+    returncode: int | Any
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Return where it reads from."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Return where it writes to."""
+
+    def poll(self) -> int | None:
+        """Return its exit code, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for it to end; subprocess.TimeoutExpired if it does not in time."""
+
+    def kill(self) -> None:
+        """Kill it; harmless if it has ended."""
+
+    def terminate(self) -> None:
+        """Ask it to end; harmless if it has ended."""
+
+
 class Process:
     """A program that was started, and our end of its pipe; OSError if it cannot be started.
 
@@ -48,23 +75,25 @@ class Process:
         self.launch = launch
         self._log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed with this object)
         self._since, self._last = 0, list[str]()
-        channel = subprocess.PIPE if talks else subprocess.DEVNULL
         try:
-            self._child = subprocess.Popen(
-                [*launch.prefix, *program],
-                env={**os.environ, **launch.env},
-                stdin=channel,
-                stdout=channel,
-                stderr=self._log,
-                bufsize=0,
-                start_new_session=session,
-            )
+            self._child = self._begun(program, subprocess.PIPE if talks else subprocess.DEVNULL, session)
         except OSError:
             self._log.close()
             raise
         self.pid = self._child.pid
         if self._child.stdin and self._child.stdout:
             self.pipe = Pipe(self._child.stdout, self._child.stdin)
+
+    def _begun(self, program: Sequence[str], channel: int, session: bool) -> Child:
+        return subprocess.Popen(
+            [*self.launch.prefix, *program],
+            env={**os.environ, **self.launch.env},
+            stdin=channel,
+            stdout=channel,
+            stderr=self._log,
+            bufsize=0,
+            start_new_session=session,
+        )
 
     @property
     def code(self) -> int | None:

@@ -197,7 +197,10 @@ class Result(Answer):
     driver: str = "edgescope"
     """`external` if a program owns its loop (trtexec, LoadGen), `agent` if it did so on a board."""
     process: str = "fresh"
-    """`reused` if the workers had run other trials before; only fresh replicates show what that hides."""
+    """`reused` if the workers had run other trials before; only fresh replicates show what that hides.
+
+    `forked` if a fresh process began with its imports done.
+    """
     model: ModelInfo | None = None
     artifact: Mapping[str, Json] = field(default_factory=dict)
     """Path, digest, and how the artifact was built."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,24 +11,41 @@ from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
+from edgescope.isolate.persistent import PersistentChild
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
 from edgescope.modes.sharing import rechecked, with_sharing
-from edgescope.records import Result, Trial
+from edgescope.records import Result, Status, Trial
 
 
 class Isolated:
-    """A Runner that restores the settings of the mode after each trial."""
+    """A Runner that restores the settings of the mode after each trial.
+
+    One process leads all pairs of a mode. It ends with this object, or when another trial needs its memory.
+    """
+
+    def __init__(self) -> None:
+        self._leader = PersistentChild()
+        weakref.finalize(self, self._leader.close)
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build artifact and reference in their own process; return the Result of a failure, else None."""
-        return fresh.prepare(trial, limits)
+        failed = fresh.prepare(trial, limits)
+        return fresh.prepare(trial, limits) if failed and self._gave_way(failed) else failed
+
+    def _gave_way(self, result: Result) -> bool:
+        """Return whether memory ran out while a leader of pairs held some; it has been ended then."""
+        held = result.status is Status.OOM and self._leader.alive
+        if held:
+            self._leader.close()
+        return held
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in its own process; if its mode cannot be set, return a Result with the reason."""
 
         def measured(mode: Mode) -> Result:
-            return fresh.run(trial, limits, mode.launch())
+            result = fresh.run(trial, limits, mode.launch())
+            return fresh.run(trial, limits, mode.launch()) if self._gave_way(result) else result
 
         return in_mode(trial, measured)
 
@@ -40,7 +58,10 @@ class Isolated:
         ends: list[Result] = []
 
         def measured(mode: Mode) -> Result:
-            ends[:] = fresh.pair(trials, purpose, limits, mode.launch())
+            if mode.launch() != self._leader.launch:
+                self._leader.close()
+                self._leader.launch = mode.launch()
+            ends[:] = self._leader.pair(trials, purpose, limits)
             return ends[0]
 
         first = in_mode(trials[0], measured)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -18,6 +18,7 @@ from edgescope.analysis.cells import alternation
 from edgescope.analysis.run.noise import CHANGES, PAIRS, Noise, detectable, floor, needed, spread
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
+from edgescope.isolate.persistent import PersistentChild
 from edgescope.modes.combined import Together
 from edgescope.modes.enter import entered
 from edgescope.records import Result, Trial
@@ -52,10 +53,11 @@ def measure(
             "E-NOISE-1", f"--minutes must be a positive number, not {seconds / 60:g}", fix="--minutes 2"
         )
     trial = _prepared(workloads)
-    end, results = time.monotonic() + seconds, []
-    with entered(Together()):  # restores settings that a killed run left changed
-        for pair in _pairs(trial):
-            results.append(pair)
+    end, results = time.monotonic() + seconds, list[tuple[Result, Result]]()
+    with entered(Together()), PersistentChild() as leader:  # restores settings that a killed run left changed
+        while True:
+            again = replace(trial, replicate=len(results))  # baseline and candidate are names only
+            results.append(pair := leader.pair((again, again), alternation.CONFIRMING))
             each = (time.monotonic() - (end - seconds)) / len(results)
             tell(f"pair {len(results)}: {_typical_s(pair[0]) / _typical_s(pair[1]) - 1:+.2%}")
             if len(results) >= min_pairs and time.monotonic() + each > end:
@@ -78,15 +80,6 @@ def _prepared(workloads: Sequence[Trial]) -> Trial:
     raise UnsupportedError(
         "E-NOISE-2", "no workload runs here to measure the noise with", evidence="; ".join(why)
     )
-
-
-def _pairs(trial: Trial) -> Iterator[tuple[Result, Result]]:
-    """Yield runs of one trial two by two, in turns: baseline and candidate are names only."""
-    number = 0
-    while True:
-        again = replace(trial, replicate=number)
-        yield fresh.pair((again, again), alternation.CONFIRMING)
-        number += 1
 
 
 def _typical_s(result: Result) -> float:

@@ -32,13 +32,13 @@ from edgescope.models.image.detector import PRIOR, Bottleneck, Detector, Head
 from edgescope.models.image.ssd300 import Ssd300
 from edgescope.models.weights import fill, read_state
 
+torchvision_compat.ensure()  # timm imports torchvision
 AUXILIARY = "aux_classifier."
 """Weights of a second head that only training uses; torchvision's own files of segmenters hold them."""
 
 
 def _timm() -> Any:
     """Return timm, which imports torchvision."""
-    torchvision_compat.ensure()
     return importlib.import_module("timm")
 
 

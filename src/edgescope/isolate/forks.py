@@ -1,0 +1,210 @@
+"""Worker processes that begin with their imports done: forks of a process that has imported what they need.
+
+PyTorch and a library of networks take seconds to import, and a pair of fresh processes pays that each time. A worker
+that was started tells what it has imported; the next one of its kind is forked from a server that has imported just
+that. No more, or peak memory would be another's. What cannot be forked safely is started as before (fork_server.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+from edgescope.isolate import fork_server
+from edgescope.isolate.fork_server import LONGEST
+from edgescope.isolate.pool import Prestart, alike
+from edgescope.isolate.worker import Placement, WorkerProcess
+from edgescope.process import Child, Process
+from edgescope.records import Trial
+
+IMPORT_S = 60.0
+"""Seconds that a server may take to import."""
+FORK_S = 5.0
+"""Seconds that it may take to fork."""
+
+
+class Orphan:
+    """A child of this process that another one forked; it offers what Process uses of subprocess.Popen."""
+
+    def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return its exit code, or None while it runs."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else has taken its exit code; subprocess says 0 then, too
+                pid, status = self.pid, 0
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for it to end; subprocess.TimeoutExpired if it does not in time."""
+        if self.poll() is None:
+            handle = os.pidfd_open(self.pid)
+            try:
+                select.select([handle], [], [], timeout)
+            finally:
+                os.close(handle)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired("a forked worker", timeout or 0.0)
+        return code
+
+    def kill(self) -> None:
+        """Kill it; harmless if it has ended."""
+        self._send(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end; harmless if it has ended."""
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class ForkServer(Process):
+    """A process that imports modules and then forks workers; OSError if it cannot be started."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__([sys.executable, "-m", fork_server.__name__, str(os.getpid())])
+        self._theirs.close()
+        self._ours.send(json.dumps(list(names)).encode())
+
+    def _begun(self, program: Sequence[str], channel: int, session: bool) -> Child:
+        return subprocess.Popen(program, stdin=self._theirs.fileno(), stdout=self._log, stderr=self._log)
+
+    def refusal(self) -> str:
+        """Wait until everything is imported; return why it forks nothing, '' if it does."""
+        try:
+            return self._answer(IMPORT_S).strip()
+        except OSError as error:
+            return str(error)
+
+    def fork(self, stderr: int) -> Orphan:
+        """Return a new worker, whose stderr is the given file; OSError if there is none."""
+        (reads, stdin), (stdout, writes) = os.pipe(), os.pipe()
+        try:
+            socket.send_fds(self._ours, [b"\n"], [reads, writes, stderr])
+            pid = int(self._answer(FORK_S))
+            if not pid:
+                raise OSError("there is no room for another process")
+        except (OSError, ValueError):
+            os.close(stdin)
+            os.close(stdout)
+            raise
+        finally:
+            os.close(reads)
+            os.close(writes)
+        return Orphan(pid, os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0))
+
+    def _answer(self, limit_s: float) -> str:
+        self._ours.settimeout(limit_s)
+        if not (answer := self._ours.recv(LONGEST)):
+            raise OSError(f"the process that forks workers {self.how_it_ended()}")
+        return answer.decode()
+
+    def how_it_ended(self) -> str:
+        """Return how it ended, with the last line that it wrote."""
+        self.wait(FORK_S)
+        return " | ".join((self.ending(), *self.tail()[-1:]))
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """End it; its workers live on."""
+        self._ours.close()
+        super().end(patience_s)
+
+
+class ForkedWorker(WorkerProcess):
+    """A worker that a server forked; OSError if it could not."""
+
+    def __init__(self, number: int, server: ForkServer) -> None:
+        self._server = server
+        super().__init__(number, Placement())
+
+    def _begun(self, program: Sequence[str], channel: int, session: bool) -> Child:
+        return self._server.fork(self._log.fileno())
+
+
+class Forks:
+    """The fork servers of one leader, which must have asked for orphans (`warden.adopt`); leaving it ends them."""
+
+    def __init__(self) -> None:
+        self.floor_bytes: int | None = None
+        """Bytes of memory that stay free; None: the default floor."""
+        self._names: dict[str, tuple[str, ...]] = {}
+        """Kind of worker -> what one of them had imported."""
+        self._bytes: dict[tuple[str, ...], float] = {}
+        """What is imported -> how much memory such a worker took; a server takes less."""
+        self._servers: dict[tuple[str, ...], ForkServer | str] = {}
+        """What is imported -> who forks such workers, or why nobody does."""
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for server in self._running():
+            server.end()
+        self._servers.clear()
+
+    def _running(self) -> list[ForkServer]:
+        return [found for found in self._servers.values() if isinstance(found, ForkServer)]
+
+    @property
+    def pids(self) -> set[int]:
+        """Return the process ids of the fork servers."""
+        return {server.pid for server in self._running()}
+
+    def unknown(self, trial: Trial) -> bool:
+        """Return whether no worker of the trial's kind has told yet what it imports."""
+        return alike(trial) not in self._names
+
+    def learn(self, trial: Trial, names: Iterable[str], took_bytes: float) -> None:
+        """Remember what a worker of the trial's kind has imported, and the memory that it took."""
+        self._names[alike(trial)] = known = tuple(names)
+        self._bytes[known] = took_bytes
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Get the servers of the coming workers ready, if the memory floor stays free; return once they are."""
+        known = {names for trial in trials if (names := self._names.get(alike(trial)))}
+        begun = {}
+        for names in known - self._servers.keys():
+            if Prestart(floor_bytes=self.floor_bytes).fits(1, self._bytes[names]):
+                with contextlib.suppress(OSError):
+                    begun[names] = ForkServer(names)
+        for names, server in begun.items():
+            why = server.refusal()
+            self._servers[names] = why or server
+            if why:
+                server.end()
+
+    def worker(self, number: int, trial: Trial) -> WorkerProcess:
+        """Return a new worker for the trial: forked if there is a server, else started."""
+        server = self._servers.get(self._names.get(alike(trial), ()))
+        if isinstance(server, ForkServer):
+            with contextlib.suppress(OSError):
+                return ForkedWorker(number, server)
+            self.distrust([trial])
+        return WorkerProcess(number, Placement())
+
+    def distrust(self, trials: Iterable[Trial]) -> bool:
+        """Start the workers of these trials from now on; return whether any of them would have been forked."""
+        forked = {names for trial in trials if (names := self._names.get(alike(trial))) in self._servers}
+        running = [
+            (names, server) for names in forked if isinstance(server := self._servers[names], ForkServer)
+        ]
+        for names, server in running:
+            server.end()
+            self._servers[names] = "a worker that was forked failed"
+        return bool(running)

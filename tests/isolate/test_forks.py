@@ -1,0 +1,190 @@
+"""Workers that are forked with their imports done: what may be forked, whose children they are, what they cost."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from edgescope.analysis.cells import alternation
+from edgescope.isolate import fork_server, forks, warden
+from edgescope.isolate.forks import Forks, ForkServer
+from edgescope.isolate.fresh import Limits
+from edgescope.isolate.persistent import PersistentChild
+from edgescope.isolate.worker import WorkerProcess
+from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.registry import WORKER_PROGRAM
+
+LIMITS = Limits(timeout_s=120)
+SLOW = Trial(
+    model="null", backend="null", options={"delay_us": 4000}, warmup=0.05, min_s=0.1, max_s=0.1, turn_s=0.05
+)
+FAST = replace(SLOW, options={"delay_us": 1000})
+LIGHT = ("json", "edgescope.bench.worker")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def adopting():
+    """Let this process lead: the kernel makes forked workers its children."""
+    warden.adopt()
+
+
+@pytest.fixture
+def source():
+    """A leader's forks that know what a worker of SLOW imports, and have room for it."""
+    with Forks() as found:
+        found.learn(SLOW, LIGHT, 1.0)
+        yield found
+
+
+def ended(worker):
+    worker.end(5.0)
+    return worker.code
+
+
+def test_the_second_pair_is_forked_where_it_may_be_and_says_so():
+    with PersistentChild() as leader:
+        pairs = [leader.pair((replace(SLOW, replicate=n), FAST), "confirming", LIMITS) for n in range(3)]
+    assert [[r.process for r in pair] for pair in pairs] == [["fresh"] * 2, ["forked"] * 2, ["forked"] * 2]
+    assert {r.status for pair in pairs for r in pair} <= {Status.OK, Status.UNSTABLE}
+    for one, other in pairs:
+        assert 1.5 < alternation.typical_s(one) / alternation.typical_s(other) < 8  # 4 by construction
+    assert isinstance(pairs[0][0].metrics["peak_rss_bytes"], Measured)
+    for name in ("load_s", "peak_rss_bytes"):
+        assert isinstance(pairs[1][0].metrics[name], Absent) and "forked" in str(pairs[1][0].metrics[name])
+
+
+def test_a_forked_worker_is_the_leaders_child_and_ends_with_its_pipe(source):
+    source.expect([SLOW])
+    worker = source.worker(0, SLOW)
+    assert isinstance(worker, forks.ForkedWorker)
+    assert worker.pipe.receive(10) == {"event": "here", "pid": worker.pid}
+    assert worker.pid in warden._children(os.getpid()) and worker.code is None
+    assert ended(worker) == 0
+
+
+def test_a_forked_worker_that_is_killed_is_told_from_one_that_ends(source):
+    source.expect([SLOW])
+    worker = source.worker(3, SLOW)
+    worker.pipe.receive(10)
+    os.kill(worker.pid, signal.SIGKILL)
+    assert worker.wait(5) == -signal.SIGKILL
+    assert "worker 3 died of SIGKILL" in str(worker.lost())
+    worker.kill()  # harmless
+    assert ended(worker) == -signal.SIGKILL
+
+
+def test_what_a_forked_worker_writes_to_stderr_is_its_own(source):
+    source.expect([SLOW])
+    first, second = source.worker(0, SLOW), source.worker(1, SLOW)
+    second.pipe.receive(10)
+    first.pipe.write(b'{"do": "load"}\n')  # names no trial: the worker fails
+    assert first.wait(10) == 1
+    assert "KeyError" in first.stderr_tail() and not second.stderr_tail()
+    assert ended(second) == 0
+
+
+def test_workers_end_when_their_leader_is_killed():
+    """A leader of its own, killed with -9, takes its fork server and its forked worker with it."""
+    program = (
+        "import sys, time\n"
+        "from edgescope.isolate import warden\n"
+        "from edgescope.isolate.forks import ForkServer, ForkedWorker\n"
+        "warden.adopt()\n"
+        f"server = ForkServer({LIGHT!r}); assert not server.refusal()\n"
+        "worker = ForkedWorker(0, server); worker.pipe.receive(10)\n"
+        "print(server.pid, worker.pid, flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as leader:
+        pids = list(map(int, leader.stdout.readline().split()))
+        assert len(pids) == 2
+        leader.kill()
+    until = time.monotonic() + 10
+    while time.monotonic() < until and any(map(alive, pids)):
+        time.sleep(0.01)
+    assert not any(map(alive, pids))
+
+
+def alive(pid):
+    """Return whether the process runs; a zombie, which waits for its new parent, does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+            "1 threads run",
+        ),
+        ("held = open('/dev/full', 'w')", "/dev/full is open"),
+        ("raise RuntimeError('half of it is there')", "half of it is there"),
+    ],
+)
+def test_what_must_not_be_forked_is_refused(tmp_path, monkeypatch, source, body, why):
+    (tmp_path / "odd_module.py").write_text(body)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    source.learn(SLOW, ("odd_module",), 1.0)
+    source.expect([SLOW])
+    assert why in source._servers["odd_module",] and not source.pids
+    worker = source.worker(0, SLOW)
+    assert type(worker) is WorkerProcess
+    worker.end()
+
+
+def test_without_memory_for_a_server_workers_are_started(source):
+    source.learn(SLOW, LIGHT, 1e15)
+    source.expect([SLOW])
+    worker = source.worker(0, SLOW)
+    assert not source.pids and type(worker) is WorkerProcess
+    worker.end()
+
+
+def test_a_server_that_dies_is_replaced_by_started_workers(source):
+    source.expect([SLOW])
+    os.kill(*source.pids, signal.SIGKILL)
+    worker = source.worker(0, SLOW)
+    assert type(worker) is WorkerProcess and not source.pids
+    worker.end()
+
+
+def test_one_server_serves_all_that_import_the_same(source):
+    source.learn(FAST, LIGHT, 1.0)
+    source.expect([SLOW, FAST])
+    assert len(source.pids) == 1
+    assert source.distrust([FAST]) and not source.pids and not source.distrust([FAST])
+
+
+def test_a_server_that_hangs_while_importing_is_given_up(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(forks, "IMPORT_S", 0.2)
+    server = ForkServer(["slow_module"])
+    assert "timed out" in server.refusal()
+    server.end()
+
+
+def test_forks_differ_where_started_processes_differ():
+    gaps, drawn = set(), set()
+    for _ in range(8):
+        random.seed(0)
+        fork_server.unlike()
+        gaps.add(len(fork_server._gap))
+        drawn.add(random.random())
+    assert len(gaps) > 1 and len(drawn) == 8
+
+
+def test_what_a_worker_has_imported_is_told_in_order_and_has_no_module_of_the_users(monkeypatch):
+    monkeypatch.setitem(sys.modules, "a_users_own", type(sys)("a_users_own"))
+    names = fork_server.modules()
+    both = [name for name in sys.modules if name in ("numpy", "edgescope.errors")]
+    assert [name for name in names if name in both] == both
+    assert not {"a_users_own", "__main__", "json", "numpy.linalg"} & {*names} and names[-1] == WORKER_PROGRAM
