@@ -57,8 +57,9 @@ SPREAD_S = 40.0
 STARTS_S = 2.0
 #: Seconds of the budget that are kept for telling the answer.
 ANSWERS_S = 2.0
-#: So many times as long as the longest before it a pair may take: a neighbour on the machine slows all of it.
-LONGER = 1.25
+#: So many times as long as the longer of the LAST before it a pair may take: a neighbour on the machine slows all of
+#: it. The first pairs take longer than all others: what the processes import is imported then.
+LONGER, LAST = 1.25, 2
 #: A network whose baseline answers within so many seconds may lose more to waking threads than it gains by them.
 SMALL_S = 0.005
 #: The share of the screened candidates that goes on.
@@ -360,7 +361,7 @@ class Race:
         for number in range(MOST if self.budget.seconds else ENOUGH):
             step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
             if not self.budget.known(step):
-                each = LONGER * max(self.took[variants.variant(pick)], default=0.0)
+                each = LONGER * max(self.took[variants.variant(pick)][-LAST:], default=0.0)
                 if number >= LEAST and self.left_s <= each + ANSWERS_S:
                     return
                 if number >= ENOUGH and self._decided(pick):
