@@ -143,6 +143,11 @@ class Side:
             self.idle_ns += int(found["idle_ns"])
             self.idle_cpu_ns += int(found["idle_cpu_ns"])
 
+    def verify(self) -> Line:
+        """Have it check its outputs."""
+        machine = {"stable": dict(self.begun.machine.stable), "state": dict(self.begun.machine.state)}
+        return self.ask("verify", "verified", machine=machine)
+
     @property
     def forked(self) -> bool:
         """Return whether its process began with its imports done."""
@@ -214,10 +219,9 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
         for side in sides:
             side.peak = peak_rss(str(side.process.pid))
         driven = [side.ask("rows", "driven") for side in sides]
-        for side in sides:
-            machine = {"stable": dict(side.begun.machine.stable), "state": dict(side.begun.machine.state)}
-            side.process.order("verify", machine=machine)
-        found = [side.wait("verified") for side in sides]
+        found = [
+            side.verify() for side in sides
+        ]  # one by one: threads that spin would take the other's cores
         for side in sides:
             if forks.unknown(side.begun.trial):
                 took = side.peak.value if isinstance(side.peak, Measured) else 0.0
