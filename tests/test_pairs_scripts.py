@@ -20,7 +20,7 @@ def side(*times_s):
     """Return what a script reads of a side that had a turn of a second every other second."""
     turns = tuple(Turn(n, n * 2 * 10**9, (n * 2 + 1) * 10**9, 1, time_s) for n, time_s in enumerate(times_s))
     return SimpleNamespace(
-        trial=trial, alternation=Alternation("other", "baseline", "confirming", turns, 0.0)
+        trial=TRIAL, alternation=Alternation("other", "baseline", "confirming", turns, 0.0)
     )
 
 

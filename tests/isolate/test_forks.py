@@ -58,6 +58,14 @@ def test_the_second_pair_is_forked_where_it_may_be_and_says_so():
         assert isinstance(pairs[1][0].metrics[name], Absent) and "forked" in str(pairs[1][0].metrics[name])
 
 
+def test_a_leader_whose_pair_nobody_waits_for_any_more_is_ended():
+    with PersistentChild() as leader:
+        with pytest.raises(KeyboardInterrupt):
+            leader.pair((SLOW, FAST), "confirming", Limits(timeout_s=60, cancelled=lambda: True))
+        assert not leader.alive
+        assert leader.pair((SLOW, FAST), "confirming", LIMITS)[0].status in (Status.OK, Status.UNSTABLE)
+
+
 def test_a_forked_worker_is_the_leaders_child_and_ends_with_its_pipe(source):
     source.expect([SLOW])
     worker = source.worker(0, SLOW)

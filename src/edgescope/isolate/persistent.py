@@ -122,7 +122,11 @@ class PersistentChild:
         child.mark()  # its output so far belongs to earlier trials
         with contextlib.suppress(OSError):  # if it has ended, reading its pipe reports that below
             child.pipe.send(**order)
-        stopped = until_readable(child.pipe.fileno(), limits)
+        try:
+            stopped = until_readable(child.pipe.fileno(), limits)
+        except BaseException:  # nobody waits for its answer, which must not be taken for the next one's
+            self.stop()
+            raise
         if stopped is None:
             try:
                 child.pipe.receive()
