@@ -1,10 +1,10 @@
 """Measure a forked process against a started one of the same program, in turns, and tell what a fork saves.
 
-Both sides of a pair are the same trial (PyTorch eager, EfficientNet-Lite0, batch 1) and take turns. The process of one
+Both sides of a pair are the same trial (PyTorch eager, batch 1) and take turns. The process of one
 is started, that of the other forked, and they change places from pair to pair. Reported: the ratio of their times with
 its interval, which should hold 1, and how long pairs of two started and of two forked processes take, alternating.
 
-    python benchmarks/forked_pairs.py [--pairs 16] [--device cuda]
+    python benchmarks/forked_pairs.py [--pairs 16] [--device cuda] [--model resnet50]
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=16)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", default="efficientnet_lite0")
     args = parser.parse_args()
     warden.adopt()
     window = {"turn_s": 0.1, "min_s": 1.0, "max_s": 1.0}
-    trial = Trial(model="efficientnet_lite0", backend="torch_eager", device=args.device, **window)
+    trial = Trial(model=args.model, backend="torch_eager", device=args.device, **window)
     if failed := fresh.prepare(trial):
         raise SystemExit(str(failed.reason))
     seconds: dict[str, list[float]] = {"started": [], "forked": []}
@@ -90,7 +91,7 @@ def main() -> None:
             for name, forked in (("started", ()), ("forked", (0, 1))):
                 seconds[name].append(measured(trial, source, forked)[1])
     figures = {
-        "trial": trial.label,
+        "trial": f"{trial.model} {trial.label}",
         "forked_over_started": ratio,
         "pair_s": seconds,
         "median_pair_s": {name: statistics.median(taken) for name, taken in seconds.items()},
