@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,8 +17,11 @@ from edgescope.isolate.forks import Forks, ForkServer
 from edgescope.isolate.fresh import Limits
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.isolate.worker import WorkerProcess
+from edgescope.process import Launch
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.registry import WORKER_PROGRAM
+from edgescope.runner import isolated
+from edgescope.runner.isolated import Isolated
 
 LIMITS = Limits(timeout_s=120)
 SLOW = Trial(
@@ -64,6 +68,41 @@ def test_a_leader_whose_pair_nobody_waits_for_any_more_is_ended():
             leader.pair((SLOW, FAST), "confirming", Limits(timeout_s=60, cancelled=lambda: True))
         assert not leader.alive
         assert leader.pair((SLOW, FAST), "confirming", LIMITS)[0].status in (Status.OK, Status.UNSTABLE)
+
+
+def test_a_leader_that_cannot_be_started_is_a_result_of_both_sides():
+    with PersistentChild(Launch(("no-such-program-here",))) as leader:
+        ends = leader.pair((SLOW, FAST), "confirming", LIMITS)
+    assert [end.status for end in ends] == [Status.FAILED] * 2 and "E-RUN-5" in str(ends[0].reason)
+
+
+class Led:
+    """A leader that runs and ends its pairs as it is told."""
+
+    alive, launch = True, Launch()
+
+    def __init__(self, *statuses):
+        self.statuses, self.closed = list(statuses), 0
+
+    def pair(self, trials, purpose, limits):
+        status = self.statuses.pop(0)
+        return tuple(SimpleNamespace(status=status, warnings=()) for _ in trials)
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "statuses", "closed"),
+    [((), [Status.OK], 0), (("taskset", "1"), [Status.OK], 2), ((), [Status.OOM, Status.OK], 1)],
+)
+def test_a_leader_gives_way_to_memory_and_leaves_with_its_mode(monkeypatch, prefix, statuses, closed):
+    runner = Isolated()
+    runner._leader = led = Led(*statuses)
+    mode = SimpleNamespace(launch=lambda: Launch(prefix))
+    monkeypatch.setattr(isolated, "in_mode", lambda trial, measured: measured(mode))
+    ends = runner.pair((SLOW, FAST), "confirming", LIMITS)
+    assert [end.status for end in ends] == [Status.OK] * 2 and led.closed == closed and not led.statuses
 
 
 def test_a_forked_worker_is_the_leaders_child_and_ends_with_its_pipe(source):

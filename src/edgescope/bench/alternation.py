@@ -179,7 +179,8 @@ def measure(
     """
     source = forks or Forks()
     ends = _ended(begun, devices, hz, purpose, source)
-    if any(end.alternation is None for end in ends) and source.distrust([one.trial for one in begun]):
+    failed = [end.trial for end in ends if end.status not in (Status.OK, Status.UNSTABLE, Status.CANCELLED)]
+    if source.distrust(failed):
         ends = _ended(begun, devices, hz, purpose, source)
     return ends
 

@@ -181,8 +181,7 @@ def _watch(
     try:
         child = GuardedProcess(program, folder, launch)
     except OSError as error:  # no such program, no memory for another process
-        what = "the trial's process could not be started"
-        return Stopped(Status.FAILED, Message("E-RUN-5", what, evidence=str(error))), []
+        return not_started(error), []
     try:
         stopped = _wait(child, limits)
     finally:
@@ -190,6 +189,12 @@ def _watch(
     if stopped is None and child.code:
         stopped = crash(child.code, child.tail(), launch)
     return stopped, child.tail()
+
+
+def not_started(error: OSError) -> Stopped:
+    """Return the status and reason of a process that could not be started."""
+    what = "the trial's process could not be started"
+    return Stopped(Status.FAILED, Message("E-RUN-5", what, evidence=str(error)))
 
 
 def _wait(child: GuardedProcess, limits: Limits) -> Stopped | None:

@@ -16,7 +16,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.isolate.fresh import PAIR, Limits, Stopped, crash, environment, outcome, until_readable
+from edgescope.isolate.fresh import (
+    PAIR,
+    Limits,
+    Stopped,
+    crash,
+    environment,
+    not_started,
+    outcome,
+    until_readable,
+)
 from edgescope.isolate.guarded import GuardedProcess
 from edgescope.process import Launch, scratch
 from edgescope.records import Json, Result, Status, Trial
@@ -110,7 +119,10 @@ class PersistentChild:
         """Have the process run what is in `folder`; ask again if it died before the trial in `first` had begun."""
         order = {"verb": verb, "folder": str(folder), **asked}
         order |= {"timeout_s": limits.timeout_s, "floor_bytes": limits.floor_bytes}
-        child, stopped = self._ask(order, limits)
+        try:
+            child, stopped = self._ask(order, limits)
+        except OSError as error:  # no such program, no memory for another process
+            return not_started(error), []
         if stopped and stopped.status is Status.CRASHED and not (first / "begun").exists():
             child, stopped = self._ask(order, limits)
         return stopped, child.tail()
@@ -132,7 +144,7 @@ class PersistentChild:
                 child.pipe.receive()
                 return child, None
             except EOFError:
-                stopped = crash(child.wait() or 0, child.tail())
+                stopped = crash(child.wait() or 0, child.tail(), self.launch)
         self.stop()
         return child, stopped
 

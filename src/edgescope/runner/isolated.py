@@ -21,7 +21,8 @@ from edgescope.records import Result, Status, Trial
 class Isolated:
     """A Runner that restores the settings of the mode after each trial.
 
-    One process leads all pairs of a mode. It ends with this object, or when another trial needs its memory.
+    One process leads pair after pair. It ends with this object, with a mode that starts programs in its own way, and
+    when memory runs out.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,12 @@ class Isolated:
 
     def look(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in its own process, in its mode, without judging its outputs."""
-        return in_mode(trial, lambda mode: fresh.look(trial, limits, mode.launch()))
+
+        def measured(mode: Mode) -> Result:
+            result = fresh.look(trial, limits, mode.launch())
+            return fresh.look(trial, limits, mode.launch()) if self._gave_way(result) else result
+
+        return in_mode(trial, measured)
 
     def pair(self, trials: tuple[Trial, Trial], purpose: str, limits: Limits) -> tuple[Result, Result]:
         """Run two trials of one mode in turns; a mode that cannot be had is a Result that says why."""
@@ -61,7 +67,17 @@ class Isolated:
             if mode.launch() != self._leader.launch:
                 self._leader.close()
                 self._leader.launch = mode.launch()
-            ends[:] = self._leader.pair(trials, purpose, limits)
+            held = self._leader.alive
+            try:
+                ends[:] = self._leader.pair(trials, purpose, limits)
+                if held and any(
+                    end.status is Status.OOM for end in ends
+                ):  # it may have held what they lacked
+                    self._leader.close()
+                    ends[:] = self._leader.pair(trials, purpose, limits)
+            finally:
+                if mode.launch():  # a control group cannot be left while somebody is in it
+                    self._leader.close()
             return ends[0]
 
         first = in_mode(trials[0], measured)
