@@ -29,6 +29,7 @@ FOREIGN = (
         "isolate/persistent",
         "isolate/fresh",
         "isolate/process",
+        "isolate/forks",
         "isolate/worker",
         "telemetry/sampler",
     ),

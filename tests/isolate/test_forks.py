@@ -1,5 +1,7 @@
 """Workers that are forked with their imports done: what may be forked, whose children they are, what they cost."""
 
+import contextlib
+import ctypes
 import os
 import random
 import signal
@@ -33,8 +35,10 @@ LIGHT = ("json", "edgescope.bench.worker")
 
 @pytest.fixture(scope="module", autouse=True)
 def adopting():
-    """Let this process lead: the kernel makes forked workers its children."""
+    """Let this process lead: the kernel makes forked workers its children, and no orphans of other tests later."""
     warden.adopt()
+    yield
+    ctypes.CDLL(None).prctl(warden.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -154,6 +158,9 @@ def test_workers_end_when_their_leader_is_killed():
     while time.monotonic() < until and any(map(alive, pids)):
         time.sleep(0.01)
     assert not any(map(alive, pids))
+    for pid in pids:  # they have become this process's
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
 
 
 def alive(pid):
