@@ -36,13 +36,13 @@ def main() -> None:
     trial = Trial(model="mobilenet_v2", backend="onnxruntime", min_s=1.0, max_s=1.0, turn_s=0.1)
     fresh.prepare(trial)
     found: list[Blocks] = []
-    leader = PersistentChild()
-    for number in range(args.pairs):
-        a, b = leader.pair((replace(trial, replicate=number),) * 2, alternation.CONFIRMING)
-        found.append(alternation.blocks(b, a))
-        if not found[-1].logs:
-            raise SystemExit(f"{b.status.value}: {a.reason or b.reason}")
-        print(number, math.exp(found[-1].mean), file=sys.stderr, flush=True)
+    with PersistentChild() as leader:
+        for number in range(args.pairs):
+            a, b = leader.pair((replace(trial, replicate=number),) * 2, alternation.CONFIRMING)
+            found.append(alternation.blocks(b, a))
+            if not found[-1].logs:
+                raise SystemExit(f"{b.status.value}: {a.reason or b.reason}")
+            print(number, math.exp(found[-1].mean), file=sys.stderr, flush=True)
     tens = [judged(found[i : i + 10])[1].value for i in range(0, args.pairs - 9, 10)]
     ratio, verdict = judged(found)
     figures: dict[str, object] = {

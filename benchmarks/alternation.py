@@ -136,6 +136,7 @@ def record(count: int, model: str) -> None:
         found["load"].append([a.verdict.trust.value, a.alternation.idle_share, b.alternation.idle_share])
         write(TRACE.stem, found, met=len(found["logs"]) >= count)
         print(number, f"{math.exp(blocks.mean):.3f}", file=sys.stderr, flush=True)
+    leader.close()
 
 
 def main() -> None:

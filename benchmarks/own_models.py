@@ -179,12 +179,12 @@ def asked(work: Path, arguments: Sequence[str], budget: str) -> dict[str, Any]:
 def in_turns(a: dict[str, Any], b: dict[str, Any], work: Path, count: int) -> dict[str, float]:
     """Return how many times faster pick `a` is than pick `b`, in fresh pairs that take turns."""
     sides = [_trial(found["trial"], work) for found in (b, a)]
-    pairs, leader = [], PersistentChild()
-    for number in range(count):
-        first, second = leader.pair(
-            (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), alternation.CONFIRMING
-        )
-        pairs.append(alternation.blocks(second, first))
+    pairs = []
+    with PersistentChild() as leader:
+        for number in range(count):
+            again = replace(sides[0], replicate=number), replace(sides[1], replicate=number)
+            first, second = leader.pair(again, alternation.CONFIRMING)
+            pairs.append(alternation.blocks(second, first))
     found = alternation_ratio(pairs)
     return {"value": found.value, "lo": found.lo, "hi": found.hi, "pairs": found.n}
 

@@ -156,6 +156,7 @@ def without_waiting():
 def answered_in_this_process():
     from edgescope.bench import child
     from edgescope.isolate import fresh
+    from edgescope.isolate.forks import Forks
     from edgescope.isolate.persistent import PersistentChild
 
     started, persistent = fresh._watch, PersistentChild._run
@@ -170,7 +171,8 @@ def answered_in_this_process():
     def led(self, verb, folder, *how):
         if verb != "pair":
             return persistent(self, verb, folder, *how)
-        child._answer_pair(folder)
+        with Forks() as forks:
+            child._answer_pair(folder, forks)
         return None, []
 
     with pytest.MonkeyPatch.context() as patch:

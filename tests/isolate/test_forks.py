@@ -9,11 +9,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from edgescope import bench
 from edgescope.analysis.cells import alternation
+from edgescope.bench import alternation as turns
+from edgescope.devices import manifest
 from edgescope.isolate import fork_server, forks, warden
 from edgescope.isolate.forks import Forks, ForkServer
 from edgescope.isolate.fresh import Limits
@@ -83,10 +87,10 @@ def test_a_leader_that_cannot_be_started_is_a_result_of_both_sides():
 class Led:
     """A leader that runs and ends its pairs as it is told."""
 
-    alive, launch = True, Launch()
+    launch = Launch()
 
-    def __init__(self, *statuses):
-        self.statuses, self.closed = list(statuses), 0
+    def __init__(self, *statuses, alive=True):
+        self.statuses, self.closed, self.alive = list(statuses), 0, alive
 
     def pair(self, trials, purpose, limits):
         status = self.statuses.pop(0)
@@ -107,6 +111,39 @@ def test_a_leader_gives_way_to_memory_and_leaves_with_its_mode(monkeypatch, pref
     monkeypatch.setattr(isolated, "in_mode", lambda trial, measured: measured(mode))
     ends = runner.pair((SLOW, FAST), "confirming", LIMITS)
     assert [end.status for end in ends] == [Status.OK] * 2 and led.closed == closed and not led.statuses
+
+
+@pytest.mark.parametrize(("alive", "asked"), [(True, 2), (False, 1)])
+def test_what_runs_out_of_memory_runs_again_only_if_a_leader_held_some(monkeypatch, alive, asked):
+    runner, calls = Isolated(), []
+    runner._leader = led = Led(alive=alive)
+    full = SimpleNamespace(status=Status.OOM)
+    monkeypatch.setattr(isolated, "in_mode", lambda trial, measured: measured(SimpleNamespace(launch=Launch)))
+    for name in ("prepare", "run", "look"):
+        monkeypatch.setattr(isolated.fresh, name, lambda *how: calls.append(how) or full)
+        assert getattr(runner, name)(SLOW, LIMITS) is full
+    assert len(calls) == 3 * asked and led.closed == 3 * (asked - 1)
+
+
+def test_a_forked_side_that_hangs_is_measured_again_in_started_processes(monkeypatch):
+    """A stopped process stands for one that waits for a lock that nobody will release."""
+
+    class Hanging(Forks):
+        def worker(self, number, trial):
+            found = super().worker(number, trial)
+            if isinstance(found, forks.ForkedWorker):
+                found.pipe.receive(10)
+                os.kill(found.pid, signal.SIGSTOP)
+            return found
+
+    monkeypatch.setattr(turns, "FORKED_LIMIT_S", 0.5)
+    devices = bench.present()
+    begun = tuple(bench.begin(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
+    with Hanging() as source:
+        source.learn(SLOW, LIGHT, 1.0)
+        ends = turns.measure(begun, devices, 20.0, forks=source)
+    assert {end.status for end in ends} <= {Status.OK, Status.UNSTABLE}
+    assert [end.process for end in ends] == ["fresh"] * 2
 
 
 def test_a_forked_worker_is_the_leaders_child_and_ends_with_its_pipe(source):
@@ -186,19 +223,35 @@ def alive(pid):
 def test_what_must_not_be_forked_is_refused(tmp_path, monkeypatch, source, body, why):
     (tmp_path / "odd_module.py").write_text(body)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = ForkServer(["odd_module"])
+    assert why in server.refusal()
+    server.end()
     source.learn(SLOW, ("odd_module",), 1.0)
-    source.expect([SLOW])
-    assert why in source._servers["odd_module",] and not source.pids
-    worker = source.worker(0, SLOW)
-    assert type(worker) is WorkerProcess
-    worker.end()
-
-
-def test_without_memory_for_a_server_workers_are_started(source):
-    source.learn(SLOW, LIGHT, 1e15)
     source.expect([SLOW])
     worker = source.worker(0, SLOW)
     assert not source.pids and type(worker) is WorkerProcess
+    worker.end()
+
+
+@pytest.mark.parametrize(
+    ("took", "free", "starts"), [(100, 400, 2), (100, 399, 1), (100, 299, 0), (0, 1e9, 0)]
+)
+def test_servers_are_started_as_far_as_memory_holds_them_beside_the_workers(monkeypatch, took, free, starts):
+    """Two workers of 100 bytes are to come: the first server needs 100 more, and so does the second."""
+    monkeypatch.setattr(forks.Prestart, "fits", lambda self, more, each: more * each <= free)
+    monkeypatch.setattr(forks, "ForkServer", lambda names: SimpleNamespace(pid=names, refusal=str, end=str))
+    source = Forks()
+    source.learn(SLOW, ("a",), took)
+    source.learn(FAST, ("b",), took)
+    source.expect([SLOW, FAST])
+    assert len(source.pids) == starts
+
+
+def test_the_first_worker_of_each_cell_is_started_so_that_its_memory_is_known(source):
+    source.expect([SLOW])
+    source.expect([SLOW, FAST])
+    worker = source.worker(0, FAST)
+    assert source.unknown(FAST) and type(worker) is WorkerProcess
     worker.end()
 
 
@@ -226,14 +279,24 @@ def test_a_server_that_hangs_while_importing_is_given_up(tmp_path, monkeypatch):
     server.end()
 
 
-def test_forks_differ_where_started_processes_differ():
-    gaps, drawn = set(), set()
-    for _ in range(8):
+def test_two_forks_of_one_server_have_their_later_memory_elsewhere(source):
+    source.expect([SLOW])
+    lies = []
+    for number in range(2):
+        worker = source.worker(number, SLOW)
+        worker.pipe.receive(10)
+        lies.append([line.split()[0] for line in Path(f"/proc/{worker.pid}/maps").read_text().splitlines()])
+        worker.end()
+    assert lies[0] != lies[1]
+
+
+def test_a_fork_draws_random_numbers_of_its_own():
+    drawn = set()
+    for _ in range(3):
         random.seed(0)
         fork_server.unlike()
-        gaps.add(len(fork_server._gap))
         drawn.add(random.random())
-    assert len(gaps) > 1 and len(drawn) == 8
+    assert len(drawn) == 3
 
 
 def test_what_a_worker_has_imported_is_told_in_order_and_has_no_module_of_the_users(monkeypatch):

@@ -186,6 +186,21 @@ def test_a_pair_that_takes_longer_than_those_before_it_keeps_the_budget_too(tmp_
         assert runner.now <= seconds - halving.ANSWERS_S
 
 
+def test_a_first_pair_that_took_long_does_not_keep_later_ones_from_running(tmp_path):
+    """What the processes import is imported in the first pairs: the last ones say how long another takes."""
+
+    class Warming(Timed):
+        def pair(self, trials, purpose, limits):
+            self.speeds[("null", "int8")] = 190 * (1 + 0.2 * (trials[1].replicate % 2))  # never decided
+            first = trials[1].replicate == 0 or (purpose == "confirming" and not self.keys("confirming"))
+            self.start = 20.0 if first else 3.0
+            return super().pair(trials, purpose, limits)
+
+    runner = Warming(build=0.2)
+    budgeted(tmp_path, runner, 150.0)
+    assert 150 - 12 < runner.now <= 150 - halving.ANSWERS_S
+
+
 def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(tmp_path):
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
 

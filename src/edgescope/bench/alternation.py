@@ -53,8 +53,8 @@ FEWEST = 2
 """A turn lasts as long as so many queries, where that is longer than `turn_s`."""
 PATIENCE = 3.0
 """A pair ends after so many times the seconds it should take, with the blocks that it has."""
-LIMIT_S = 600.0
-"""Seconds that a side may need for one thing, loading included."""
+LIMIT_S, FORKED_LIMIT_S = 600.0, 200.0
+"""Seconds that a side may need, loading included; a forked one that hangs leaves time for a pair of started ones."""
 AWAKE = 0.05
 """Share of a core that a side may take while the other has its turns."""
 SHARED_METER = Absent("measured in turns with another variant: no meter tells the two apart")
@@ -169,19 +169,18 @@ def measure(
     devices: Devices,
     hz: float,
     *,
+    forks: Forks,
     purpose: str = "confirming",
-    forks: Forks | None = None,
 ) -> Pair:
     """Return the finished Results of a pair that has begun.
 
     `forks` may have processes whose imports are done; what fails in such a process runs again in started ones.
     Where one side fails it says so, and the other is cancelled: it took turns with nothing.
     """
-    source = forks or Forks()
-    ends = _ended(begun, devices, hz, purpose, source)
+    ends = _ended(begun, devices, hz, purpose, forks)
     failed = [end.trial for end in ends if end.status not in (Status.OK, Status.UNSTABLE, Status.CANCELLED)]
-    if source.distrust(failed):
-        ends = _ended(begun, devices, hz, purpose, source)
+    if forks.distrust(failed):
+        ends = _ended(begun, devices, hz, purpose, forks)
     return ends
 
 
@@ -208,7 +207,8 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
         for number, one in enumerate(begun):
             worker = forks.worker(number, one.trial)
             stack.callback(worker.end)
-            sides.append(Side(number, one, WorkerRun([worker], folder, counter, LIMIT_S)))
+            limit_s = FORKED_LIMIT_S if isinstance(worker, ForkedWorker) else LIMIT_S
+            sides.append(Side(number, one, WorkerRun([worker], folder, counter, limit_s)))
         for side in sides:
             side.open()
         for side in sides:
@@ -220,9 +220,7 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
         for side in sides:
             side.peak = peak_rss(str(side.process.pid))
         driven = [side.ask("rows", "driven") for side in sides]
-        found = [
-            side.verify() for side in sides
-        ]  # one by one: threads that spin would take the other's cores
+        found = [side.verify() for side in sides]  # one by one: each side's threads spin while they wait
         for side in sides:
             if forks.unknown(side.begun.trial):
                 took = side.peak.value if isinstance(side.peak, Measured) else 0.0

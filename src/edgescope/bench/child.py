@@ -85,7 +85,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     results.write(result, folder / "result")
 
 
-def _answer_pair(folder: Path, forks: Forks | None = None) -> None:
+def _answer_pair(folder: Path, forks: Forks) -> None:
     """Run the two trials whose folders lie in `folder` in turns; write the result of each into its own."""
     from edgescope import bench
     from edgescope.bench import alternation

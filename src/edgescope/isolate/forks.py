@@ -20,7 +20,7 @@ from typing import IO
 
 from edgescope.isolate import fork_server
 from edgescope.isolate.fork_server import LONGEST
-from edgescope.isolate.pool import Prestart, alike
+from edgescope.isolate.pool import Prestart
 from edgescope.isolate.worker import Placement, WorkerProcess
 from edgescope.process import Child, Process
 from edgescope.records import Trial
@@ -143,12 +143,10 @@ class Forks:
     def __init__(self) -> None:
         self.floor_bytes: int | None = None
         """Bytes of memory that stay free; None: the default floor."""
-        self._names: dict[str, tuple[str, ...]] = {}
-        """Kind of worker -> what one of them had imported."""
-        self._bytes: dict[tuple[str, ...], float] = {}
-        """What is imported -> how much memory such a worker took; a server takes less."""
-        self._servers: dict[tuple[str, ...], ForkServer | str] = {}
-        """What is imported -> who forks such workers, or why nobody does."""
+        self._workers: dict[str, tuple[tuple[str, ...], float]] = {}
+        """Cell -> what its first worker had imported, and the bytes that it took (0: not known)."""
+        self._servers: dict[tuple[str, ...], ForkServer | None] = {}
+        """What is imported -> who forks such workers; None if nobody may."""
 
     def __enter__(self) -> Forks:
         return self
@@ -159,7 +157,7 @@ class Forks:
         self._servers.clear()
 
     def _running(self) -> list[ForkServer]:
-        return [found for found in self._servers.values() if isinstance(found, ForkServer)]
+        return [server for server in self._servers.values() if server is not None]
 
     @property
     def pids(self) -> set[int]:
@@ -167,32 +165,35 @@ class Forks:
         return {server.pid for server in self._running()}
 
     def unknown(self, trial: Trial) -> bool:
-        """Return whether no worker of the trial's kind has told yet what it imports."""
-        return alike(trial) not in self._names
+        """Return whether no worker of the trial's cell has told yet what it imports."""
+        return trial.cell not in self._workers
 
     def learn(self, trial: Trial, names: Iterable[str], took_bytes: float) -> None:
-        """Remember what a worker of the trial's kind has imported, and the memory that it took."""
-        self._names[alike(trial)] = known = tuple(names)
-        self._bytes[known] = took_bytes
+        """Remember what a worker of the trial's cell has imported, and the memory that it took."""
+        self._workers[trial.cell] = tuple(names), took_bytes
 
     def expect(self, trials: Iterable[Trial]) -> None:
-        """Get the servers of the coming workers ready, if the memory floor stays free; return once they are."""
-        known = {names for trial in trials if (names := self._names.get(alike(trial)))}
-        begun = {}
-        for names in known - self._servers.keys():
-            if Prestart(floor_bytes=self.floor_bytes).fits(1, self._bytes[names]):
+        """Get the servers of the coming workers ready; return once they are.
+
+        A server takes less memory than a worker: it is started if one more such worker leaves the floor free.
+        """
+        known = [self._workers[trial.cell] for trial in trials if not self.unknown(trial)]
+        needed, begun = sum(took for _, took in known), {}
+        for names, took in known:
+            if names in self._servers or names in begun or not took:
+                continue
+            needed += took
+            if Prestart(floor_bytes=self.floor_bytes).fits(1, needed):
                 with contextlib.suppress(OSError):
                     begun[names] = ForkServer(names)
         for names, server in begun.items():
-            why = server.refusal()
-            self._servers[names] = why or server
-            if why:
-                server.end()
+            self._servers[names] = server
+            if server.refusal():
+                self._end(names)
 
     def worker(self, number: int, trial: Trial) -> WorkerProcess:
         """Return a new worker for the trial: forked if there is a server, else started."""
-        server = self._servers.get(self._names.get(alike(trial), ()))
-        if isinstance(server, ForkServer):
+        if (server := self._server(trial)) is not None:
             with contextlib.suppress(OSError):
                 return ForkedWorker(number, server)
             self.distrust([trial])
@@ -200,11 +201,16 @@ class Forks:
 
     def distrust(self, trials: Iterable[Trial]) -> bool:
         """Start the workers of these trials from now on; return whether any of them would have been forked."""
-        forked = {names for trial in trials if (names := self._names.get(alike(trial))) in self._servers}
-        running = [
-            (names, server) for names in forked if isinstance(server := self._servers[names], ForkServer)
-        ]
-        for names, server in running:
+        forked = [self._workers[trial.cell][0] for trial in trials if self._server(trial) is not None]
+        for names in forked:
+            self._end(names)
+        return bool(forked)
+
+    def _server(self, trial: Trial) -> ForkServer | None:
+        names, _ = self._workers.get(trial.cell, ((), 0.0))
+        return self._servers.get(names)
+
+    def _end(self, names: tuple[str, ...]) -> None:
+        if (server := self._servers[names]) is not None:
             server.end()
-            self._servers[names] = "a worker that was forked failed"
-        return bool(running)
+        self._servers[names] = None

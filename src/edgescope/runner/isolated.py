@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgescope import bench
@@ -26,38 +27,38 @@ class Isolated:
     """
 
     def __init__(self) -> None:
-        self._leader = PersistentChild()
+        self._leader, self._lock = PersistentChild(), threading.Lock()
         weakref.finalize(self, self._leader.close)
+
+    def _with_room(self, ask: Callable[[], Sequence[Result]]) -> Sequence[Result]:
+        """Return what `ask` returns; ask again without the leader if memory ran out while it held some."""
+        held, ends = self._leader.alive, ask()
+        if held and any(end.status is Status.OOM for end in ends):
+            with self._lock:  # several builds may fail at once
+                self._leader.close()
+            ends = ask()
+        return ends
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build artifact and reference in their own process; return the Result of a failure, else None."""
-        failed = fresh.prepare(trial, limits)
-        return fresh.prepare(trial, limits) if failed and self._gave_way(failed) else failed
 
-    def _gave_way(self, result: Result) -> bool:
-        """Return whether memory ran out while a leader of pairs held some; it has been ended then."""
-        held = result.status is Status.OOM and self._leader.alive
-        if held:
-            self._leader.close()
-        return held
+        def prepared() -> list[Result]:
+            failed = fresh.prepare(trial, limits)
+            return [] if failed is None else [failed]
+
+        return next(iter(self._with_room(prepared)), None)
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in its own process; if its mode cannot be set, return a Result with the reason."""
-
-        def measured(mode: Mode) -> Result:
-            result = fresh.run(trial, limits, mode.launch())
-            return fresh.run(trial, limits, mode.launch()) if self._gave_way(result) else result
-
-        return in_mode(trial, measured)
+        return in_mode(
+            trial, lambda mode: self._with_room(lambda: [fresh.run(trial, limits, mode.launch())])[0]
+        )
 
     def look(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in its own process, in its mode, without judging its outputs."""
-
-        def measured(mode: Mode) -> Result:
-            result = fresh.look(trial, limits, mode.launch())
-            return fresh.look(trial, limits, mode.launch()) if self._gave_way(result) else result
-
-        return in_mode(trial, measured)
+        return in_mode(
+            trial, lambda mode: self._with_room(lambda: [fresh.look(trial, limits, mode.launch())])[0]
+        )
 
     def pair(self, trials: tuple[Trial, Trial], purpose: str, limits: Limits) -> tuple[Result, Result]:
         """Run two trials of one mode in turns; a mode that cannot be had is a Result that says why."""
@@ -67,14 +68,8 @@ class Isolated:
             if mode.launch() != self._leader.launch:
                 self._leader.close()
                 self._leader.launch = mode.launch()
-            held = self._leader.alive
             try:
-                ends[:] = self._leader.pair(trials, purpose, limits)
-                if held and any(
-                    end.status is Status.OOM for end in ends
-                ):  # it may have held what they lacked
-                    self._leader.close()
-                    ends[:] = self._leader.pair(trials, purpose, limits)
+                ends[:] = self._with_room(lambda: self._leader.pair(trials, purpose, limits))
             finally:
                 if mode.launch():  # a control group cannot be left while somebody is in it
                     self._leader.close()
