@@ -22,11 +22,12 @@ GPU, the share of its multiprocessors (MPS, where its daemon can be started). Th
     load_s      seconds that a worker, or the training process without workers, took to load one minibatch
     power_w     mean watts in the windows by the device's energy counter; null without a sensor
     energy_j    joules a minibatch by the same counter; null without a sensor
-    at_s        when each round was measured, in seconds since the script began
+    at_s        when each round was measured, in seconds since that call of the script began
 
 A process for each workload and share of the GPU starts at once and waits; then one mode at a time is measured, in
 random order over all of them, and again in another order, until the time is over. So a drift of the machine is no
-effect of a mode, and each mode's rounds show its noise.
+effect of a mode, and each mode's rounds show its noise. `--windows FILE` keeps every window; another call with the
+same file, on the same machine, adds its rounds to those.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -308,18 +310,25 @@ def children(args: argparse.Namespace, folder: Path, client: dict[str, str] | No
     return found
 
 
-def measured(args: argparse.Namespace, started: dict[Any, Child], begun: float) -> Iterator[dict[str, Any]]:
-    """Yield a row for each window, round after round, until the time is over."""
+def measured(
+    args: argparse.Namespace, started: dict[Any, Child], begun: float, kept: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each window, round after round, until the time is over; a round that was cut short goes on."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) > max(mode["cpus"] for mode in args.chosen):
         os.sched_setaffinity(0, cpus[:1])  # the modes take theirs from the other end
     meter = Meter()
     if meter.absent:
         print(meter.absent, file=sys.stderr)
+    done = Counter(tuple(row[knob] for knob in KNOBS) for row in kept)
     cells = [(workload, mode) for workload in args.workloads for mode in args.chosen]
+    keys = {tuple(({"workload": name} | mode)[knob] for knob in KNOBS): (name, mode) for name, mode in cells}
     for number in itertools.count():
-        random.Random(1000 + args.seed + number).shuffle(cells)
-        for workload, mode in cells:
+        fewest = min(done[key] for key in keys)
+        due = sorted((key for key in keys if done[key] == fewest), key=str)
+        random.Random(1000 + args.seed + fewest).shuffle(due)
+        for key in due:
+            (workload, mode), done[key] = keys[key], done[key] + 1
             now = time.monotonic()
             if now - begun > args.seconds:
                 return
@@ -333,6 +342,18 @@ def measured(args: argparse.Namespace, started: dict[Any, Child], begun: float) 
                 joules = meter.joules(*window)
                 row["power_w"] = None if joules is None else joules / (window[1] - window[0])
             yield {"workload": workload} | row | {"at_s": round(now - begun, 1)}
+
+
+def kept(path: Path | None) -> list[dict[str, Any]]:
+    """Return the windows that earlier calls kept."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path and path.exists() else []
+
+
+def keep(path: Path | None, row: dict[str, Any]) -> None:
+    """Add a window to those that are kept."""
+    if path:
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def joined(windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -394,6 +415,7 @@ def main() -> None:
     parser.add_argument("--workloads", type=lambda text: text.split(","), default=list(DATA))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--windows", type=Path, default=None, help="keep each window here, and go on from it")
     parser.add_argument("--job", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
@@ -404,7 +426,7 @@ def main() -> None:
     begun = time.monotonic()
     args.page = page({}, met=False)  # the facts are read before anything is measured
     out = args.json or Path(f"published/training_modes_{'gpu' if args.device == 'cuda' else 'cpu'}.json")
-    windows: list[dict[str, Any]] = []
+    windows = kept(args.windows)
     skipped: list[str] = []
     args.chosen = modes(args.device, args.modes or MODES[args.device], args.seed)
     cuda = args.device == "cuda"
@@ -419,12 +441,13 @@ def main() -> None:
         started = children(args, folder, client)
         print(f"{len(started)} processes after {time.monotonic() - begun:.0f} s", file=sys.stderr)
         try:
-            for row in measured(args, started, begun):
+            for row in measured(args, started, begun, windows):
                 print(json.dumps(row), file=sys.stderr)
                 if row.get("failed") or not row.get("step_s"):
                     skipped.append(json.dumps(row))
                 else:
                     windows.append(row)
+                    keep(args.windows, row)
                 if len(windows) % 20 == 0:
                     _write(out, args, windows, skipped)
         finally:

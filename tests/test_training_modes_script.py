@@ -1,7 +1,10 @@
 """The script that measures the ground truth of predictors: a window of steps, read from a loop of today."""
 
 import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -38,3 +41,37 @@ def test_a_window_has_every_part_and_what_loading_cost(tmp_path, monkeypatch, wo
     assert set(row["parts_s"]) == set(training_modes.PARTS)
     assert all(row["parts_s"][part] > 0 for part in ("fetch", "forward", "backward", "optimizer"))
     assert 0.5 < sum(row["parts_s"].values()) / row["step_s"] < 1.0001  # the rest is between two steps
+
+
+class Answers:
+    """A process that measures every mode at once."""
+
+    refused = ""
+
+    def __init__(self):
+        self.ready = threading.Event()
+        self.ready.set()
+        self.asked = []
+
+    def row(self, mode):
+        self.asked.append(mode["batch"])
+        return dict(mode)
+
+
+def test_a_round_that_was_cut_short_goes_on(monkeypatch, tmp_path):
+    cells = [{"cpus": 1, "workers": 0, "batch": batch, "sm_share": None} for batch in (1, 2, 3)]
+    child, kept = Answers(), tmp_path / "windows"
+    for batch in (2, 3):
+        training_modes.keep(kept, {"workload": "lenet5"} | cells[batch - 1])
+    args = SimpleNamespace(workloads=["lenet5"], chosen=cells, seconds=1e9, seed=0)
+    rows = training_modes.measured(
+        args, {("lenet5", None): child}, time.monotonic(), training_modes.kept(kept)
+    )
+    for _ in range(4):
+        next(rows)
+    assert child.asked[0] == 1 and sorted(child.asked[1:]) == [1, 2, 3]
+
+
+def test_without_a_file_nothing_is_kept(tmp_path):
+    training_modes.keep(None, {})
+    assert training_modes.kept(None) == training_modes.kept(tmp_path / "none") == []
