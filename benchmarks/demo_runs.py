@@ -1,8 +1,9 @@
 """How quick, how narrow and how right the demo's answer is: several runs, each from an empty cache.
 
 Each run is `edgescope optimize efficientnet_lite0`, which is what `edgescope demo` asks. After each, the pick that the
-fewest minutes were spent on takes turns with the baseline for a share of --minutes, in fresh pairs: together, and
-spread over all of the runs, these are the long-run ratio that the runs' intervals should cover. Targets: an answer
+fewest minutes were spent on takes turns with the baseline for a share of --minutes, in pairs of its own: together, and
+spread over all of the runs, these are the long-run ratio that the runs' intervals should cover. They are pairs of the
+runs' own kind; whether another kind gives another ratio is pair_kinds.py's question. Targets: an answer
 within 90 s, a 95 % interval within +-5 %, and the long-run ratio within it, each in nine runs of ten. What is there is
 written after each run; `--seconds` starts no further run after so long.
 
@@ -47,11 +48,12 @@ def one_run(work: Path, budget: str) -> dict[str, Any]:
 
 
 class LongRun:
-    """The speed-up of a pick over eager fp32, from fresh pairs that take turns, a minute now and a minute then."""
+    """The speed-up of a pick over eager fp32, from pairs like the runs' own, a minute now and a minute then."""
 
     def __init__(self, pick: dict[str, Any]) -> None:
-        self.ours = replace(Trial.from_json(pick), turn_s=0.1, min_s=5.0, max_s=5.0)
-        self.eager = Trial(model=self.ours.model, turn_s=0.1, min_s=5.0, max_s=5.0)
+        self.ours = Trial.from_json(pick)
+        alike = {name: getattr(self.ours, name) for name in ("model", "turn_s", "min_s", "max_s")}
+        self.eager = Trial(**alike)
         self.pairs: list[Blocks] = []
         self.minutes = 0.0
 
@@ -60,16 +62,16 @@ class LongRun:
         for side in (self.eager, self.ours):
             fresh.prepare(side)
         begun = time.monotonic()
-        while True:
-            sides = (replace(t, replicate=len(self.pairs)) for t in (self.eager, self.ours))
-            with PersistentChild() as leader:  # its first pair is of processes that nothing has forked
+        with PersistentChild() as leader:
+            while True:
+                sides = (replace(t, replicate=len(self.pairs)) for t in (self.eager, self.ours))
                 first, second = leader.pair(tuple(sides), alternation.CONFIRMING)
-            blocks = alternation.blocks(second, first)
-            if not blocks.logs:
-                raise RuntimeError(f"a pair did not finish: {second.reason or first.reason}")
-            self.pairs.append(blocks)
-            if time.monotonic() >= begun + 60 * minutes:
-                break
+                blocks = alternation.blocks(second, first)
+                if not blocks.logs:
+                    raise RuntimeError(f"a pair did not finish: {second.reason or first.reason}")
+                self.pairs.append(blocks)
+                if time.monotonic() >= begun + 60 * minutes:
+                    break
         self.minutes += (time.monotonic() - begun) / 60
 
     def figures(self) -> dict[str, Any]:

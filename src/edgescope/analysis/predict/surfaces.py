@@ -12,7 +12,6 @@ intervals to what the errors of the average were.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -212,12 +211,13 @@ def calibrated(guess: Guess, gaps: Floats, sds: Floats) -> Guess:
     """Return the guess with an interval that would have held the left-out modes (conformal prediction).
 
     Left-out errors in standard deviations are ranked, and the factor is the one at 90 % of their number and one
-    more. Where so few modes have no such rank, it is at least Student's factor on the size of those errors.
+    more, between two ranks in proportion: the next rank up alone would hold 94 % with 15 modes. Where so few modes
+    have no such rank, it is at least Student's factor on the size of those errors.
     """
     ratio = np.sort(np.abs(gaps / sds))
-    rank = math.ceil(CONFIDENCE * (len(ratio) + 1))
+    rank = CONFIDENCE * (len(ratio) + 1)
     if rank <= len(ratio):
-        return replace(guess, factor=float(ratio[rank - 1]))
+        return replace(guess, factor=float(np.interp(rank, np.arange(1, len(ratio) + 1), ratio)))
     scale = float(np.sqrt((np.sum(ratio**2) + OWN_WEIGHT) / (len(ratio) + OWN_WEIGHT)))
     student = scale * t_quantile((1 + CONFIDENCE) / 2, len(ratio) + OWN_WEIGHT)
     return replace(guess, factor=max(student, float(ratio[-1])))
