@@ -52,37 +52,6 @@ def test_the_first_is_built_alone_and_the_next_ones_together():
     assert runner.most == 3 and set(runner.built) == {"fp32", "int8", "fp16", "bf16"}
 
 
-def test_what_is_found_out_meanwhile_is_built_beside_the_first():
-    runner, made = Slow(0.3), builds(Slow(), count=3)
-    made.runner, asked = runner, []
-
-    def then():
-        asked.append(runner.now)
-        return TRIALS
-
-    made.build(TRIALS[:1], then)
-    assert asked == [1] and runner.most == 3 and set(runner.built) == {"fp32", "int8", "fp16"}
-    made.build(TRIALS[:1], then)  # what is there needs nobody to be asked
-    assert asked == [1]
-
-
-def test_what_cannot_be_found_out_ends_the_build_beside_it():
-    def then():
-        raise KeyboardInterrupt
-
-    start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        builds(Slow(seconds=30)).build(TRIALS[:1], then)
-    assert time.monotonic() - start < 10
-
-
-def test_a_runner_of_one_process_builds_nothing_beside():
-    runner = Slow()
-    runner.one_by_one = True
-    builds(runner).build(TRIALS[:1], lambda: TRIALS)
-    assert runner.built == ["fp32"]
-
-
 def test_no_more_at_once_than_there_is_room():
     runner = Slow()
     made = builds(runner, count=2)

@@ -75,43 +75,32 @@ class Builds:
         self.build([trial])
         return self._failed.get(_asked(trial))
 
-    def build(self, trials: Sequence[Trial], then: Callable[[], Sequence[Trial]] = tuple) -> None:
+    def build(self, trials: Sequence[Trial]) -> None:
         """Build what the first trial needs, and beside it what the next ones need; nothing if the first has it.
 
-        The first of all is built alone: the figure of the baseline shall not wait for others. Only what `then` returns
-        is built beside it, too; it is called while the first is being built, so it may take its time to find out.
+        The first of all is built alone: the figure of the baseline shall not wait for others.
         """
-        todo = self._todo(trials)
+        todo: dict[str, Trial] = {}
+        for trial in trials:
+            if needed(trial) not in self._built and _asked(trial) not in self._failed:
+                todo.setdefault(needed(trial), trial)
         if not trials or todo.get(needed(trials[0])) is not trials[0]:
             return
-        one_by_one, room = isinstance(self.runner, OneByOne), self._at_once()
-        alone = one_by_one or not (self._built or self._failed)
-        some = list(islice(todo.values(), 1 if alone else room))
+        alone = not (self._built or self._failed) or isinstance(self.runner, OneByOne)
+        some = list(islice(todo.values(), 1 if alone else self._at_once()))
         cancelled, start = threading.Event(), self._clock()
         limits = replace(self.limits, cancelled=cancelled.is_set)
-        with self._waiting(_words(some)), ThreadPoolExecutor(max(1, room)) as pool:
+        with self._waiting(_words(some)), ThreadPoolExecutor(len(some)) as pool:
             try:
                 jobs = [(t, pool.submit(self.runner.prepare, t, limits)) for t in some]
-                more = [] if one_by_one else self._todo([*some, *then()]).values()
-                jobs += [
-                    (t, pool.submit(self.runner.prepare, t, limits)) for t in islice(more, len(some), room)
-                ]
                 for trial, job in jobs:
                     self._note(trial, job.result())
             except BaseException:  # Ctrl-C too: the pool waits for its threads, and they for their processes
                 cancelled.set()
                 raise
-        for trial, _ in jobs:
+        for trial in some:
             if _asked(trial) not in self._failed:
-                self.pace.built(trial, (self._clock() - start) / len(jobs))
-
-    def _todo(self, trials: Sequence[Trial]) -> dict[str, Trial]:
-        """Return what is neither built nor failed, the first trial that needs it, in their order."""
-        todo: dict[str, Trial] = {}
-        for trial in trials:
-            if needed(trial) not in self._built and _asked(trial) not in self._failed:
-                todo.setdefault(needed(trial), trial)
-        return todo
+                self.pace.built(trial, (self._clock() - start) / len(some))
 
     def _note(self, trial: Trial, failed: Result | None) -> None:
         if failed is None:

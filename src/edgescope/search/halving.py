@@ -116,14 +116,6 @@ def short(trial: Trial, replicate: int) -> Trial:
     return replace(trial, **window, turn_s=None, replicate=replicate)  # type: ignore[arg-type]
 
 
-def in_order(trials: Sequence[Trial], seed: int) -> list[Trial]:
-    """Return the trials in the order of their short runs: the baseline first, then what is usually the fastest."""
-    first, *rest = trials
-    rest.sort(key=lambda t: t.id)
-    random.Random(f"{seed} short").shuffle(rest)
-    return [first, *sorted(rest, key=lambda t: (starts_slowly(t), NARROW.index(t.precision)))]
-
-
 class Race:
     """One optimisation: what ran, what failed, who is left."""
 
@@ -190,7 +182,10 @@ class Race:
 
         What takes a compiler's time comes last, after the settings by hand of the best before it.
         """
-        first, *rest = in_order(trials, self.budget.seed)
+        first, *rest = trials
+        rest.sort(key=lambda t: t.id)
+        random.Random(f"{self.budget.seed} short").shuffle(rest)
+        rest.sort(key=lambda t: (starts_slowly(t), NARROW.index(t.precision)))
         order, late = [first, *(t for t in rest if not starts_slowly(t))], list(filter(starts_slowly, rest))
         position, whole = 0, False
         while position < len(order) or not whole:  # grows while it runs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,10 +143,8 @@ def optimize(
     trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
     model = named(model, example_inputs)
     of = base(model, trial, goals)
-    piled = goals.goal.name == "throughput_sps"
-    proposing = partial(proposed, of, backend, precision, exclude, piled=piled)
-    there = _engines(of, cells, setup, lambda: halving.in_order(proposing().trials, of.seed))
-    proposal = proposing()
+    there = _engines(of, cells, setup)
+    proposal = proposed(of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
@@ -177,31 +175,21 @@ def optimize(
     return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
 
 
-def _engines(
-    of: Trial, cells: Cells, setup: Setup, in_order: Callable[[], Sequence[Trial]]
-) -> Mapping[str, Installed]:
+def _engines(of: Trial, cells: Cells, setup: Setup) -> Mapping[str, Installed]:
     """Return what is installed; meanwhile build the likely baseline, unless the store has a result of it.
 
-    That one is first looked at, alone: its latency is a figure before data are read and references computed. Once the
-    installed engines are known, what is tried next by `in_order` is built beside it.
+    That one is first looked at, alone: its latency is a figure before data are read and references computed.
     """
     likely = halving.short(candidates.propose(of).trials[0], 0)
     new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
     if new and (seen := cells.look(unjudged(likely))) and (words := first_look(seen)):
         setup.tell(words)
-
-    def known() -> Mapping[str, Installed]:
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(candidates.installed)
+        if new:
+            cells.builds.build([likely])
         with setup.waiting("checking which engines are installed"):
-            return candidates.installed()
-
-    def beside() -> list[Trial]:
-        known()
-        return [halving.short(t, 0) for t in in_order()]
-
-    if not new:
-        return known()
-    cells.builds.build([likely], beside)
-    return candidates.installed()
+            return there.result()
 
 
 def unjudged(trial: Trial) -> Trial:

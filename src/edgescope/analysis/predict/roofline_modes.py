@@ -110,6 +110,8 @@ LOADING = (("item", -1.2), ("minibatch", -3.5), ("handover", -3.0), ("host", -1.
 """Parts of loading, with what is expected of each relative to the fastest mode."""
 WEIGHTS, SPILLED = 8.0, 0.03
 """What is expected of w, in samples, and of s, as the share of its work by which the largest batch costs more."""
+SHARP = 8.0
+"""How sharply more cores than threads cease to help."""
 LANES = ("batch", "processes", "in_flight")
 
 
@@ -171,6 +173,9 @@ class _Seconds:
         self.at_cpu = len(self.priors)
         if self.with_cpu:
             self.priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2)]
+        self.with_most = self.with_cpu and k.vary("cpu_cores") and not k.vary("threads", "workers")
+        if self.with_most:
+            self.priors += [Prior("threads", math.log(float(k.cores.max())), 1.0)]
         if self.with_loader:
             self.priors += [Prior(name, level + mean, 1.5) for name, mean in LOADING]
             self.priors += [Prior("hidden", 1.5, 0.7)]
@@ -187,9 +192,17 @@ class _Seconds:
         found += self.on_gpu * np.log(self.work(at, rows))
         if self.with_cpu:
             part = 1 / (1 + np.exp(-at[self.at_cpu + 1, :, None]))
-            scaled = self.busy(at, rows) * (part + (1 - part) / self.cores[rows] * self.cores.max())
+            scaled = self.busy(at, rows) * (part + (1 - part) / self.usable(at, rows) * self.cores.max())
             found = np.concatenate([found, np.log(scaled)[None]])
         return _pnorm(found, 1 + np.exp(at[count, :, None]))
+
+    def usable(self, at: Floats, rows: Rows) -> Floats:
+        """Return the cores that the operators can use: no more than they have threads, smoothly."""
+        cores = self.cores[rows]
+        if not self.with_most:
+            return cores
+        most = np.exp(at[self.at_cpu + 2, :, None])
+        return np.asarray((cores**-SHARP + most**-SHARP) ** (-1 / SHARP))
 
     def busy(self, at: Floats, rows: Rows) -> Floats:
         """Return the seconds of the operators on the CPU, on all of its cores."""
