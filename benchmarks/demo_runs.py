@@ -13,6 +13,7 @@ written after each run; `--seconds` starts no further run after so long.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -78,7 +79,8 @@ class LongRun:
         """Return the ratio so far."""
         found = alternation_ratio(self.pairs)
         ends = {"lo": found.lo, "hi": found.hi} if found.reliable else {"absent": found.note}
-        return {"value": found.value, **ends, "pairs": found.n, "minutes": self.minutes}
+        ratios = [math.exp(pair.mean) for pair in self.pairs]
+        return {"value": found.value, **ends, "pairs": found.n, "minutes": self.minutes, "ratios": ratios}
 
 
 def page(runs: list[dict[str, Any]], truths: dict[str, dict[str, Any]]) -> dict[str, Any]:
