@@ -33,7 +33,7 @@ PICKS = 0.25
 #: How many runs the search for a better pick may take beyond the profiled modes.
 PICKED_AT_MOST = 15
 #: Log units: an expected improvement below this is not worth a run.
-WORTH = 0.003
+WORTH = 0.001
 #: A mode that keeps the constraints with a smaller probability is not tried.
 HOPELESS = 0.02
 #: Statuses that describe the machine's state and say nothing about the mode.

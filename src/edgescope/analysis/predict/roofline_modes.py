@@ -5,7 +5,8 @@ Seconds of one sample, with every clock as a share of its highest value in the g
     work    = 1 + w / batch + s batch: the weights are read once a query, and a large batch leaves the caches
     gpu     = g work / (gpu_hz x gpu_sm_share x gpu_power_w)
     memory  = m / memory_hz
-    cpu     = c work / (cpu_hz x amdahl(cpu_cores, threads))
+    cpu     = c work / (cpu_hz x amdahl(cpu_cores, threads)); of more cores than threads, as many as there are
+              threads, which the fit finds where no knob says it
     quota   = q / (cpu_quota x cpu_hz): CPU seconds that the quota hands out
     launch  = l / (cpu_hz x batch x processes x in_flight): what each query waits for alone
     latency = s / (batch x processes x in_flight): what a query waits for whatever the clocks are
@@ -16,7 +17,8 @@ Seconds of one sample, with every clock as a share of its highest value in the g
     seconds = device; with a loader device + loading without workers, else a norm as above, of device + handover /
               batch, of loading / min(workers, cores), and of all that the CPU does / cores
 
-Watts, with V the voltage at a clock relative to that at its highest, V(f) = v + (1 - v) f:
+Watts, with V the voltage at a clock relative to that at its highest, V(f) = v up to a knee k, then v + (1 - v)
+(f - k) / (1 - k), bent smoothly:
 
     watts = static + sum over CPU cores, GPU, memory of (on f V^2 + joules of one sample V^2 / seconds)
 
@@ -256,6 +258,15 @@ def _pnorm(logs: Floats, power: Floats) -> Floats:
     return np.asarray(top + np.log(np.exp(power * (logs - top)).sum(axis=0)) / power)
 
 
+SOFT = 0.06
+"""How far below and above its knee, as a share of the highest clock, the voltage bends."""
+
+
+def _above(clock: Floats, knee: Floats) -> Floats:
+    """Return how far clocks lie above the knee, as a share of the way from there to their highest, smoothly."""
+    return np.asarray(np.logaddexp(0.0, (clock - knee) / SOFT) / np.logaddexp(0.0, (1 - knee) / SOFT))
+
+
 def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     """Return the curve of log watts, given the log seconds of one sample; `level`: log watts of a usual
     profiled mode.
@@ -287,13 +298,17 @@ def watts(grid: ModeGrid, log_seconds: Floats, level: float) -> Curve:
     priors = [Prior("static", level - 1.0, 1.0), Prior("volts", 0.3, 0.8)]
     priors += [Prior(name, level - 2.0, 1.5) for name in terms]
     priors += [Prior(f"{word} {name}", 0.0, 0.5) for word in words for name in work]
+    scaled = k.vary("cpu_hz", "gpu_hz", "memory_hz")
+    priors += [Prior("knee", -0.5, 1.0)] if scaled else []
     count, end = len(terms), 2 + len(terms)
 
     def of(at: Floats, rows: Rows) -> Floats:
         low = 1 / (1 + np.exp(-at[1, :, None]))
-        table = at[end:].reshape(len(words), len(work), at.shape[1])
+        table = at[end : end + len(words) * len(work)].reshape(len(words), len(work), at.shape[1])
         found = logs[:, None, rows] + at[2:end, :, None]
-        found += 2 * np.log(low + (1 - low) * clock[:, None, rows])
+        if scaled:  # without a clock to change, every voltage is the highest
+            knee = 1 / (1 + np.exp(-at[-1, :, None]))
+            found += 2 * np.log(low + (1 - low) * _above(clock[:, None, rows], knee))
         found[count - len(work) :] += np.einsum("wtp,wm->tpm", table, flags[:, rows])
         return np.asarray(np.log(np.exp(at[0, :, None]) + np.exp(found).sum(axis=0)))
 
