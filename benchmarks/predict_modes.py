@@ -29,7 +29,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument(
         "--grids", nargs="*", default=None, help="names of files in published/, without .json"
     )
+    parser.add_argument("--jobs", type=int, default=1, help="workloads at once, a process each")
     parser.add_argument("--simulated", action="store_true", help="the simulated board alone")
     parser.add_argument(
         "--seconds", type=float, default=3600.0, help="start no further workload after this long"
@@ -90,25 +93,31 @@ def main() -> None:
     figures: dict[str, Any] = {"simulated": args.simulated, "draws": args.draws, "profiled": PROFILED}
     jobs = simulated_jobs(args.draws) if args.simulated else real_jobs(args.grids, args.draws)
     found: list[dict[str, Any]] = []
-    for name, job in jobs:
-        if time.monotonic() - start > args.seconds:
-            found.append({"name": name, "absent": f"not reached in {args.seconds:g} s"})
-            continue
-        try:
-            found.append({"name": name} | job())
-        except Exception as error:  # one grid's failure does not lose the others
-            found.append({"name": name, "absent": f"{type(error).__name__}: {error}"})
-        print(json.dumps(found[-1]), file=sys.stderr, flush=True)
-        if args.json:
-            args.json.write_text(
-                json.dumps(figures | {"workloads": found, "commit": commit()}, indent=1) + "\n"
-            )
+    with ProcessPoolExecutor(args.jobs) as pool:
+        running = [(name, pool.submit(tried, job, start + args.seconds)) for name, job in jobs]
+        for name, job in running:
+            found.append({"name": name} | job.result())
+            print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+            if args.json:
+                args.json.write_text(
+                    json.dumps(figures | {"workloads": found, "commit": commit()}, indent=1) + "\n"
+                )
     figures["workloads"] = found
     met = bool(found) and all(f.get("met", False) for f in found)
     if args.smoke or args.json:
         print(json.dumps({"met": met} | figures, indent=1))
     else:
         publish("predict_modes_simulated" if args.simulated else "predict_modes", figures, met=met)
+
+
+def tried(job: Callable[[], dict[str, Any]], until: float) -> dict[str, Any]:
+    """Return what a job found, or why it did not; one grid's failure does not lose the others."""
+    if time.monotonic() > until:
+        return {"absent": "not reached in time"}
+    try:
+        return job()
+    except Exception as error:
+        return {"absent": f"{type(error).__name__}: {error}"}
 
 
 # -- real grids ---------------------------------------------------------------------------------------------
@@ -124,7 +133,7 @@ def real_jobs(names: Sequence[str] | None, draws: int) -> list[tuple[str, Callab
         for i, world in enumerate(found):
             others = [w for w in found if w is not world and w.rows == world.rows]
             reference = others[i % len(others)] if others else None
-            out.append((f"{stem} {world.name}", lambda w=world, r=reference: validated(w, r, draws)))
+            out.append((f"{stem} {world.name}", partial(validated, world, reference, draws)))
     return out
 
 
@@ -359,7 +368,7 @@ def network(columns: Floats, seen: Mapping[int, float], reference: Floats | None
 
 def simulated_jobs(draws: int) -> list[tuple[str, Callable[[], dict[str, Any]]]]:
     """Return a job for each load of the simulated board."""
-    return [(f"SIMULATED {name}", lambda n=name: simulated(n, draws)) for name in simulated_board.LOADS]
+    return [(f"SIMULATED {name}", partial(simulated, name, draws)) for name in simulated_board.LOADS]
 
 
 CONFIRMED = 3

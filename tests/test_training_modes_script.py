@@ -59,6 +59,9 @@ class Answers:
 
 
 def test_a_round_that_was_cut_short_goes_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        training_modes.os, "sched_setaffinity", lambda pid, cpus: None
+    )  # for this process alone
     cells = [{"cpus": 1, "workers": 0, "batch": batch, "sm_share": None} for batch in (1, 2, 3)]
     child, kept = Answers(), tmp_path / "windows"
     for batch in (2, 3):
