@@ -90,6 +90,29 @@ def test_whatever_was_measured_the_roofline_never_slows_down_with_a_clock(values
             assert all(b <= a + 1e-9 for a, b in itertools.pairwise(line)), knob
 
 
+MANY_CORES = [{"cpu_cores": c, "cpu_hz": f} for c in (2, 4, 6, 8, 10, 12) for f in (0.5e9, 1e9, 1.5e9, 2e9)]
+
+
+def test_cores_beyond_the_threads_of_an_engine_are_found_not_to_help():
+    truth = np.array([1e9 / m["cpu_hz"] * (0.05 + 0.95 / min(m["cpu_cores"], 4)) for m in MANY_CORES])
+    seen = [0, 3, 5, 10, 13, 20, 23]
+    guess = surface(modes.grid(MANY_CORES)).fit(of(truth, seen))
+    rest = [i for i in range(len(MANY_CORES)) if i not in seen]
+    assert np.abs(guess.value / truth - 1)[rest].max() < 0.06
+
+
+CLOCKS = [{"gpu_hz": g * 1e8} for g in range(1, 14)]
+
+
+def test_the_clock_below_which_the_voltage_stays_is_found():
+    grid, share = modes.grid(CLOCKS), np.arange(1, 14) / 13
+    volts = 0.6 + 0.4 * np.maximum(0, (share - 0.5) / 0.5)
+    truth, seconds = 3 + 20 * share * volts**2, -np.log(share)
+    seen = {i: float(np.log(truth[i])) for i in (0, 3, 5, 7, 9, 12)}
+    found, _ = curve_fit.fit(roofline_modes.watts(grid, seconds, float(np.log(10))), seen)
+    assert np.abs(np.exp(found.value) / truth - 1).max() < 0.03
+
+
 BATCHES = [{"gpu_hz": g, "batch": b} for g in GPU for b in (1, 2, 4, 8, 16, 32, 64, 128)]
 
 
