@@ -186,6 +186,17 @@ def test_a_pair_that_takes_longer_than_those_before_it_keeps_the_budget_too(tmp_
         assert runner.now <= seconds - halving.ANSWERS_S
 
 
+def test_other_engines_are_tried_before_the_baselines_own_with_other_settings(tmp_path):
+    first = Trial(model="null", backend="torch_eager", turn_s=0.1)
+    own = [replace(first, precision=p, options={"layout": "channels_last"}) for p in ("fp32", "bf16")]
+    others = [replace(first, backend=b, precision=p) for b in ("openvino", "null") for p in ("fp32", "int8")]
+    runner = Scripted()
+    optimised(tmp_path, runner, [first, *own, *others])
+    keys = runner.keys("short")[:7]
+    assert [p for _, p in keys] == ["fp32", "int8", "int8", "fp32", "fp32", "bf16", "fp32"]
+    assert [b == "torch_eager" for b, _ in keys] == [True, False, False, False, False, True, True]
+
+
 def test_a_first_pair_that_took_long_does_not_keep_later_ones_from_running(tmp_path):
     """What the processes import is imported in the first pairs: the last ones say how long another takes."""
 

@@ -180,12 +180,14 @@ class Race:
     def _screen(self, trials: Sequence[Trial]) -> Strategy:
         """Run every candidate once while there is time: the baseline first, then what is usually the fastest.
 
+        Other engines come before the baseline's own with other settings: in a short time one of them must be met.
+
         What takes a compiler's time comes last, after the settings by hand of the best before it.
         """
         first, *rest = trials
         rest.sort(key=lambda t: t.id)
         random.Random(f"{self.budget.seed} short").shuffle(rest)
-        rest.sort(key=lambda t: (starts_slowly(t), NARROW.index(t.precision)))
+        rest.sort(key=lambda t: (starts_slowly(t), t.backend == first.backend, NARROW.index(t.precision)))
         order, late = [first, *(t for t in rest if not starts_slowly(t))], list(filter(starts_slowly, rest))
         position, whole = 0, False
         while position < len(order) or not whole:  # grows while it runs
