@@ -1,9 +1,9 @@
 """Does the kind of pair change the speed-up that it gives, or how much pairs differ? Three kinds, alternating.
 
 `forked`: as `optimize` measures from its second pair on, the baseline's process forked, turns of 0.05 s. `started`: the
-same turns, both processes started. `long`: both started, turns of 0.1 s for 5 s, as demo_runs.py judges answers. The
-fork server is a new one after every --server rounds. Reported: each kind's speed-up with its interval, its ratio to the
-started kind's, round by round, and the standard deviation of the pairs' log ratios: all, and within one server.
+same turns, both processes started. `long`: both started, turns of 0.1 s for 5 s, as demo_runs.py once judged answers.
+The fork server is a new one after every --server rounds. Reported: each kind's speed-up with its interval, its ratio to
+the started kind's, round by round, and the standard deviation of the pairs' log ratios: all, and within one server.
 
     python benchmarks/pair_kinds.py [--rounds 20] [--server 5]
 """

@@ -311,7 +311,7 @@ def children(args: argparse.Namespace, folder: Path, client: dict[str, str] | No
 
 
 def measured(
-    args: argparse.Namespace, started: dict[Any, Child], begun: float, kept: list[dict[str, Any]]
+    args: argparse.Namespace, started: dict[Any, Child], begun: float, earlier: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each window, round after round, until the time is over; a round that was cut short goes on."""
     cpus = sorted(os.sched_getaffinity(0))
@@ -320,15 +320,16 @@ def measured(
     meter = Meter()
     if meter.absent:
         print(meter.absent, file=sys.stderr)
-    done = Counter(tuple(row[knob] for knob in KNOBS) for row in kept)
-    cells = [(workload, mode) for workload in args.workloads for mode in args.chosen]
-    keys = {tuple(({"workload": name} | mode)[knob] for knob in KNOBS): (name, mode) for name, mode in cells}
+    done = Counter(map(_key, earlier))
+    cells = {_key(cell): cell for cell in ({"workload": w} | m for w in args.workloads for m in args.chosen)}
     for number in itertools.count():
-        fewest = min(done[key] for key in keys)
-        due = sorted((key for key in keys if done[key] == fewest), key=str)
+        fewest = min(done[key] for key in cells)
+        due = sorted((key for key in cells if done[key] == fewest), key=str)
         random.Random(1000 + args.seed + fewest).shuffle(due)
         for key in due:
-            (workload, mode), done[key] = keys[key], done[key] + 1
+            done[key] += 1
+            workload = cells[key]["workload"]
+            mode = {knob: cells[key][knob] for knob in KNOBS[1:]}
             now = time.monotonic()
             if now - begun > args.seconds:
                 return
@@ -342,6 +343,11 @@ def measured(
                 joules = meter.joules(*window)
                 row["power_w"] = None if joules is None else joules / (window[1] - window[0])
             yield {"workload": workload} | row | {"at_s": round(now - begun, 1)}
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what tells a workload's mode from every other."""
+    return tuple(row[knob] for knob in KNOBS)
 
 
 def kept(path: Path | None) -> list[dict[str, Any]]:
@@ -360,7 +366,7 @@ def joined(windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one row for each workload and mode, from all of its windows."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in windows:
-        groups.setdefault(tuple(row[knob] for knob in KNOBS), []).append(row)
+        groups.setdefault(_key(row), []).append(row)
     out = []
     for key, rows in groups.items():
         step = statistics.geometric_mean(row["step_s"] for row in rows)
@@ -464,7 +470,7 @@ def _write(out: Path, args: argparse.Namespace, windows: list[dict[str, Any]], s
     figures = {
         "device": args.device,
         "workloads": {name: DATA[name] for name in args.workloads},
-        "modes": len({tuple(r[k] for k in KNOBS[1:]) for r in rows}),
+        "modes": len({_key(r)[1:] for r in rows}),
         "noise": {
             name: {
                 quantity: noise([r for r in rows if r["workload"] == name], key)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import Blocks, alternation_ratio, difference, kinship, standard_errors
-from edgescope.stats.special import t_quantile
+from edgescope.stats.alternation import Blocks, alternation_ratio, difference, kinship
 from two_speeds import Host
 
 logs = st.lists(st.floats(-2, 2), min_size=1, max_size=6)
@@ -50,18 +49,9 @@ def test_an_outlier_is_not_dropped():
 def test_neighbours_that_resemble_each_other_widen_the_interval():
     steps = np.array([0.0, 0.01, 0.0, 0.01, 0.5, 0.51, 0.5, 0.51])
     mixed = steps[[0, 4, 1, 5, 2, 6, 3, 7]]
-    assert 0.3 < kinship(steps) < kinship(np.repeat([0.0, 0.5], 20)) == pytest.approx(0.7)
-    assert kinship(mixed) == 0.0
+    assert kinship(steps) > 0.5 and kinship(mixed) == 0.0
     near, far = (alternation_ratio([Blocks([x]) for x in order]) for order in (steps, mixed))
-    assert math.log(near.hi / near.lo) > 1.35 * math.log(far.hi / far.lo)
-
-
-def test_chance_likeness_of_independent_pairs_costs_little():
-    rng = np.random.default_rng(1)
-    for n in (5, 8, 20):
-        kin = np.array([kinship(rng.normal(size=n)) for _ in range(2000)])
-        widened = float(np.mean(np.sqrt((1 + kin) / (1 - kin))))
-        assert widened == pytest.approx(standard_errors(n) / t_quantile(0.975, n - 1), abs=0.015)
+    assert math.log(near.hi / near.lo) > 1.5 * math.log(far.hi / far.lo)
 
 
 def test_the_difference_of_two_candidates_pools_their_spread():

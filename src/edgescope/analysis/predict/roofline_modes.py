@@ -175,8 +175,8 @@ class _Seconds:
         self.at_cpu = len(self.priors)
         if self.with_cpu:
             self.priors += [Prior("cpu", level - 1.2, 1.5), Prior("serial", -1.5, 1.2)]
-        self.with_most = self.with_cpu and k.vary("cpu_cores") and not k.vary("threads", "workers")
-        if self.with_most:
+        self.with_threads = self.with_cpu and k.vary("cpu_cores") and not k.vary("threads", "workers")
+        if self.with_threads:
             self.priors += [Prior("threads", math.log(float(k.cores.max())), 1.0)]
         if self.with_loader:
             self.priors += [Prior(name, level + mean, 1.5) for name, mean in LOADING]
@@ -201,10 +201,10 @@ class _Seconds:
     def usable(self, at: Floats, rows: Rows) -> Floats:
         """Return the cores that the operators can use: no more than they have threads, smoothly."""
         cores = self.cores[rows]
-        if not self.with_most:
+        if not self.with_threads:
             return cores
-        most = np.exp(at[self.at_cpu + 2, :, None])
-        return np.asarray((cores**-SHARP + most**-SHARP) ** (-1 / SHARP))
+        threads = np.exp(at[self.at_cpu + 2, :, None])
+        return np.asarray((cores**-SHARP + threads**-SHARP) ** (-1 / SHARP))
 
     def busy(self, at: Floats, rows: Rows) -> Floats:
         """Return the seconds of the operators on the CPU, on all of its cores."""
