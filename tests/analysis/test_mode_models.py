@@ -94,11 +94,12 @@ MANY_CORES = [{"cpu_cores": c, "cpu_hz": f} for c in (2, 4, 6, 8, 10, 12) for f 
 
 
 def test_cores_beyond_the_threads_of_an_engine_are_found_not_to_help():
-    truth = np.array([1e9 / m["cpu_hz"] * (0.05 + 0.95 / min(m["cpu_cores"], 4)) for m in MANY_CORES])
-    seen = [0, 3, 5, 10, 13, 20, 23]
-    guess = surface(modes.grid(MANY_CORES)).fit(of(truth, seen))
-    rest = [i for i in range(len(MANY_CORES)) if i not in seen]
-    assert np.abs(guess.value / truth - 1)[rest].max() < 0.06
+    """By the curve alone: the process beside it would take up what the curve gets wrong."""
+    grid = modes.grid(MANY_CORES)
+    truth = np.array([1e9 / m["cpu_hz"] * (0.05 + 0.95 / min(m["cpu_cores"], 6)) for m in MANY_CORES])
+    seen = of(truth, [0, 3, 5, 7, 10, 13, 17, 20, 23])
+    found, _ = curve_fit.fit(roofline_modes.seconds(grid, min(seen.values())), seen)
+    assert np.abs(np.exp(found.value) / truth - 1).mean() < 0.02  # 0.023 if all cores were taken to help
 
 
 CLOCKS = [{"gpu_hz": g * 1e8} for g in range(1, 14)]

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -199,4 +200,14 @@ def test_under_16_watts_one_mode_alone_is_near_the_best_and_a_run_may_put_it_abo
     under = truth[truth[:, 1] <= 16]
     near = under[under[:, 0] <= 1.03 * under[:, 0].min()]
     assert len(under) == 2097 and len(near) == 1 and near[0, 1] == pytest.approx(15.95, abs=0.005)
-    assert 16 * simulated_board.POWER_NOISE == pytest.approx(0.24)
+    assert round(16 * simulated_board.POWER_NOISE, 6) == 0.24
+
+
+@pytest.mark.parametrize(("gain", "tried"), [(0.002, 1), (0.0005, None)])
+def test_a_fifth_of_a_per_cent_that_is_expected_is_worth_a_run(gain, tried):
+    state = Profiling(GRID, wanted("throughput"))
+    state.tell(0, 1.0, None)
+    ahead = np.full(len(GRID), -1.0)
+    ahead[1] = gain
+    sure = SimpleNamespace(mean=ahead, sd=np.full(len(GRID), 1e-9))
+    assert state.candidate(SimpleNamespace(grid=GRID, guesses={"throughput_sps": sure})) == tried
