@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from types import SimpleNamespace
 
 import numpy as np
@@ -200,7 +201,10 @@ def test_under_16_watts_one_mode_alone_is_near_the_best_and_a_run_may_put_it_abo
     under = truth[truth[:, 1] <= 16]
     near = under[under[:, 0] <= 1.03 * under[:, 0].min()]
     assert len(under) == 2097 and len(near) == 1 and near[0, 1] == pytest.approx(15.95, abs=0.005)
-    assert round(16 * simulated_board.POWER_NOISE, 6) == 0.24
+    sd = simulated_board.POWER_NOISE * near[0, 1]
+    assert sd == pytest.approx(0.24, abs=0.005)
+    kept = NormalDist(near[0, 1], sd / predict_modes.CONFIRMED**0.5).cdf(16)
+    assert kept == pytest.approx(0.63, abs=0.005)
 
 
 @pytest.mark.parametrize(("gain", "tried"), [(0.002, 1), (0.0005, None)])
