@@ -1,19 +1,20 @@
-"""How often the interval of an alternation holds the long-run ratio, and how narrow it is for its time.
+"""How often the interval of an alternation holds the ratio at full speed, and how narrow it is for its time.
 
 Hosts of two speeds, simulated and recorded. On the simulated ones the two variants are slowed down differently (1.6
 and 1.35 times) in the slow state, so the ratio itself depends on it; processes of one program differ by 2 %, turns by
-3 %. Each host stays in a state for 1 to 10 s, or for 5 to 40 s. Held against each other, on the same seconds of the
-same host:
+3 %. Each host stays in a state for 1 to 10 s, or for 5 to 40 s, half of its time in each. Held against each other, on
+the same seconds of the same host:
 
     in turns       pairs of processes that live together and take turns of 0.1 s (stats/alternation.py)
-    bootstrap      the same pairs, the interval from resampling them
-    one by one     five processes of each variant, one after another (stats/pairs.py)
+    whole          the same pairs with the blocks in which the host was slow, held to the long-run ratio
+    bootstrap      the same as `in turns`, the interval from resampling the pairs
+    one by one     five processes of each variant, one after another (stats/pairs.py), held to the long-run ratio
     stopped        pairs until the interval is within 4 %, 5 to 30 of them, as `edgescope optimize` confirms its pick
 
 A recorded trace (--record) is pairs of real processes on this host, one after another; it is cut into runs of so many
-pairs, next to each other and spread over the trace, and the long-run ratio is that of the whole trace.
+pairs, next to each other and spread over the trace, and the ratio at full speed is that of the whole trace.
 
-    python benchmarks/alternation.py --record 60     # ten minutes; writes published/alternation_trace.json
+    python benchmarks/alternation.py --record 60     # six minutes; writes published/alternation_trace.json
     python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
 """
 
@@ -36,8 +37,8 @@ from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import Blocks, alternation_ratio
-from two_speeds import Host
+from edgescope.stats.alternation import Blocks, alternation_ratio, by_speed, counted
+from two_speeds import RATIO, Host
 
 GOAL = 0.93
 TRACE = PUBLISHED / "alternation_trace.json"
@@ -51,7 +52,7 @@ DECIDED, ENOUGH, MOST = 0.04, 5, 30
 
 def bootstrap(pairs: list[Blocks], rng: np.random.Generator) -> tuple[float, float]:
     """Return the 95 % interval of the mean ratio from resampled pairs."""
-    means = np.array([p.mean for p in pairs])
+    means = np.array([p.mean for p in counted(pairs)])
     drawn = means[rng.integers(len(means), size=(500, len(means)))].mean(axis=1)
     lo, hi = np.quantile(drawn, [0.025, 0.975])
     return float(math.exp(lo)), float(math.exp(hi))
@@ -68,50 +69,51 @@ def simulated(dwell: tuple[float, float], runs: int) -> dict[str, Any]:
     """Return coverage and width on a simulated host, by way of measuring and number of pairs."""
     rng = np.random.default_rng(3)
     host = Host(dwell, seed=1)
-    truth = host.ratio()
+    long_run = host.ratio()
     out: dict[str, Any] = {}
     for n in PAIRS:
         turns = [host.pairs(rng, n) for _ in range(runs)]
         ends = [alternation_ratio(p) for p in turns]
         seconds = n * host.pair_s
-        out[f"in turns, {n} pairs"] = told([(e.lo, e.hi) for e in ends], truth, seconds)
+        out[f"in turns, {n} pairs"] = told([(e.lo, e.hi) for e in ends], RATIO, seconds)
+        mixed = [alternation_ratio([Blocks(one.logs) for one in p]) for p in turns]
+        out[f"whole, {n} pairs"] = told([(e.lo, e.hi) for e in mixed], long_run, seconds)
         wide = [alternation_ratio(host.pairs(rng, n, over_s=SPREAD_S)) for _ in range(runs)]
-        out[f"spread over {SPREAD_S:g} s, {n} pairs"] = told([(e.lo, e.hi) for e in wide], truth, SPREAD_S)
-        out[f"bootstrap, {n} pairs"] = told([bootstrap(p, rng) for p in turns], truth, seconds)
+        out[f"spread over {SPREAD_S:g} s, {n} pairs"] = told([(e.lo, e.hi) for e in wide], RATIO, SPREAD_S)
+        out[f"bootstrap, {n} pairs"] = told([bootstrap(p, rng) for p in turns], RATIO, seconds)
     alone = [paired_log_ratio(*host.one_by_one(rng, 5)) for _ in range(runs)]
-    out["one by one, 5 of each"] = told([(e.lo, e.hi) for e in alone], truth, 10 * host.process_s)
+    out["one by one, 5 of each"] = told([(e.lo, e.hi) for e in alone], long_run, 10 * host.process_s)
     stopped = [host.until(rng, DECIDED, ENOUGH, MOST, STOPS_S) for _ in range(runs)]
     seconds = float(np.median([e.n for e in stopped])) * host.pair_s
-    out["stopped"] = told([(e.lo, e.hi) for e in stopped], truth, seconds)
+    out["stopped"] = told([(e.lo, e.hi) for e in stopped], RATIO, seconds)
     return out
 
 
-def recorded(pairs: list[list[float]], seconds: list[float]) -> dict[str, Any]:
+def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     """Return coverage and width of runs of pairs cut from a recorded trace."""
-    whole = [Blocks(p) for p in pairs]
-    truth = math.exp(float(np.mean([p.mean for p in whole])))
+    whole = [Blocks(*both) for both in zip(trace["logs"], trace["base"], strict=True)]
+    truth, long_run = (math.exp(float(np.mean([p.mean for p in of]))) for of in (counted(whole), whole))
+    slowed = sum(len(p.logs) for p in by_speed(whole).slowed) / sum(len(p.logs) for p in whole)
+    seconds = trace["began_s"]
     each = float(np.median(np.diff(seconds)))
-    out: dict[str, Any] = {"ratio": truth, "pairs": len(whole), "seconds": seconds[-1] - seconds[0]}
+    out: dict[str, Any] = {"ratio": truth, "whole": long_run, "slowed": slowed, "pairs": len(whole)}
+    out["seconds"] = seconds[-1] - seconds[0]
     for n in (3, 5, 8):
         step = len(whole) // n
-        near = [alternation_ratio(whole[i : i + n]) for i in range(len(whole) - n + 1)]
-        spread = [alternation_ratio(whole[i::step][:n]) for i in range(step)]
-        out[f"next to each other, {n} pairs"] = told([(e.lo, e.hi) for e in near], truth, n * each)
-        out[f"spread, {n} pairs"] = told([(e.lo, e.hi) for e in spread], truth, n * each)
+        near = [whole[i : i + n] for i in range(len(whole) - n + 1)]
+        ways = {"next to each other": near, "spread": [whole[i::step][:n] for i in range(step)]}
+        for name, runs in ways.items():
+            ends = [alternation_ratio(run) for run in runs]
+            out[f"{name}, {n} pairs"] = told([(e.lo, e.hi) for e in ends], truth, n * each)
+        ends = [alternation_ratio([Blocks(p.logs) for p in run]) for run in near]
+        out[f"whole, {n} pairs"] = told([(e.lo, e.hi) for e in ends], long_run, n * each)
     return out
 
 
 def record(count: int, model: str) -> None:
     """Run pairs of two real variants on this host and add their blocks to the trace, one by one."""
-    shared = {
-        "model": model,
-        "turn_s": 0.1,
-        "min_s": 1.0,
-        "max_s": 1.0,
-        "warmup": 0.2,
-        "options": {"threads": 1},
-    }
-    sides = Trial(**shared, backend="onnxruntime"), Trial(**shared, backend="openvino")
+    eager = Trial(model=model, turn_s=0.05, min_s=0.7, max_s=0.7)
+    sides = eager, replace(eager, backend="openvino", precision="int8")
     for side in sides:
         if failed := fresh.prepare(side):
             raise SystemExit(f"{side.label}: {failed.reason}")
@@ -120,6 +122,7 @@ def record(count: int, model: str) -> None:
         "sides": [t.label for t in sides],
         "began_s": [],
         "logs": [],
+        "base": [],
         "load": [],
     }
     leader = PersistentChild()
@@ -133,6 +136,7 @@ def record(count: int, model: str) -> None:
             continue
         found["began_s"].append(a.window.start_ns * 1e-9)
         found["logs"].append(list(blocks.logs))
+        found["base"].append(list(blocks.base))
         found["load"].append([a.verdict.trust.value, a.alternation.idle_share, b.alternation.idle_share])
         write(TRACE.stem, found, met=len(found["logs"]) >= count)
         print(number, f"{math.exp(blocks.mean):.3f}", file=sys.stderr, flush=True)
@@ -142,7 +146,7 @@ def record(count: int, model: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--record", type=int, default=0, metavar="PAIRS")
-    parser.add_argument("--model", default="squeezenet1_1")
+    parser.add_argument("--model", default="efficientnet_lite0")
     parser.add_argument("--runs", type=int, default=1000)
     args = parser.parse_args()
     if args.record:
@@ -154,7 +158,7 @@ def main() -> None:
     }
     if TRACE.is_file():
         trace = json.loads(TRACE.read_text())["figures"]
-        figures["recorded"] = recorded(trace["logs"], trace["began_s"])
+        figures["recorded"] = recorded(trace)
     found = [*figures["simulated"].values(), figures.get("recorded", {})]
     judged = [
         way

@@ -2,8 +2,9 @@
 
 Each run is `edgescope optimize efficientnet_lite0`, which is what `edgescope demo` asks. After each, the pick that the
 fewest minutes were spent on takes turns with the baseline for a share of --minutes, in pairs of its own: together, and
-spread over all of the runs, these are the long-run ratio that the runs' intervals should cover. They are pairs of the
-runs' own kind; whether another kind gives another ratio is pair_kinds.py's question. Targets: an answer
+spread over all of the runs, these are the long-run ratio that the runs' intervals should cover, at the machine's full
+speed as theirs are. They are pairs of the runs' own kind; whether another kind gives another ratio is pair_kinds.py's
+question. Targets: an answer
 within 90 s, a 95 % interval within +-5 %, and the long-run ratio within it, each in nine runs of ten. What is there is
 written after each run; `--seconds` starts no further run after so long.
 
@@ -30,7 +31,7 @@ from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import Blocks, alternation_ratio, by_speed
 
 ANSWER_S, WITHIN, SHARE = 90.0, 0.05, 0.9
 
@@ -76,11 +77,26 @@ class LongRun:
         self.minutes += (time.monotonic() - begun) / 60
 
     def figures(self) -> dict[str, Any]:
-        """Return the ratio so far."""
-        found = alternation_ratio(self.pairs)
+        """Return the ratio so far, at full speed, and what the slowed blocks and whole pairs say."""
+        found, parts = alternation_ratio(self.pairs), by_speed(self.pairs)
         ends = {"lo": found.lo, "hi": found.hi} if found.reliable else {"absent": found.note}
-        ratios = [math.exp(pair.mean) for pair in self.pairs]
-        return {"value": found.value, **ends, "pairs": found.n, "minutes": self.minutes, "ratios": ratios}
+        whole = alternation_ratio([Blocks(pair.logs) for pair in self.pairs])
+        slowed = [log for pair in parts.slowed for log in pair.logs]
+        return {
+            "value": found.value,
+            **ends,
+            "pairs": len(self.pairs),
+            "at_full_speed": found.n,
+            "minutes": self.minutes,
+            "whole": {"value": whole.value, "lo": whole.lo, "hi": whole.hi},
+            "slowed": {
+                "share": len(slowed) / sum(len(pair.logs) for pair in self.pairs),
+                "value": math.exp(math.fsum(slowed) / len(slowed)) if slowed else None,
+            },
+            "ratios": [math.exp(pair.mean) for pair in self.pairs],
+            "logs": [[round(log, 4) for log in pair.logs] for pair in self.pairs],
+            "base": [[round(log, 4) for log in pair.base] for pair in self.pairs],
+        }
 
 
 def page(runs: list[dict[str, Any]], truths: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A host of two speeds on which two variants are measured, in fake time: its long-run ratio is known."""
+"""A host of two speeds on which two variants are measured, in fake time: the ratio at each is known."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Host:
     process_s = START_S + 2 * BLOCKS * TURN_S
 
     def ratio(self) -> float:
-        """Return the ratio over the whole time, the mean of logs."""
+        """Return the ratio over the whole time, slow and fast, the mean of logs; at full speed it is RATIO."""
         slow = self.stays[1::2].sum() / self.stays.sum()
         return float(RATIO * np.exp(slow * np.log(SLOWED[0] / SLOWED[1])))
 
@@ -53,7 +53,7 @@ class Host:
         at = at_s + START_S + TURN_S * np.arange(4 * BLOCKS)
         mine = np.isin(np.arange(4 * BLOCKS) % 4, (0, 3))
         a, b = self.log_time(rng, 0, at[mine]), self.log_time(rng, 1, at[~mine])
-        return Blocks((a.reshape(-1, 2).mean(axis=1) - b.reshape(-1, 2).mean(axis=1)).tolist())
+        return Blocks.of(a.reshape(-1, 2).mean(axis=1).tolist(), b.reshape(-1, 2).mean(axis=1).tolist())
 
     def begin(self, rng) -> float:
         return float(rng.uniform(0, self.edges[-1] - 500))

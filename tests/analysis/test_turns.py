@@ -1,12 +1,15 @@
 """The ratio of two variants in turns: of latencies, or of seconds a sample where their loads differ."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from edgescope.analysis.cells import alternation
-from edgescope.records import Status, Trial, Turn
+from edgescope.analysis.cells import alternation, variants
+from edgescope.analysis.cells.objective import goal
+from edgescope.records import Alternation, Measured, Status, Trial, Turn
+from making import result
 
 
 def side(turns, **keys):
@@ -35,3 +38,47 @@ def test_seconds_a_sample_are_compared_where_loads_differ():
 def test_a_turn_without_a_right_answer_leaves_its_block_out():
     base, wrong = side([(0, 10**9, 10, 0.1)]), side([(0, 10**9, 20, 0.0)], in_flight=4)
     assert not alternation.blocks(wrong, base).logs
+
+
+def pair_of(number, slowed, faster):
+    """Return (candidate, baseline): 4 blocks of 10 ms and 10 / `faster`, the first so many 1.5 times as long."""
+    ends = []
+    for name, seconds, backend in (
+        ("baseline", 0.01, "torch_eager"),
+        ("candidate", 0.01 / faster, "openvino"),
+    ):
+        times = [seconds * (1.5 if block < slowed else 1.0) for block in range(4) for _ in range(2)]
+        turns = tuple(Turn(i // 2, i, i + 1, 1, s) for i, s in enumerate(times))
+        trial = Trial(model="null", backend=backend, replicate=number, turn_s=0.1)
+        partner = f"{'candidate' if name == 'baseline' else 'baseline'}{number}"
+        taken = Alternation(partner, name, alternation.CONFIRMING, turns, 0.0)
+        metrics = {"latency_p50_s": Measured(seconds, "s", n=9)}
+        ends.append(replace(result(trial, id_=f"{name}{number}", metrics=metrics), alternation=taken))
+    return ends[1], ends[0]
+
+
+def row_of(*pairs):
+    found = variants.table([end for pair in pairs for end in pair])
+    (row,) = [r for r in found.rows if r.cell != found.baseline]
+    return row
+
+
+def test_a_speed_up_is_of_the_turns_at_full_speed_and_says_what_the_others_were():
+    row = row_of(*(pair_of(n, 0, 4.0 + 0.01 * n) for n in range(3)), pair_of(3, 4, 3.0))
+    assert row.pairs == "3 of 4 pairs in turns" and row["speedup"].value == pytest.approx(4.01, rel=1e-3)
+    (note,) = row.notes
+    assert "W-PAIR-3" in note and "in 25% of the turns of openvino fp32 b1" in note
+    assert "1.5 times as long" in note and "was 3x as fast" in note and "the other turns" in note
+
+
+def test_a_burst_is_not_told():
+    row = row_of(*(pair_of(n, int(n == 0), 4.0 + 0.01 * n) for n in range(6)))
+    assert row.pairs == "6 pairs in turns" and not row.notes
+
+
+def test_of_several_pairs_those_at_full_speed_choose():
+    found = [pair_of(0, 4, 3.0), pair_of(1, 0, 4.0)]
+    latency = goal("latency")
+    assert alternation.better(found, latency) == (pytest.approx(math.log(4.0)), 1)
+    assert alternation.better(found[:1], latency) == (pytest.approx(math.log(3.0)), 1)
+    assert alternation.better([], latency) == (-math.inf, 0)

@@ -351,12 +351,8 @@ class Race:
 
     def _speed(self, trial: Trial) -> tuple[float, int]:
         """Return the mean log of how much better a candidate was than the baseline in its pairs, and their number."""
-        goal = self.wanted.goal
-        logs = [
-            alternation.better(mine, theirs, goal) for theirs, mine in self.pairs[variants.variant(trial)]
-        ]
-        known = [log for log in logs if log is not None]
-        return (math.fsum(known) / len(known), len(known)) if known else (-math.inf, 0)
+        found = [(mine, theirs) for theirs, mine in self.pairs[variants.variant(trial)]]
+        return alternation.better(found, self.wanted.goal)
 
     def _confirm(self, pick: Trial) -> Strategy:
         """Run the pick in further pairs until its speed-up is decided or the budget is spent."""

@@ -6,6 +6,11 @@ sides, so the log of their times' ratio is free of it. The ratio is the mean of 
 mean of the pairs, each with the same weight: what differs between processes (layout, placement) is more than what
 differs between blocks. Nothing is trimmed.
 
+Something outside may slow the machine for seconds, a neighbour on its cores say, and one variant more than the other:
+then there is a ratio for each speed, and one for each mixture. The ratio here is that at full speed: a block in which
+both sides take clearly longer than at their best does not count (`by_speed`). It is left out for what both sides say of
+the machine, never for their ratio, and a variant that is slow by itself slows only one side.
+
 The interval is Student's t over the pairs' means. A mean of tens of blocks is near enough to normal for it, and it is
 honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both).
 Pairs that follow each other closely meet the machine in the same state, in which the ratio may be another than in the
@@ -27,6 +32,12 @@ from edgescope.stats.special import t_quantile
 
 MIN_PAIRS = 3
 """Two pairs bound a ratio so badly (12.7 standard errors) that their interval says nothing."""
+SLOWED = 0.10
+"""A block is slowed where both sides take longer than at their best by more than this share."""
+BEST = 0.10
+"""The quantile of a side's blocks that is its best: lower ones are chance."""
+LEAST_BLOCKS = 2
+"""A pair with fewer blocks at full speed does not count."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -41,6 +52,23 @@ class Blocks:
     """One pair of processes: the log of the ratio of times, baseline over candidate, of each of its blocks."""
 
     logs: Sequence[float]
+    base: Sequence[float] = ()
+    """The logs of the baseline's times; empty where only ratios are known, and no block is taken for slowed."""
+
+    @classmethod
+    def of(cls, base: Sequence[float], ours: Sequence[float]) -> Blocks:
+        """Return the blocks of which both sides' log times are known."""
+        return cls([b - a for b, a in zip(base, ours, strict=True)], list(base))
+
+    @property
+    def ours(self) -> list[float]:
+        """Return the logs of the candidate's times, as far as the baseline's are known."""
+        return [b - log for b, log in zip(self.base, self.logs, strict=False)]
+
+    def where(self, kept: Sequence[bool]) -> Blocks:
+        """Return the blocks that are marked."""
+        base = [b for b, keep in zip(self.base, kept, strict=False) if keep]
+        return Blocks([log for log, keep in zip(self.logs, kept, strict=True) if keep], base)
 
     @property
     def mean(self) -> float:
@@ -48,23 +76,78 @@ class Blocks:
         return math.fsum(self.logs) / len(self.logs)
 
 
-def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
-    """Return how many times faster the candidate is, with the interval over the pairs; n counts the pairs.
+@dataclass(frozen=True)
+class BySpeed:
+    """The blocks of some pairs, in the order of the pairs, by whether something slowed the machine in them."""
 
-    Without MIN_PAIRS there is no interval (0 to inf). Unreliable, with a note that says why, where the pairs are too
-    few or do not resolve the ratio within a factor of RESOLVED.
+    full: list[Blocks]
+    slowed: list[Blocks]
+
+    @property
+    def counted(self) -> list[Blocks]:
+        """Return the pairs that speak for full speed: one that was slowed has LEAST_BLOCKS others."""
+        return [p for p, out in self._halves if _speaks(p, out)]
+
+    @property
+    def others(self) -> list[Blocks]:
+        """Return the slowed blocks of the pairs that do not."""
+        return [out for p, out in self._halves if out.logs and not _speaks(p, out)]
+
+    @property
+    def _halves(self) -> list[tuple[Blocks, Blocks]]:
+        return list(zip(self.full, self.slowed, strict=True))
+
+
+def _speaks(full: Blocks, slowed: Blocks) -> bool:
+    return len(full.logs) >= (LEAST_BLOCKS if slowed.logs else 1)
+
+
+def by_speed(pairs: Sequence[Blocks], among: Sequence[Blocks] = ()) -> BySpeed:
+    """Return the blocks by speed; full speed is told from `among`, every pair of the two variants, or from these."""
+    known = [p for p in among or pairs if p.base]
+    if not known:
+        return BySpeed(list(pairs), [Blocks([])] * len(pairs))
+    base, ours = (
+        float(np.quantile(np.concatenate(side), BEST)) + math.log1p(SLOWED)
+        for side in ([p.base for p in known], [p.ours for p in known])
+    )
+    full = []
+    for p in pairs:
+        either = [b <= base or a <= ours for b, a in zip(p.base, p.ours, strict=True)]
+        full.append(either or [True] * len(p.logs))
+    return BySpeed(
+        [p.where(kept) for p, kept in zip(pairs, full, strict=True)],
+        [p.where([not keep for keep in kept]) for p, kept in zip(pairs, full, strict=True)],
+    )
+
+
+def counted(pairs: Sequence[Blocks], among: Sequence[Blocks] = ()) -> list[Blocks]:
+    """Return the pairs that make the ratio: those at full speed, or all, whole, where none ran at it."""
+    return by_speed(pairs, among).counted or [p for p in pairs if len(p.logs)]
+
+
+def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95, among: Sequence[Blocks] = ()) -> Interval:
+    """Return how many times faster the candidate is at the machine's full speed; n counts the pairs (`counted`).
+
+    Without MIN_PAIRS there is no interval (0 to inf); one or two at full speed are taken to differ as slowed ones do.
+    Unreliable, with a note that says why, where the pairs are too few or do not resolve the ratio within a factor of
+    RESOLVED.
     """
-    means = np.array([p.mean for p in pairs if len(p.logs)])
+    means = np.array([p.mean for p in counted(pairs, among)])
     n = len(means)
     if not n:
         return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
+    others = np.array([p.mean for p in by_speed(pairs, among).others]) if n < MIN_PAIRS else np.array([])
     centre = float(means.mean())
-    if n < MIN_PAIRS:
+    if n + max(0, len(others) - 1) < MIN_PAIRS:
         note = f"{n} pair{'s' if n > 1 else ''} of processes cannot bound a ratio"
         return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
+    groups = [group for group in (means, others) if len(group)]
+    freedom = sum(len(group) - 1 for group in groups)
+    spread = math.sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / freedom)
     shared = kinship(means)
-    error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
-    half = min(t_quantile(0.5 + level / 2, n - 1) * error, _MOST_LOG)
+    error = spread / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
+    half = min(t_quantile(0.5 + level / 2, freedom) * error, _MOST_LOG)
     resolved = half <= math.log(RESOLVED)
     note = "" if resolved else f"not resolved: {n} pairs of processes differ by {math.expm1(half):.0%}"
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
@@ -88,10 +171,10 @@ def kinship(means: NDArray[np.float64]) -> float:
     n = len(means)
     centred = means - means.mean()
     power = float(centred @ centred)
-    if power == 0:
-        return 0.0
     if n < LEAST_KIN:
         return SUPPOSED_KIN
+    if power == 0:
+        return 0.0
     return min(MOST_KIN, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
 
 
@@ -100,7 +183,7 @@ def difference(a: Sequence[Blocks], b: Sequence[Blocks], level: float = 0.95) ->
 
     Student's t with the spread of both groups pooled; None where together they have fewer than MIN_PAIRS + 1 pairs.
     """
-    first, second = (np.array([p.mean for p in pairs if len(p.logs)]) for pairs in (a, b))
+    first, second = (np.array([p.mean for p in counted(pairs)]) for pairs in (a, b))
     n, m = len(first), len(second)
     if not n or not m or n + m <= MIN_PAIRS:
         return None

@@ -211,12 +211,13 @@ def so_far(results: Sequence[Result]) -> str:
     if newest.alternation is None:
         return _alone(newest, results[0])
     mine = [r for r in results if variants.variant(r.trial) == variants.variant(newest.trial)]
-    turns = alternation.decisive(alternation.pairs(mine, results))
+    every = alternation.pairs(mine, results)
+    turns = alternation.decisive(every)
     if newest.alternation.side == "baseline" or not turns:
         return ""
-    ratio = alternation.speedup(turns)
+    ratio = alternation.speedup(turns, among=every)
     between = f" [{ratio.lo:.3g}, {ratio.hi:.3g}]" if ratio.reliable else ", no interval yet"
-    return f"  {newest.trial.label}: {ratio.value:.3g}x so far{between} ({alternation.words(turns)})"
+    return f"  {newest.trial.label}: {ratio.value:.3g}x so far{between} ({alternation.words(turns, every)})"
 
 
 def _alone(newest: Result, first: Result) -> str:

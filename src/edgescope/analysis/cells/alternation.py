@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from edgescope import units
 from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.metrics import Metric
 from edgescope.records import Result, Trial
-from edgescope.stats.alternation import Blocks, alternation_ratio, difference
+from edgescope.stats.alternation import (
+    Blocks,
+    alternation_ratio,
+    by_speed,
+    counted,
+    difference,
+)
 from edgescope.stats.intervals import Interval
+from edgescope.stats.states import LEAST_SHARE
 
 CONFIRMING, SELECTING = "confirming", "selecting"
 OF_SPEED = frozenset({"p50_s", "throughput_sps", "speedup"})
@@ -58,7 +66,7 @@ def blocks(mine: Result, theirs: Result) -> Blocks:
     timed = same_load(mine.trial, theirs.trial)
     ours, base = _times(mine, latency=timed), _times(theirs, latency=timed)
     both = sorted(ours.keys() & base.keys())
-    return Blocks([base[b] - ours[b] for b in both])
+    return Blocks.of([base[b] for b in both], [ours[b] for b in both])
 
 
 def _times(result: Result, *, latency: bool = True) -> dict[int, float]:
@@ -71,11 +79,19 @@ def _times(result: Result, *, latency: bool = True) -> dict[int, float]:
     return {b: math.fsum(map(math.log, times)) / len(times) for b, times in found.items() if min(times) > 0}
 
 
-def better(mine: Result, theirs: Result, goal: Metric) -> float | None:
-    """Return the log of how many times better `mine` is on the objective, of one pair; None if it is not known."""
-    if mine.alternation is not None and goal.name in OF_SPEED:
-        found = blocks(mine, theirs)
-        return found.mean if found.logs else None
+def better(found: Paired, goal: Metric) -> tuple[float, int]:
+    """Return the mean log of how many times better the first of each pair is on the objective.
+
+    Beside it stands the number of pairs that it is of: those at full speed, where there are any (-inf, 0 of none).
+    """
+    if goal.name in OF_SPEED and all(mine.alternation is not None for mine, _ in found):
+        logs = [p.mean for p in counted(_blocks(found))]
+    else:
+        logs = [log for pair in found if (log := _better(*pair, goal)) is not None]
+    return (_mean(logs), len(logs)) if logs else (-math.inf, 0)
+
+
+def _better(mine: Result, theirs: Result, goal: Metric) -> float | None:
     a, b = value_of(mine, goal.of[0]), value_of(theirs, goal.of[0])
     if a is None or b is None or a <= 0 or b <= 0:
         return None
@@ -88,16 +104,56 @@ def typical_s(result: Result) -> float:
     return math.exp(math.fsum(found.values()) / len(found)) if found else 0.0
 
 
-def words(found: Paired) -> str:
-    """Return `6 pairs in turns`: what the ratio is based on."""
-    return f"{units.counted(len(found), 'pair')} in turns"
+@dataclass(frozen=True)
+class Slowed:
+    """What pairs say of the time in which something slowed the machine."""
+
+    share: float
+    """Of the blocks."""
+    left_out: int
+    """Number of pairs that say nothing of full speed."""
+    longer: float
+    """How many times as long as at full speed the baseline takes."""
+    speedup: float
+    """Of the slowed blocks."""
+
+
+def slowed(found: Paired, among: Paired = ()) -> Slowed | None:
+    """Return what pairs say of the blocks in which both sides were slowed; None if those are no more than a burst."""
+    parts, every = by_speed(_blocks(found), _blocks(among)), by_speed(_blocks(among or found))
+    out, quick = ([b for p in half for b in p.base] for half in (parts.slowed, every.full))
+    if len(out) <= LEAST_SHARE * (len(out) + sum(len(p.logs) for p in parts.full)):
+        return None
+    return Slowed(
+        share=len(out) / (len(out) + sum(len(p.logs) for p in parts.full)),
+        left_out=len(found) - len(parts.counted),
+        longer=math.exp(_mean(out) - _mean(quick)),
+        speedup=math.exp(_mean([log for p in parts.slowed for log in p.logs])),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def words(found: Paired, among: Paired = ()) -> str:
+    """Return `6 pairs in turns`, or `4 of 6 pairs in turns`: what the ratio is based on."""
+    based = len(counted(_blocks(found), _blocks(among)))
+    return f"{f'{based} of ' if based < len(found) else ''}{units.counted(len(found), 'pair')} in turns"
 
 
 def against(a: Paired, b: Paired, level: float = 0.95) -> Interval | None:
     """Return how many times faster the candidate of `a` is than that of `b`; None where too few pairs know it."""
-    return difference([blocks(*pair) for pair in a], [blocks(*pair) for pair in b], level)
+    return difference(_blocks(a), _blocks(b), level)
 
 
-def speedup(found: Paired, level: float = 0.95) -> Interval:
-    """Return how many times faster the first of each pair is than the second; n counts the pairs."""
-    return alternation_ratio([blocks(mine, theirs) for mine, theirs in found], level)
+def speedup(found: Paired, level: float = 0.95, among: Paired = ()) -> Interval:
+    """Return how many times faster the first of each pair is than the second, at the machine's full speed.
+
+    n counts the pairs. `among`: other pairs of the two, which show full speed too (stats/alternation.py).
+    """
+    return alternation_ratio(_blocks(found), level, _blocks(among))
+
+
+def _blocks(found: Paired) -> list[Blocks]:
+    return [blocks(mine, theirs) for mine, theirs in found]

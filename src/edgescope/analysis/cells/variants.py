@@ -238,17 +238,35 @@ def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> 
         if unstable
         else []
     )
-    turns = alternation.decisive(alternation.pairs(wrong or group, baseline))
-    if turns:
-        ratio = of_pairs(alternation.speedup(turns), LONGER)
-        return replace(
-            row.having(speedup=ratio), pairs=alternation.words(turns), turns=tuple(turns), notes=tuple(notes)
-        )
+    every = alternation.pairs(wrong or group, baseline)
+    if turns := alternation.decisive(every):
+        ratio = of_pairs(alternation.speedup(turns, among=every), LONGER)
+        notes += _slowed(row, baseline[0].trial.label, turns, every)
+        words = alternation.words(turns, every)
+        return replace(row.having(speedup=ratio), pairs=words, turns=tuple(turns), notes=tuple(notes))
     speedup = _speedup(found, name, higher_is_better=piled)
     notes = [*(f"{row.label}: left out of its pairs: {text}" for text in found.left_out), *notes]
     if isinstance(speedup, Measured) and not piled and row.cell != baseline[0].trial.cell:
         notes += _borne_out(row, speedup, found.under)
     return replace(row.having(speedup=speedup), pairs=found.words, notes=tuple(notes))
+
+
+def _slowed(row: Row, base: str, turns: alternation.Paired, every: alternation.Paired) -> list[str]:
+    """Return what is said of the turns in which something slowed the machine."""
+    found = alternation.slowed(turns, every)
+    if found is None:
+        return []
+    mixed = found.left_out == len(turns)
+    text = Message(
+        "W-PAIR-3",
+        f"something slowed the machine in {found.share:.0%} of the turns of {row.label}",
+        evidence=f"{base} took {found.longer:.3g} times as long, and {row.label} was {found.speedup:.3g}x as fast",
+        effect="No pair ran at full speed, so the speed-up is that of a slowed machine"
+        if mixed
+        else "The speed-up is that of the other turns, at full speed",
+        fix=f"{LONGER}, while nothing else uses the machine" if mixed else "",
+    )
+    return [str(text)]
 
 
 def _speedup(found: Pairs, name: str, *, higher_is_better: bool) -> Field:
