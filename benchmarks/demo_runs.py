@@ -91,7 +91,7 @@ class LongRun:
             "whole": {"value": whole.value, "lo": whole.lo, "hi": whole.hi},
             "slowed": {
                 "share": len(slowed) / sum(len(pair.logs) for pair in self.pairs),
-                "value": math.exp(math.fsum(slowed) / len(slowed)) if slowed else None,
+                **({"value": math.exp(math.fsum(slowed) / len(slowed))} if slowed else {}),
             },
             "ratios": [math.exp(pair.mean) for pair in self.pairs],
             "logs": [[round(log, 4) for log in pair.logs] for pair in self.pairs],

@@ -171,6 +171,7 @@ def asked(work: Path, arguments: Sequence[str], budget: str) -> dict[str, Any]:
         "pick": pick["label"],
         "trial": pick["trial"],
         "speedup": pick["speedup"],
+        "pairs": pick.get("pairs", ""),
         "judged": judged,
         "gate": pick["gate"],
     }

@@ -2,8 +2,8 @@
 
 Before it says that a turn is over it waits until its engine's threads are asleep: an OpenMP or ONNX Runtime thread
 spins for some tens of milliseconds after its work, and would take a core from the other side. A switch that stops the
-spinning would measure an engine that nobody runs. The process's time alone does not tell: that of a thread which spins on
-another core is counted at the kernel's ticks, 4 or 10 ms apart, so its state is looked at too.
+spinning would measure an engine that nobody runs. The process's time alone does not tell: that of a thread which spins
+on another core is counted at the kernel's ticks, 4 or 10 ms apart, so its state is looked at too.
 """
 
 from __future__ import annotations
