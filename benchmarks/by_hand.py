@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import math
 import os
 import select
 import subprocess
@@ -167,6 +166,11 @@ class Side:
         line = self.process.stdout.readline()
         return json.loads(line) if line else {"absent": f"the process ended with {self.process.wait()}"}
 
+    @property
+    def pid(self) -> int:
+        """Return the number of its process."""
+        return self.process.pid
+
     def turn(self, seconds: float) -> float:
         """Return the mean time of a call in a turn; RuntimeError where the process died."""
         assert self.process.stdin
@@ -230,23 +234,16 @@ def screened(folder: Path, classes: bool) -> dict[str, dict[str, Any]]:
 
 def against(saved: Path, folder: Path, arm: str, count: int) -> dict[str, Any]:
     """Return how many times faster the pick is than an arm, from fresh pairs in turns."""
-    from edgescope.bench.alternation import ORDER
-    from edgescope.stats.alternation import Blocks, alternation_ratio
+    import in_turns
 
     pairs = []
     for _ in range(count):
         with Side(folder, arm) as theirs, Side(saved, PICK) as ours:
-            sides, logs = (theirs, ours), []
-            for side in sides:
+            for side in (theirs, ours):
                 if "absent" in side.ready:
                     return {"absent": side.ready["absent"]}
-            for _ in range(BLOCKS):
-                turns = [math.log(sides[n].turn(TURN_S)) * (-1 if n else 1) for n in ORDER]
-                logs.append(sum(turns) / 2)
-            pairs.append(Blocks(logs))
-    found = alternation_ratio(pairs)
-    ends = {"lo": found.lo, "hi": found.hi} if found.reliable else {"absent": found.note}
-    return {"value": found.value, **ends, "pairs": found.n}
+            pairs.append(in_turns.blocks((theirs, ours), BLOCKS, TURN_S))
+    return in_turns.ratio(pairs)
 
 
 def compared(work: Path, name: str, found: Mapping[str, Any], saved: Path, count: int) -> dict[str, Any]:

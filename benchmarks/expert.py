@@ -42,6 +42,7 @@ from facts import machine_id, publish
 from edgescope.analysis.cells.replicates import of_pairs
 from edgescope.papers.jetson_nano.printed import study
 from edgescope.papers.jetson_nano.table import picked
+from edgescope.process.threads import until_asleep
 from edgescope.records import Absent
 from edgescope.stats.alternation import Blocks, alternation_ratio
 from edgescope.store.results import Store
@@ -95,6 +96,7 @@ class Arm:
         if "absent" in answer:
             self.ready = answer
             return None
+        until_asleep(self.process.pid)
         return float(answer["median_s"])
 
     def close(self) -> None:
@@ -168,7 +170,7 @@ def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 def _ratio(slower: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[str, Any]:
     """How many times longer the one took than the other in the same turns, with the interval over rounds."""
     found = [
-        Blocks([math.log(a / b) for a, b in zip(_turns(one), _turns(other), strict=True)])
+        Blocks.of([math.log(t) for t in _turns(one)], [math.log(t) for t in _turns(other)])
         for one, other in zip(slower, faster, strict=True)
     ]
     ratio = of_pairs(alternation_ratio(found), "--rounds")

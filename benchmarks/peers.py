@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import in_turns
 import numpy as np
 from facts import PUBLISHED, publish, write
 from peers_arms import FLOOR, NETWORK, PEERS, Answer, Peer, Place
@@ -39,7 +40,6 @@ from edgescope import cache
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.models.image import photos
-from edgescope.stats.special import t_quantile
 
 MODEL = "efficientnet_lite0"
 ROOT = Path(__file__).parent.parent
@@ -128,6 +128,11 @@ class Turn:
         line = self.process.stdout.readline() if self.process.stdout else ""
         return json.loads(line) if line else {"absent": f"the process ended with {self.process.wait()}"}
 
+    @property
+    def pid(self) -> int:
+        """Return the number of its process."""
+        return self.process.pid
+
     def turn(self, seconds: float) -> float:
         """Return the mean time of a call in a turn; RuntimeError where the process died."""
         assert self.process.stdin is not None
@@ -149,7 +154,7 @@ class Turn:
 
 
 def pair(place: Place, answer: Answer, args: argparse.Namespace, pictures: int) -> dict[str, Any]:
-    """Return the log of the speed-up of one pair of fresh processes, and the classes that both name."""
+    """Return the blocks of one pair of fresh processes, and the classes that both name."""
     blocks, seconds, checked = args.blocks, args.seconds, {"pictures": pictures}
     sides = [
         Turn(place, {**answer.eager, **checked}, own=answer.eager_here),
@@ -160,27 +165,11 @@ def pair(place: Place, answer: Answer, args: argparse.Namespace, pictures: int) 
         for found in ready:
             if "absent" in found:
                 raise RuntimeError(found["absent"])
-        logs = [block(sides, seconds) for _ in range(blocks)]
-        return {"log": math.fsum(logs) / len(logs), "classes": [found["classes"] for found in ready]}
+        taken = in_turns.blocks(sides, blocks, seconds)
+        return {"blocks": taken, "classes": [found["classes"] for found in ready]}
     finally:
         for side in sides:
             side.close()
-
-
-def block(sides: Sequence[Any], seconds: float) -> float:
-    """Return the log of eager's time over the pick's in four turns: eager, pick, pick, eager."""
-    eager, pick = sides
-    times = [side.turn(seconds) for side in (eager, pick, pick, eager)]
-    return (math.log(times[0]) + math.log(times[3]) - math.log(times[1]) - math.log(times[2])) / 2
-
-
-def speedup(logs: Sequence[float]) -> dict[str, Any]:
-    """Return the ratio over pairs with Student's 95 % interval; three pairs at least."""
-    if len(logs) < 3:
-        return {"absent": f"{len(logs)} pairs cannot bound a ratio"}
-    mean, spread = float(np.mean(logs)), float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
-    half = t_quantile(0.975, len(logs) - 1) * spread
-    return {"value": math.exp(mean), "lo": math.exp(mean - half), "hi": math.exp(mean + half), "n": len(logs)}
 
 
 def agreement(pairs: Sequence[Mapping[str, Any]]) -> float:
@@ -232,7 +221,7 @@ def measured(
                 checked = 0 if pairs[name] else args.pictures
                 pairs[name].append(pair(*answers[name], args, checked))
                 print(
-                    f"pair {number} {name} {math.exp(pairs[name][-1]['log']):.2f}x",
+                    f"pair {number} {name} {math.exp(pairs[name][-1]['blocks'].mean):.2f}x",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -247,7 +236,10 @@ def known(pairs: Mapping[str, Sequence[Mapping[str, Any]]], failed: Mapping[str,
     return {
         name: {"speedup": {"absent": failed[name]}, "agreement": {"absent": failed[name]}}
         if name in failed
-        else {"speedup": speedup([p["log"] for p in found]), "agreement": {"value": agreement(found)}}
+        else {
+            "speedup": in_turns.ratio([p["blocks"] for p in found]),
+            "agreement": {"value": agreement(found)},
+        }
         for name, found in pairs.items()
     }
 

@@ -15,31 +15,6 @@ import peers_arms
 import peers_turn
 
 
-class Side:
-    def __init__(self, *times):
-        self.times = list(times)
-
-    def turn(self, seconds):
-        return self.times.pop(0)
-
-
-def test_a_block_is_free_of_even_drift():
-    """The machine slows down by a tenth each turn; the pick is three times as fast as eager all the while."""
-    slow = [1.1**k for k in range(4)]
-    eager, pick = Side(3 * slow[0], 3 * slow[3]), Side(slow[1], slow[2])
-    assert peers.block([eager, pick], 0.1) == pytest.approx(math.log(3))
-
-
-def test_the_ratio_is_of_the_pairs_and_three_are_the_least():
-    found = peers.speedup([math.log(2), math.log(4), math.log(8)])
-    assert found["value"] == pytest.approx(4) and found["n"] == 3
-    half = 4.302653 * math.log(2) / math.sqrt(3)
-    assert found["lo"] == pytest.approx(4 * math.exp(-half)) and found["hi"] == pytest.approx(
-        4 * math.exp(half)
-    )
-    assert "2 pairs" in peers.speedup([0.0, 0.1])["absent"]
-
-
 def test_agreement_counts_the_same_class():
     assert peers.agreement([{"classes": [[1, 2, 3, 4], [1, 2, 3, 9]]}]) == 0.75
 

@@ -40,7 +40,7 @@ def test_a_turn_without_a_right_answer_leaves_its_block_out():
     assert not alternation.blocks(wrong, base).logs
 
 
-def pair_of(number, slowed, faster):
+def pair_of(number, slowed, faster, purpose=alternation.CONFIRMING):
     """Return (candidate, baseline): 4 blocks of 10 ms and 10 / `faster`, the first so many 1.5 times as long."""
     ends = []
     for name, seconds, backend in (
@@ -51,7 +51,7 @@ def pair_of(number, slowed, faster):
         turns = tuple(Turn(i // 2, i, i + 1, 1, s) for i, s in enumerate(times))
         trial = Trial(model="null", backend=backend, replicate=number, turn_s=0.1)
         partner = f"{'candidate' if name == 'baseline' else 'baseline'}{number}"
-        taken = Alternation(partner, name, alternation.CONFIRMING, turns, 0.0)
+        taken = Alternation(partner, name, purpose, turns, 0.0)
         metrics = {"latency_p50_s": Measured(seconds, "s", n=9)}
         ends.append(replace(result(trial, id_=f"{name}{number}", metrics=metrics), alternation=taken))
     return ends[1], ends[0]
@@ -69,6 +69,15 @@ def test_a_speed_up_is_of_the_turns_at_full_speed_and_says_what_the_others_were(
     (note,) = row.notes
     assert "W-PAIR-3" in note and "in 25% of the turns of openvino fp32 b1" in note
     assert "1.5 times as long" in note and "was 3x as fast" in note and "the other turns" in note
+
+
+def test_where_no_confirming_pair_ran_at_full_speed_all_count_and_it_is_said():
+    """The pair that chose the variant shows what full speed is."""
+    chose = pair_of(0, 0, 4.0, alternation.SELECTING)
+    row = row_of(chose, *(pair_of(n, 4, 3.0 + 0.01 * n) for n in (1, 2, 3)))
+    assert row.pairs == "3 pairs in turns" and row["speedup"].value == pytest.approx(3.02, rel=1e-3)
+    (note,) = row.notes
+    assert "in 100% of the turns" in note and "No pair ran at full speed" in note and "--budget" in note
 
 
 def test_a_burst_is_not_told():

@@ -2,16 +2,13 @@
 
 Before it says that a turn is over it waits until its engine's threads are asleep: an OpenMP or ONNX Runtime thread
 spins for some tens of milliseconds after its work, and would take a core from the other side. A switch that stops the
-spinning would measure an engine that nobody runs. The process's time alone does not tell: that of a thread which spins
-on another core is counted at the kernel's ticks, 4 or 10 ms apart, so its state is looked at too.
+spinning would measure an engine that nobody runs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import threading
 import time
 from dataclasses import asdict
 
@@ -20,6 +17,7 @@ import numpy as np
 from edgescope import registry
 from edgescope.clock import MonotonicClock
 from edgescope.process import Line, Pipe
+from edgescope.process.threads import until_asleep
 from edgescope.records import QUERY_OK, Queries, Trial, Turn
 from edgescope.scenarios.closed import typical_s
 from edgescope.scenarios.query_log import Log, closed
@@ -28,9 +26,6 @@ from edgescope.workloads.base import Work
 
 DROPPED_S = 0.005
 """What of a turn's beginning does not count: the caches hold the other side's data."""
-ASLEEP_STEP_S, ASLEEP_SHARE, ASLEEP_LOOKS, ASLEEP_LIMIT_S = 0.001, 0.15, 2, 0.3
-"""Threads are asleep once none runs and the process takes less than this share of a core, in so many steps in a row;
-waited for at most so long."""
 
 
 class Stretch(Plan):
@@ -112,12 +107,7 @@ class Side:
 
     def _rest(self) -> float:
         """Wait until this process's threads are asleep; return how many seconds that took."""
-        begun, quiet = time.monotonic(), 0
-        while (waited := time.monotonic() - begun) < ASLEEP_LIMIT_S and quiet < ASLEEP_LOOKS:
-            spent, since = time.process_time(), time.monotonic()
-            time.sleep(ASLEEP_STEP_S)
-            took = (time.process_time() - spent) / (time.monotonic() - since)
-            quiet = 0 if took >= ASLEEP_SHARE or _awake() else quiet + 1
+        waited = until_asleep(os.getpid())
         self.rested = (time.monotonic_ns(), time.process_time_ns())
         return waited
 
@@ -135,15 +125,3 @@ class Side:
     def counted(self) -> int:
         """Return how many queries count."""
         return sum(stop - first for first, stop in self.kept)
-
-
-def _awake() -> bool:
-    """Return whether another thread of this process runs, or waits for a core; False where /proc does not tell."""
-    with contextlib.suppress(OSError):
-        for task in os.listdir("/proc/self/task"):
-            if int(task) == threading.get_native_id():
-                continue
-            with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] == b"R":
-                    return True
-    return False

@@ -13,9 +13,9 @@ the machine, never for their ratio, and a variant that is slow by itself slows o
 
 The interval is Student's t over the pairs' means. A mean of tens of blocks is near enough to normal for it, and it is
 honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both).
-Pairs that follow each other closely meet the machine in the same state, in which the ratio may be another than in the
-long run. Then neighbouring pairs resemble each other, and the interval is widened by how much they do (`kinship`).
-Where all pairs met one state nothing can show it: only pairs that are spread over the time there is can.
+Pairs that follow each other closely may resemble each other for what nothing slowed; the interval is widened by how
+much they do (`kinship`). Where the machine was slowed in all pairs nothing can show it: only pairs that are spread over
+the time there is can.
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
 """A larger correlation of so few pairs is not told from this one."""
-LEAST_KIN, _KIN, SUPPOSED_KIN = 5, 0.35, 0.4
+LEAST_KIN, SUPPOSED_KIN = 5, 0.2
 """Fewer pairs say nothing of how neighbours resemble each other: so much is supposed (benchmarks/alternation.py)."""
+DOUBT = 8
+"""So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show."""
+_WIDENED = 1.06
+"""What chance likeness widens the interval of independent pairs by, on average, from LEAST_KIN to 30 of them."""
 _MOST_LOG = 300.0
 
 
@@ -156,17 +160,17 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95, among: Seque
 def standard_errors(n: int, level: float = 0.95) -> float:
     """Return half the usual width of the interval of n independent pairs in standard errors, for MIN_PAIRS or more.
 
-    Chance makes neighbours resemble each other in half of the cases: _KIN is what that widens on average (simulated).
+    Chance makes neighbours resemble each other in half of the cases: _WIDENED is what that costs (simulated).
     """
-    few = math.sqrt((1 + SUPPOSED_KIN) / (1 - SUPPOSED_KIN))
-    widened = 1 + _KIN / math.sqrt(n) if n >= LEAST_KIN else few
+    widened = _WIDENED if n >= LEAST_KIN else math.sqrt((1 + SUPPOSED_KIN) / (1 - SUPPOSED_KIN))
     return t_quantile(0.5 + level / 2, n - 1) * widened
 
 
 def kinship(means: NDArray[np.float64]) -> float:
     """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN.
 
-    The autocorrelation at lag 1, free of the small sample's bias of -1 / n; SUPPOSED_KIN for fewer than LEAST_KIN.
+    The autocorrelation at lag 1, free of the small sample's bias of -1 / n, and less of it the fewer pairs bear it
+    out (DOUBT): of eight independent pairs it would often be 0.3 by chance. SUPPOSED_KIN for fewer than LEAST_KIN.
     """
     n = len(means)
     centred = means - means.mean()
@@ -175,7 +179,8 @@ def kinship(means: NDArray[np.float64]) -> float:
         return SUPPOSED_KIN
     if power == 0:
         return 0.0
-    return min(MOST_KIN, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
+    shown = float(centred[1:] @ centred[:-1]) / power + 1 / n
+    return min(MOST_KIN, max(0.0, shown * n / (n + DOUBT)))
 
 
 def difference(a: Sequence[Blocks], b: Sequence[Blocks], level: float = 0.95) -> Interval | None:

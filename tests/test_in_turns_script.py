@@ -1,0 +1,41 @@
+"""benchmarks/in_turns.py: blocks of two processes, and what is told of their pairs."""
+
+import math
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import in_turns
+
+from edgescope.stats.alternation import Blocks
+
+
+class Side:
+    pid = os.getpid()
+
+    def __init__(self, *times):
+        self.times = list(times)
+
+    def turn(self, seconds):
+        return self.times.pop(0)
+
+
+def test_a_block_is_free_of_even_drift(monkeypatch):
+    """The machine slows down by a tenth each turn; the pick is three times as fast as eager all the while."""
+    rested = []
+    monkeypatch.setattr(in_turns, "until_asleep", rested.append)
+    slow = [1.1**k for k in range(4)]
+    eager, pick = Side(3 * slow[0], 3 * slow[3]), Side(slow[1], slow[2])
+    found = in_turns.blocks([eager, pick], 1, 0.1)
+    assert found.logs == pytest.approx([math.log(3)]) and rested == [os.getpid()] * 4
+    assert found.base == pytest.approx([math.log(3 * 1.1**1.5)])
+
+
+def test_the_ratio_is_of_the_pairs_and_three_are_the_least():
+    pairs = [Blocks([math.log(n)]) for n in (2, 4, 8)]
+    found = in_turns.ratio(pairs)
+    assert found["value"] == pytest.approx(4) and found["n"] == found["pairs"] == 3
+    assert "2 pairs" in in_turns.ratio(pairs[:2])["absent"]
