@@ -43,5 +43,5 @@ def ratio(pairs: Sequence[Blocks]) -> dict[str, Any]:
     """Return how many times faster the candidate is, with the interval that edgescope gives pairs."""
     found = alternation_ratio(pairs)
     if not found.reliable:
-        return {"value": found.value, "absent": found.note, "n": found.n, "pairs": len(pairs)}
+        return {"absent": found.note, "n": found.n, "pairs": len(pairs)}
     return {"value": found.value, "lo": found.lo, "hi": found.hi, "n": found.n, "pairs": len(pairs)}

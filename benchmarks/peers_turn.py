@@ -106,7 +106,7 @@ def folder(path: str) -> Run:
     assert spec and spec.loader, f"no {place}"
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    name = module.INPUTS[0]
+    name = next(iter(module.INPUTS))
     return lambda batch: np.asarray(module.run({name: batch})[0])
 
 

@@ -14,6 +14,8 @@ import peers
 import peers_arms
 import peers_turn
 
+from edgescope.stats.alternation import Blocks
+
 
 def test_agreement_counts_the_same_class():
     assert peers.agreement([{"classes": [[1, 2, 3, 4], [1, 2, 3, 9]]}]) == 0.75
@@ -128,7 +130,7 @@ def test_what_is_known_is_told_after_each_round_and_classes_are_named_once(monke
         checked.append(pictures)
         if answer == "bad":
             raise RuntimeError("gone")
-        return {"log": math.log(2), "classes": [[1] * pictures, [1] * pictures]}
+        return {"blocks": Blocks([math.log(2)]), "classes": [[1] * pictures, [1] * pictures]}
 
     monkeypatch.setattr(peers, "pair", pair)
     args = SimpleNamespace(pairs=3, pictures=4)

@@ -69,7 +69,8 @@ def deployed(trial, folder):
     network = zoo.get(trial.model)
     torch_program.export(network, replace(trial, device="cpu"), folder / "model.pt2")
     names = tuple(i.name for i in network.inputs)
-    (folder / "run.py").write_text(run_script.script(trial, "model.pt2", names))
+    inputs = {i.name: i.shape for i in network.inputs}
+    (folder / "run.py").write_text(run_script.script(trial, "model.pt2", inputs))
     shutil.copy(check.__file__, folder)
     return network.module(), names
 

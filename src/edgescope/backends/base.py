@@ -183,7 +183,7 @@ class Script:
     imports: str
     lines: str
     """They end in a function `run(batch)`, from arrays by input name to a list of arrays, that does what the backend's
-        session did when it was measured. HERE, BATCH, INPUTS and numpy (as np) are defined."""
+        session did when it was measured. HERE, BATCH, INPUTS (name -> shape of one) and numpy (as np) are defined."""
     left_out: tuple[str, ...] = ()
     """Options of the trial that the lines leave out: the same answers, another speed."""
 

@@ -6,6 +6,8 @@ engine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from edgescope import registry
 from edgescope.backends.base import Script, Scripted
 from edgescope.errors import UnsupportedError
@@ -49,7 +51,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--check"]:
         sys.exit(check.main(run, BATCH, HERE, Path((sys.argv + ["."])[2])))
     given = dict(np.load(sys.argv[1] if len(sys.argv) > 2 else HERE / "sample.npz"))
-    batches = [{n: given[n][i : i + BATCH] for n in INPUTS} for i in range(0, len(given[INPUTS[0]]), BATCH)]
+    batches = [{n: given[n][i : i + BATCH] for n in INPUTS} for i in range(0, len(given[next(iter(INPUTS))]), BATCH)]
     parts = [[np.array(a) for a in run(batch)] for batch in batches]
     outputs = [np.concatenate(column) for column in zip(*parts)]
     if len(sys.argv) > 2:
@@ -62,8 +64,11 @@ if __name__ == "__main__":
 """
 
 
-def script(trial: Trial, file: str, inputs: tuple[str, ...]) -> str:
-    """Return the text of run.py for a trial; UnsupportedError if its backend has no lines for it."""
+def script(trial: Trial, file: str, inputs: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the text of run.py for a trial; UnsupportedError if its backend has no lines for it.
+
+    `inputs`: the shape that each input had when the trial was measured, without the batch axis.
+    """
     lines = _lines(trial, file)
     head = HEAD.format(
         model=trial.model.partition("#")[0],
@@ -72,7 +77,7 @@ def script(trial: Trial, file: str, inputs: tuple[str, ...]) -> str:
         system="import os\n" if "os.sched_getaffinity" in lines.lines else "",
         imports=lines.imports,
         batch=trial.batch,
-        inputs=inputs,
+        inputs=dict(inputs),
     )
     return head + lines.lines + TAIL
 

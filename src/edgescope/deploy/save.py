@@ -117,8 +117,8 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
     model = HERE.model(first.trial)
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)
-    names = tuple(i.name for i in model.inputs)
-    (folder / "run.py").write_text(run_script.script(first.trial, file, names))
+    inputs = {i.name: i.shape for i in model.inputs}
+    (folder / "run.py").write_text(run_script.script(first.trial, file, inputs))
     shutil.copyfile(Path(check.__file__), folder / "check.py")
     _sample(model, truth, first.trial, folder)
     proof = prove(folder, model, truth, first.trial)

@@ -5,13 +5,29 @@ from __future__ import annotations
 from edgescope.backends.base import Script
 from edgescope.records import Trial
 
-PLAIN = """
-{libraries}options = ort.SessionOptions()
-{masked}options.intra_op_num_threads = {pool}
-options.add_free_dimension_override_by_name("N", BATCH)
-session = ort.InferenceSession(str(HERE / "{file}"), options, providers={providers})
-{took}
+#: Sizes that the file leaves open are those of the measured inputs: an open one costs speed.
+OPENED = """
+{libraries}
+{masked}
+def opened(sizes):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = {pool}
+    for axis, size in sizes.items():
+        options.add_free_dimension_override_by_name(axis, size)
+    return ort.InferenceSession(str(HERE / "{file}"), options, providers={providers})
 
+
+session, sizes = opened({{"N": BATCH}}), {{}}
+for port in session.get_inputs():
+    for axis, size in zip(port.shape, (BATCH, *INPUTS[port.name])):
+        if isinstance(axis, str):
+            sizes.setdefault(axis, set()).add(size)
+if sizes:
+    session = opened({{"N": BATCH}} | {{axis: min(found) for axis, found in sizes.items() if len(found) == 1}})
+{took}
+"""
+
+PLAIN = """
 
 def run(batch):
     return session.run(None, batch)
@@ -35,12 +51,7 @@ TOOK = """if session.get_providers()[0] != "{provider}":
 
 #: A captured graph replays on fixed memory, so inputs are copied into the same place every time.
 GRAPH = """
-{libraries}options = ort.SessionOptions()
-{masked}options.intra_op_num_threads = {pool}
-options.add_free_dimension_override_by_name("N", BATCH)
-session = ort.InferenceSession(str(HERE / "{file}"), options, providers={providers})
-{took}
-binding, held = session.io_binding(), {{}}
+binding, held = session.io_binding(), {}
 
 
 def run(batch):
@@ -63,10 +74,9 @@ def run(batch):
 def script(trial: Trial, file: str, *, tensorrt: bool = False) -> Script:
     """Return the lines for a trial of onnxruntime, or of its TensorRT provider, which leave out a CUDA graph."""
     graph = bool(trial.options.get("graph"))
-    lines = GRAPH if graph and not tensorrt else PLAIN
     providers, threads = _providers(trial, tensorrt=tensorrt), trial.options.get("threads")
     first = providers[0][0] if isinstance(providers[0], tuple) else ""
-    filled = lines.format(
+    filled = OPENED.format(
         file=file,
         masked="" if threads else MASKED,
         pool=threads or POOL,
@@ -74,6 +84,7 @@ def script(trial: Trial, file: str, *, tensorrt: bool = False) -> Script:
         libraries=LIBRARIES if first else "",
         took=TOOK.format(provider=first) if first else "",
     )
+    filled += GRAPH if graph and not tensorrt else PLAIN
     left = ("graph",) if graph and tensorrt else ()
     return Script("ONNX Runtime", "import onnxruntime as ort", filled, left)
 
