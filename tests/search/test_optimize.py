@@ -276,6 +276,35 @@ def test_of_a_small_network_one_thread_is_tried_at_once_and_where_it_does_not_ha
     assert followed == [slower == 1.0]
 
 
+@pytest.mark.parametrize("small", [True, False])
+def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small):
+    """Its short run was unlucky: it says a tenth of the speed, and turns say twice."""
+
+    class Unlucky(Scripted):
+        def took(self, trial, factor):
+            one = trial.options.get("threads") == 1 and trial.backend == "null"
+            return self.speeds[self.key(trial)] * (factor if one else 1.0)
+
+        def run(self, trial, limits):
+            found = rows(round(self.took(trial, 10.0) * US))
+            self.fields = {"metrics": lambda trial: found["metrics"]}
+            return super().run(trial, limits)
+
+        def pair(self, trials, purpose, limits):
+            usual = self.speeds
+            self.speeds = usual | {self.key(trials[1]): self.took(trials[1], 0.5)}
+            found = super().pair(trials, purpose, limits)
+            self.speeds = usual
+            return found
+
+    speeds = SPEEDS if small else {key: 100 * took for key, took in SPEEDS.items()}
+    runner = Unlucky(speeds=speeds)
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    found = variants.table(raced(TRIALS, cells, by_hand=by_hand))
+    picked = variants.pick(found).row
+    assert (picked.trial.options == {"threads": 1}) is small
+
+
 def test_a_budget_that_ends_early_has_tried_more_than_the_baselines_own_settings(tmp_path):
     runner = Timed(start=6.0)
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)

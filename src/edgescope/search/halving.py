@@ -8,6 +8,7 @@ tried with each candidate that is near the best so far, while there is time.
 
 Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline (bench/alternation.py).
 After each round those that are clearly behind the best leave, until one is left or its share of the budget is spent.
+The best of a small network then runs a pair with its other numbers of threads, too.
 
 Confirming: the pick alone runs in further pairs, spread over the time that is left, until its interval is narrow
 enough, and in ENOUGH of them at least. Its speed-up is taken from these pairs alone, so the luck that helped it
@@ -59,7 +60,7 @@ STARTS_S = 2.0
 ANSWERS_S = 2.0
 #: So many times as long as the longer of the LAST before it a pair may take: a neighbour on the machine slows all of
 #: it. The first pairs take longer than all others: what the processes import is imported then.
-LONGER, LAST = 1.25, 2
+LONGER, LAST = 1.15, 2
 #: A network whose baseline answers within so many seconds may lose more to waking threads than it gains by them.
 SMALL_S = 0.005
 #: The share of the screened candidates that goes on.
@@ -326,9 +327,30 @@ class Race:
                 self.added += self._by_hand(self._ahead_of(self._standing(rivals))[:1])
             rivals = self._ahead_of(self._standing([*rivals, *self.added]))
             self.added, rounds = [], rounds + 1
-        self.rounds = rounds
         standing = self._standing(rivals)
-        return standing[0] if standing else None
+        pick = standing[0] if standing else None
+        if pick is not None and (others := self._settings_unpaired(pick)):
+            fresh = [t for t in (pick, *others) if variants.variant(t) not in self.pairs]
+            for position, trial in enumerate(fresh, start=1):
+                place = rounds + 1, position, len(fresh)
+                yield from self._pair(
+                    self._step(trial, rounds, alternation.SELECTING, place), fresh[position:]
+                )
+            standing, rounds = self._ahead_of(self._standing([pick, *others])), rounds + 1
+            pick = standing[0] if standing else None
+        self.rounds = rounds
+        return pick
+
+    def _settings_unpaired(self, pick: Trial) -> list[Trial]:
+        """Return the pick of a small network with the settings by hand that only a short run has tried.
+
+        Some tenths of a second of so small a network say little: the machine may have been slowed meanwhile.
+        """
+        if not self.screened or _latency_s(self.screened[0]) > SMALL_S:
+            return []
+        tried = {variants.variant(r.trial) for r in self.screened}
+        others = [t for t in self.by_hand(pick) if variants.variant(t) in tried]
+        return [t for t in self._standing(others) if variants.variant(t) not in self.pairs]
 
     def _ahead_of(self, rivals: Sequence[Trial]) -> list[Trial]:
         """Return the rivals that are not clearly behind the best that keeps the constraints, best first."""
