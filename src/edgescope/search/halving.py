@@ -330,7 +330,7 @@ class Race:
         standing = self._standing(rivals)
         pick = standing[0] if standing else None
         if pick is not None and (others := self._settings_unpaired(pick)):
-            fresh = [t for t in (pick, *others) if variants.variant(t) not in self.pairs]
+            fresh = [t for t in (pick, *others) if not self.pairs.get(variants.variant(t))]
             for position, trial in enumerate(fresh, start=1):
                 place = rounds + 1, position, len(fresh)
                 yield from self._pair(
@@ -350,7 +350,7 @@ class Race:
             return []
         tried = {variants.variant(r.trial) for r in self.screened}
         others = [t for t in self.by_hand(pick) if variants.variant(t) in tried]
-        return [t for t in self._standing(others) if variants.variant(t) not in self.pairs]
+        return [t for t in self._standing(others) if not self.pairs.get(variants.variant(t))]
 
     def _ahead_of(self, rivals: Sequence[Trial]) -> list[Trial]:
         """Return the rivals that are not clearly behind the best that keeps the constraints, best first."""
