@@ -276,33 +276,43 @@ def test_of_a_small_network_one_thread_is_tried_at_once_and_where_it_does_not_ha
     assert followed == [slower == 1.0]
 
 
+class Unlucky(Timed):
+    """One thread of `null` is twice as fast in turns; its short run says a tenth of the speed."""
+
+    def took(self, trial, factor):
+        one = trial.options.get("threads") == 1 and trial.backend == "null"
+        return self.speeds[self.key(trial)] * (factor if one else 1.0)
+
+    def run(self, trial, limits):
+        found = rows(round(self.took(trial, 10.0) * US))
+        self.fields = {"metrics": lambda trial: found["metrics"]}
+        return super().run(trial, limits)
+
+    def pair(self, trials, purpose, limits):
+        usual = self.speeds
+        self.speeds = usual | {self.key(trials[1]): self.took(trials[1], 0.5)}
+        found = super().pair(trials, purpose, limits)
+        self.speeds = usual
+        return found
+
+
 @pytest.mark.parametrize("small", [True, False])
 def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small):
-    """Its short run was unlucky: it says a tenth of the speed, and turns say twice."""
-
-    class Unlucky(Scripted):
-        def took(self, trial, factor):
-            one = trial.options.get("threads") == 1 and trial.backend == "null"
-            return self.speeds[self.key(trial)] * (factor if one else 1.0)
-
-        def run(self, trial, limits):
-            found = rows(round(self.took(trial, 10.0) * US))
-            self.fields = {"metrics": lambda trial: found["metrics"]}
-            return super().run(trial, limits)
-
-        def pair(self, trials, purpose, limits):
-            usual = self.speeds
-            self.speeds = usual | {self.key(trials[1]): self.took(trials[1], 0.5)}
-            found = super().pair(trials, purpose, limits)
-            self.speeds = usual
-            return found
-
     speeds = SPEEDS if small else {key: 100 * took for key, took in SPEEDS.items()}
-    runner = Unlucky(speeds=speeds)
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    cells = Cells(Store(tmp_path), Limits(), Unlucky(speeds=speeds), MACHINE)
     found = variants.table(raced(TRIALS, cells, by_hand=by_hand))
     picked = variants.pick(found).row
     assert (picked.trial.options == {"threads": 1}) is small
+
+
+@pytest.mark.parametrize(("seconds", "held"), [(200.0, True), (60.0, False)])
+def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seconds, held):
+    runner = Unlucky(start=4.0)
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic), by_hand=by_hand)
+    results = list(Loop(cells).run(race.run([replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS])))
+    assert runner.now <= seconds and len(runner.keys("confirming")) >= LEAST
+    assert (variants.pick(variants.table(results)).row.trial.options == {"threads": 1}) is held
 
 
 def test_a_budget_that_ends_early_has_tried_more_than_the_baselines_own_settings(tmp_path):

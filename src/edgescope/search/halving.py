@@ -332,14 +332,19 @@ class Race:
         if pick is not None and (others := self._settings_unpaired(pick)):
             fresh = [t for t in (pick, *others) if not self.pairs.get(variants.variant(t))]
             for position, trial in enumerate(fresh, start=1):
-                place = rounds + 1, position, len(fresh)
-                yield from self._pair(
-                    self._step(trial, rounds, alternation.SELECTING, place), fresh[position:]
-                )
+                step = self._step(trial, rounds, alternation.SELECTING, (rounds + 1, position, len(fresh)))
+                if self.left_s < (LEAST + 1) * self._pair_s + ANSWERS_S and not self.budget.known(step):
+                    break  # the confirming pairs need the rest
+                yield from self._pair(step, fresh[position:])
             standing, rounds = self._ahead_of(self._standing([pick, *others])), rounds + 1
             pick = standing[0] if standing else None
         self.rounds = rounds
         return pick
+
+    @property
+    def _pair_s(self) -> float:
+        """Return the seconds that the longest of each variant's last pairs took."""
+        return max((s for taken in self.took.values() for s in taken[-LAST:]), default=0.0)
 
     def _settings_unpaired(self, pick: Trial) -> list[Trial]:
         """Return the pick of a small network with the settings by hand that only a short run has tried.
