@@ -305,13 +305,13 @@ def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small)
     assert (picked.trial.options == {"threads": 1}) is small
 
 
-@pytest.mark.parametrize(("seconds", "held"), [(200.0, True), (60.0, False)])
-def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seconds, held):
-    runner = Unlucky(start=4.0)
+@pytest.mark.parametrize(("seconds", "selecting", "held"), [(195.0, 3, True), (90.0, 1, False)])
+def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seconds, selecting, held):
+    runner = Unlucky(start=10.0)
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic), by_hand=by_hand)
     results = list(Loop(cells).run(race.run([replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS])))
-    assert runner.now <= seconds and len(runner.keys("confirming")) >= LEAST
+    assert len(runner.keys("selecting")) == selecting and len(runner.keys("confirming")) >= LEAST
     assert (variants.pick(variants.table(results)).row.trial.options == {"threads": 1}) is held
 
 
