@@ -347,14 +347,14 @@ class Race:
         return max((s for taken in self.took.values() for s in taken[-LAST:]), default=0.0)
 
     def _settings_unpaired(self, pick: Trial) -> list[Trial]:
-        """Return the pick of a small network with the settings by hand that only a short run has tried.
+        """Return the pick of a small network with the settings by hand that took no turns, added to the trials.
 
         Some tenths of a second of so small a network say little: the machine may have been slowed meanwhile.
         """
         if not self.screened or _latency_s(self.screened[0]) > SMALL_S:
             return []
-        tried = {variants.variant(r.trial) for r in self.screened}
-        others = [t for t in self.by_hand(pick) if variants.variant(t) in tried]
+        others = self.by_hand(pick)
+        self._new(others)
         return [t for t in self._standing(others) if not self.pairs.get(variants.variant(t))]
 
     def _ahead_of(self, rivals: Sequence[Trial]) -> list[Trial]:
