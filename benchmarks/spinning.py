@@ -97,8 +97,9 @@ def main() -> None:
     for engine in ENGINES:
         found = [pair(engine, args.blocks) for _ in range(args.pairs)]
         ratio = alternation_ratio([blocks for blocks, _ in found])
+        ends = {"lo": ratio.lo, "hi": ratio.hi} if ratio.reliable else {"absent": ratio.note}
         figures[engine] = {
-            "longer": {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "n": ratio.n},
+            "longer": {"value": ratio.value, **ends, "n": ratio.n},
             "waited_s": statistics.median(wait for _, wait in found),
         }
         print(engine, figures[engine], file=sys.stderr, flush=True)
