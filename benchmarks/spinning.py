@@ -2,7 +2,8 @@
 
 Two processes take turns: PyTorch eager, and an engine. Before every second turn of PyTorch the engine's threads are
 waited for (edgescope.process.threads), before the others they are not. `longer` is how many times as long PyTorch takes
-where they are not, with the interval over pairs of processes; `waited_s` is what the wait takes.
+where they are not, with the interval over pairs of processes; `waited_s` is what the wait takes. `met` is whether
+ONNX Runtime's threads surely cost it time.
 
     python benchmarks/spinning.py [--pairs 5] [--blocks 16]     3 minutes
 """
@@ -103,7 +104,7 @@ def main() -> None:
             "waited_s": statistics.median(wait for _, wait in found),
         }
         print(engine, figures[engine], file=sys.stderr, flush=True)
-    publish("spinning", figures, met=True)
+    publish("spinning", figures, met=figures["onnxruntime"]["longer"].get("lo", 0.0) > 1)
 
 
 if __name__ == "__main__":

@@ -38,4 +38,5 @@ def test_the_ratio_is_of_the_pairs_and_three_are_the_least():
     pairs = [Blocks([math.log(n)]) for n in (3.8, 4.0, 16 / 3.8)]
     found = in_turns.ratio(pairs)
     assert found["value"] == pytest.approx(4) and found["n"] == found["pairs"] == 3
+    assert found["lo"] < 3.8 and found["lo"] * found["hi"] == pytest.approx(16)
     assert "2 pairs" in in_turns.ratio(pairs[:2])["absent"]

@@ -105,6 +105,8 @@ def test_pairs_that_never_ran_at_full_speed_are_all_there_is():
     found = alternation_ratio(slowed, among=[*among, *slowed])
     assert found.n == 3 and found.value == pytest.approx(math.exp(1.8))
     assert not by_speed(slowed, [*among, *slowed]).counted
+    few = alternation_ratio(slowed[:2], among=[*among, *slowed])
+    assert not few.reliable and few.n == 2  # and do not bound themselves
 
 
 @given(st.lists(logs, min_size=3, max_size=9), st.integers(0, 2**16))

@@ -36,7 +36,7 @@ SLOWED = 0.10
 """A block is slowed where both sides take longer than at their best by more than this share."""
 BEST = 0.10
 """The quantile of a side's blocks that is its best: lower ones are chance."""
-LEAST_BLOCKS = 2
+LEAST_FULL = 2
 """A pair with fewer blocks at full speed does not count."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
@@ -89,7 +89,7 @@ class BySpeed:
 
     @property
     def counted(self) -> list[Blocks]:
-        """Return the pairs that speak for full speed: one that was slowed has LEAST_BLOCKS others."""
+        """Return the pairs that speak for full speed: one that was slowed has LEAST_FULL others."""
         return [p for p, out in self._halves if _speaks(p, out)]
 
     @property
@@ -103,7 +103,7 @@ class BySpeed:
 
 
 def _speaks(full: Blocks, slowed: Blocks) -> bool:
-    return len(full.logs) >= (LEAST_BLOCKS if slowed.logs else 1)
+    return len(full.logs) >= (LEAST_FULL if slowed.logs else 1)
 
 
 def by_speed(pairs: Sequence[Blocks], among: Sequence[Blocks] = ()) -> BySpeed:
@@ -127,7 +127,11 @@ def by_speed(pairs: Sequence[Blocks], among: Sequence[Blocks] = ()) -> BySpeed:
 
 def counted(pairs: Sequence[Blocks], among: Sequence[Blocks] = ()) -> list[Blocks]:
     """Return the pairs that make the ratio: those at full speed, or all, whole, where none ran at it."""
-    return by_speed(pairs, among).counted or [p for p in pairs if len(p.logs)]
+    return by_speed(pairs, among).counted or _whole(pairs)
+
+
+def _whole(pairs: Sequence[Blocks]) -> list[Blocks]:
+    return [p for p in pairs if len(p.logs)]
 
 
 def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95, among: Sequence[Blocks] = ()) -> Interval:
@@ -137,11 +141,13 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95, among: Seque
     Unreliable, with a note that says why, where the pairs are too few or do not resolve the ratio within a factor of
     RESOLVED.
     """
-    means = np.array([p.mean for p in counted(pairs, among)])
+    parts = by_speed(pairs, among)
+    means = np.array([p.mean for p in parts.counted or _whole(pairs)])
     n = len(means)
     if not n:
         return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
-    others = np.array([p.mean for p in by_speed(pairs, among).others]) if n < MIN_PAIRS else np.array([])
+    pooled = 0 < len(parts.counted) < MIN_PAIRS
+    others = np.array([p.mean for p in parts.others] if pooled else [])
     centre = float(means.mean())
     if n + max(0, len(others) - 1) < MIN_PAIRS:
         note = f"{n} pair{'s' if n > 1 else ''} of processes cannot bound a ratio"
