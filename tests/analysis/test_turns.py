@@ -9,6 +9,7 @@ import pytest
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import goal
 from edgescope.records import Alternation, Measured, Status, Trial, Turn
+from edgescope.verbs.optimize import so_far
 from making import result
 
 
@@ -40,14 +41,14 @@ def test_a_turn_without_a_right_answer_leaves_its_block_out():
     assert not alternation.blocks(wrong, base).logs
 
 
-def pair_of(number, slowed, faster, purpose=alternation.CONFIRMING):
-    """Return (candidate, baseline): 4 blocks of 10 ms and 10 / `faster`, the first so many 1.5 times as long."""
+def pair_of(number, slowed, faster, purpose=alternation.CONFIRMING, longer=1.5):
+    """Return (candidate, baseline): 4 blocks of 10 ms and 10 / `faster`, the first so many `longer` times as long."""
     ends = []
     for name, seconds, backend in (
         ("baseline", 0.01, "torch_eager"),
         ("candidate", 0.01 / faster, "openvino"),
     ):
-        times = [seconds * (1.5 if block < slowed else 1.0) for block in range(4) for _ in range(2)]
+        times = [seconds * (longer if block < slowed else 1.0) for block in range(4) for _ in range(2)]
         turns = tuple(Turn(i // 2, i, i + 1, 1, s) for i, s in enumerate(times))
         trial = Trial(model="null", backend=backend, replicate=number, turn_s=0.1)
         partner = f"{'candidate' if name == 'baseline' else 'baseline'}{number}"
@@ -78,6 +79,17 @@ def test_where_no_confirming_pair_ran_at_full_speed_all_count_and_it_is_said():
     assert row.pairs == "3 pairs in turns" and row["speedup"].value == pytest.approx(3.02, rel=1e-3)
     (note,) = row.notes
     assert "in 100% of the turns" in note and "No pair ran at full speed" in note and "--budget" in note
+
+
+def test_full_speed_is_what_any_pair_of_the_two_reached():
+    """The least slowed of the confirming pairs is not at full speed: a selecting one was."""
+    chose = pair_of(0, 0, 4.0, alternation.SELECTING)
+    slowed = [pair_of(n, 4, 3.0) for n in (1, 2, 3)] + [pair_of(4, 4, 3.5, longer=1.2)]
+    row = row_of(chose, *slowed)
+    mean = (3.0**3 * 3.5) ** 0.25
+    assert row.pairs == "4 pairs in turns" and row["speedup"].value == pytest.approx(mean, rel=1e-3)
+    told = so_far([end for pair in (chose, *slowed) for end in reversed(pair)])
+    assert f"{mean:.3g}x so far" in told and "(4 pairs in turns)" in told
 
 
 def test_a_burst_is_not_told():

@@ -52,6 +52,8 @@ def test_neighbours_that_resemble_each_other_widen_the_interval():
     assert kinship(steps) > 0.5 and kinship(mixed) == 0.0
     near, far = (alternation_ratio([Blocks([x]) for x in order]) for order in (steps, mixed))
     assert math.log(near.hi / near.lo) > 1.5 * math.log(far.hi / far.lo)
+    # the autocorrelation 0.625 of these eight, plus 1 / 8, at half of its weight
+    assert kinship(np.repeat([0.0, 1.0], 4)) == pytest.approx(0.375)
 
 
 def test_the_difference_of_two_candidates_pools_their_spread():
@@ -81,6 +83,13 @@ def test_blocks_in_which_both_sides_were_slowed_do_not_count():
     assert parts.slowed[3].logs == pytest.approx([1.8]) and parts.full[3].logs == pytest.approx([2.4, 2.0])
     mean = np.mean([*(p.mean for p in quick), 2.2])
     assert alternation_ratio([*quick, last]).value == pytest.approx(math.exp(mean))
+
+
+def test_a_pair_with_one_block_at_full_speed_does_not_count():
+    quick = [Blocks.of([0.0] * 4, [-2.0] * 4) for _ in range(3)]
+    mixed = Blocks.of([0.0, 0.4, 0.4, 0.4], [-2.5, -1.4, -1.4, -1.4])
+    assert by_speed([*quick, mixed]).counted == quick
+    assert alternation_ratio([*quick, mixed]).value == pytest.approx(math.exp(2.0))
 
 
 def test_a_variant_that_is_slow_by_itself_counts():

@@ -347,15 +347,13 @@ class Race:
         return max((s for taken in self.took.values() for s in taken[-LAST:]), default=0.0)
 
     def _settings_unpaired(self, pick: Trial) -> list[Trial]:
-        """Return the pick of a small network with the settings by hand that took no turns, added to the trials.
+        """Return the pick of a small network with the settings by hand that took no turns.
 
         Some tenths of a second of so small a network say little: the machine may have been slowed meanwhile.
         """
         if not self.screened or _latency_s(self.screened[0]) > SMALL_S:
             return []
-        others = self.by_hand(pick)
-        self._new(others)
-        return [t for t in self._standing(others) if not self.pairs.get(variants.variant(t))]
+        return [t for t in self._standing(self.by_hand(pick)) if not self.pairs.get(variants.variant(t))]
 
     def _ahead_of(self, rivals: Sequence[Trial]) -> list[Trial]:
         """Return the rivals that are not clearly behind the best that keeps the constraints, best first."""
