@@ -1,11 +1,12 @@
-"""Artifacts are built once, several at once, the first one alone."""
+"""Artifacts are built once, several at once."""
 
+import contextlib
 import threading
 import time
 
 import pytest
 
-from edgescope.errors import Message
+from edgescope.errors import Message, UsageError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
 from edgescope.runner.builds import Builds, at_once
@@ -41,15 +42,68 @@ def builds(runner, count=3):
     return Builds(runner, Limits(), Pace(), at_once=lambda: count)
 
 
-def test_the_first_is_built_alone_and_the_next_ones_together():
+def test_what_comes_next_is_built_beside_the_first_and_nothing_twice():
     runner = Slow()
     made = builds(runner)
     made.build(TRIALS)
-    assert runner.built == ["fp32"] and runner.most == 1
-    made.build(TRIALS)  # what is there is not built again, and nothing is built before its turn
-    assert runner.built == ["fp32"]
+    assert runner.most == 3 and set(runner.built) == {"fp32", "int8", "fp16"}
+    made.build(TRIALS)  # the first is there: what comes later waits for its turn
+    assert len(runner.built) == 3
     made.build(TRIALS[1:])
-    assert runner.most == 3 and set(runner.built) == {"fp32", "int8", "fp16", "bf16"}
+    assert len(runner.built) == 3
+    made.build(TRIALS[3:])
+    assert runner.built[3:] == ["bf16"]
+
+
+def test_the_first_is_being_built_while_what_comes_next_is_found_out():
+    runner = Slow()
+    made = builds(runner)
+
+    def coming():
+        yield TRIALS[0]
+        until = time.monotonic() + 10
+        while not runner.now and time.monotonic() < until:
+            time.sleep(0.001)
+        assert runner.now == 1
+        yield from TRIALS
+
+    made.build(coming())
+    assert set(runner.built) == {"fp32", "int8", "fp16"}
+
+
+def test_a_refusal_while_others_are_built_ends_them():
+    runner = Slow(seconds=30)
+    made = builds(runner)
+
+    def coming():
+        yield TRIALS[0]
+        raise UsageError("E-TRY-2", "no engine here")
+
+    start = time.monotonic()
+    with pytest.raises(UsageError, match="no engine here"):
+        made.build(coming())
+    assert time.monotonic() - start < 10 and runner.built == ["fp32"]
+
+
+def test_each_build_is_named_while_one_waits_for_it():
+    shown = []
+
+    @contextlib.contextmanager
+    def waiting(text):
+        shown.append(text)
+        yield
+
+    Builds(Slow(), Limits(), Pace(), waiting=waiting, at_once=lambda: 2).build(TRIALS)
+    assert shown == [f"building the artifact of null null {p}" for p in ("fp32", "int8")]
+
+
+def test_one_process_builds_one_after_the_other():
+    class Kept(Slow):
+        one_by_one = True
+
+    runner = Kept()
+    builds(runner).build(TRIALS)
+    assert runner.built == ["fp32"]
 
 
 def test_no_more_at_once_than_there_is_room():

@@ -6,6 +6,7 @@ import sys
 import threading
 import types
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from edgescope.records import Absent, Measured, Results, Status, Trial, answers
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates, start
+from edgescope.search.candidates import Proposal
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
 from edgescope.verbs import optimize as optimizing
@@ -289,9 +291,9 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
 
     monkeypatch.setattr(fake, "look", look, raising=False)
     monkeypatch.setattr(fake, "prepare", lambda trial, limits: told.append("built"))
-    monkeypatch.setattr(candidates, "installed", dict)
     data = Trial(model="squeezenet1_1", data="photos", preprocess="half", min_accuracy=0.9)
-    optimizing._engines(data, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
+    alone = partial(Proposal, (data,))
+    optimizing._begun(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
     first = "  torch_eager fp32 b1: 8 ms [7.8, 8.3] at first look; no outputs judged yet"
     assert told == [first, "built"] and (seen[0].data, seen[0].preprocess, seen[0].min_accuracy) == (
         "",
@@ -308,13 +310,26 @@ def test_workers_that_are_reused_build_too(tmp_path):
         assert cells.runner is cells.builds.runner and cells.runner.one_by_one
 
 
-def test_the_likely_baseline_is_built_while_the_engines_are_asked(tmp_path, fake, monkeypatch):
-    built, asked = threading.Event(), []
+def test_the_baseline_is_built_while_the_engines_are_asked_and_what_is_tried_next_beside_it(
+    tmp_path, fake, monkeypatch
+):
+    model = Trial(model="squeezenet1_1")
+    slow, quick, later = (
+        replace(model, backend=b, precision=p)
+        for b, p in (("torch_compile", "fp32"), ("openvino", "int8"), ("onnxruntime", "fp32"))
+    )
+    built, asked, told = threading.Event(), [], []
     monkeypatch.setattr(fake, "prepare", lambda trial, limits: asked.append(trial) or built.set())
-    monkeypatch.setattr(candidates, "installed", lambda: {"waited": built.wait(20)})
-    model, cells = Trial(model="squeezenet1_1"), Setup().cells(Store(tmp_path))
-    assert optimizing._engines(model, cells, Setup()) == {"waited": True}
-    assert [(t.backend, t.precision) for t in asked] == [("torch_eager", "fp32")]
+
+    def proposal():
+        told.append(built.wait(20))
+        return Proposal((model, slow, later, quick))
+
+    cells = Setup().cells(Store(tmp_path))
+    monkeypatch.setattr(cells.builds, "_at_once", lambda: 2)
+    optimizing._begun(model, proposal, cells, Setup())
+    assert told == [True]
+    assert [(t.backend, t.precision) for t in asked] == [("torch_eager", "fp32"), ("openvino", "int8")]
     cells.store.save(result(asked[0]))
-    again = Setup().cells(Store(tmp_path))
-    assert optimizing._engines(model, again, Setup()) == {"waited": True} and len(asked) == 1
+    optimizing._begun(model, proposal, Setup().cells(Store(tmp_path)), Setup())
+    assert len(told) == 2 and len(asked) == 2

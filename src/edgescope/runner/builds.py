@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol, runtime_checkable
 
 import psutil
@@ -75,32 +75,43 @@ class Builds:
         self.build([trial])
         return self._failed.get(_asked(trial))
 
-    def build(self, trials: Sequence[Trial]) -> None:
+    def build(self, trials: Iterable[Trial]) -> None:
         """Build what the first trial needs, and beside it what the next ones need; nothing if the first has it.
 
-        The first of all is built alone: the figure of the baseline shall not wait for others.
+        `trials` may still find out what comes next while the first is built.
         """
-        todo: dict[str, Trial] = {}
-        for trial in trials:
-            if needed(trial) not in self._built and _asked(trial) not in self._failed:
-                todo.setdefault(needed(trial), trial)
-        if not trials or todo.get(needed(trials[0])) is not trials[0]:
+        coming = iter(trials)
+        first = next(coming, None)
+        if first is None or self._tried(first):
             return
-        alone = not (self._built or self._failed) or isinstance(self.runner, OneByOne)
-        some = list(islice(todo.values(), 1 if alone else self._at_once()))
+        count = 1 if isinstance(self.runner, OneByOne) else self._at_once()
         cancelled, start = threading.Event(), self._clock()
         limits = replace(self.limits, cancelled=cancelled.is_set)
-        with self._waiting(_words(some)), ThreadPoolExecutor(len(some)) as pool:
+        jobs: list[tuple[Trial, Future[Result | None]]] = []
+        with ExitStack() as shown, ThreadPoolExecutor(count) as pool:
             try:
-                jobs = [(t, pool.submit(self.runner.prepare, t, limits)) for t in some]
+                for trial in islice(self._untried(chain([first], coming)), count):
+                    shown.enter_context(self._waiting(_words(trial)))
+                    jobs.append((trial, pool.submit(self.runner.prepare, trial, limits)))
                 for trial, job in jobs:
                     self._note(trial, job.result())
             except BaseException:  # Ctrl-C too: the pool waits for its threads, and they for their processes
                 cancelled.set()
                 raise
-        for trial in some:
+        for trial, _ in jobs:
             if _asked(trial) not in self._failed:
-                self.pace.built(trial, (self._clock() - start) / len(some))
+                self.pace.built(trial, (self._clock() - start) / len(jobs))
+
+    def _tried(self, trial: Trial) -> bool:
+        return needed(trial) in self._built or _asked(trial) in self._failed
+
+    def _untried(self, trials: Iterable[Trial]) -> Iterator[Trial]:
+        """Yield the first trial of each artifact that nobody has tried to build."""
+        seen = set()
+        for trial in trials:
+            if not self._tried(trial) and needed(trial) not in seen:
+                seen.add(needed(trial))
+                yield trial
 
     def _note(self, trial: Trial, failed: Result | None) -> None:
         if failed is None:
@@ -114,9 +125,5 @@ def _asked(trial: Trial) -> str:
     return trial.key(BUILT, but=("sharing",))
 
 
-def _words(trials: Sequence[Trial]) -> str:
-    first = trials[0]
-    if len(trials) == 1:
-        return f"building the artifact of {first.model} {first.backend} {first.precision}"
-    kinds = ", ".join(f"{t.backend} {t.precision}" for t in trials)
-    return f"building {len(trials)} artifacts of {first.model}: {kinds}"
+def _words(trial: Trial) -> str:
+    return f"building the artifact of {trial.model} {trial.backend} {trial.precision}"

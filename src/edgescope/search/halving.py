@@ -117,6 +117,19 @@ def short(trial: Trial, replicate: int) -> Trial:
     return replace(trial, **window, turn_s=None, replicate=replicate)  # type: ignore[arg-type]
 
 
+def in_order(trials: Sequence[Trial], seed: int) -> list[Trial]:
+    """Return the trials in the order of their short runs: the baseline, then what is usually the fastest.
+
+    Other engines come before the baseline's own with other settings: in a short time one of them must be met. What
+    takes a compiler's time comes last.
+    """
+    first, *rest = trials
+    rest.sort(key=lambda t: t.id)
+    random.Random(f"{seed} short").shuffle(rest)
+    rest.sort(key=lambda t: (starts_slowly(t), t.backend == first.backend, NARROW.index(t.precision)))
+    return [first, *rest]
+
+
 class Race:
     """One optimisation: what ran, what failed, who is left."""
 
@@ -179,17 +192,12 @@ class Race:
         return [t for t in trials if variants.variant(t) not in self.failed]
 
     def _screen(self, trials: Sequence[Trial]) -> Strategy:
-        """Run every candidate once while there is time: the baseline first, then what is usually the fastest.
+        """Run every candidate once while there is time, in their order.
 
-        Other engines come before the baseline's own with other settings: in a short time one of them must be met.
-
-        What takes a compiler's time comes last, after the settings by hand of the best before it.
+        What takes a compiler's time comes after the settings by hand of the best before it.
         """
-        first, *rest = trials
-        rest.sort(key=lambda t: t.id)
-        random.Random(f"{self.budget.seed} short").shuffle(rest)
-        rest.sort(key=lambda t: (starts_slowly(t), t.backend == first.backend, NARROW.index(t.precision)))
-        order, late = [first, *(t for t in rest if not starts_slowly(t))], list(filter(starts_slowly, rest))
+        whole_order = in_order(trials, self.budget.seed)
+        order, late = ([t for t in whole_order if starts_slowly(t) is slow] for slow in (False, True))
         position, whole = 0, False
         while position < len(order) or not whole:  # grows while it runs
             if position == len(order):

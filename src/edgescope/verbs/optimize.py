@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
-from edgescope.search.candidates import Installed, NotHere, Proposal
+from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
 from edgescope.study import grid, ranges
 from edgescope.verify import metric_names
@@ -143,8 +143,9 @@ def optimize(
     trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
     model = named(model, example_inputs)
     of = base(model, trial, goals)
-    there = _engines(of, cells, setup)
-    proposal = proposed(of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
+    propose = partial(proposed, of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
+    _begun(of, propose, cells, setup)
+    there, proposal = candidates.installed(), propose()
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
@@ -175,21 +176,25 @@ def optimize(
     return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
 
 
-def _engines(of: Trial, cells: Cells, setup: Setup) -> Mapping[str, Installed]:
-    """Return what is installed; meanwhile build the likely baseline, unless the store has a result of it.
+def _begun(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> None:
+    """Look at the likely baseline and build it, unless the store has a result of it, and find out what is installed.
 
-    That one is first looked at, alone: its latency is a figure before data are read and references computed.
+    The look, alone, is a figure before data are read and references computed. What is tried next is built beside it.
     """
     likely = halving.short(candidates.propose(of).trials[0], 0)
     new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
     if new and (seen := cells.look(unjudged(likely))) and (words := first_look(seen)):
         setup.tell(words)
-    with ThreadPoolExecutor(1) as pool:
-        there = pool.submit(candidates.installed)
+
+    def coming() -> Iterator[Trial]:
         if new:
-            cells.builds.build([likely])
+            yield likely
         with setup.waiting("checking which engines are installed"):
-            return there.result()
+            found = propose().trials
+        if new:
+            yield from halving.in_order(found, of.seed)
+
+    cells.builds.build(coming())
 
 
 def unjudged(trial: Trial) -> Trial:
