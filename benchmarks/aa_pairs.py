@@ -20,10 +20,10 @@ from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats import Interval, Judgement, judge
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import Turns, alternation_ratio
 
 
-def judged(pairs: list[Blocks]) -> tuple[Interval, Judgement]:
+def judged(pairs: list[Turns]) -> tuple[Interval, Judgement]:
     """Return the ratio of these pairs with its interval, and the judgement on it."""
     sure, likely = (alternation_ratio(pairs, level) for level in (0.95, 0.90))
     return sure, judge(sure, likely, higher_is_better=True)
@@ -35,19 +35,19 @@ def main() -> None:
     args = parser.parse_args()
     trial = Trial(model="mobilenet_v2", backend="onnxruntime", min_s=1.0, max_s=1.0, turn_s=0.1)
     fresh.prepare(trial)
-    found: list[Blocks] = []
+    found: list[Turns] = []
     with PersistentChild() as leader:
         for number in range(args.pairs):
             a, b = leader.pair((replace(trial, replicate=number),) * 2, alternation.CONFIRMING)
-            found.append(alternation.blocks(b, a))
-            if not found[-1].logs:
+            found.append(alternation.turns(b, a))
+            if not found[-1]:
                 raise SystemExit(f"{b.status.value}: {a.reason or b.reason}")
-            print(number, math.exp(found[-1].mean), file=sys.stderr, flush=True)
+            print(number, math.exp(found[-1].ratio), file=sys.stderr, flush=True)
     tens = [judged(found[i : i + 10])[1].value for i in range(0, args.pairs - 9, 10)]
     ratio, verdict = judged(found)
     figures: dict[str, object] = {
         "pairs": args.pairs,
-        "ratios": [math.exp(p.mean) for p in found],
+        "ratios": [math.exp(p.ratio) for p in found],
         "judgement": verdict.value,
         "ratio": {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi},
         "judgements_of_ten_pairs": tens,

@@ -6,7 +6,7 @@ and 1.35 times) in the slow state, so the ratio itself depends on it; processes 
 the same seconds of the same host:
 
     in turns       pairs of processes that live together and take turns of 0.1 s (stats/alternation.py)
-    whole          the same pairs with the blocks in which the host was slow, held to the long-run ratio
+    whole          the same pairs with the turns in which the host was slow, held to the long-run ratio
     bootstrap      the same as `in turns`, the interval from resampling the pairs
     one by one     five processes of each variant, one after another (stats/pairs.py), held to the long-run ratio
     stopped        pairs until the interval is within 4 %, 5 to 30 of them, as `edgescope optimize` confirms its pick
@@ -37,7 +37,7 @@ from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import Blocks, alternation_ratio, by_speed, counted
+from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio, by_speed, counted, mean_ratio
 from two_speeds import RATIO, Host
 
 GOAL = 0.93
@@ -50,9 +50,9 @@ SPREAD_S, STOPS_S = 90.0, 40.0
 DECIDED, ENOUGH, MOST = 0.04, 5, 30
 
 
-def bootstrap(pairs: list[Blocks], rng: np.random.Generator) -> tuple[float, float]:
+def bootstrap(pairs: list[Turns], rng: np.random.Generator) -> tuple[float, float]:
     """Return the 95 % interval of the mean ratio from resampled pairs."""
-    means = np.array([p.mean for p in counted(pairs)])
+    means = np.array([p.ratio for p in counted(pairs)])
     drawn = means[rng.integers(len(means), size=(500, len(means)))].mean(axis=1)
     lo, hi = np.quantile(drawn, [0.025, 0.975])
     return float(math.exp(lo)), float(math.exp(hi))
@@ -76,7 +76,7 @@ def simulated(dwell: tuple[float, float], runs: int) -> dict[str, Any]:
         ends = [alternation_ratio(p) for p in turns]
         seconds = n * host.pair_s
         out[f"in turns, {n} pairs"] = told([(e.lo, e.hi) for e in ends], RATIO, seconds)
-        mixed = [alternation_ratio([Blocks(one.logs) for one in p]) for p in turns]
+        mixed = [mean_ratio([one.ratio for one in p]) for p in turns]
         out[f"whole, {n} pairs"] = told([(e.lo, e.hi) for e in mixed], long_run, seconds)
         wide = [alternation_ratio(host.pairs(rng, n, over_s=SPREAD_S)) for _ in range(runs)]
         out[f"spread over {SPREAD_S:g} s, {n} pairs"] = told([(e.lo, e.hi) for e in wide], RATIO, SPREAD_S)
@@ -91,9 +91,9 @@ def simulated(dwell: tuple[float, float], runs: int) -> dict[str, Any]:
 
 def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     """Return coverage and width of runs of pairs cut from a recorded trace."""
-    whole = [Blocks(*both) for both in zip(trace["logs"], trace["base"], strict=True)]
-    truth, long_run = (math.exp(float(np.mean([p.mean for p in of]))) for of in (counted(whole), whole))
-    slowed = sum(len(p.logs) for p in by_speed(whole).slowed) / sum(len(p.logs) for p in whole)
+    whole = [Turns.abba(*both) for both in zip(trace["base"], trace["ours"], strict=True)]
+    truth, long_run = (math.exp(float(np.mean([p.ratio for p in of]))) for of in (counted(whole), whole))
+    slowed = sum(map(len, by_speed(whole).slowed)) / sum(map(len, whole))
     seconds = trace["began_s"]
     each = float(np.median(np.diff(seconds)))
     out: dict[str, Any] = {"ratio": truth, "whole": long_run, "slowed": slowed, "pairs": len(whole)}
@@ -105,13 +105,13 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
         for name, runs in ways.items():
             ends = [alternation_ratio(run) for run in runs]
             out[f"{name}, {n} pairs"] = told([(e.lo, e.hi) for e in ends], truth, n * each)
-        ends = [alternation_ratio([Blocks(p.logs) for p in run]) for run in near]
+        ends = [mean_ratio([p.ratio for p in run]) for run in near]
         out[f"whole, {n} pairs"] = told([(e.lo, e.hi) for e in ends], long_run, n * each)
     return out
 
 
 def record(count: int, model: str) -> None:
-    """Run pairs of two real variants on this host and add their blocks to the trace, one by one."""
+    """Run pairs of two real variants on this host and add their turns to the trace, one by one."""
     eager = Trial(model=model, turn_s=0.05, min_s=0.7, max_s=0.7)
     sides = eager, replace(eager, backend="openvino", precision="int8")
     for side in sides:
@@ -121,8 +121,8 @@ def record(count: int, model: str) -> None:
         "model": model,
         "sides": [t.label for t in sides],
         "began_s": [],
-        "logs": [],
         "base": [],
+        "ours": [],
         "load": [],
     }
     leader = PersistentChild()
@@ -130,16 +130,16 @@ def record(count: int, model: str) -> None:
         a, b = leader.pair(
             (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), "confirming"
         )
-        blocks = alternation.blocks(b, a)
-        if not blocks.logs or a.window is None or a.alternation is None or b.alternation is None:
+        turns = alternation.turns(b, a)
+        if not turns or a.window is None or a.alternation is None or b.alternation is None:
             print(number, a.reason or b.reason, file=sys.stderr)
             continue
         found["began_s"].append(a.window.start_ns * 1e-9)
-        found["logs"].append(list(blocks.logs))
-        found["base"].append(list(blocks.base))
+        found["base"].append([round(log, 5) for log in turns.of(BASE)])
+        found["ours"].append([round(log, 5) for log in turns.of(OURS)])
         found["load"].append([a.verdict.trust.value, a.alternation.idle_share, b.alternation.idle_share])
-        write(TRACE.stem, found, met=len(found["logs"]) >= count)
-        print(number, f"{math.exp(blocks.mean):.3f}", file=sys.stderr, flush=True)
+        write(TRACE.stem, found, met=len(found["base"]) >= count)
+        print(number, f"{math.exp(turns.ratio):.3f}", file=sys.stderr, flush=True)
     leader.close()
 
 

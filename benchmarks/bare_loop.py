@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ from edgescope.clock import MonotonicClock
 from edgescope.records import Trial
 from edgescope.scenarios import SingleStream
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import mean_ratio
 from edgescope.workloads.base import Work
 from edgescope.workloads.blocking import Failures, Inline
 from edgescope.workloads.inference import loaded
@@ -80,13 +81,13 @@ def main() -> None:
         print(json.dumps(logs(args.blocks, args.queries)))
         return
     again = [sys.executable, *sys.argv, "--one"]
-    processes: list[Blocks] = []
+    processes: list[float] = []
     figures: dict[str, Any] = {"queries_a_turn": args.queries, "blocks": args.blocks, "logs": []}
     for number in range(args.processes):
         done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=True)
-        processes.append(Blocks(json.loads(done.stdout)))
-        figures["logs"].append(processes[-1].logs)
-        ratio = alternation_ratio(processes)
+        figures["logs"].append(json.loads(done.stdout))
+        processes.append(statistics.fmean(figures["logs"][-1]))
+        ratio = mean_ratio(processes)
         ends = {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "level": 0.95, "processes": ratio.n}
         figures["throughput_ratio"] = ends if ratio.reliable else {"absent": ratio.note}
         if number + 1 < args.processes:

@@ -242,7 +242,7 @@ def against(saved: Path, folder: Path, arm: str, count: int) -> dict[str, Any]:
             for side in (theirs, ours):
                 if "absent" in side.ready:
                     return {"absent": side.ready["absent"]}
-            pairs.append(in_turns.blocks((theirs, ours), BLOCKS, TURN_S))
+            pairs.append(in_turns.turns((theirs, ours), BLOCKS, TURN_S))
     return in_turns.ratio(pairs)
 
 

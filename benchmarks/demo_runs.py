@@ -31,7 +31,7 @@ from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
-from edgescope.stats.alternation import Blocks, alternation_ratio, by_speed
+from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio, by_speed, mean_ratio
 
 ANSWER_S, WITHIN, SHARE = 90.0, 0.05, 0.9
 
@@ -56,7 +56,7 @@ class LongRun:
         self.ours = Trial.from_json(pick)
         alike = {name: getattr(self.ours, name) for name in ("model", "turn_s", "min_s", "max_s")}
         self.eager = Trial(**alike)
-        self.pairs: list[Blocks] = []
+        self.pairs: list[Turns] = []
         self.minutes = 0.0
 
     def go_on(self, minutes: float) -> None:
@@ -68,20 +68,20 @@ class LongRun:
             while True:
                 sides = (replace(t, replicate=len(self.pairs)) for t in (self.eager, self.ours))
                 first, second = leader.pair(tuple(sides), alternation.CONFIRMING)
-                blocks = alternation.blocks(second, first)
-                if not blocks.logs:
+                turns = alternation.turns(second, first)
+                if not turns:
                     raise RuntimeError(f"a pair did not finish: {second.reason or first.reason}")
-                self.pairs.append(blocks)
+                self.pairs.append(turns)
                 if time.monotonic() >= begun + 60 * minutes:
                     break
         self.minutes += (time.monotonic() - begun) / 60
 
     def figures(self) -> dict[str, Any]:
-        """Return the ratio so far, at full speed, and what the slowed blocks and whole pairs say."""
+        """Return the ratio so far, at full speed, and what the slowed turns and whole pairs say."""
         found, parts = alternation_ratio(self.pairs), by_speed(self.pairs)
         ends = {"lo": found.lo, "hi": found.hi} if found.reliable else {"absent": found.note}
-        whole = alternation_ratio([Blocks(pair.logs) for pair in self.pairs])
-        slowed = [log for pair in parts.slowed for log in pair.logs]
+        whole = mean_ratio([pair.ratio for pair in self.pairs])
+        slowed = Turns([s for p in parts.slowed for s in p.sides], [x for p in parts.slowed for x in p.logs])
         return {
             "value": found.value,
             **ends,
@@ -90,12 +90,12 @@ class LongRun:
             "minutes": self.minutes,
             "whole": {"value": whole.value, "lo": whole.lo, "hi": whole.hi},
             "slowed": {
-                "share": len(slowed) / sum(len(pair.logs) for pair in self.pairs),
-                **({"value": math.exp(math.fsum(slowed) / len(slowed))} if slowed else {}),
+                "share": len(slowed) / sum(map(len, self.pairs)),
+                **({"value": math.exp(slowed.ratio)} if slowed else {}),
             },
-            "ratios": [math.exp(pair.mean) for pair in self.pairs],
-            "logs": [[round(log, 4) for log in pair.logs] for pair in self.pairs],
-            "base": [[round(log, 4) for log in pair.base] for pair in self.pairs],
+            "ratios": [math.exp(pair.ratio) for pair in self.pairs],
+            "base": [[round(log, 4) for log in pair.of(BASE)] for pair in self.pairs],
+            "ours": [[round(log, 4) for log in pair.of(OURS)] for pair in self.pairs],
         }
 
 

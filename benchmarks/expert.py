@@ -44,7 +44,7 @@ from edgescope.papers.jetson_nano.printed import study
 from edgescope.papers.jetson_nano.table import picked
 from edgescope.process.threads import until_asleep
 from edgescope.records import Absent
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
 from edgescope.verify.judge import L2_CEILING
 
@@ -170,10 +170,10 @@ def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 def _ratio(slower: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[str, Any]:
     """How many times longer the one took than the other in the same turns, with the interval over rounds."""
     found = [
-        Blocks.of([math.log(t) for t in _turns(one)], [math.log(t) for t in _turns(other)])
+        math.log(statistics.median(_turns(one)) / statistics.median(_turns(other)))
         for one, other in zip(slower, faster, strict=True)
     ]
-    ratio = of_pairs(alternation_ratio(found), "--rounds")
+    ratio = of_pairs(mean_ratio(found), "--rounds")
     if isinstance(ratio, Absent):  # what the rounds do not resolve is no ratio
         return {"absent": ratio.reason}
     return {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "n": ratio.n}

@@ -29,7 +29,7 @@ from edgescope.isolate import fresh, warden
 from edgescope.isolate.forks import Forks
 from edgescope.isolate.worker import Placement, WorkerProcess
 from edgescope.records import Result, Trial
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import Turns, alternation_ratio
 
 
 class Chosen(Forks):
@@ -59,12 +59,12 @@ def measured(trial: Trial, source: Chosen, forked: tuple[int, ...]) -> tuple[tup
 
 def ratio_of(count: int, pair: Callable[[int, tuple[int, ...]], tuple[Result, Result]]) -> dict[str, Any]:
     """Return how many times longer a forked process takes than a started one, from `count` pairs."""
-    found: list[Blocks] = []
+    found: list[Turns] = []
     for number in range(count):
         side = number % 2
         ends = pair(number, (side,))
-        found.append(alternation.blocks(ends[1 - side], ends[side]))
-        print(number, f"{math.exp(found[-1].mean):.3f}", file=sys.stderr, flush=True)
+        found.append(alternation.turns(ends[1 - side], ends[side]))
+        print(number, f"{math.exp(found[-1].ratio):.3f}", file=sys.stderr, flush=True)
     ratio = alternation_ratio(found)
     return {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "pairs": count}
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from edgescope.bench.alternation import ORDER
 from edgescope.process.threads import until_asleep
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import Turns, alternation_ratio
 
 
 class Side(Protocol):
@@ -26,20 +26,16 @@ class Side(Protocol):
         """Return the mean time of a call in a turn."""
 
 
-def blocks(sides: Sequence[Side], count: int, seconds: float) -> Blocks:
+def turns(sides: Sequence[Side], count: int, seconds: float) -> Turns:
     """Return so many blocks of a pair, baseline first, with turns of so many seconds."""
-    found: tuple[list[float], list[float]] = [], []
-    for _ in range(count):
-        times: tuple[list[float], list[float]] = [], []
-        for number in ORDER:
-            times[number].append(math.log(sides[number].turn(seconds)))
-            until_asleep(sides[number].pid)
-        for logs, of in zip(found, times, strict=True):
-            logs.append(math.fsum(of) / len(of))
-    return Blocks.of(*found)
+    order, found = [*ORDER] * count, list[float]()
+    for number in order:
+        found.append(math.log(sides[number].turn(seconds)))
+        until_asleep(sides[number].pid)
+    return Turns(order, found)
 
 
-def ratio(pairs: Sequence[Blocks]) -> dict[str, Any]:
+def ratio(pairs: Sequence[Turns]) -> dict[str, Any]:
     """Return how many times faster the candidate is, with the interval that edgescope gives pairs."""
     found = alternation_ratio(pairs)
     if not found.reliable:

@@ -185,7 +185,7 @@ def in_turns(a: dict[str, Any], b: dict[str, Any], work: Path, count: int) -> di
         for number in range(count):
             again = replace(sides[0], replicate=number), replace(sides[1], replicate=number)
             first, second = leader.pair(again, alternation.CONFIRMING)
-            pairs.append(alternation.blocks(second, first))
+            pairs.append(alternation.turns(second, first))
     found = alternation_ratio(pairs)
     return {"value": found.value, "lo": found.lo, "hi": found.hi, "pairs": found.n}
 

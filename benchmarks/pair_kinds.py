@@ -24,7 +24,7 @@ from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import Turns, alternation_ratio
 
 KINDS = {
     "forked": {"turn_s": 0.05, "min_s": 0.7, "max_s": 0.7},
@@ -33,24 +33,24 @@ KINDS = {
 }
 
 
-def pair(leader: PersistentChild, kind: str, number: int) -> Blocks:
-    """Return the blocks of one pair of a kind."""
+def pair(leader: PersistentChild, kind: str, number: int) -> Turns:
+    """Return the turns of one pair of a kind."""
     sides = (replace(trial, **KINDS[kind], replicate=number) for trial in (BASELINE, CANDIDATE))
     first, second = leader.pair(tuple(sides), alternation.CONFIRMING)
     if first.process != ("forked" if kind == "forked" else "fresh"):
         raise SystemExit(f"{kind}: {first.process} {first.reason or second.reason}")
-    return alternation.blocks(second, first)
+    return alternation.turns(second, first)
 
 
-def started(kind: str, number: int) -> Blocks:
-    """Return the blocks of a leader's first pair, whose processes are started."""
+def started(kind: str, number: int) -> Turns:
+    """Return the turns of a leader's first pair, whose processes are started."""
     with PersistentChild() as leader:
         return pair(leader, kind, number)
 
 
-def measured(rounds: int, each: int) -> dict[str, list[Blocks]]:
+def measured(rounds: int, each: int) -> dict[str, list[Turns]]:
     """Return the pairs of every kind, one of each a round, in an order that changes."""
-    found: dict[str, list[Blocks]] = {kind: [] for kind in KINDS}
+    found: dict[str, list[Turns]] = {kind: [] for kind in KINDS}
     kinds, leader = [*KINDS], PersistentChild()
     for number in range(rounds):
         if number % each == 0:
@@ -59,15 +59,15 @@ def measured(rounds: int, each: int) -> dict[str, list[Blocks]]:
         kinds = [*kinds[1:], kinds[0]]
         for kind in kinds:
             found[kind].append(pair(leader, kind, number) if kind == "forked" else started(kind, number))
-        told = {kind: f"{math.exp(pairs[-1].mean):.2f}" for kind, pairs in found.items()}
+        told = {kind: f"{math.exp(pairs[-1].ratio):.2f}" for kind, pairs in found.items()}
         print(number, told, file=sys.stderr, flush=True)
     leader.close()
     return found
 
 
-def figures(found: dict[str, list[Blocks]], each: int) -> dict[str, Any]:
+def figures(found: dict[str, list[Turns]], each: int) -> dict[str, Any]:
     """Return what is published of the pairs."""
-    means = {kind: [p.mean for p in pairs] for kind, pairs in found.items()}
+    means = {kind: [p.ratio for p in pairs] for kind, pairs in found.items()}
     logs = {kind: [math.exp(mean) for mean in of] for kind, of in means.items()}
     out: dict[str, Any] = {"servers_of": each, "speedups": logs, "kinds": {}}
     for kind, pairs in found.items():

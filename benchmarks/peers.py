@@ -154,7 +154,7 @@ class Turn:
 
 
 def pair(place: Place, answer: Answer, args: argparse.Namespace, pictures: int) -> dict[str, Any]:
-    """Return the blocks of one pair of fresh processes, and the classes that both name."""
+    """Return the turns of one pair of fresh processes, and the classes that both name."""
     blocks, seconds, checked = args.blocks, args.seconds, {"pictures": pictures}
     sides = [
         Turn(place, {**answer.eager, **checked}, own=answer.eager_here),
@@ -165,8 +165,8 @@ def pair(place: Place, answer: Answer, args: argparse.Namespace, pictures: int) 
         for found in ready:
             if "absent" in found:
                 raise RuntimeError(found["absent"])
-        taken = in_turns.blocks(sides, blocks, seconds)
-        return {"blocks": taken, "classes": [found["classes"] for found in ready]}
+        taken = in_turns.turns(sides, blocks, seconds)
+        return {"turns": taken, "classes": [found["classes"] for found in ready]}
     finally:
         for side in sides:
             side.close()
@@ -221,7 +221,7 @@ def measured(
                 checked = 0 if pairs[name] else args.pictures
                 pairs[name].append(pair(*answers[name], args, checked))
                 print(
-                    f"pair {number} {name} {math.exp(pairs[name][-1]['blocks'].mean):.2f}x",
+                    f"pair {number} {name} {math.exp(pairs[name][-1]['turns'].ratio):.2f}x",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -237,7 +237,7 @@ def known(pairs: Mapping[str, Sequence[Mapping[str, Any]]], failed: Mapping[str,
         name: {"speedup": {"absent": failed[name]}, "agreement": {"absent": failed[name]}}
         if name in failed
         else {
-            "speedup": in_turns.ratio([p["blocks"] for p in found]),
+            "speedup": in_turns.ratio([p["turns"] for p in found]),
             "agreement": {"value": agreement(found)},
         }
         for name, found in pairs.items()

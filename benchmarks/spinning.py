@@ -25,7 +25,7 @@ from facts import publish
 from edgescope import cache
 from edgescope.models import zoo
 from edgescope.process.threads import until_asleep
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio
 
 MODEL, TURN_S, WARM_S = "efficientnet_lite0", 0.05, 0.5
 ENGINES = ("onnxruntime", "openvino", "torch")
@@ -67,20 +67,21 @@ class Side:
         self.process.wait()
 
 
-def pair(engine: str, count: int) -> tuple[Blocks, float]:
-    """Return the logs of PyTorch's time unwaited over waited, block by block, and the median wait in seconds."""
+def pair(engine: str, count: int) -> tuple[Turns, float]:
+    """Return PyTorch's turns, unwaited (the baseline) and waited for, and the median wait in seconds."""
     eager, other = Side("torch"), Side(engine)
-    waits, times = list[float](), {True: list[float](), False: list[float]()}
+    waits, order, times = list[float](), list[int](), list[float]()
     for number in range(2 * count):
         waited = number % 4 in (0, 3)
         other.turn(TURN_S)
         if waited:
             waits.append(until_asleep(other.process.pid))
-        times[waited].append(math.log(eager.turn(TURN_S)))
+        order.append(OURS if waited else BASE)
+        times.append(math.log(eager.turn(TURN_S)))
         until_asleep(eager.process.pid)
     eager.end()
     other.end()
-    return Blocks.of(times[False], times[True]), statistics.median(waits)
+    return Turns(order, times), statistics.median(waits)
 
 
 def main() -> None:
@@ -97,7 +98,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     for engine in ENGINES:
         found = [pair(engine, args.blocks) for _ in range(args.pairs)]
-        ratio = alternation_ratio([blocks for blocks, _ in found])
+        ratio = alternation_ratio([turns for turns, _ in found])
         ends = {"lo": ratio.lo, "hi": ratio.hi} if ratio.reliable else {"absent": ratio.note}
         figures[engine] = {
             "longer": {"value": ratio.value, **ends, "n": ratio.n},

@@ -15,12 +15,14 @@ import statistics
 import sys
 from dataclasses import replace
 
+import numpy as np
 from facts import publish
 
 from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Result, Trial
+from edgescope.stats.alternation import BASE, OURS
 
 LENGTHS_S = (0.05, 0.1, 0.2)
 BASELINE = Trial(model="efficientnet_lite0", backend="torch_eager", min_s=4.0, max_s=4.0)
@@ -28,8 +30,10 @@ CANDIDATE = replace(BASELINE, backend="openvino", precision="int8", options={"qd
 
 
 def error_rate(pair: tuple[Result, Result]) -> float:
-    """Return the standard error of the pair's mean log ratio, times the root of the seconds from first to last turn."""
-    logs = alternation.blocks(pair[1], pair[0]).logs
+    """Return the standard error of the mean of the blocks' log ratios, times the root of the seconds they took."""
+    taken = alternation.turns(pair[1], pair[0])
+    base, ours = (np.reshape(taken.of(side), (-1, 2)).mean(axis=1) for side in (BASE, OURS))
+    logs = list(base - ours)
     turns = [turn for result in pair if result.alternation for turn in result.alternation.turns]
     seconds = (max(t.stop_ns for t in turns) - min(t.start_ns for t in turns)) * 1e-9
     return statistics.stdev(logs) / math.sqrt(len(logs)) * math.sqrt(seconds)

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import in_turns
 
-from edgescope.stats.alternation import Blocks
+from edgescope.stats.alternation import BASE, OURS, Turns
 
 
 class Side:
@@ -29,13 +29,13 @@ def test_a_block_is_free_of_even_drift(monkeypatch):
     monkeypatch.setattr(in_turns, "until_asleep", rested.append)
     slow = [1.1**k for k in range(4)]
     eager, pick = Side(3 * slow[0], 3 * slow[3]), Side(slow[1], slow[2])
-    found = in_turns.blocks([eager, pick], 1, 0.1)
-    assert found.logs == pytest.approx([math.log(3)]) and rested == [os.getpid()] * 4
-    assert found.base == pytest.approx([math.log(3 * 1.1**1.5)])
+    found = in_turns.turns([eager, pick], 1, 0.1)
+    assert found.ratio == pytest.approx(math.log(3)) and rested == [os.getpid()] * 4
+    assert found.sides == [BASE, OURS, OURS, BASE]
 
 
 def test_the_ratio_is_of_the_pairs_and_three_are_the_least():
-    pairs = [Blocks([math.log(n)]) for n in (3.8, 4.0, 16 / 3.8)]
+    pairs = [Turns.abba([0.0] * 2, [-math.log(n)] * 2) for n in (3.8, 4.0, 16 / 3.8)]
     found = in_turns.ratio(pairs)
     assert found["value"] == pytest.approx(4) and found["n"] == found["pairs"] == 3
     assert found["lo"] < 3.8 and found["lo"] * found["hi"] == pytest.approx(16)

@@ -18,7 +18,9 @@ TRIAL = Trial(model="null", backend="null")
 
 def side(*times_s):
     """Return what a script reads of a side that had a turn of a second every other second."""
-    turns = tuple(Turn(n, n * 2 * 10**9, (n * 2 + 1) * 10**9, 1, time_s) for n, time_s in enumerate(times_s))
+    turns = tuple(
+        Turn(n // 2, n * 2 * 10**9, (n * 2 + 1) * 10**9, 1, time_s) for n, time_s in enumerate(times_s)
+    )
     return SimpleNamespace(
         trial=TRIAL, alternation=Alternation("other", "baseline", "confirming", turns, 0.0)
     )
@@ -46,7 +48,7 @@ def test_only_the_chosen_side_is_forked(monkeypatch):
 
 
 def test_the_error_of_a_turn_length_is_that_of_the_mean_after_one_second():
-    """Ratios 1, 1, e and e over seven seconds: a deviation of 0.577 and four blocks."""
-    slow = (0.01, 0.01, 0.01 * 2.718281828, 0.01 * 2.718281828)
-    rate = turn_length.error_rate((side(*slow), side(0.01, 0.01, 0.01, 0.01)))
-    assert rate == pytest.approx(0.57735 / 2 * 7**0.5, rel=1e-4)
+    """Ratios 1, 1, e and e over fifteen seconds: a deviation of 0.577 and four blocks."""
+    slow = (0.01,) * 4 + (0.01 * 2.718281828,) * 4
+    rate = turn_length.error_rate((side(*slow), side(*(0.01,) * 8)))
+    assert rate == pytest.approx(0.57735 / 2 * 15**0.5, rel=1e-4)

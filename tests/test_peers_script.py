@@ -14,7 +14,7 @@ import peers
 import peers_arms
 import peers_turn
 
-from edgescope.stats.alternation import Blocks
+from edgescope.stats.alternation import Turns
 
 
 def test_agreement_counts_the_same_class():
@@ -130,7 +130,10 @@ def test_what_is_known_is_told_after_each_round_and_classes_are_named_once(monke
         checked.append(pictures)
         if answer == "bad":
             raise RuntimeError("gone")
-        return {"blocks": Blocks([math.log(2)]), "classes": [[1] * pictures, [1] * pictures]}
+        return {
+            "turns": Turns.abba([math.log(2)] * 2, [0.0] * 2),
+            "classes": [[1] * pictures, [1] * pictures],
+        }
 
     monkeypatch.setattr(peers, "pair", pair)
     args = SimpleNamespace(pairs=3, pictures=4)

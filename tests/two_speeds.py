@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import Turns, alternation_ratio
 from edgescope.stats.intervals import Interval
 
 TURN_S, BLOCKS, START_S = 0.1, 5, 3.0
@@ -48,17 +48,17 @@ class Host:
         base = -np.log(RATIO) * side + rng.normal(0, self.process / np.sqrt(2))
         return base + np.log(SLOWED[side]) * self.slow(t_s) + rng.normal(0, self.turn, len(t_s))
 
-    def pair(self, rng, at_s: float) -> Blocks:
+    def pair(self, rng, at_s: float) -> Turns:
         """Return one pair of processes that are started at a time."""
         at = at_s + START_S + TURN_S * np.arange(4 * BLOCKS)
         mine = np.isin(np.arange(4 * BLOCKS) % 4, (0, 3))
         a, b = self.log_time(rng, 0, at[mine]), self.log_time(rng, 1, at[~mine])
-        return Blocks.of(a.reshape(-1, 2).mean(axis=1).tolist(), b.reshape(-1, 2).mean(axis=1).tolist())
+        return Turns.abba(a.tolist(), b.tolist())
 
     def begin(self, rng) -> float:
         return float(rng.uniform(0, self.edges[-1] - 500))
 
-    def pairs(self, rng, n: int, over_s: float = 0.0) -> list[Blocks]:
+    def pairs(self, rng, n: int, over_s: float = 0.0) -> list[Turns]:
         """Return n pairs, each started when the one before has ended, or spread evenly over so many seconds."""
         begin, every = self.begin(rng), max(self.pair_s, over_s / n)
         late = rng.uniform(0, every - self.pair_s, n)

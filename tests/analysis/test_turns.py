@@ -20,7 +20,7 @@ def side(turns, **keys):
 
 
 def ratio(mine, theirs):
-    return math.exp(alternation.blocks(mine, theirs).mean)
+    return math.exp(alternation.turns(mine, theirs).ratio)
 
 
 def test_latencies_are_compared_where_both_have_one_load():
@@ -38,7 +38,7 @@ def test_seconds_a_sample_are_compared_where_loads_differ():
 
 def test_a_turn_without_a_right_answer_leaves_its_block_out():
     base, wrong = side([(0, 10**9, 10, 0.1)]), side([(0, 10**9, 20, 0.0)], in_flight=4)
-    assert not alternation.blocks(wrong, base).logs
+    assert not alternation.turns(wrong, base)
 
 
 def pair_of(number, slowed, faster, purpose=alternation.CONFIRMING, longer=1.5):
@@ -49,7 +49,9 @@ def pair_of(number, slowed, faster, purpose=alternation.CONFIRMING, longer=1.5):
         ("candidate", 0.01 / faster, "openvino"),
     ):
         times = [seconds * (longer if block < slowed else 1.0) for block in range(4) for _ in range(2)]
-        turns = tuple(Turn(i // 2, i, i + 1, 1, s) for i, s in enumerate(times))
+        places = (0, 3) if name == "baseline" else (1, 2)
+        starts = [4 * block + place for block in range(4) for place in places]
+        turns = tuple(Turn(at // 4, at, at + 1, 1, s) for at, s in zip(starts, times, strict=True))
         trial = Trial(model="null", backend=backend, replicate=number, turn_s=0.1)
         partner = f"{'candidate' if name == 'baseline' else 'baseline'}{number}"
         taken = Alternation(partner, name, purpose, turns, 0.0)

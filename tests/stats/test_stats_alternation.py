@@ -8,56 +8,75 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import Blocks, alternation_ratio, by_speed, difference, kinship
+from edgescope.stats.alternation import (
+    BASE,
+    OURS,
+    Turns,
+    alternation_ratio,
+    by_speed,
+    difference,
+    kinship,
+    mean_ratio,
+)
 from two_speeds import RATIO, Host
 
-logs = st.lists(st.floats(-2, 2), min_size=1, max_size=6)
+floats = st.floats(-2, 2)
+logs = st.lists(floats, min_size=3, max_size=9)
 
 
-@given(st.lists(logs, min_size=3, max_size=9), st.floats(-1, 1))
+@given(logs, st.floats(-1, 1))
 def test_a_common_factor_moves_the_ratio_and_not_its_width(pairs, shift):
-    plain = alternation_ratio([Blocks(p) for p in pairs])
-    moved = alternation_ratio([Blocks([x + shift for x in p]) for p in pairs])
+    plain, moved = mean_ratio(pairs), mean_ratio([x + shift for x in pairs])
     assert moved.value == pytest.approx(plain.value * math.exp(shift))
     assert math.log(moved.hi / moved.lo) == pytest.approx(math.log(plain.hi / plain.lo), abs=1e-6)
 
 
-@given(st.lists(logs, min_size=3, max_size=9))
+@given(logs)
 def test_the_other_way_round_is_the_inverse(pairs):
-    there = alternation_ratio([Blocks(p) for p in pairs])
-    back = alternation_ratio([Blocks([-x for x in p]) for p in pairs])
+    there, back = mean_ratio(pairs), mean_ratio([-x for x in pairs])
     assert (back.lo, back.value, back.hi) == pytest.approx((1 / there.hi, 1 / there.value, 1 / there.lo))
 
 
+def quiet(ratio, blocks=1):
+    """Return a pair whose candidate is exp(ratio) times as fast, on a machine that nothing slows."""
+    return Turns.abba([0.0] * 2 * blocks, [-ratio] * 2 * blocks)
+
+
 def test_a_pair_counts_once_however_many_blocks_it_has():
-    found = alternation_ratio([Blocks([1.0] * 50), Blocks([0.0]), Blocks([0.5])])
+    found = alternation_ratio([quiet(1.0, 50), quiet(0.0), quiet(0.5)])
     assert found.value == pytest.approx(math.exp(0.5)) and found.n == 3
 
 
+def test_the_ratio_of_a_pair_is_that_of_its_sides_medians():
+    """One long turn, of one side alone, moves it by no more than chance does."""
+    pair = Turns.abba([0.0, 0.01, 0.9, 0.02], [-1.0, -1.0, -1.0, -1.02])
+    assert pair.ratio == pytest.approx(1.015)
+
+
 def test_too_few_pairs_have_a_value_and_no_interval():
-    found = alternation_ratio([Blocks([0.7]), Blocks([0.7])])
+    found = alternation_ratio([quiet(0.7), quiet(0.7)])
     assert found.value == pytest.approx(math.exp(0.7)) and not found.reliable
     assert (found.lo, found.hi) == (0.0, math.inf) and "2 pairs" in found.note
-    assert not alternation_ratio([Blocks([])]).reliable
+    assert not alternation_ratio([Turns([], [])]).reliable
 
 
-def test_an_outlier_is_not_dropped():
-    quiet = [Blocks([0.5 + 0.001 * i]) for i in range(7)]
-    assert alternation_ratio([*quiet, Blocks([2.0])]).hi > 1.5 * alternation_ratio(quiet).hi
+def test_a_pair_that_is_far_off_is_not_dropped():
+    near = [0.5 + 0.001 * i for i in range(7)]
+    assert mean_ratio([*near, 2.0]).hi > 1.5 * mean_ratio(near).hi
 
 
 def test_neighbours_that_resemble_each_other_widen_the_interval():
     steps = np.array([0.0, 0.01] * 4 + [0.5, 0.51] * 4)
     mixed = steps.reshape(2, 8).T.ravel()
     assert kinship(steps) > 0.5 and kinship(mixed) == 0.0
-    near, far = (alternation_ratio([Blocks([x]) for x in order]) for order in (steps, mixed))
+    near, far = mean_ratio(steps), mean_ratio(mixed)
     assert math.log(near.hi / near.lo) > 1.5 * math.log(far.hi / far.lo)
     # the autocorrelation 0.625 of these eight, plus 1 / 8, at half of its weight
     assert kinship(np.repeat([0.0, 1.0], 4)) == pytest.approx(0.375)
 
 
 def test_the_difference_of_two_candidates_pools_their_spread():
-    a, b = [Blocks([1.0 + d]) for d in (0, 0.02, -0.02)], [Blocks([0.6])]
+    a, b = [quiet(1.0 + d) for d in (0, 0.02, -0.02)], [quiet(0.6)]
     found = difference(a, b)
     assert found.value == pytest.approx(math.exp(0.4)) and found.lo > 1
     assert difference(a[:1], b) is None
@@ -69,39 +88,74 @@ def test_what_slows_both_sides_alike_leaves_no_trace(seed):
     """A block that lies within one state knows nothing of it; the processes' own spread is all there is."""
     host, rng = Host((1.0, 10.0), seed, process=0.0, turn=0.0), np.random.default_rng(seed)
     begin = host.begin(rng)
-    blocks = [x for i in range(20) for x in host.pair(rng, begin + 5.0 * i).logs]
+    pairs = [host.pair(rng, begin + 5.0 * i) for i in range(20)]
+    base, ours = (
+        np.reshape([x for p in pairs for x in p.of(side)], (-1, 2)).mean(axis=1) for side in (BASE, OURS)
+    )
     pure = {round(math.log(4.0), 6), round(math.log(4.0 * 1.6 / 1.35), 6)}
-    assert sum(round(x, 6) in pure for x in blocks) > 0.8 * len(blocks)
+    assert sum(round(x, 6) in pure for x in base - ours) > 0.8 * len(base)
 
 
-def test_blocks_in_which_both_sides_were_slowed_do_not_count():
-    """Of the last pair's blocks the first is slowed on both sides, the second on one alone."""
-    quick = [Blocks.of([0.01 * i, 0.0, 0.01], [-2.0, -2.01, -2.0]) for i in range(3)]
-    last = Blocks.of([0.4, 0.4, 0.0], [-1.4, -2.0, -2.0])
+def mixed(times, slow=0.4):
+    """Return a pair of a candidate e^2 times as fast; `.` is a turn at full speed, `s` one that is slowed, ABBA."""
+    order = [BASE, OURS, OURS, BASE] * (len(times) // 4)
+    return Turns(order, [-2.0 * side + slow * (t == "s") for side, t in zip(order, times, strict=True)])
+
+
+def left_out(times):
+    """Return the turns, `x` for one that is left out beside pairs that show full speed."""
+    whole = mixed(times)
+    gone = by_speed([mixed("." * 40), whole]).slowed[1]
+    marks = whole.slowed([math.log1p(0.1), -2.0 + math.log1p(0.1)])
+    assert gone == whole.where(marks)
+    return "".join("x" if out else t for out, t in zip(marks, times, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ("ssss....", "xxxx...."),
+        ("s.......", "s......."),  # the other side shows nothing: it is the variant's own
+        (".ss.....", ".ss....."),
+        ("...ss...", "...ss..."),  # two turns of one side
+        (".sss....", ".sxx...."),  # between the candidate's turns the machine was slowed
+        ("ss......", "xx......"),  # a burst, shorter than a block
+        ("..ss....", "..xx...."),
+        ("..ssss..", "..xxxx.."),
+        (".s.s....", ".s.s...."),  # beside each is a turn that nothing slowed
+    ],
+)
+def test_a_slowed_turn_is_left_out_where_the_other_sides_next_to_it_was_slowed_too(times, expected):
+    assert left_out(times) == expected
+
+
+def test_what_is_left_of_a_slowed_pair_counts():
+    quick = [quiet(2.0 + 0.01 * i, 2) for i in range(3)]
+    last = mixed("ssss........")
     parts = by_speed([*quick, last])
-    assert parts.full[:3] == quick and not any(p.logs for p in parts.slowed[:3])
-    assert parts.slowed[3].logs == pytest.approx([1.8]) and parts.full[3].logs == pytest.approx([2.4, 2.0])
-    mean = np.mean([*(p.mean for p in quick), 2.2])
-    assert alternation_ratio([*quick, last]).value == pytest.approx(math.exp(mean))
+    assert parts.full[:3] == quick and not any(map(len, parts.slowed[:3]))
+    assert len(parts.slowed[3]) == 4 and len(parts.full[3]) == 8 and len(parts.counted) == 4
+    assert alternation_ratio([*quick, last]).value == pytest.approx(math.exp(2.0075))
 
 
-def test_a_pair_with_one_block_at_full_speed_does_not_count():
-    quick = [Blocks.of([0.0] * 4, [-2.0] * 4) for _ in range(3)]
-    mixed = Blocks.of([0.0, 0.4, 0.4, 0.4], [-2.5, -1.4, -1.4, -1.4])
-    assert by_speed([*quick, mixed]).counted == quick
-    assert alternation_ratio([*quick, mixed]).value == pytest.approx(math.exp(2.0))
+def test_a_pair_with_two_turns_of_a_side_at_full_speed_does_not_count():
+    quick = [quiet(2.0, 4) for _ in range(3)]
+    few = mixed("ssssssss....", slow=0.4)
+    assert by_speed([*quick, few]).counted == quick
+    assert by_speed([*quick, mixed("ssssssss.....ss.")]).counted != quick  # its own slow turns are turns
+    assert alternation_ratio([*quick, few]).n == 3
 
 
 def test_a_variant_that_is_slow_by_itself_counts():
     """A process of the candidate with a bad layout slows one side: its pair is in the ratio."""
-    pairs = [Blocks.of([0.0] * 4, [-2.0] * 4) for _ in range(3)] + [Blocks.of([0.0] * 4, [-1.5] * 4)]
+    pairs = [quiet(2.0, 4) for _ in range(3)] + [quiet(1.5, 4)]
     found = alternation_ratio(pairs)
     assert found.n == 4 and found.value == pytest.approx(math.exp((3 * 2.0 + 1.5) / 4))
 
 
 def test_one_pair_at_full_speed_is_bounded_by_the_spread_of_the_slowed_ones():
-    quick = [Blocks.of([0.0] * 4, [-2.0] * 4)]
-    slowed = [Blocks.of([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
+    quick = [quiet(2.0, 4)]
+    slowed = [Turns.abba([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
     found = alternation_ratio(quick + slowed)
     assert found.n == 1 and found.value == pytest.approx(math.exp(2.0)) and found.reliable
     assert 0.02 < math.log(found.hi / found.value) < 0.1
@@ -109,8 +163,8 @@ def test_one_pair_at_full_speed_is_bounded_by_the_spread_of_the_slowed_ones():
 
 
 def test_pairs_that_never_ran_at_full_speed_are_all_there_is():
-    among = [Blocks.of([0.0] * 4, [-2.0] * 4)]
-    slowed = [Blocks.of([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
+    among = [quiet(2.0, 4)]
+    slowed = [Turns.abba([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
     found = alternation_ratio(slowed, among=[*among, *slowed])
     assert found.n == 3 and found.value == pytest.approx(math.exp(1.8))
     assert not by_speed(slowed, [*among, *slowed]).counted
@@ -118,21 +172,13 @@ def test_pairs_that_never_ran_at_full_speed_are_all_there_is():
     assert not few.reliable and few.n == 2  # and do not bound themselves
 
 
-@given(st.lists(logs, min_size=3, max_size=9), st.integers(0, 2**16))
-def test_what_counts_does_not_depend_on_the_ratio(pairs, seed):
-    """The candidate made faster by a constant: the same blocks are left out."""
-    rng = np.random.default_rng(seed)
-    base = [rng.normal(0, 0.3, len(p)).tolist() for p in pairs]
+@given(st.lists(st.lists(floats, min_size=8, max_size=8), min_size=3, max_size=9))
+def test_what_counts_does_not_depend_on_the_ratio(pairs):
+    """The candidate made faster by a constant: the same turns are left out."""
     one, other = (
-        by_speed(
-            [
-                Blocks.of(b, [x - log - faster for x, log in zip(b, p, strict=True)])
-                for b, p in zip(base, pairs, strict=True)
-            ]
-        )
-        for faster in (0.0, 1.0)
+        by_speed([Turns.abba(p[:4], [x - faster for x in p[4:]]) for p in pairs]) for faster in (0.0, 1.0)
     )
-    assert [p.base for p in one.full] == [p.base for p in other.full]
+    assert [p.of(BASE) for p in one.full] == [p.of(BASE) for p in other.full]
 
 
 @pytest.mark.parametrize("pairs", [5, 8])
@@ -143,7 +189,7 @@ def test_the_interval_holds_the_ratio_at_full_speed_on_hosts_of_two_speeds(pairs
     held = np.mean([f.lo <= RATIO <= f.hi for f in found])
     assert held >= 0.93 - 0.03  # two standard errors of 300 runs
     width = np.median([math.log(f.hi / f.lo) for f in found])
-    whole = [alternation_ratio([Blocks(p.logs) for p in of]) for of in every]
+    whole = [mean_ratio([p.ratio for p in of]) for of in every]
     assert width < 0.95 * np.median([math.log(f.hi / f.lo) for f in whole])
     alone = [paired_log_ratio(*host.one_by_one(rng, 5)) for _ in range(60)]
     assert width < np.median([math.log(f.hi / f.lo) for f in alone if f.lo > 0]) / 2

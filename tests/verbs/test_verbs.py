@@ -16,7 +16,7 @@ from edgescope.errors import EdgescopeError, Message, UnavailableError, Unsuppor
 from edgescope.records import Absent, Measured, Results, Status, Trial, answers
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
-from edgescope.search import candidates, start
+from edgescope.search import start
 from edgescope.search.candidates import Proposal
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store

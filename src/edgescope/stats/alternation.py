@@ -1,21 +1,21 @@
 """How many times faster one variant is than another when both took turns, in several pairs of fresh processes.
 
 A pair is two processes that are alive together and take short turns, baseline, candidate, candidate, baseline: a
-block. Within a block a speed that drifts evenly, or that changes more slowly than a block lasts, is the same for both
-sides, so the log of their times' ratio is free of it. The ratio is the mean of the blocks' logs in a pair, and the
-mean of the pairs, each with the same weight: what differs between processes (layout, placement) is more than what
-differs between blocks. Nothing is trimmed.
+block. A speed that drifts evenly, or that changes more slowly than a block lasts, is the same for both sides, so the
+ratio of their times is free of it. A pair's ratio is that of the medians of its sides' turns, and the ratio is the mean
+of the pairs' logs, each with the same weight: what differs between processes (layout, placement) is more than what
+differs between turns.
 
-Something outside may slow the machine for seconds, a neighbour on its cores say, and one variant more than the other:
-then there is a ratio for each speed, and one for each mixture. The ratio here is that at full speed: a block in which
-both sides take clearly longer than at their best does not count (`by_speed`). It is left out for what both sides say of
-the machine, never for their ratio, and a variant that is slow by itself slows only one side.
+Something outside may slow the machine for tenths of a second or for minutes, a neighbour on its cores say, and one
+variant more than the other: then there is a ratio for each speed, and one for each mixture. The ratio here is that at
+full speed: where a turn of one side and the turn of the other next to it are both slowed, neither counts (`by_speed`).
+They are left out for what both sides say of the machine, never for their ratio, and a variant that is slow by itself
+slows only its own turns, which count.
 
-The interval is Student's t over the pairs' means. A mean of tens of blocks is near enough to normal for it, and it is
-honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both).
-Pairs that follow each other closely may resemble each other for what nothing slowed; the interval is widened by how
-much they do (`kinship`). Where the machine was slowed in all pairs nothing can show it: only pairs that are spread over
-the time there is can.
+The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
+is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
+what nothing slowed; the interval is widened by how much they do (`kinship`). Where the machine was slowed in all pairs
+nothing can show it: only pairs that are spread over the time there is can.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +34,11 @@ from edgescope.stats.special import t_quantile
 MIN_PAIRS = 3
 """Two pairs bound a ratio so badly (12.7 standard errors) that their interval says nothing."""
 SLOWED = 0.10
-"""A block is slowed where both sides take longer than at their best by more than this share."""
+"""A turn is slowed where it takes longer than its side's best by more than this share."""
 BEST = 0.10
-"""The quantile of a side's blocks that is its best: lower ones are chance."""
-LEAST_FULL = 2
-"""A pair with fewer blocks at full speed does not count."""
+"""The quantile of a side's turns that is its best: lower ones are chance."""
+LEAST_FULL = 3
+"""A pair of which fewer turns of a side are left does not count."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -49,92 +50,95 @@ DOUBT = 8
 _WIDENED = 1.06
 """What chance likeness widens the interval of independent pairs by, on average, from LEAST_KIN to 30 of them."""
 _MOST_LOG = 300.0
+BASE, OURS = 0, 1
+"""The sides of a pair: the baseline and the candidate."""
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """One pair of processes: the log of the ratio of times, baseline over candidate, of each of its blocks."""
+class Turns:
+    """One pair of processes: the side of each turn (BASE or OURS) and the log of its time, in the order of time."""
 
+    sides: Sequence[int]
     logs: Sequence[float]
-    base: Sequence[float] = ()
-    """The logs of the baseline's times; empty where only ratios are known, and no block is taken for slowed."""
 
     @classmethod
-    def of(cls, base: Sequence[float], ours: Sequence[float]) -> Blocks:
-        """Return the blocks of which both sides' log times are known."""
-        return cls([b - a for b, a in zip(base, ours, strict=True)], list(base))
+    def abba(cls, base: Sequence[float], ours: Sequence[float]) -> Turns:
+        """Return the turns of blocks (baseline, candidate, candidate, baseline) from each side's, two a block."""
+        found: list[float] = []
+        for i in range(0, len(base), 2):
+            found += [base[i], *ours[i : i + 2], base[i + 1]]
+        return cls([BASE, OURS, OURS, BASE] * (len(base) // 2), found)
+
+    def of(self, side: int) -> list[float]:
+        """Return the logs of one side's turns."""
+        return [log for whose, log in zip(self.sides, self.logs, strict=True) if whose == side]
 
     @property
-    def ours(self) -> list[float]:
-        """Return the logs of the candidate's times, as far as the baseline's are known."""
-        return [b - log for b, log in zip(self.base, self.logs, strict=False)]
+    def ratio(self) -> float:
+        """Return the log of the ratio of the sides' medians, baseline over candidate."""
+        return float(np.median(self.of(BASE)) - np.median(self.of(OURS)))
 
-    def where(self, kept: Sequence[bool]) -> Blocks:
-        """Return the blocks that are marked."""
-        base = [b for b, keep in zip(self.base, kept, strict=False) if keep]
-        return Blocks([log for log, keep in zip(self.logs, kept, strict=True) if keep], base)
+    def __len__(self) -> int:
+        return len(self.logs)
 
-    @property
-    def mean(self) -> float:
-        """Return the mean of the blocks' logs."""
-        return math.fsum(self.logs) / len(self.logs)
+    def where(self, marks: Sequence[bool]) -> Turns:
+        """Return the turns that are marked."""
+        return Turns(list(compress(self.sides, marks)), list(compress(self.logs, marks)))
+
+    def slowed(self, limits: Sequence[float]) -> list[bool]:
+        """Return for each turn whether it is above its side's limit, as is one of the other side's next to it."""
+        slow = [log > limits[side] for side, log in zip(self.sides, self.logs, strict=True)]
+        steps = pairwise(zip(self.sides, slow, strict=True))
+        both = [one_slow and other_slow and one != other for (one, one_slow), (other, other_slow) in steps]
+        return [before or after for before, after in zip([False, *both], [*both, False], strict=True)]
 
 
 @dataclass(frozen=True)
 class BySpeed:
-    """The blocks of some pairs, in the order of the pairs, by whether something slowed the machine in them."""
+    """The turns of some pairs, in the order of the pairs, by whether something slowed the machine in them."""
 
-    full: list[Blocks]
-    slowed: list[Blocks]
-
-    @property
-    def counted(self) -> list[Blocks]:
-        """Return the pairs that speak for full speed: one that was slowed has LEAST_FULL others."""
-        return [p for p, out in self._halves if _speaks(p, out)]
+    full: list[Turns]
+    slowed: list[Turns]
+    whole: list[Turns]
 
     @property
-    def others(self) -> list[Blocks]:
-        """Return the slowed blocks of the pairs that do not."""
-        return [out for p, out in self._halves if out.logs and not _speaks(p, out)]
+    def counted(self) -> list[Turns]:
+        """Return the pairs that speak for full speed: one that was slowed has LEAST_FULL other turns of each side."""
+        return [p for p, out in zip(self.full, self.slowed, strict=True) if _speaks(p, out)]
 
     @property
-    def _halves(self) -> list[tuple[Blocks, Blocks]]:
-        return list(zip(self.full, self.slowed, strict=True))
+    def others(self) -> list[Turns]:
+        """Return the pairs that do not, whole."""
+        parts = zip(self.full, self.slowed, self.whole, strict=True)
+        return [whole for p, out, whole in parts if len(whole) and not _speaks(p, out)]
 
 
-def _speaks(full: Blocks, slowed: Blocks) -> bool:
-    return len(full.logs) >= (LEAST_FULL if slowed.logs else 1)
+def _speaks(full: Turns, slowed: Turns) -> bool:
+    return min(len(full.of(BASE)), len(full.of(OURS))) >= (LEAST_FULL if len(slowed) else 1)
 
 
-def by_speed(pairs: Sequence[Blocks], among: Sequence[Blocks] = ()) -> BySpeed:
-    """Return the blocks by speed; full speed is told from `among`, every pair of the two variants, or from these."""
-    known = [p for p in among or pairs if p.base]
-    if not known:
-        return BySpeed(list(pairs), [Blocks([])] * len(pairs))
-    base, ours = (
-        float(np.quantile(np.concatenate(side), BEST)) + math.log1p(SLOWED)
-        for side in ([p.base for p in known], [p.ours for p in known])
-    )
-    full = []
-    for p in pairs:
-        either = [b <= base or a <= ours for b, a in zip(p.base, p.ours, strict=True)]
-        full.append(either or [True] * len(p.logs))
+def by_speed(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> BySpeed:
+    """Return the turns by speed; full speed is told from `among`, every pair of the two variants, or from these."""
+    known = [p for p in among or pairs if len(p)]
+    limits = [
+        float(np.quantile([log for p in known for log in p.of(side)], BEST)) + math.log1p(SLOWED)
+        for side in (BASE, OURS)
+        if known
+    ]
+    marks = [p.slowed(limits) for p in pairs]
     return BySpeed(
-        [p.where(kept) for p, kept in zip(pairs, full, strict=True)],
-        [p.where([not keep for keep in kept]) for p, kept in zip(pairs, full, strict=True)],
+        [p.where([not slow for slow in each]) for p, each in zip(pairs, marks, strict=True)],
+        [p.where(each) for p, each in zip(pairs, marks, strict=True)],
+        list(pairs),
     )
 
 
-def counted(pairs: Sequence[Blocks], among: Sequence[Blocks] = ()) -> list[Blocks]:
+def counted(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> list[Turns]:
     """Return the pairs that make the ratio: those at full speed, or all, whole, where none ran at it."""
-    return by_speed(pairs, among).counted or _whole(pairs)
+    return by_speed(pairs, among).counted or [p for p in pairs if len(p)]
 
 
-def _whole(pairs: Sequence[Blocks]) -> list[Blocks]:
-    return [p for p in pairs if len(p.logs)]
-
-
-def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95, among: Sequence[Blocks] = ()) -> Interval:
+def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequence[Turns] = ()) -> Interval:
     """Return how many times faster the candidate is at the machine's full speed; n counts the pairs (`counted`).
 
     Without MIN_PAIRS there is no interval (0 to inf); one or two at full speed are taken to differ as slowed ones do.
@@ -142,17 +146,26 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95, among: Seque
     RESOLVED.
     """
     parts = by_speed(pairs, among)
-    means = np.array([p.mean for p in parts.counted or _whole(pairs)])
-    n = len(means)
+    speak = parts.counted
+    pooled = 0 < len(speak) < MIN_PAIRS
+    return mean_ratio(
+        [p.ratio for p in speak or parts.others], [p.ratio for p in parts.others] if pooled else (), level
+    )
+
+
+def mean_ratio(logs: Sequence[float], others: Sequence[float] = (), level: float = 0.95) -> Interval:
+    """Return the ratio and its interval from the log of each pair's, in the order of their time.
+
+    `others` are logs of another mean that differ as these do: they help to tell by how much.
+    """
+    means, n = np.asarray(logs, dtype=float), len(logs)
     if not n:
         return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
-    pooled = 0 < len(parts.counted) < MIN_PAIRS
-    others = np.array([p.mean for p in parts.others] if pooled else [])
     centre = float(means.mean())
     if n + max(0, len(others) - 1) < MIN_PAIRS:
         note = f"{n} pair{'s' if n > 1 else ''} of processes cannot bound a ratio"
         return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
-    groups = [group for group in (means, others) if len(group)]
+    groups = [np.asarray(group) for group in (means, others) if len(group)]
     freedom = sum(len(group) - 1 for group in groups)
     spread = math.sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / freedom)
     shared = kinship(means)
@@ -189,12 +202,12 @@ def kinship(means: NDArray[np.float64]) -> float:
     return min(MOST_KIN, max(0.0, shown * n / (n + DOUBT)))
 
 
-def difference(a: Sequence[Blocks], b: Sequence[Blocks], level: float = 0.95) -> Interval | None:
+def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> Interval | None:
     """Return how many times faster the candidate of `a` is than that of `b`, both held against one baseline.
 
     Student's t with the spread of both groups pooled; None where together they have fewer than MIN_PAIRS + 1 pairs.
     """
-    first, second = (np.array([p.mean for p in counted(pairs)]) for pairs in (a, b))
+    first, second = (np.array([p.ratio for p in counted(pairs)]) for pairs in (a, b))
     n, m = len(first), len(second)
     if not n or not m or n + m <= MIN_PAIRS:
         return None

@@ -1,12 +1,13 @@
 """The speed-up of two variants that were measured in turns, from their stored turns.
 
-Each side's Result names its partner and holds its turns; the blocks' ratios are formed here, late. A pick's ratio comes
+Each side's Result names its partner and holds its turns; their ratio is formed here, late. A pick's ratio comes
 from the pairs that ran after it was chosen, where there are any: those that chose it favour it.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.metrics import Metric
 from edgescope.records import Result, Trial
 from edgescope.stats.alternation import (
-    Blocks,
+    BASE,
+    OURS,
+    Turns,
     alternation_ratio,
     by_speed,
     counted,
@@ -58,25 +61,32 @@ def same_load(mine: Trial, theirs: Trial) -> bool:
     return (mine.batch, mine.in_flight) == (theirs.batch, theirs.in_flight)
 
 
-def blocks(mine: Result, theirs: Result) -> Blocks:
-    """Return the log of how many times faster `mine` was than `theirs`, block by block.
+def turns(mine: Result, theirs: Result) -> Turns:
+    """Return the turns of the blocks in which every turn has a time; `theirs` are the baseline's.
 
     Latencies are compared; seconds a sample where the two have different batches or queries in flight.
     """
     timed = same_load(mine.trial, theirs.trial)
-    ours, base = _times(mine, latency=timed), _times(theirs, latency=timed)
-    both = sorted(ours.keys() & base.keys())
-    return Blocks.of([base[b] for b in both], [ours[b] for b in both])
+    base, ours = _times(theirs, latency=timed), _times(mine, latency=timed)
+    both = base.keys() & ours.keys()
+    taken = [
+        (start_ns, side, log)
+        for side, blocks in ((BASE, base), (OURS, ours))
+        for block in both
+        for start_ns, log in blocks[block]
+    ]
+    taken.sort()
+    return Turns([side for _, side, _ in taken], [log for _, _, log in taken])
 
 
-def _times(result: Result, *, latency: bool = True) -> dict[int, float]:
-    """Return block -> mean log time of its turns, for the blocks in which every turn had a time."""
-    found: dict[int, list[float]] = {}
+def _times(result: Result, *, latency: bool = True) -> dict[int, list[tuple[int, float]]]:
+    """Return block -> start and log time of its turns, for the blocks in which every turn had a time."""
+    found: dict[int, list[tuple[int, float]]] = {}
     for turn in result.alternation.turns if result.alternation else ():
         samples = turn.queries * result.trial.batch if turn.time_s > 0 else 0
         each = turn.time_s if latency or not samples else (turn.stop_ns - turn.start_ns) * 1e-9 / samples
-        found.setdefault(turn.block, []).append(each)
-    return {b: math.fsum(map(math.log, times)) / len(times) for b, times in found.items() if min(times) > 0}
+        found.setdefault(turn.block, []).append((turn.start_ns, math.log(each) if each > 0 else -math.inf))
+    return {b: times for b, times in found.items() if min(log for _, log in times) > -math.inf}
 
 
 def better(found: Paired, goal: Metric) -> tuple[float, int]:
@@ -85,10 +95,10 @@ def better(found: Paired, goal: Metric) -> tuple[float, int]:
     Beside it stands the number of pairs that it is of: those at full speed, where there are any (-inf, 0 of none).
     """
     if goal.name in OF_SPEED and all(mine.alternation is not None for mine, _ in found):
-        logs = [p.mean for p in counted(_blocks(found))]
+        logs = [p.ratio for p in counted(_turns(found))]
     else:
         logs = [log for pair in found if (log := _better(*pair, goal)) is not None]
-    return (_mean(logs), len(logs)) if logs else (-math.inf, 0)
+    return (statistics.fmean(logs), len(logs)) if logs else (-math.inf, 0)
 
 
 def _better(mine: Result, theirs: Result, goal: Metric) -> float | None:
@@ -99,9 +109,9 @@ def _better(mine: Result, theirs: Result, goal: Metric) -> float | None:
 
 
 def typical_s(result: Result) -> float:
-    """Return the geometric mean of its turns' times: of the two sides of a pair, their ratio is the blocks' mean."""
-    found = _times(result)
-    return math.exp(math.fsum(found.values()) / len(found)) if found else 0.0
+    """Return the median of its turns' times."""
+    found = [log for times in _times(result).values() for _, log in times]
+    return math.exp(statistics.median(found)) if found else 0.0
 
 
 @dataclass(frozen=True)
@@ -109,42 +119,42 @@ class Slowed:
     """What pairs say of the time in which something slowed the machine."""
 
     share: float
-    """Of the blocks."""
+    """Of the turns."""
     left_out: int
     """Number of pairs that say nothing of full speed."""
     longer: float
     """How many times as long as at full speed the baseline takes."""
     speedup: float
-    """Of the slowed blocks."""
+    """Of the slowed turns."""
 
 
 def slowed(found: Paired, among: Paired = ()) -> Slowed | None:
-    """Return what pairs say of the blocks in which both sides were slowed; None if those are no more than a burst."""
-    parts, every = by_speed(_blocks(found), _blocks(among)), by_speed(_blocks(among or found))
-    out, quick = ([b for p in half for b in p.base] for half in (parts.slowed, every.full))
-    if len(out) <= LEAST_SHARE * (len(out) + sum(len(p.logs) for p in parts.full)):
+    """Return what pairs say of the turns in which both sides were slowed; None if those are no more than a burst."""
+    parts, every = by_speed(_turns(found), _turns(among)), by_speed(_turns(among or found))
+    share = sum(map(len, parts.slowed)) / max(1, sum(map(len, [*parts.slowed, *parts.full])))
+    if share <= LEAST_SHARE:
         return None
-    return Slowed(
-        share=len(out) / (len(out) + sum(len(p.logs) for p in parts.full)),
-        left_out=len(found) - len(parts.counted),
-        longer=math.exp(_mean(out) - _mean(quick)),
-        speedup=math.exp(_mean([log for p in parts.slowed for log in p.logs])),
+    base, ours, quick = (
+        statistics.fmean([log for p in of for log in p.of(side)])
+        for of, side in ((parts.slowed, BASE), (parts.slowed, OURS), (every.full, BASE))
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    return Slowed(
+        share=share,
+        left_out=len(found) - len(parts.counted),
+        longer=math.exp(base - quick),
+        speedup=math.exp(base - ours),
+    )
 
 
 def words(found: Paired, among: Paired = ()) -> str:
     """Return `6 pairs in turns`, or `4 of 6 pairs in turns`: what the ratio is based on."""
-    based = len(counted(_blocks(found), _blocks(among)))
+    based = len(counted(_turns(found), _turns(among)))
     return f"{f'{based} of ' if based < len(found) else ''}{units.counted(len(found), 'pair')} in turns"
 
 
 def against(a: Paired, b: Paired, level: float = 0.95) -> Interval | None:
     """Return how many times faster the candidate of `a` is than that of `b`; None where too few pairs know it."""
-    return difference(_blocks(a), _blocks(b), level)
+    return difference(_turns(a), _turns(b), level)
 
 
 def speedup(found: Paired, level: float = 0.95, among: Paired = ()) -> Interval:
@@ -152,8 +162,8 @@ def speedup(found: Paired, level: float = 0.95, among: Paired = ()) -> Interval:
 
     n counts the pairs. `among`: other pairs of the two, which show full speed too (stats/alternation.py).
     """
-    return alternation_ratio(_blocks(found), level, _blocks(among))
+    return alternation_ratio(_turns(found), level, _turns(among))
 
 
-def _blocks(found: Paired) -> list[Blocks]:
-    return [blocks(mine, theirs) for mine, theirs in found]
+def _turns(found: Paired) -> list[Turns]:
+    return [turns(mine, theirs) for mine, theirs in found]
