@@ -170,7 +170,9 @@ def test_pairs_that_never_ran_at_full_speed_are_all_there_is():
     assert not by_speed(slowed, [*among, *slowed]).counted
     few = alternation_ratio(slowed[:2], among=[*among, *slowed])
     assert not few.reliable and few.n == 2  # and do not bound themselves
-    again = alternation_ratio([Turns([], []), *slowed], among=[*among, *slowed])  # a pair without a block says nothing
+    again = alternation_ratio(
+        [Turns([], []), *slowed], among=[*among, *slowed]
+    )  # a pair without a block says nothing
     assert again == found
 
 

@@ -326,7 +326,7 @@ def test_the_baseline_is_built_while_the_engines_are_asked_and_what_is_tried_nex
         return Proposal((model, slow, later, quick))
 
     cells = Setup().cells(Store(tmp_path))
-    monkeypatch.setattr(cells.builds, "_at_once", lambda: 2)
+    monkeypatch.setattr(cells.builds, "_at_once", lambda: 4)  # others are built when their turn comes
     optimizing._begun(model, proposal, cells, Setup())
     assert told == [True]
     assert [(t.backend, t.precision) for t in asked] == [("torch_eager", "fp32"), ("openvino", "int8")]
