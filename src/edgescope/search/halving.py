@@ -196,8 +196,8 @@ class Race:
 
         What takes a compiler's time comes after the settings by hand of the best before it.
         """
-        whole_order = in_order(trials, self.budget.seed)
-        order, late = ([t for t in whole_order if starts_slowly(t) is slow] for slow in (False, True))
+        first, *rest = in_order(trials, self.budget.seed)
+        order, late = [first, *(t for t in rest if not starts_slowly(t))], list(filter(starts_slowly, rest))
         position, whole = 0, False
         while position < len(order) or not whole:  # grows while it runs
             if position == len(order):
