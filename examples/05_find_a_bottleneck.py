@@ -24,7 +24,7 @@ def quick(item):
         item.notes["grey"] = frame.pixels @ np.array([3, 6, 1], dtype=np.uint16) // 10
 """
 PIPELINE = """
-source = "synthetic:320x240"
+source = "synthetic:240x180"
 [[stage]]
 name = "decode"
 [[stage]]

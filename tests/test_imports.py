@@ -278,6 +278,16 @@ def test_importing_edgescope_imports_nothing_heavy():
     run_in_bare_python("import sys, edgescope; assert not {'numpy', 'torch', 'rich'} & set(sys.modules)")
 
 
+def test_a_process_that_measures_imports_no_report_and_no_account_of_a_trace():
+    """It starts for every trial, and for each side of every pair."""
+    run_in_bare_python("""
+import sys, edgescope.bench.worker
+loaded = {name for name in sys.modules if name.startswith("edgescope.")}
+seldom = ("edgescope.report", "edgescope.data", "edgescope.analysis.cells", "edgescope.analysis.kernels")
+assert not (found := {name for name in loaded if name.startswith(seldom)}), found
+""")
+
+
 def test_public_names_exist_and_are_sorted():
     assert edgescope.__all__ == sorted(edgescope.__all__)
     for name in edgescope.__all__:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from edgescope import cache, registry
 from edgescope.backends.base import Backend, Spec
-from edgescope.data.with_data import with_data
 from edgescope.errors import UsageError
 from edgescope.isolate import placement, traced
 from edgescope.models import zoo
@@ -31,7 +30,12 @@ class Here:
 
     def model(self, trial: Trial) -> Model:
         """Return the model that a trial names, with its shapes, its batch and its data."""
-        return with_data(zoo.get(trial.model, trial.shapes, trial.batch), trial, self._fp32)
+        model = zoo.get(trial.model, trial.shapes, trial.batch)
+        if not (trial.data or trial.preprocess or trial.options.get("calibration")):
+            return model
+        from edgescope.data.with_data import with_data  # a tenth of a second, and most trials have no data
+
+        return with_data(model, trial, self._fp32)
 
     def _fp32(self, model: Model) -> Run:
         """Return the fp32 network as its reference engine runs it."""

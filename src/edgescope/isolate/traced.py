@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.analysis.kernels import of_result
 from edgescope.errors import Message
 from edgescope.isolate import placement
 from edgescope.process import Launch
@@ -55,6 +54,8 @@ def with_spans(result: Result, folder: Path) -> Result:
     trial = result.trial
     if trial.tracer == Trial.tracer:
         return result
+    from edgescope.analysis.kernels import of_result  # most trials run under no tracer
+
     tracer, parts = tracer_of(trial), [result.spans] if result.spans else []
     workers = range(len(placement.trials(trial))) if trial.multi_process else ()
     for number, place in [(n, _of_worker(folder, n)) for n in workers] or [(-1, folder)]:
