@@ -31,7 +31,7 @@ class Here:
     def model(self, trial: Trial) -> Model:
         """Return the model that a trial names, with its shapes, its batch and its data."""
         model = zoo.get(trial.model, trial.shapes, trial.batch)
-        if not (trial.data or trial.preprocess or trial.options.get("calibration")):
+        if not trial.has_data:
             return model
         from edgescope.data.with_data import with_data  # a tenth of a second, and most trials have no data
 

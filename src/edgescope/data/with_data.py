@@ -33,10 +33,9 @@ def with_data(model: Model, trial: Trial, opened: Opened | None = None) -> Model
     `opened` runs the fp32 network where only the labels can show how it wants its pictures. The option `calibration`
     names data that set the ranges of int8 in place of a share of the others.
     """
-    ranges = str(trial.options.get("calibration", ""))
-    if not trial.data and not trial.preprocess and not ranges:
+    if not trial.has_data:
         return model
-    made = copy.copy(model)
+    made, ranges = copy.copy(model), str(trial.options.get("calibration", ""))
     said = known(model, trial)
     if said is not None:
         vars(made)["preprocess"] = said.preprocess

@@ -202,6 +202,11 @@ class Trial:
         """Whether workers must agree on a start and a stop: with several workers, or with one under MPS or pinned."""
         return self.processes > 1 or self.sharing != "time_slicing" or bool(self.colocated)
 
+    @property
+    def has_data(self) -> bool:
+        """Whether it names data, or how they are prepared: its model's samples are other ones then."""
+        return bool(self.data or self.preprocess or self.options.get("calibration"))
+
     def to_json(self) -> dict[str, Json]:
         """Return a plain dict that `from_json` reads back."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
