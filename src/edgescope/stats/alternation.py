@@ -37,8 +37,8 @@ SLOWED = 0.10
 """A turn is slowed where it takes longer than its side's best by more than this share."""
 BEST = 0.10
 """The quantile of a side's turns that is its best: lower ones are chance."""
-LEAST_FULL = 3
-"""A pair of which fewer turns of a side are left does not count."""
+LEAST_FULL = 0.5
+"""A pair of which a smaller share of a side's turns is left does not count: its median may be that of a leftover."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -103,18 +103,19 @@ class BySpeed:
 
     @property
     def counted(self) -> list[Turns]:
-        """Return the pairs that speak for full speed: one that was slowed has LEAST_FULL other turns of each side."""
-        return [p for p, out in zip(self.full, self.slowed, strict=True) if _speaks(p, out)]
+        """Return the pairs that speak for full speed, without their slowed turns."""
+        return [p for p, whole in zip(self.full, self.whole, strict=True) if _speaks(p, whole)]
 
     @property
     def others(self) -> list[Turns]:
         """Return the pairs that do not, whole."""
-        parts = zip(self.full, self.slowed, self.whole, strict=True)
-        return [whole for p, out, whole in parts if len(whole) and not _speaks(p, out)]
+        parts = zip(self.full, self.whole, strict=True)
+        return [whole for p, whole in parts if len(whole) and not _speaks(p, whole)]
 
 
-def _speaks(full: Turns, slowed: Turns) -> bool:
-    return min(len(full.of(BASE)), len(full.of(OURS))) >= (LEAST_FULL if len(slowed) else 1)
+def _speaks(full: Turns, whole: Turns) -> bool:
+    shares = [len(full.of(side)) >= LEAST_FULL * len(whole.of(side)) for side in (BASE, OURS)]
+    return len(whole) > 0 and all(shares)
 
 
 def by_speed(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> BySpeed:
