@@ -37,7 +37,7 @@ from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio, by_speed, counted, mean_ratio
+from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio, by_speed, mean_ratio
 from two_speeds import RATIO, Host
 
 GOAL = 0.93
@@ -52,7 +52,7 @@ DECIDED, ENOUGH, MOST = 0.04, 5, 30
 
 def bootstrap(pairs: list[Turns], rng: np.random.Generator) -> tuple[float, float]:
     """Return the 95 % interval of the mean ratio from resampled pairs."""
-    means = np.array([p.ratio for p in counted(pairs)])
+    means = np.array([p.ratio for p in by_speed(pairs).basis])
     drawn = means[rng.integers(len(means), size=(500, len(means)))].mean(axis=1)
     lo, hi = np.quantile(drawn, [0.025, 0.975])
     return float(math.exp(lo)), float(math.exp(hi))
@@ -92,7 +92,9 @@ def simulated(dwell: tuple[float, float], runs: int) -> dict[str, Any]:
 def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     """Return coverage and width of runs of pairs cut from a recorded trace."""
     whole = [Turns.abba(*both) for both in zip(trace["base"], trace["ours"], strict=True)]
-    truth, long_run = (math.exp(float(np.mean([p.ratio for p in of]))) for of in (counted(whole), whole))
+    truth, long_run = (
+        math.exp(float(np.mean([p.ratio for p in of]))) for of in (by_speed(whole).basis, whole)
+    )
     slowed = sum(map(len, by_speed(whole).slowed)) / sum(map(len, whole))
     seconds = trace["began_s"]
     each = float(np.median(np.diff(seconds)))

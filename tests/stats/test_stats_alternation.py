@@ -159,7 +159,8 @@ def test_one_pair_at_full_speed_is_bounded_by_the_spread_of_the_slowed_ones():
     found = alternation_ratio(quick + slowed)
     assert found.n == 1 and found.value == pytest.approx(math.exp(2.0)) and found.reliable
     assert 0.02 < math.log(found.hi / found.value) < 0.1
-    assert not alternation_ratio(quick + slowed[:2]).reliable  # one degree of freedom
+    two = alternation_ratio(quick + slowed[:2])  # one degree of freedom bounds nothing: all three count
+    assert two.n == 3 and two.value == pytest.approx(math.exp((2.0 + 1.81 + 1.8) / 3))
 
 
 def test_pairs_that_never_ran_at_full_speed_are_all_there_is():

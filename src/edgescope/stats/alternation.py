@@ -112,6 +112,17 @@ class BySpeed:
         parts = zip(self.full, self.whole, strict=True)
         return [whole for p, whole in parts if len(whole) and not _speaks(p, whole)]
 
+    @property
+    def bounded(self) -> bool:
+        """Return whether the pairs at full speed, with what the others say of how pairs differ, bound a ratio."""
+        found, more = len(self.counted), len(self.others)
+        return found > 0 and (not more or found + more - 1 >= MIN_PAIRS)
+
+    @property
+    def basis(self) -> list[Turns]:
+        """Return the pairs that make the ratio: those at full speed, or all, whole, where those bound none."""
+        return self.counted if self.bounded else [p for p in self.whole if len(p)]
+
 
 def _speaks(full: Turns, whole: Turns) -> bool:
     shares = [len(full.of(side)) >= LEAST_FULL * len(whole.of(side)) for side in (BASE, OURS)]
@@ -134,24 +145,16 @@ def by_speed(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> BySpeed:
     )
 
 
-def counted(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> list[Turns]:
-    """Return the pairs that make the ratio: those at full speed, or all, whole, where none ran at it."""
-    return by_speed(pairs, among).counted or [p for p in pairs if len(p)]
-
-
 def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequence[Turns] = ()) -> Interval:
-    """Return how many times faster the candidate is at the machine's full speed; n counts the pairs (`counted`).
+    """Return how many times faster the candidate is at the machine's full speed; n counts the pairs (`basis`).
 
     Without MIN_PAIRS there is no interval (0 to inf); one or two at full speed are taken to differ as slowed ones do.
     Unreliable, with a note that says why, where the pairs are too few or do not resolve the ratio within a factor of
     RESOLVED.
     """
     parts = by_speed(pairs, among)
-    speak = parts.counted
-    pooled = 0 < len(speak) < MIN_PAIRS
-    return mean_ratio(
-        [p.ratio for p in speak or parts.others], [p.ratio for p in parts.others] if pooled else (), level
-    )
+    few = parts.bounded and len(parts.counted) < MIN_PAIRS
+    return mean_ratio([p.ratio for p in parts.basis], [p.ratio for p in parts.others] if few else (), level)
 
 
 def mean_ratio(logs: Sequence[float], others: Sequence[float] = (), level: float = 0.95) -> Interval:
@@ -208,7 +211,7 @@ def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> I
 
     Student's t with the spread of both groups pooled; None where together they have fewer than MIN_PAIRS + 1 pairs.
     """
-    first, second = (np.array([p.ratio for p in counted(pairs)]) for pairs in (a, b))
+    first, second = (np.array([p.ratio for p in by_speed(pairs).basis]) for pairs in (a, b))
     n, m = len(first), len(second)
     if not n or not m or n + m <= MIN_PAIRS:
         return None

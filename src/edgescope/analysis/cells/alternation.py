@@ -21,7 +21,6 @@ from edgescope.stats.alternation import (
     Turns,
     alternation_ratio,
     by_speed,
-    counted,
     difference,
 )
 from edgescope.stats.intervals import Interval
@@ -95,7 +94,8 @@ def better(found: Paired, goal: Metric) -> tuple[float, int]:
     Beside it stands the number of pairs that it is of: those at full speed, where there are any (-inf, 0 of none).
     """
     if goal.name in OF_SPEED and all(mine.alternation is not None for mine, _ in found):
-        logs = [p.ratio for p in counted(_turns(found))]
+        of = by_speed(_turns(found))
+        logs = [p.ratio for p in of.counted or of.basis]
     else:
         logs = [log for pair in found if (log := _better(*pair, goal)) is not None]
     return (statistics.fmean(logs), len(logs)) if logs else (-math.inf, 0)
@@ -120,8 +120,8 @@ class Slowed:
 
     share: float
     """Of the turns."""
-    left_out: int
-    """Number of pairs that say nothing of full speed."""
+    whole: bool
+    """Whether so few pairs ran at full speed that all of them make the ratio, with their slowed turns."""
     longer: float
     """How many times as long as at full speed the baseline takes."""
     speedup: float
@@ -140,7 +140,7 @@ def slowed(found: Paired, among: Paired = ()) -> Slowed | None:
     )
     return Slowed(
         share=share,
-        left_out=len(found) - len(parts.counted),
+        whole=not parts.bounded,
         longer=math.exp(base - quick),
         speedup=math.exp(base - ours),
     )
@@ -148,7 +148,7 @@ def slowed(found: Paired, among: Paired = ()) -> Slowed | None:
 
 def words(found: Paired, among: Paired = ()) -> str:
     """Return `6 pairs in turns`, or `4 of 6 pairs in turns`: what the ratio is based on."""
-    based = len(counted(_turns(found), _turns(among)))
+    based = len(by_speed(_turns(found), _turns(among)).basis)
     return f"{f'{based} of ' if based < len(found) else ''}{units.counted(len(found), 'pair')} in turns"
 
 
