@@ -118,11 +118,12 @@ def left_out(times):
         ("s.......", "s......."),  # the other side shows nothing: it is the variant's own
         (".ss.....", ".ss....."),
         ("...ss...", "...ss..."),  # two turns of one side
-        (".sss....", ".sxx...."),  # between the candidate's turns the machine was slowed
+        (".s.s....", ".s.s...."),  # beside each is a turn that nothing slowed
         ("ss......", "xx......"),  # a burst, shorter than a block
         ("..ss....", "..xx...."),
-        ("..ssss..", "..xxxx.."),
-        (".s.s....", ".s.s...."),  # beside each is a turn that nothing slowed
+        (".sss....", ".xxx...."),  # it slows one turn of two, too
+        ("ss..s...", "xx..x..."),
+        ("ss.......s.ss..." + "." * 8, "xx.......s.ss..." + "." * 8),  # one burst does not come and go
     ],
 )
 def test_a_slowed_turn_is_left_out_where_the_other_sides_next_to_it_was_slowed_too(times, expected):
@@ -142,7 +143,10 @@ def test_a_pair_with_two_turns_of_a_side_at_full_speed_does_not_count():
     quick = [quiet(2.0, 4) for _ in range(3)]
     few = mixed("ssssssss....", slow=0.4)
     assert by_speed([*quick, few]).counted == quick
-    assert by_speed([*quick, mixed("ssssssss.....ss.")]).counted != quick  # its own slow turns are turns
+    assert (
+        by_speed([*quick, mixed("ssssssss.....ss.")]).counted == quick
+    )  # two turns of the candidate are left
+    assert by_speed([*quick, mixed("ssssssss.....s..")]).counted != quick
     assert alternation_ratio([*quick, few]).n == 3
 
 

@@ -8,9 +8,10 @@ differs between turns.
 
 Something outside may slow the machine for tenths of a second or for minutes, a neighbour on its cores say, and one
 variant more than the other: then there is a ratio for each speed, and one for each mixture. The ratio here is that at
-full speed: where a turn of one side and the turn of the other next to it are both slowed, neither counts (`by_speed`).
-They are left out for what both sides say of the machine, never for their ratio, and a variant that is slow by itself
-slows only its own turns, which count.
+full speed: where a turn of one side and the turn of the other next to it are both slowed, neither counts, and of a
+pair in which that is often so no slowed turn does (`by_speed`): a neighbour that comes and goes slows one turn of two,
+too. They are left out for what both sides say of the machine, never for their ratio, and a variant that is slow by
+itself slows only its own turns, which count on a machine that nothing else slows.
 
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
 is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
@@ -37,8 +38,10 @@ SLOWED = 0.10
 """A turn is slowed where it takes longer than its side's best by more than this share."""
 BEST = 0.10
 """The quantile of a side's turns that is its best: lower ones are chance."""
-LEAST_FULL = 0.5
-"""A pair of which a smaller share of a side's turns is left does not count: its median may be that of a leftover."""
+OFTEN = 0.10
+"""A larger share of a pair's turns, slowed on both sides, is a neighbour that comes and goes."""
+LEAST_FULL = 3
+"""A pair of which fewer turns of a side are left does not count."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -86,11 +89,15 @@ class Turns:
         return Turns(list(compress(self.sides, marks)), list(compress(self.logs, marks)))
 
     def slowed(self, limits: Sequence[float]) -> list[bool]:
-        """Return for each turn whether it is above its side's limit, as is one of the other side's next to it."""
+        """Return for each turn whether it is above its side's limit, as is one of the other side's next to it.
+
+        Where that is so OFTEN, one above its limit is slowed whatever the other side's next to it says.
+        """
         slow = [log > limits[side] for side, log in zip(self.sides, self.logs, strict=True)]
         steps = pairwise(zip(self.sides, slow, strict=True))
         both = [one_slow and other_slow and one != other for (one, one_slow), (other, other_slow) in steps]
-        return [before or after for before, after in zip([False, *both], [*both, False], strict=True)]
+        found = [before or after for before, after in zip([False, *both], [*both, False], strict=True)]
+        return slow if sum(found) > OFTEN * len(found) else found
 
 
 @dataclass(frozen=True)
@@ -125,8 +132,8 @@ class BySpeed:
 
 
 def _speaks(full: Turns, whole: Turns) -> bool:
-    shares = [len(full.of(side)) >= LEAST_FULL * len(whole.of(side)) for side in (BASE, OURS)]
-    return len(whole) > 0 and all(shares)
+    left = min(len(full.of(side)) for side in (BASE, OURS))
+    return left >= (LEAST_FULL if len(full) < len(whole) else 1)
 
 
 def by_speed(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> BySpeed:
