@@ -57,6 +57,7 @@ class LongRun:
         alike = {name: getattr(self.ours, name) for name in ("model", "turn_s", "min_s", "max_s")}
         self.eager = Trial(**alike)
         self.pairs: list[Turns] = []
+        self.began_s: list[float] = []
         self.minutes = 0.0
 
     def go_on(self, minutes: float) -> None:
@@ -72,6 +73,7 @@ class LongRun:
                 if not turns:
                     raise RuntimeError(f"a pair did not finish: {second.reason or first.reason}")
                 self.pairs.append(turns)
+                self.began_s.append(first.window.start_ns * 1e-9 if first.window else math.nan)
                 if time.monotonic() >= begun + 60 * minutes:
                     break
         self.minutes += (time.monotonic() - begun) / 60
@@ -94,6 +96,7 @@ class LongRun:
                 **({"value": math.exp(slowed.ratio)} if slowed else {}),
             },
             "ratios": [math.exp(pair.ratio) for pair in self.pairs],
+            "began_s": [round(second, 1) for second in self.began_s],
             "base": [[round(log, 4) for log in pair.of(BASE)] for pair in self.pairs],
             "ours": [[round(log, 4) for log in pair.of(OURS)] for pair in self.pairs],
         }
