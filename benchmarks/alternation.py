@@ -11,10 +11,10 @@ the same seconds of the same host:
     one by one     five processes of each variant, one after another (stats/pairs.py), held to the long-run ratio
     stopped        pairs until the interval is within 4 %, 5 to 30 of them, as `edgescope optimize` confirms its pick
 
-A recorded trace (--record) is pairs of real processes on this host, one after another; it is cut into runs of so many
-pairs, next to each other and spread over the trace, and the ratio at full speed is that of the whole trace.
+The recorded trace is the long run of `demo_runs.py`: pairs of two real variants, a minute now and a minute then. It is
+cut into runs of so many pairs, next to each other and spread over the trace; the ratio at full speed is that of the
+whole trace.
 
-    python benchmarks/alternation.py --record 60     # six minutes; writes published/alternation_trace.json
     python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
 """
 
@@ -24,28 +24,25 @@ import argparse
 import json
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from facts import PUBLISHED, publish, write
+from facts import PUBLISHED, publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from edgescope.analysis.cells import alternation
-from edgescope.isolate import fresh
-from edgescope.isolate.persistent import PersistentChild
-from edgescope.records import Trial
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio, by_speed, mean_ratio
+from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
 from two_speeds import RATIO, Host
 
 GOAL = 0.93
-TRACE = PUBLISHED / "alternation_trace.json"
+TRACE = PUBLISHED / "demo_runs_turns.json"
 DWELLS = {"1 to 10 s": (1.0, 10.0), "5 to 40 s": (5.0, 40.0)}
 PAIRS = (3, 5, 8, 12)
 JUDGED = ("spread over", "next to each other")
 """Held to the goal, from five pairs on: simulated pairs that are spread, and the recorded trace in pieces."""
+APART = 1.5
+"""Recorded pairs follow each other where they take no more than so many times their usual time."""
 SPREAD_S, STOPS_S = 90.0, 40.0
 DECIDED, ENOUGH, MOST = 0.04, 5, 30
 
@@ -59,10 +56,17 @@ def bootstrap(pairs: list[Turns], rng: np.random.Generator) -> tuple[float, floa
 
 
 def told(found: list[tuple[float, float]], truth: float, seconds: float) -> dict[str, Any]:
-    """Return how many of the intervals hold the truth, and their median width hi / lo."""
+    """Return how many of the intervals hold the truth, how many reach no further than 5 %, and their median width."""
     held = float(np.mean([lo <= truth <= hi for lo, hi in found]))
+    narrow = float(np.mean([lo > 0 and math.sqrt(hi / lo) <= 1.05 for lo, hi in found]))
     width = float(np.median([hi / lo for lo, hi in found if lo > 0] or [math.inf]))
-    return {"runs": len(found), "held": held, "median_hi_over_lo": width, "seconds": seconds}
+    return {
+        "runs": len(found),
+        "held": held,
+        "narrow": narrow,
+        "median_hi_over_lo": width,
+        "seconds": seconds,
+    }
 
 
 def simulated(dwell: tuple[float, float], runs: int) -> dict[str, Any]:
@@ -102,66 +106,31 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     out["seconds"] = seconds[-1] - seconds[0]
     for n in (3, 5, 8):
         step = len(whole) // n
-        near = [whole[i : i + n] for i in range(len(whole) - n + 1)]
+        starts = range(len(whole) - n + 1)
+        near = [whole[i : i + n] for i in starts if seconds[i + n - 1] - seconds[i] < APART * n * each]
         ways = {"next to each other": near, "spread": [whole[i::step][:n] for i in range(step)]}
         for name, runs in ways.items():
-            ends = [alternation_ratio(run) for run in runs]
-            out[f"{name}, {n} pairs"] = told([(e.lo, e.hi) for e in ends], truth, n * each)
-        ends = [mean_ratio([p.ratio for p in run]) for run in near]
-        out[f"whole, {n} pairs"] = told([(e.lo, e.hi) for e in ends], long_run, n * each)
+            if runs:
+                ends = [alternation_ratio(run) for run in runs]
+                out[f"{name}, {n} pairs"] = told([(e.lo, e.hi) for e in ends], truth, n * each)
+        if near:
+            ends = [mean_ratio([p.ratio for p in run]) for run in near]
+            out[f"whole, {n} pairs"] = told([(e.lo, e.hi) for e in ends], long_run, n * each)
     return out
-
-
-def record(count: int, model: str) -> None:
-    """Run pairs of two real variants on this host and add their turns to the trace, one by one."""
-    eager = Trial(model=model, turn_s=0.05, min_s=0.7, max_s=0.7)
-    sides = eager, replace(eager, backend="openvino", precision="int8")
-    for side in sides:
-        if failed := fresh.prepare(side):
-            raise SystemExit(f"{side.label}: {failed.reason}")
-    found: dict[str, Any] = {
-        "model": model,
-        "sides": [t.label for t in sides],
-        "began_s": [],
-        "base": [],
-        "ours": [],
-        "load": [],
-    }
-    leader = PersistentChild()
-    for number in range(count):
-        a, b = leader.pair(
-            (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), "confirming"
-        )
-        turns = alternation.turns(b, a)
-        if not turns or a.window is None or a.alternation is None or b.alternation is None:
-            print(number, a.reason or b.reason, file=sys.stderr)
-            continue
-        found["began_s"].append(a.window.start_ns * 1e-9)
-        found["base"].append([round(log, 5) for log in turns.of(BASE)])
-        found["ours"].append([round(log, 5) for log in turns.of(OURS)])
-        found["load"].append([a.verdict.trust.value, a.alternation.idle_share, b.alternation.idle_share])
-        write(TRACE.stem, found, met=len(found["base"]) >= count)
-        print(number, f"{math.exp(turns.ratio):.3f}", file=sys.stderr, flush=True)
-    leader.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--record", type=int, default=0, metavar="PAIRS")
-    parser.add_argument("--model", default="efficientnet_lite0")
     parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--trace", type=Path, default=TRACE, help="a page of demo_runs.py")
     args = parser.parse_args()
-    if args.record:
-        record(args.record, args.model)
-        return
+    trace = json.loads(args.trace.read_text())["figures"]["long_run"]
     figures: dict[str, Any] = {
         "goal": GOAL,
         "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},
+        "recorded": recorded(max(trace.values(), key=lambda each: each["pairs"])),
     }
-    if TRACE.is_file():
-        trace = json.loads(TRACE.read_text())["figures"]
-        figures["recorded"] = recorded(trace)
-    found = [*figures["simulated"].values(), figures.get("recorded", {})]
+    found = [*figures["simulated"].values(), figures["recorded"]]
     judged = [
         way
         for host in found
