@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from edgescope.stats.alternation import Turns, alternation_ratio
-from edgescope.stats.intervals import Interval
 
 TURN_S, BLOCKS, START_S = 0.1, 5, 3.0
 SLOWED = (1.6, 1.35)
@@ -74,8 +73,8 @@ class Host:
                 t += self.process_s
         return found
 
-    def until(self, rng, decided: float, enough: int, most: int, spread_s: float) -> Interval:
-        """Return the interval of as many pairs as it takes to be that narrow."""
+    def until(self, rng, decided: float, enough: int, most: int, spread_s: float) -> list[Turns]:
+        """Return as many pairs as it takes for the interval to be that narrow."""
         begin, found = self.begin(rng), []
         while True:
             found.append(self.pair(rng, begin + len(found) * self.pair_s))
@@ -83,4 +82,4 @@ class Host:
             narrow = ratio.lo > 0 and np.log(ratio.hi / ratio.lo) / 2 <= np.log1p(decided)
             spread = len(found) * self.pair_s >= spread_s
             if len(found) >= most or (len(found) >= enough and narrow and spread):
-                return ratio
+                return found

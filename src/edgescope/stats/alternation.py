@@ -15,8 +15,9 @@ itself slows only its own turns, which count on a machine that nothing else slow
 
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
 is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
-what nothing slowed; the interval is widened by how much they do (`kinship`). Where the machine was slowed in all pairs
-nothing can show it: only pairs that are spread over the time there is can.
+what nothing slowed; the interval is widened by how much they do (`kinship`). Where the machine was slowed more often
+than not, few pairs' full speed would be told from leftovers, and often wrongly: all turns count then, and the ratio is
+that of the machine as it was.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ BEST = 0.10
 """The quantile of a side's turns that is its best: lower ones are chance."""
 OFTEN = 0.10
 """A larger share of a pair's turns, slowed on both sides, is a neighbour that comes and goes."""
-LEAST_FULL = 3
-"""A pair of which fewer turns of a side are left does not count."""
+LEAST_FULL, MANY = 3, 4
+"""A pair of which fewer turns of a side are left does not count; so many pairs tell full speed on a busy machine."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -120,15 +121,20 @@ class BySpeed:
         return [whole for p, whole in parts if len(whole) and not _speaks(p, whole)]
 
     @property
-    def bounded(self) -> bool:
-        """Return whether the pairs at full speed, with what the others say of how pairs differ, bound a ratio."""
+    def at_full_speed(self) -> bool:
+        """Return whether the pairs tell the ratio at full speed, with what the others say of how pairs differ.
+
+        Where most turns were slowed, MANY of the pairs have to say it: few leftovers agree by chance.
+        """
         found, more = len(self.counted), len(self.others)
+        if sum(map(len, self.slowed)) > sum(map(len, self.full)):
+            return found >= MANY
         return found > 0 and (not more or found + more - 1 >= MIN_PAIRS)
 
     @property
     def basis(self) -> list[Turns]:
-        """Return the pairs that make the ratio: those at full speed, or all, whole, where those bound none."""
-        return self.counted if self.bounded else [p for p in self.whole if len(p)]
+        """Return the pairs that make the ratio: those at full speed, or all, whole, where those do not tell it."""
+        return self.counted if self.at_full_speed else [p for p in self.whole if len(p)]
 
 
 def _speaks(full: Turns, whole: Turns) -> bool:
@@ -155,12 +161,13 @@ def by_speed(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> BySpeed:
 def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequence[Turns] = ()) -> Interval:
     """Return how many times faster the candidate is at the machine's full speed; n counts the pairs (`basis`).
 
+    Where that was too seldom, it is the ratio of the machine as it was (`BySpeed.at_full_speed` tells).
     Without MIN_PAIRS there is no interval (0 to inf); one or two at full speed are taken to differ as slowed ones do.
     Unreliable, with a note that says why, where the pairs are too few or do not resolve the ratio within a factor of
     RESOLVED.
     """
     parts = by_speed(pairs, among)
-    few = parts.bounded and len(parts.counted) < MIN_PAIRS
+    few = parts.at_full_speed and len(parts.counted) < MIN_PAIRS
     return mean_ratio([p.ratio for p in parts.basis], [p.ratio for p in parts.others] if few else (), level)
 
 

@@ -121,7 +121,7 @@ class Slowed:
     share: float
     """Of the turns."""
     whole: bool
-    """Whether so few pairs ran at full speed that all of them make the ratio, with their slowed turns."""
+    """Whether that was so often that all pairs make the ratio, with their slowed turns."""
     longer: float
     """How many times as long as at full speed the baseline takes."""
     speedup: float
@@ -140,7 +140,7 @@ def slowed(found: Paired, among: Paired = ()) -> Slowed | None:
     )
     return Slowed(
         share=share,
-        whole=not parts.bounded,
+        whole=not parts.at_full_speed,
         longer=math.exp(base - quick),
         speedup=math.exp(base - ours),
     )

@@ -260,7 +260,7 @@ def _slowed(row: Row, base: str, turns: alternation.Paired, every: alternation.P
         "W-PAIR-3",
         f"something slowed the machine in {found.share:.0%} of the turns of {row.label}",
         evidence=f"{base} took {found.longer:.3g} times as long, and {row.label} was {found.speedup:.3g}x as fast",
-        effect="Too few pairs ran at full speed, so the speed-up is that of a slowed machine"
+        effect="The machine was seldom at full speed, so the speed-up is that of a slowed machine"
         if found.whole
         else "The speed-up is that of the other turns, at full speed",
         fix=f"{LONGER}, while nothing else uses the machine" if found.whole else "",
