@@ -172,6 +172,7 @@ def asked(work: Path, arguments: Sequence[str], budget: str) -> dict[str, Any]:
         "trial": pick["trial"],
         "speedup": pick["speedup"],
         "pairs": pick.get("pairs", ""),
+        "notes": pick.get("notes", []),
         "judged": judged,
         "gate": pick["gate"],
     }
