@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.cells.variants import _listed, pick, show, table
+from edgescope.analysis.cells.variants import _listed, _undecided, pick, show, table
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
+from edgescope.stats import Interval, Judgement
 
 MS = 1_000_000
 
@@ -313,6 +314,22 @@ def test_medians_that_the_pairs_do_not_bear_out_are_told(make):
     assert row["speedup"].value == pytest.approx(2, rel=0.02)
     assert len(row.notes) == 1 and row.notes[0].startswith("W-PAIR-1: the medians shown are 1.8x")
     assert table([*base, *make.cell(5 * MS, seed=2, backend="openvino")]).rows[1].notes == ()
+
+
+def test_a_rival_that_turned_out_ahead_is_told_as_ahead():
+    """A disturbed pair chose the pick; since then the rival's own pair looks better."""
+    near, ahead = (
+        (SimpleNamespace(label=label), Interval(lo, hi, (lo + hi) / 2, 5, 5, True), judged)
+        for label, lo, hi, judged in (
+            ("near", 0.9, 1.2, Judgement.AMBIGUOUS),
+            ("ahead", 0.76, 0.87, Judgement.SLOWER),
+        )
+    )
+    told = _undecided([near, ahead])
+    assert [text.split(" (ratio")[0] for text in told] == [
+        "Not significantly better than near",
+        "Slower in its last pairs than ahead",
+    ]
 
 
 def test_three_ties_are_named_and_the_others_counted():

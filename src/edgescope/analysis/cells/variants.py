@@ -387,9 +387,12 @@ def _undecided(ties: Sequence[Tie]) -> list[str]:
     """Return the sentences on the variants that are not significantly worse, one per kind."""
     same = [t for t in ties if t[2] is Judgement.SAME]
     paired = [t for t in ties if t[2] is not Judgement.SAME and t[1] is not None]
+    behind = [t for t in paired if t[1] is not None and t[1].hi < 1]
+    unsure = [t for t in paired if t not in behind]
     apart = [t for t in ties if t[1] is None]
     out = [f"Tied with {_listed(same)}: either will do."] if same else []
-    out += [f"Not significantly better than {_listed(paired)}: use {LONGER}."] if paired else []
+    out += [f"Not significantly better than {_listed(unsure)}: use {LONGER}."] if unsure else []
+    out += [f"Slower in its last pairs than {_listed(behind)} before: use {LONGER}."] if behind else []
     return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
 
 
