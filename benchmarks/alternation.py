@@ -33,7 +33,7 @@ from facts import PUBLISHED, publish
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
-from two_speeds import RATIO, Host
+from two_speeds import RATIO, Host, abba
 
 GOAL = 0.93
 TRACE = PUBLISHED / "demo_runs_turns.json"
@@ -103,7 +103,7 @@ def of_full_speed(runs: list[list[Turns]], truth: float, seconds: float) -> dict
 
 def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     """Return coverage and width of runs of pairs cut from a recorded trace."""
-    whole = [Turns.abba(*both) for both in zip(trace["base"], trace["ours"], strict=True)]
+    whole = [abba(*both) for both in zip(trace["base"], trace["ours"], strict=True)]
     truth, long_run = (
         math.exp(float(np.mean([p.ratio for p in of]))) for of in (by_speed(whole).basis, whole)
     )

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -85,8 +84,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:  # OpenMP threads that spin take the other worker's core
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # Inductor trusts what the CPU says of its vector instructions: to compile and load a probe takes eight seconds.
-    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -202,40 +199,10 @@ def trials_here(answered_here):
         yield
 
 
-@pytest.fixture(scope="session")
-def measured_once():
-    """Return the `measure` of a pair that measures two trials once, and then says the same of the same two again.
-
-    Several pages search among the same variants, and each search has the same pair twice, in two processes that import
-    the engines anew.
-    """
-    from edgescope.bench import alternation
-
-    measure, known = alternation.measure, {}
-
-    def again(begun, *args, **own):
-        asked = tuple((one.trial.cell, one.trial.max_s) for one in begun)
-        if asked not in known:
-            found = measure(begun, *args, **own)
-            if any(end.alternation is None for end in found):
-                return found
-            known[asked] = found
-        ends = []
-        for one, other, end in zip(begun, reversed(begun), known[asked], strict=True):
-            turns = replace(end.alternation, partner=other.id, purpose=own["purpose"])
-            ends.append(
-                replace(end, id=one.id, trial=one.trial, started_at=one.started_at, alternation=turns)
-            )
-        return tuple(ends)
-
-    return again
-
-
 @pytest.fixture
-def shorter(tmp_path, monkeypatch, trials_here, measured_once):
+def shorter(tmp_path, monkeypatch, trials_here):
     """Let what a reader types run in this process and in a folder of its own, with less work than it has there."""
     import edgescope
-    from edgescope.bench import alternation
     from edgescope.search import halving
     from edgescope.verbs import anomaly
 
@@ -248,7 +215,6 @@ def shorter(tmp_path, monkeypatch, trials_here, measured_once):
     monkeypatch.setattr(sys, "argv", ["example.py"])
     less(edgescope, "Trial", {"min_s": 0.3, "max_s": 0.3})
     monkeypatch.setattr(halving, "LEAST", 2)
-    monkeypatch.setattr(alternation, "measure", measured_once)
     less(edgescope, "optimize", {"budget": 3, "precision": ["fp32"], "options": {"threads": 1}})
     less(anomaly, "generate", {"clips": 12})
     less(anomaly, "train", {"steps": 20})

@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import in_turns
 
-from edgescope.stats.alternation import BASE, OURS, Turns
+from edgescope.stats.alternation import BASE, OURS
+from two_speeds import abba
 
 
 class Side:
@@ -35,7 +36,7 @@ def test_a_block_is_free_of_even_drift(monkeypatch):
 
 
 def test_the_ratio_is_of_the_pairs_and_three_are_the_least():
-    pairs = [Turns.abba([0.0] * 2, [-math.log(n)] * 2) for n in (3.8, 4.0, 16 / 3.8)]
+    pairs = [abba([0.0] * 2, [-math.log(n)] * 2) for n in (3.8, 4.0, 16 / 3.8)]
     found = in_turns.ratio(pairs)
     assert found["value"] == pytest.approx(4) and found["n"] == found["pairs"] == 3
     assert found["lo"] < 3.8 and found["lo"] * found["hi"] == pytest.approx(16)

@@ -14,7 +14,7 @@ import peers
 import peers_arms
 import peers_turn
 
-from edgescope.stats.alternation import Turns
+from two_speeds import abba
 
 
 def test_agreement_counts_the_same_class():
@@ -131,7 +131,7 @@ def test_what_is_known_is_told_after_each_round_and_classes_are_named_once(monke
         if answer == "bad":
             raise RuntimeError("gone")
         return {
-            "turns": Turns.abba([math.log(2)] * 2, [0.0] * 2),
+            "turns": abba([math.log(2)] * 2, [0.0] * 2),
             "classes": [[1] * pictures, [1] * pictures],
         }
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from edgescope.stats.alternation import Turns, alternation_ratio
+from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio
 
 TURN_S, BLOCKS, START_S = 0.1, 5, 3.0
 SLOWED = (1.6, 1.35)
 """How many times slower baseline and candidate are in the slow state."""
 RATIO = 4.0
 """How many times faster the candidate is in the fast state."""
+
+
+def abba(base: Sequence[float], ours: Sequence[float]) -> Turns:
+    """Return the turns of blocks (baseline, candidate, candidate, baseline) from each side's logs, two a block."""
+    found: list[float] = []
+    for i in range(0, len(base), 2):
+        found += [base[i], *ours[i : i + 2], base[i + 1]]
+    return Turns([BASE, OURS, OURS, BASE] * (len(base) // 2), found)
 
 
 class Host:
@@ -52,7 +62,7 @@ class Host:
         at = at_s + START_S + TURN_S * np.arange(4 * BLOCKS)
         mine = np.isin(np.arange(4 * BLOCKS) % 4, (0, 3))
         a, b = self.log_time(rng, 0, at[mine]), self.log_time(rng, 1, at[~mine])
-        return Turns.abba(a.tolist(), b.tolist())
+        return abba(a.tolist(), b.tolist())
 
     def begin(self, rng) -> float:
         return float(rng.uniform(0, self.edges[-1] - 500))

@@ -18,7 +18,7 @@ from edgescope.stats.alternation import (
     kinship,
     mean_ratio,
 )
-from two_speeds import RATIO, Host
+from two_speeds import RATIO, Host, abba
 
 floats = st.floats(-2, 2)
 logs = st.lists(floats, min_size=3, max_size=9)
@@ -39,7 +39,7 @@ def test_the_other_way_round_is_the_inverse(pairs):
 
 def quiet(ratio, blocks=1):
     """Return a pair whose candidate is exp(ratio) times as fast, on a machine that nothing slows."""
-    return Turns.abba([0.0] * 2 * blocks, [-ratio] * 2 * blocks)
+    return abba([0.0] * 2 * blocks, [-ratio] * 2 * blocks)
 
 
 def test_a_pair_counts_once_however_many_blocks_it_has():
@@ -49,7 +49,7 @@ def test_a_pair_counts_once_however_many_blocks_it_has():
 
 def test_the_ratio_of_a_pair_is_that_of_its_sides_medians():
     """One long turn, of one side alone, moves it by no more than chance does."""
-    pair = Turns.abba([0.0, 0.01, 0.9, 0.02], [-1.0, -1.0, -1.0, -1.02])
+    pair = abba([0.0, 0.01, 0.9, 0.02], [-1.0, -1.0, -1.0, -1.02])
     assert pair.ratio == pytest.approx(1.015)
 
 
@@ -159,7 +159,7 @@ def test_a_variant_that_is_slow_by_itself_counts():
 
 def test_one_pair_at_full_speed_is_bounded_by_the_spread_of_the_slowed_ones():
     quick = [quiet(2.0, 12)]
-    slowed = [Turns.abba([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
+    slowed = [abba([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
     found = alternation_ratio(quick + slowed)
     assert found.n == 1 and found.value == pytest.approx(math.exp(2.0)) and found.reliable
     assert 0.02 < math.log(found.hi / found.value) < 0.1
@@ -170,7 +170,7 @@ def test_one_pair_at_full_speed_is_bounded_by_the_spread_of_the_slowed_ones():
 def test_on_a_machine_that_was_mostly_slowed_three_pairs_do_not_tell_full_speed():
     """What is left of them agrees by chance now and then; four seldom do."""
     pairs = [mixed("ssssssss....." + "...", slow=0.4) for _ in range(3)]
-    slowed = [Turns.abba([0.4] * 8, [-1.5 + d] * 8) for d in (-0.01, 0.0, 0.01)]
+    slowed = [abba([0.4] * 8, [-1.5 + d] * 8) for d in (-0.01, 0.0, 0.01)]
     few, more = by_speed([*pairs, *slowed]), by_speed([*pairs, pairs[0], *slowed])
     assert not few.at_full_speed and len(few.basis) == 6
     assert more.at_full_speed and more.basis == more.counted and len(more.counted) == 4
@@ -179,7 +179,7 @@ def test_on_a_machine_that_was_mostly_slowed_three_pairs_do_not_tell_full_speed(
 
 def test_pairs_that_never_ran_at_full_speed_are_all_there_is():
     among = [quiet(2.0, 4)]
-    slowed = [Turns.abba([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
+    slowed = [abba([0.4] * 4, [-1.4 + d] * 4) for d in (-0.01, 0.0, 0.01)]
     found = alternation_ratio(slowed, among=[*among, *slowed])
     assert found.n == 3 and found.value == pytest.approx(math.exp(1.8))
     assert not by_speed(slowed, [*among, *slowed]).counted
@@ -195,7 +195,7 @@ def test_pairs_that_never_ran_at_full_speed_are_all_there_is():
 def test_what_counts_does_not_depend_on_the_ratio(pairs):
     """The candidate made faster by a constant: the same turns are left out."""
     one, other = (
-        by_speed([Turns.abba(p[:4], [x - faster for x in p[4:]]) for p in pairs]) for faster in (0.0, 1.0)
+        by_speed([abba(p[:4], [x - faster for x in p[4:]]) for p in pairs]) for faster in (0.0, 1.0)
     )
     assert [p.of(BASE) for p in one.full] == [p.of(BASE) for p in other.full]
 

@@ -293,7 +293,7 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
     monkeypatch.setattr(fake, "prepare", lambda trial, limits: told.append("built"))
     data = Trial(model="squeezenet1_1", data="photos", preprocess="half", min_accuracy=0.9)
     alone = partial(Proposal, (data,))
-    optimizing._begun(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
+    optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
     first = "  torch_eager fp32 b1: 8 ms [7.8, 8.3] at first look; no outputs judged yet"
     assert told == [first, "built"] and (seen[0].data, seen[0].preprocess, seen[0].min_accuracy) == (
         "",
@@ -327,9 +327,9 @@ def test_the_baseline_is_built_while_the_engines_are_asked_and_what_is_tried_nex
 
     cells = Setup().cells(Store(tmp_path))
     monkeypatch.setattr(cells.builds, "_at_once", lambda: 4)  # others are built when their turn comes
-    optimizing._begun(model, proposal, cells, Setup())
+    optimizing._begin(model, proposal, cells, Setup())
     assert told == [True]
     assert [(t.backend, t.precision) for t in asked] == [("torch_eager", "fp32"), ("openvino", "int8")]
     cells.store.save(result(asked[0]))
-    optimizing._begun(model, proposal, Setup().cells(Store(tmp_path)), Setup())
+    optimizing._begin(model, proposal, Setup().cells(Store(tmp_path)), Setup())
     assert len(told) == 2 and len(asked) == 2

@@ -65,14 +65,6 @@ class Turns:
     sides: Sequence[int]
     logs: Sequence[float]
 
-    @classmethod
-    def abba(cls, base: Sequence[float], ours: Sequence[float]) -> Turns:
-        """Return the turns of blocks (baseline, candidate, candidate, baseline) from each side's, two a block."""
-        found: list[float] = []
-        for i in range(0, len(base), 2):
-            found += [base[i], *ours[i : i + 2], base[i + 1]]
-        return cls([BASE, OURS, OURS, BASE] * (len(base) // 2), found)
-
     def of(self, side: int) -> list[float]:
         """Return the logs of one side's turns."""
         return [log for whose, log in zip(self.sides, self.logs, strict=True) if whose == side]
@@ -105,9 +97,19 @@ class Turns:
 class BySpeed:
     """The turns of some pairs, in the order of the pairs, by whether something slowed the machine in them."""
 
-    full: list[Turns]
-    slowed: list[Turns]
-    whole: list[Turns]
+    whole: Sequence[Turns]
+    marks: Sequence[Sequence[bool]]
+    """Whether a turn was slowed, of each turn of each pair."""
+
+    @property
+    def full(self) -> list[Turns]:
+        """Return the turns at full speed."""
+        return [p.where([not slow for slow in each]) for p, each in zip(self.whole, self.marks, strict=True)]
+
+    @property
+    def slowed(self) -> list[Turns]:
+        """Return the turns that were slowed."""
+        return [p.where(each) for p, each in zip(self.whole, self.marks, strict=True)]
 
     @property
     def counted(self) -> list[Turns]:
@@ -150,12 +152,7 @@ def by_speed(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> BySpeed:
         for side in (BASE, OURS)
         if known
     ]
-    marks = [p.slowed(limits) for p in pairs]
-    return BySpeed(
-        [p.where([not slow for slow in each]) for p, each in zip(pairs, marks, strict=True)],
-        [p.where(each) for p, each in zip(pairs, marks, strict=True)],
-        list(pairs),
-    )
+    return BySpeed(pairs, [p.slowed(limits) for p in pairs])
 
 
 def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequence[Turns] = ()) -> Interval:

@@ -144,7 +144,7 @@ def optimize(
     model = named(model, example_inputs)
     of = base(model, trial, goals)
     propose = partial(proposed, of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
-    _begun(of, propose, cells, setup)
+    _begin(of, propose, cells, setup)
     there, proposal = candidates.installed(), propose()
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
@@ -176,7 +176,7 @@ def optimize(
     return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
 
 
-def _begun(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> None:
+def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> None:
     """Look at the likely baseline and build it, unless the store has a result of it, and find out what is installed.
 
     The look, alone, is a figure before data are read and references computed. What is tried next is built beside it.

@@ -392,7 +392,7 @@ def _undecided(ties: Sequence[Tie]) -> list[str]:
     apart = [t for t in ties if t[1] is None]
     out = [f"Tied with {_listed(same)}: either will do."] if same else []
     out += [f"Not significantly better than {_listed(unsure)}: use {LONGER}."] if unsure else []
-    out += [f"Slower in its last pairs than {_listed(behind)} before: use {LONGER}."] if behind else []
+    out += [f"{_listed(behind)} did better in earlier pairs: use {LONGER}."] if behind else []
     return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
 
 
