@@ -327,14 +327,42 @@ def test_the_picks_figure_is_of_pairs_that_did_not_choose_it(tmp_path):
     """The selecting pairs favour one by luck; its speed-up does not contain that."""
     lucky, steady = ("null", "int8"), ("null", "fp32")
 
-    class Lucky(Scripted):
-        def pair(self, trials, purpose, limits):
-            self.speeds[lucky] = 190 if purpose == "selecting" else 250
-            return super().pair(trials, purpose, limits)
-
-    found = variants.table(optimised(tmp_path, Lucky(speeds={lucky: 200, steady: 205})))
+    runner = Lucky(lucky, then=225, speeds={lucky: 200, steady: 205})
+    found = variants.table(optimised(tmp_path, runner))
     row = variants.pick(found).row
-    assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 250)
+    assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 225)
+    assert [key for *key, purpose, _ in runner.paired if purpose == "confirming"] == [[*lucky]] * ENOUGH
+
+
+class Lucky(Scripted):
+    """One variant is fast in the pairs that choose, and takes `then` microseconds in those that confirm."""
+
+    def __init__(self, who, then, **keys):
+        super().__init__(**keys)
+        self.who, self.then = who, then
+
+    def pair(self, trials, purpose, limits):
+        self.speeds[self.who] = 190 if purpose == "selecting" else self.then
+        return super().pair(trials, purpose, limits)
+
+
+@pytest.mark.parametrize("seconds", [None, 300.0, 40.0])
+def test_a_rival_that_turns_out_clearly_ahead_is_confirmed_too_while_there_is_time(tmp_path, seconds):
+    """Selecting pairs chose a lucky one: two confirming pairs later its rival is a fifth ahead."""
+    lucky, steady = ("null", "int8"), ("null", "fp32")
+    runner = Lucky(lucky, then=250, speeds={lucky: 200, steady: 205})
+    if seconds is None:
+        found = optimised(tmp_path, runner)
+    else:
+        runner = type("Both", (Lucky, Timed), {})(lucky, then=250, speeds={lucky: 200, steady: 205})
+        _, found = budgeted(tmp_path, runner, seconds)
+    confirmed = [tuple(key) for *key, purpose, _ in runner.paired if purpose == "confirming"]
+    label = variants.pick(variants.table(found)).row.label
+    if seconds == 40.0:
+        assert set(confirmed) == {lucky} and label == "null int8 b1"
+    else:
+        assert confirmed[:2] == [lucky] * 2 and set(confirmed[2:]) == {steady} and len(confirmed) >= 2 + LEAST
+        assert label == "null fp32 b1"
 
 
 @pytest.mark.parametrize(("behind", "rounds"), [(1.02, 5), (1.07, 3), (1.15, 2), (1.25, 1)])

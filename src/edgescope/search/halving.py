@@ -12,7 +12,7 @@ The best of a small network then runs a pair with its other numbers of threads, 
 
 Confirming: the pick alone runs in further pairs, spread over the time that is left, until its interval is narrow
 enough, and in ENOUGH of them at least. Its speed-up is taken from these pairs alone, so the luck that helped it
-through the selection is not in its figure.
+through the selection is not in its figure. If they show that a rival was clearly better, the rival is confirmed, too.
 
 The budget is wall time from the first step; what it leaves no time to screen is named. A candidate whose outputs are
 wrong, or that cannot run here, leaves at once; of an int8 one the mixture, its worst layers in fp32, runs in its stead
@@ -173,11 +173,11 @@ class Race:
             yield from self._screen(trials)
             alive = self._survivors(self._standing(self.trials))
         rivals = [t for t in alive if t is not self.trials[0]]
-        pick = yield from self._select(rivals)
-        if pick is not None:
-            yield from self._confirm(pick)
+        chosen = pick = yield from self._select(rivals)
+        while pick is not None:
+            pick = yield from self._confirm(pick)
         for number in range(
-            LEAST if pick is None and trials[0] in alive else 0
+            LEAST if chosen is None and trials[0] in alive else 0
         ):  # nothing is left to compare it with
             (result,) = yield Step(
                 stage="confirming",
@@ -383,24 +383,47 @@ class Race:
         return variants.table([*self.screened, *self.finals], wanted=self.wanted).rows
 
     def _speed(self, trial: Trial) -> tuple[float, int]:
-        """Return the mean log of how much better a candidate was than the baseline in its pairs, and their number."""
-        found = [(mine, theirs) for theirs, mine in self.pairs[variants.variant(trial)]]
+        """Return the mean log of how much better a candidate was than the baseline, and the number of its pairs.
+
+        The pairs that chose it do not count once others have confirmed it.
+        """
+        found = alternation.decisive([(mine, theirs) for theirs, mine in self.pairs[variants.variant(trial)]])
         return alternation.better(found, self.wanted.goal)
 
-    def _confirm(self, pick: Trial) -> Strategy:
-        """Run the pick in further pairs until its speed-up is decided or the budget is spent."""
+    def _confirm(self, pick: Trial) -> Generator[Step, tuple[Result, ...], Trial | None]:
+        """Run the pick in further pairs until its speed-up is decided or the budget is spent.
+
+        Return a rival that turns out to be clearly ahead meanwhile, to be confirmed in its stead.
+        """
         for number in range(MOST if self.budget.seconds else ENOUGH):
             step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
             if not self.budget.known(step):
                 each = LONGER * max(self.took[variants.variant(pick)][-LAST:], default=0.0)
                 if number >= LEAST and self.left_s <= each + ANSWERS_S:
-                    return
+                    return None
                 if number >= ENOUGH and self._decided(pick):
-                    return
+                    return None
+                if rival := self._ahead_since(pick):
+                    return rival
             ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
             yield from self._pair(step, ahead)
             if variants.variant(pick) in self.failed:
-                return
+                return None
+        return None
+
+    def _ahead_since(self, pick: Trial) -> Trial | None:
+        """Return the best rival if its pairs are clearly ahead of the confirming ones: one pair may be a fluke.
+
+        None while the pick has fewer than two of those, and where there is no time to confirm the rival.
+        """
+        confirmed = {v: sum(alternation.confirms(mine) for _, mine in p) for v, p in self.pairs.items()}
+        number = confirmed.get(variants.variant(pick), 0)
+        if number < 2 or self.left_s < (LEAST + 1) * self._pair_s + ANSWERS_S:
+            return None
+        rivals = [t for t in self._standing(self.trials) if confirmed.get(variants.variant(t)) == 0]
+        best, *_ = self._ahead_of([pick, *rivals])
+        ahead = self._speed(best)[0] - self._speed(pick)[0]
+        return best if best is not pick and ahead >= math.log1p(BEHIND[0]) else None
 
     def _decided(self, pick: Trial) -> bool:
         """Return whether the pick's interval is narrow enough, by pairs that are spread over SPREAD_S."""
