@@ -28,14 +28,13 @@ from facts import publish, write
 from own_models import MODEL, asked
 
 from edgescope.analysis.cells import alternation
+from edgescope.analysis.cells.variants import SELDOM
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Trial
 from edgescope.stats.alternation import BASE, OURS, Turns, by_speed, mean_ratio
 
 ANSWER_S, WITHIN, SHARE = 90.0, 0.05, 0.9
-SELDOM = "seldom at full speed"
-"""What a run says whose speed-up is that of the machine as it was; it is held against all turns of the long run."""
 
 
 def one_run(work: Path, budget: str) -> dict[str, Any]:

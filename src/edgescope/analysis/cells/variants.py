@@ -251,6 +251,10 @@ def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> 
     return replace(row.having(speedup=speedup), pairs=found.words, notes=tuple(notes))
 
 
+SELDOM = "The machine was seldom at full speed, so the speed-up is that of a slowed machine"
+"""What W-PAIR-3 says where all turns count."""
+
+
 def _slowed(row: Row, base: str, turns: alternation.Paired, every: alternation.Paired) -> list[str]:
     """Return what is said of the turns in which something slowed the machine."""
     found = alternation.slowed(turns, every)
@@ -260,9 +264,7 @@ def _slowed(row: Row, base: str, turns: alternation.Paired, every: alternation.P
         "W-PAIR-3",
         f"something slowed the machine in {found.share:.0%} of the turns of {row.label}",
         evidence=f"{base} took {found.longer:.3g} times as long, and {row.label} was {found.speedup:.3g}x as fast",
-        effect="The machine was seldom at full speed, so the speed-up is that of a slowed machine"
-        if found.whole
-        else "The speed-up is that of the other turns, at full speed",
+        effect=SELDOM if found.whole else "The speed-up is that of the other turns, at full speed",
         fix=f"{LONGER}, while nothing else uses the machine" if found.whole else "",
     )
     return [str(text)]
