@@ -346,23 +346,46 @@ class Lucky(Scripted):
         return super().pair(trials, purpose, limits)
 
 
-@pytest.mark.parametrize("seconds", [None, 300.0, 40.0])
-def test_a_rival_that_turns_out_clearly_ahead_is_confirmed_too_while_there_is_time(tmp_path, seconds):
-    """Selecting pairs chose a lucky one: two confirming pairs later its rival is a fifth ahead."""
-    lucky, steady = ("null", "int8"), ("null", "fp32")
-    runner = Lucky(lucky, then=250, speeds={lucky: 200, steady: 205})
-    if seconds is None:
-        found = optimised(tmp_path, runner)
-    else:
-        runner = type("Both", (Lucky, Timed), {})(lucky, then=250, speeds={lucky: 200, steady: 205})
-        _, found = budgeted(tmp_path, runner, seconds)
-    confirmed = [tuple(key) for *key, purpose, _ in runner.paired if purpose == "confirming"]
-    label = variants.pick(variants.table(found)).row.label
-    if seconds == 40.0:
-        assert set(confirmed) == {lucky} and label == "null int8 b1"
-    else:
-        assert confirmed[:2] == [lucky] * 2 and set(confirmed[2:]) == {steady} and len(confirmed) >= 2 + LEAST
-        assert label == "null fp32 b1"
+class LuckyTimed(Lucky, Timed):
+    """The same in fake time."""
+
+
+LUCKY, STEADY = ("null", "int8"), ("null", "fp32")
+
+
+def confirmed(runner):
+    return [tuple(key) for *key, purpose, _ in runner.paired if purpose == "confirming"]
+
+
+def test_a_rival_that_turns_out_clearly_ahead_is_confirmed_too(tmp_path):
+    """Selecting pairs chose a lucky one: LEAST confirming pairs later its rival is a fifth ahead."""
+    runner = Lucky(LUCKY, then=250, speeds={LUCKY: 200, STEADY: 205})
+    found = optimised(tmp_path, runner)
+    assert confirmed(runner) == [LUCKY] * LEAST + [STEADY] * ENOUGH
+    assert variants.pick(variants.table(found)).row.label == "null fp32 b1"
+
+
+@pytest.mark.parametrize(("seconds", "both"), [(70.0, False), (100.0, True)])
+def test_a_rival_is_confirmed_only_where_there_is_time_for_it(tmp_path, seconds, both):
+    runner = LuckyTimed(LUCKY, then=250, speeds={LUCKY: 200, STEADY: 205})
+    _, found = budgeted(tmp_path, runner, seconds)
+    assert (STEADY in confirmed(runner)) is both and runner.now <= seconds
+    label = "null fp32 b1" if both else "null int8 b1"
+    assert variants.pick(variants.table(found)).row.label == label
+
+
+def test_of_two_that_were_lucky_the_better_one_by_confirming_pairs_is_the_pick(tmp_path):
+    """Each is confirmed once: who was overtaken does not come back for more."""
+
+    class Both(Lucky):
+        def pair(self, trials, purpose, limits):
+            self.speeds[STEADY] = 205 if purpose == "selecting" else 320
+            return super().pair(trials, purpose, limits)
+
+    runner = Both(LUCKY, then=250, speeds={LUCKY: 200, STEADY: 205})
+    found = optimised(tmp_path, runner)
+    assert confirmed(runner) == [LUCKY] * LEAST + [STEADY] * ENOUGH
+    assert variants.pick(variants.table(found)).row.label == "null int8 b1"
 
 
 @pytest.mark.parametrize(("behind", "rounds"), [(1.02, 5), (1.07, 3), (1.15, 2), (1.25, 1)])

@@ -414,11 +414,11 @@ class Race:
     def _ahead_since(self, pick: Trial) -> Trial | None:
         """Return the best rival if its pairs are clearly ahead of the confirming ones: one pair may be a fluke.
 
-        None while the pick has fewer than two of those, and where there is no time to confirm the rival.
+        None while the pick has fewer than LEAST of those, and where there is no time to confirm the rival.
         """
         confirmed = {v: sum(alternation.confirms(mine) for _, mine in p) for v, p in self.pairs.items()}
         number = confirmed.get(variants.variant(pick), 0)
-        if number < 2 or self.left_s < (LEAST + 1) * self._pair_s + ANSWERS_S:
+        if number < LEAST or self.left_s < (LEAST + 1) * self._pair_s + ANSWERS_S:
             return None
         rivals = [t for t in self._standing(self.trials) if confirmed.get(variants.variant(t)) == 0]
         best, *_ = self._ahead_of([pick, *rivals])
