@@ -13,7 +13,8 @@ the same seconds of the same host:
 
 The recorded trace is the long run of `demo_runs.py`: pairs of two real variants, a minute now and a minute then. It is
 cut into runs of so many pairs, next to each other and spread over the trace; the ratio at full speed is that of the
-whole trace.
+whole trace. Its minutes also say by how much the ratio differs between them, beyond what the pairs of each differ
+(moments): `unseen`, as a share of the ratio's log.
 
     python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
 """
@@ -24,6 +25,7 @@ import argparse
 import json
 import math
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,7 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     each = float(np.median(np.diff(seconds)))
     out: dict[str, Any] = {"ratio": truth, "whole": long_run, "slowed": slowed, "pairs": len(whole)}
     out["seconds"] = seconds[-1] - seconds[0]
+    out |= {"unseen": unseen(whole, seconds, each)}
     for n in (3, 5, 8):
         step = len(whole) // n
         starts = range(len(whole) - n + 1)
@@ -124,6 +127,24 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
             ends = [mean_ratio([p.ratio for p in run]) for run in near]
             out[f"whole, {n} pairs"] = told([(e.lo, e.hi) for e in ends], long_run, n * each)
     return out
+
+
+def unseen(pairs: list[Turns], seconds: list[float], each: float) -> float | None:
+    """Return the standard deviation of a minute's log ratio that its own pairs do not show, as a share of the log.
+
+    None where there are not three minutes.
+    """
+    ends = [i for i, (a, b) in enumerate(pairwise(seconds), 1) if b - a > 2 * APART * each]
+    minutes = [pairs[i:j] for i, j in zip([0, *ends], [*ends, len(pairs)], strict=True)]
+    logs = [[p.ratio for p in by_speed(minute).basis] for minute in minutes]
+    means, own = ([f(minute) for minute in logs if len(minute) > 2] for f in (np.mean, _squared_error))
+    if len(means) < 3:
+        return None
+    return math.sqrt(max(0.0, float(np.var(means, ddof=1) - np.mean(own)))) / abs(float(np.mean(means)))
+
+
+def _squared_error(logs: list[float]) -> float:
+    return float(np.var(logs, ddof=1)) / len(logs)
 
 
 def main() -> None:

@@ -90,7 +90,7 @@ def test_full_speed_is_what_any_pair_of_the_two_reached():
     row = row_of(chose, *slowed)
     mean = (3.0**3 * 3.5) ** 0.25
     assert row.pairs == "4 pairs in turns" and row["speedup"].value == pytest.approx(mean, rel=1e-3)
-    told = so_far([end for pair in (chose, *slowed) for end in reversed(pair)])
+    told = so_far([end for pair in (chose, *slowed) for end in reversed(pair)], chose[1])
     assert f"{mean:.3g}x so far" in told and "(4 pairs in turns)" in told
 
 

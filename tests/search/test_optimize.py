@@ -167,6 +167,28 @@ def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     assert {r.trial.backend for r in race.screened} >= {"torch_eager"}
 
 
+def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_path):
+    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
+    look = result(trials[0], id_="look", **rows(1000 * US))
+    for build_s, looked in ((5.0, False), (30.0, True)):
+        runner = Timed(build=0.0)
+        runner.now = build_s
+        cells = Cells(Store(tmp_path / str(build_s)), Limits(), runner, MACHINE, clock=runner.monotonic)
+        budget = Budget(90.0, begun=0.0, clock=runner.monotonic)
+        race = halving.Race(wanted("latency"), budget, look=look)
+        results = list(Loop(cells).run(race.run(list(trials))))
+        assert (("torch_eager", "fp32") not in runner.keys("short")) is looked
+        assert race.screened[0].trial.label == trials[0].label and len(race.screened) == len(TRIALS)
+        row = variants.pick(variants.table(results)).row
+        assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 190)
+
+
+def test_a_short_run_is_no_longer_than_the_turns_of_a_process():
+    paired, alone = Trial(model="null", turn_s=0.05, min_s=0.4, max_s=0.4), Trial(model="null", max_s=0.9)
+    assert [halving.short(t, 0).max_s for t in (paired, alone)] == [0.4, pytest.approx(0.3)]
+    assert halving.short(replace(paired, max_s=30.0), 0).max_s == SHORT_S
+
+
 def test_the_last_pair_leaves_time_to_tell_the_answer(tmp_path):
     for seconds in range(80, 90):  # wherever in a pair the budget ends
         runner = Timed(build=0.2)
@@ -177,7 +199,7 @@ def test_the_last_pair_leaves_time_to_tell_the_answer(tmp_path):
 def test_a_pair_that_takes_longer_than_those_before_it_keeps_the_budget_too(tmp_path):
     class Slowing(Timed):
         def pair(self, trials, purpose, limits):
-            self.start *= 1.2  # of pairs that take 5 s and more: less than LONGER
+            self.start *= halving.LONGER  # of a whole pair it is less
             return super().pair(trials, purpose, limits)
 
     for seconds in range(80, 90):

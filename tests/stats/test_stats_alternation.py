@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.alternation import (
     BASE,
+    MINUTES,
     OURS,
     Turns,
     alternation_ratio,
@@ -73,6 +74,19 @@ def test_neighbours_that_resemble_each_other_widen_the_interval():
     assert math.log(near.hi / near.lo) > 1.5 * math.log(far.hi / far.lo)
     # the autocorrelation 0.625 of these eight, plus 1 / 8, at half of its weight
     assert kinship(np.repeat([0.0, 1.0], 4)) == pytest.approx(0.375)
+
+
+def test_what_changes_between_minutes_widens_every_interval_by_a_share_of_the_log():
+    alike = [quiet(2.0)] * 8  # pairs that do not differ at all: what is left is what no pair shows
+    found = alternation_ratio(alike)
+    assert math.log(found.hi / found.value) == pytest.approx(1.96 * MINUTES * 2.0, rel=1e-3)
+    assert math.log(alternation_ratio(alike, 0.90).hi / found.value) == pytest.approx(
+        1.645 * MINUTES * 2.0, rel=1e-3
+    )
+    same = alternation_ratio([quiet(0.0)] * 8)
+    assert (same.lo, same.hi) == (1.0, 1.0)  # as fast as each other: they change alike
+    apart = difference([quiet(1.5)] * 4, [quiet(2.0)] * 4)
+    assert math.log(apart.hi / apart.value) == pytest.approx(1.96 * MINUTES * 2.5, rel=1e-3)
 
 
 def test_the_difference_of_two_candidates_pools_their_spread():

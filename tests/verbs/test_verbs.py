@@ -271,15 +271,15 @@ def test_what_is_known_so_far_says_how_sure_it_is():
         return replace(result(trial, id_=f"{name}{number}"), alternation=taken)
 
     found = [alone("torch_eager", 0.008)]
-    assert so_far(found) == "  torch_eager fp32 b1: 8 ms"
+    assert so_far(found, found[0]) == "  torch_eager fp32 b1: 8 ms"
     found.append(alone("openvino", 0.002))
-    assert so_far(found).endswith(": 2 ms, roughly 4x [3.6, 4.4] by one short run")
+    assert so_far(found, found[0]).endswith(": 2 ms, roughly 4x [3.6, 4.4] by one short run")
     for n in range(3):
         found.append(side("torch_eager", n, f"candidate{n}", "baseline", 0.008))
-        assert so_far(found) == ""
+        assert so_far(found, found[0]) == ""
         found.append(side("openvino", n, f"baseline{n}", "candidate", 0.002 * (1 + n / 100)))
         sure = "no interval yet" if n < 2 else "["
-        assert sure in so_far(found) and "x so far" in so_far(found)
+        assert sure in so_far(found, found[0]) and "x so far" in so_far(found, found[0])
 
 
 def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, monkeypatch):
@@ -293,7 +293,8 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
     monkeypatch.setattr(fake, "prepare", lambda trial, limits: told.append("built"))
     data = Trial(model="squeezenet1_1", data="photos", preprocess="half", min_accuracy=0.9)
     alone = partial(Proposal, (data,))
-    optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
+    looked = optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
+    assert looked is not None and looked.trial is seen[0]
     first = "  torch_eager fp32 b1: 8 ms [7.8, 8.3] at first look; no outputs judged yet"
     assert told == [first, "built"] and (seen[0].data, seen[0].preprocess, seen[0].min_accuracy) == (
         "",

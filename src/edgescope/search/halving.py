@@ -1,10 +1,11 @@
 """What runs in an optimisation, and when it ends: candidates are screened, then compared in turns, then confirmed.
 
-Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and
-with it everything that the intervals and a margin for what differs between processes cannot tell from the best. The
-baseline and the best of them run with other numbers of threads, too, because a baseline that is slow for its threads
-alone would flatter every candidate. Of a small network the baseline does so at once, and what does not slow it down is
-tried with each candidate that is near the best so far, while there is time.
+Screening: every candidate runs once, shortly, in a fresh process, the baseline first (where building it took long, the
+first look at it will do); the better third goes on, and with it everything that the intervals and a margin for what
+differs between processes cannot tell from the best. The baseline and the best of them run with other numbers of
+threads, too, because a baseline that is slow for its threads alone would flatter every candidate. Of a small network
+the baseline does so at once, and what does not slow it down is tried with each candidate that is near the best so far,
+while there is time.
 
 Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline (bench/alternation.py).
 After each round those that are clearly behind the best leave, until one is left or its share of the budget is spent.
@@ -38,8 +39,9 @@ from edgescope.records import Measured, Result, Status, Trial, Trust
 from edgescope.search.candidates import starts_slowly
 from edgescope.search.loop import Step, Strategy
 
-#: Seconds of warm-up and of measuring in a short run: enough to tell 10 %, little beside starting a process.
-SHORT_WARMUP_S, SHORT_S = 0.3, 0.4
+#: Seconds of warm-up and of measuring in a short run: enough to tell 10 %, little beside starting a process, and longer
+#: than a neighbour usually stays.
+SHORT_WARMUP_S, SHORT_S = 0.3, variants.SCREEN_S
 #: By how much fresh processes of one program may differ: of a candidate with one short run, with two.
 MARGINS = (0.10, 0.05)
 #: A run that the machine disturbed may be this many times further away.
@@ -48,6 +50,8 @@ DISTURBED = 3.0
 FEW = 2
 #: Shares of the budget by which screening ends, and by which selecting does.
 SCREENED_BY, SELECTED_BY = 0.40, 0.55
+#: Where more of the budget than this is gone before the first run, building took long: a look will do of the baseline.
+BUILT_BY = 0.25
 #: By how much a candidate must be behind the best of its rounds to leave them, after one, two and more rounds.
 BEHIND = (0.20, 0.10, 0.05)
 #: Most rounds of selecting; least and usual number of confirming pairs, and most.
@@ -110,9 +114,12 @@ def halving(
 
 
 def short(trial: Trial, replicate: int) -> Trial:
-    """Return the short run of a candidate: a window at most a third of its full one, alone and without idling."""
+    """Return the short run of a candidate, alone and without idling.
+
+    Its window is no longer than the turns of one process, and at most a third of the window of one that takes none.
+    """
     warmup = SHORT_WARMUP_S if trial.warmup is None else min(SHORT_WARMUP_S, trial.warmup)
-    seconds = min(SHORT_S, trial.max_s / 3)
+    seconds = min(SHORT_S, trial.max_s if trial.turn_s is not None else trial.max_s / 3)
     window = {"warmup": warmup, "idle_s": 0.0, "min_s": seconds, "max_s": seconds, "max_queries": None}
     return replace(trial, **window, turn_s=None, replicate=replicate)  # type: ignore[arg-type]
 
@@ -139,8 +146,11 @@ class Race:
         budget: Budget,
         instead: Instead = lambda trial: None,
         by_hand: ByHand = lambda trial: (),
+        look: Result | None = None,
     ) -> None:
         self.wanted, self.budget, self.instead, self.by_hand = wanted, budget, instead, by_hand
+        self.look = look
+        """A run of the baseline whose outputs nobody judged yet: every pair judges them."""
         self.begun = budget.clock() if budget.begun is None else budget.begun
         self.failed: set[str] = set()
         """Variants that may not be used."""
@@ -215,8 +225,12 @@ class Race:
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 eta_s=self._eta(),
             )
-            if self.spent > SCREENED_BY and self._rivalled() and not self.budget.known(step):
+            stored = self.budget.known(step)
+            if self.spent > SCREENED_BY and self._rivalled() and not stored:
                 self.unreached.append(trial)
+                continue
+            if trial is first and self.look is not None and self.spent > BUILT_BY and not stored:
+                self.screened.append(replace(self.look, trial=step.trial))
                 continue
             (result,) = yield step
             self.screened.append(result)

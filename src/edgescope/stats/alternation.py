@@ -15,9 +15,10 @@ itself slows only its own turns, which count on a machine that nothing else slow
 
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
 is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
-what nothing slowed; the interval is widened by how much they do (`kinship`). Where the machine was slowed more often
-than not, few pairs' full speed would be told from leftovers, and often wrongly: all turns count then, and the ratio is
-that of the machine as it was.
+what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one minute do not show that full
+speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where the
+machine was slowed more often than not, few pairs' full speed would be told from leftovers, and often wrongly: all turns
+count then, and the ratio is that of the machine as it was.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.stats.intervals import Interval
-from edgescope.stats.special import t_quantile
+from edgescope.stats.special import normal_quantile, t_quantile
 
 MIN_PAIRS = 3
 """Two pairs bound a ratio so badly (12.7 standard errors) that their interval says nothing."""
@@ -49,6 +50,11 @@ MOST_KIN = 0.7
 """A larger correlation of so few pairs is not told from this one."""
 LEAST_KIN, SUPPOSED_KIN = 5, 0.2
 """Fewer pairs say nothing of how neighbours resemble each other: so much is supposed (benchmarks/alternation.py)."""
+MINUTES = 0.005
+"""Standard deviation of a ratio's log between minutes, as a share of it; benchmarks/alternation.py measures it.
+
+Two variants that are as fast as each other are taken to change alike.
+"""
 DOUBT = 8
 """So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show."""
 _WIDENED = 1.06
@@ -165,13 +171,17 @@ def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequen
     """
     parts = by_speed(pairs, among)
     few = parts.at_full_speed and len(parts.counted) < MIN_PAIRS
-    return mean_ratio([p.ratio for p in parts.basis], [p.ratio for p in parts.others] if few else (), level)
+    others = [p.ratio for p in parts.others] if few else ()
+    return mean_ratio([p.ratio for p in parts.basis], others, level, unseen=MINUTES)
 
 
-def mean_ratio(logs: Sequence[float], others: Sequence[float] = (), level: float = 0.95) -> Interval:
+def mean_ratio(
+    logs: Sequence[float], others: Sequence[float] = (), level: float = 0.95, *, unseen: float = 0.0
+) -> Interval:
     """Return the ratio and its interval from the log of each pair's, in the order of their time.
 
-    `others` are logs of another mean that differ as these do: they help to tell by how much.
+    `others` are logs of another mean that differ as these do: they help to tell by how much. `unseen` is the standard
+    deviation of the mean log that no pair shows, as a share of it.
     """
     means, n = np.asarray(logs, dtype=float), len(logs)
     if not n:
@@ -185,10 +195,15 @@ def mean_ratio(logs: Sequence[float], others: Sequence[float] = (), level: float
     spread = math.sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / freedom)
     shared = kinship(means)
     error = spread / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
-    half = min(t_quantile(0.5 + level / 2, freedom) * error, _MOST_LOG)
+    half = min(_half(error, freedom, unseen * centre, level), _MOST_LOG)
     resolved = half <= math.log(RESOLVED)
     note = "" if resolved else f"not resolved: {n} pairs of processes differ by {math.expm1(half):.0%}"
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
+
+
+def _half(error: float, freedom: int, unseen: float, level: float) -> float:
+    """Return half an interval from a standard error of so much freedom and one that is known."""
+    return math.hypot(t_quantile(0.5 + level / 2, freedom) * error, normal_quantile(0.5 + level / 2) * unseen)
 
 
 def standard_errors(n: int, level: float = 0.95) -> float:
@@ -229,7 +244,8 @@ def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> I
     squares = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum())
     error = math.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
     centre = float(first.mean() - second.mean())
-    half = min(t_quantile(0.5 + level / 2, n + m - 2) * error, _MOST_LOG)
+    unseen = MINUTES * math.hypot(first.mean(), second.mean())
+    half = min(_half(error, n + m - 2, unseen, level), _MOST_LOG)
     return Interval(
         math.exp(centre - half),
         math.exp(centre + half),

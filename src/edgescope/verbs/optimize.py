@@ -144,7 +144,7 @@ def optimize(
     model = named(model, example_inputs)
     of = base(model, trial, goals)
     propose = partial(proposed, of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
-    _begin(of, propose, cells, setup)
+    look = _begin(of, propose, cells, setup)
     there, proposal = candidates.installed(), propose()
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
@@ -164,27 +164,30 @@ def optimize(
             plan,
             instead=lambda t: candidates.instead(t, there),
             by_hand=lambda t: candidates.by_hand(t, there),
+            look=look,
         )
         results: list[Result] = []
         for result in loop.run(race.run(list(proposal.trials))):
             results.append(result)
             before.keep(time.monotonic() - begin)
-            if words := so_far(results):
+            if words := so_far(results, race.screened[0] if race.screened else results[0]):
                 setup.tell(words)
     if loop.note:
         setup.tell(loop.note)
     return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
 
 
-def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> None:
+def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> Result | None:
     """Look at the likely baseline and build it, unless the store has a result of it, and find out what is installed.
 
-    The look, alone, is a figure before data are read and references computed. What is tried next is built beside it.
+    Return the look if it has a figure. It runs alone, before data are read and references computed. What is tried next
+    is built beside the baseline.
     """
-    likely = halving.short(candidates.propose(of).trials[0], 0)
+    likely, look = halving.short(candidates.propose(of).trials[0], 0), None
     new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
     if new and (seen := cells.look(unjudged(likely))) and (words := first_look(seen)):
         setup.tell(words)
+        look = seen
 
     def coming() -> Iterator[Trial]:
         if new:
@@ -195,6 +198,7 @@ def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setu
             yield from halving.in_order(found, of.seed)[:2]
 
     cells.builds.build(coming())
+    return look
 
 
 def unjudged(trial: Trial) -> Trial:
@@ -210,11 +214,14 @@ def first_look(found: Result) -> str:
     return f"  {found.trial.label}: {units.show(timed)} at first look; no outputs judged yet"
 
 
-def so_far(results: Sequence[Result]) -> str:
-    """Return what the newest result says of its variant, with how sure that is; '' if it says nothing new."""
+def so_far(results: Sequence[Result], base: Result) -> str:
+    """Return what the newest result says of its variant, with how sure that is; '' if it says nothing new.
+
+    `base` is the first run of the baseline.
+    """
     newest = results[-1]
     if newest.alternation is None:
-        return _alone(newest, results[0])
+        return _alone(newest, base)
     mine = [r for r in results if variants.variant(r.trial) == variants.variant(newest.trial)]
     every = alternation.pairs(mine, results)
     turns = alternation.decisive(every)
