@@ -171,7 +171,7 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
     look = result(trials[0], id_="look", **rows(1000 * US))
     for build_s, looked in ((5.0, False), (30.0, True)):
-        runner = Timed(build=0.0)
+        runner = Timed(build=0.0, start=0.2)
         runner.now = build_s
         cells = Cells(Store(tmp_path / str(build_s)), Limits(), runner, MACHINE, clock=runner.monotonic)
         budget = Budget(90.0, begun=0.0, clock=runner.monotonic)
@@ -184,7 +184,10 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
 
 
 def test_a_short_run_is_no_longer_than_the_turns_of_a_process():
-    paired, alone = Trial(model="null", turn_s=0.05, min_s=0.4, max_s=0.4), Trial(model="null", max_s=0.9)
+    paired, alone = (
+        Trial(model="null", turn_s=0.05, min_s=0.4, max_s=0.4),
+        Trial(model="null", min_s=0.9, max_s=0.9),
+    )
     assert [halving.short(t, 0).max_s for t in (paired, alone)] == [0.4, pytest.approx(0.3)]
     assert halving.short(replace(paired, max_s=30.0), 0).max_s == SHORT_S
 
