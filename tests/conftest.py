@@ -135,7 +135,7 @@ class Still:
 def without_waiting():
     """Spare runs in this process what costs a second and no test is about; those in processes of their own have it.
 
-    Two probes take 0.7 s. To collect the garbage of a process that holds the engines and all tests takes 0.3 s, and
+    The probes take 0.3 s. To collect the garbage of a process that holds the engines and all tests takes 0.3 s, and
     would thaw what was frozen above. A disk takes milliseconds until it has what the store gave it.
     """
     from edgescope.bench import drivers, turns, watch, worker

@@ -20,7 +20,7 @@ LINE = 64
 """Bytes of a cache line."""
 LEAST, MOST = 8 << 20, 64 << 20
 """Smallest and largest size of the buffer in bytes: a small board has little memory to spare."""
-ROUNDS = 15
+ROUNDS = 7
 
 
 class Walker:
