@@ -14,7 +14,8 @@ the same seconds of the same host:
 The recorded trace is the long run of `demo_runs.py`: pairs of two real variants, a minute now and a minute then. It is
 cut into runs of so many pairs, next to each other and spread over the trace; the ratio at full speed is that of the
 whole trace. Its minutes also say by how much the ratio differs between them, beyond what the pairs of each differ
-(moments): `unseen`, as a share of the ratio's log.
+(moments): `unseen`, as a share of the ratio's log. The runs of that page did not know of it: `runs` says how many of
+their intervals would be narrow, and hold the long-run ratio, with MINUTES added.
 
     python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
 """
@@ -34,11 +35,12 @@ from facts import PUBLISHED, publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
+from edgescope.stats.alternation import MINUTES, Turns, alternation_ratio, by_speed, mean_ratio
+from edgescope.stats.special import normal_quantile
 from two_speeds import RATIO, Host, abba
 
 GOAL = 0.93
-TRACE = PUBLISHED / "demo_runs_turns.json"
+TRACE = PUBLISHED / "demo_runs_minutes.json"
 DWELLS = {"1 to 10 s": (1.0, 10.0), "5 to 40 s": (5.0, 40.0)}
 PAIRS = (3, 5, 8, 12)
 JUDGED = ("spread over", "next to each other")
@@ -47,6 +49,7 @@ APART = 1.5
 """Recorded pairs follow each other where they take no more than so many times their usual time."""
 SPREAD_S, STOPS_S = 90.0, 40.0
 DECIDED, ENOUGH, MOST = 0.04, 5, 30
+WITHIN = 0.05
 
 
 def bootstrap(pairs: list[Turns], rng: np.random.Generator) -> tuple[float, float]:
@@ -105,7 +108,7 @@ def of_full_speed(runs: list[list[Turns]], truth: float, seconds: float) -> dict
 
 def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     """Return coverage and width of runs of pairs cut from a recorded trace."""
-    whole = [abba(*both) for both in zip(trace["base"], trace["ours"], strict=True)]
+    whole = turns_of(trace)
     truth, long_run = (
         math.exp(float(np.mean([p.ratio for p in of]))) for of in (by_speed(whole).basis, whole)
     )
@@ -114,7 +117,6 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     each = float(np.median(np.diff(seconds)))
     out: dict[str, Any] = {"ratio": truth, "whole": long_run, "slowed": slowed, "pairs": len(whole)}
     out["seconds"] = seconds[-1] - seconds[0]
-    out |= {"unseen": unseen(whole, seconds, each)}
     for n in (3, 5, 8):
         step = len(whole) // n
         starts = range(len(whole) - n + 1)
@@ -129,22 +131,40 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def unseen(pairs: list[Turns], seconds: list[float], each: float) -> float | None:
+def turns_of(trace: dict[str, Any]) -> list[Turns]:
+    """Return the recorded pairs."""
+    return [abba(*both) for both in zip(trace["base"], trace["ours"], strict=True)]
+
+
+def unseen(trace: dict[str, Any]) -> float | None:
     """Return the standard deviation of a minute's log ratio that its own pairs do not show, as a share of the log.
 
     None where there are not three minutes.
     """
+    pairs, seconds = turns_of(trace), trace["began_s"]
+    each = float(np.median(np.diff(seconds)))
     ends = [i for i, (a, b) in enumerate(pairwise(seconds), 1) if b - a > 2 * APART * each]
     minutes = [pairs[i:j] for i, j in zip([0, *ends], [*ends, len(pairs)], strict=True)]
-    logs = [[p.ratio for p in by_speed(minute).basis] for minute in minutes]
-    means, own = ([f(minute) for minute in logs if len(minute) > 2] for f in (np.mean, _squared_error))
-    if len(means) < 3:
+    logs = [np.array([p.ratio for p in by_speed(minute).basis]) for minute in minutes]
+    told = [minute for minute in logs if len(minute) > 2]
+    if len(told) < 3:
         return None
-    return math.sqrt(max(0.0, float(np.var(means, ddof=1) - np.mean(own)))) / abs(float(np.mean(means)))
+    means = np.array([minute.mean() for minute in told])
+    own = float(np.mean([minute.var(ddof=1) / len(minute) for minute in told]))
+    return math.sqrt(max(0.0, float(means.var(ddof=1)) - own)) / abs(float(means.mean()))
 
 
-def _squared_error(logs: list[float]) -> float:
-    return float(np.var(logs, ddof=1)) / len(logs)
+def with_minutes(page: dict[str, Any]) -> dict[str, int]:
+    """Return how many runs of a page of demo_runs.py are narrow and hold its ratio once MINUTES widens them."""
+    narrow = held = 0
+    for run in page["runs"]:
+        truth, said = page["long_run"][run["pick"]], run["speedup"]
+        own, unseen_by_them = math.log(said["hi"] / said["lo"]) / 2, MINUTES * math.log(said["value"])
+        half = math.hypot(own, normal_quantile(0.975) * unseen_by_them)
+        value = (truth["whole"] if run["seldom"] else truth)["value"]
+        narrow += math.expm1(half) <= WITHIN
+        held += abs(math.log(value / said["value"])) <= half
+    return {"of": len(page["runs"]), "narrow": narrow, "held": held}
 
 
 def main() -> None:
@@ -152,13 +172,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--trace", type=Path, default=TRACE, help="a page of demo_runs.py")
     args = parser.parse_args()
-    trace = json.loads(args.trace.read_text())["figures"]["long_run"]
+    page = json.loads(args.trace.read_text())["figures"]
+    trace = page["long_run"]
     figures: dict[str, Any] = {
         "goal": GOAL,
         "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},
         "recorded": recorded(max(trace.values(), key=lambda each: each["pairs"])),
+        "unseen": {pick: unseen(each) for pick, each in trace.items()},
+        "runs": with_minutes(page),
     }
-    found = [*figures["simulated"].values(), figures["recorded"]]
+    found: list[dict[str, Any]] = [*figures["simulated"].values(), figures["recorded"]]
     judged = [
         way
         for host in found
