@@ -660,6 +660,25 @@ def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):
     assert "outputs differ by 3.0" in said and "--retry wrong_output" in said
 
 
+def test_the_verb_compares_with_its_look_at_the_baseline_where_building_took_long(
+    tmp_path, monkeypatch, capsys
+):
+    class Looking(Scripted):
+        def look(self, trial, limits):
+            return result(trial, id_="look", **rows(1500 * US))
+
+    runner = Looking()
+    quick(monkeypatch, runner)
+    monkeypatch.setattr(halving, "BUILT_BY", -1.0)
+    flags = ["--budget", "9s", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu"]
+    assert main(["optimize", "squeezenet1_1", *flags, "--precision", "fp32", "--precision", "int8"]) == 0
+    said = capsys.readouterr().err
+    shorts = {(t.backend, t.precision) for t in runner.ran if t.max_s <= SHORT_S and not t.options}
+    assert shorts == {("openvino", "int8")}  # the baseline has its own with other threads only
+    ratio = 1500 / SPEEDS["openvino", "int8"]
+    assert "1.5 ms at first look" in said and f"roughly {ratio:.2g}x" in said
+
+
 def test_a_constraint_that_nothing_keeps_exits_1_and_names_the_nearest(tmp_path, monkeypatch, capsys):
     quick(monkeypatch, Scripted())
     flags = ["--budget", "9s", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu", "--json"]
