@@ -225,11 +225,10 @@ class Race:
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 eta_s=self._eta(),
             )
-            stored = self.budget.known(step)
-            if self.spent > SCREENED_BY and self._rivalled() and not stored:
+            if self.spent > SCREENED_BY and self._rivalled() and not self.budget.known(step):
                 self.unreached.append(trial)
                 continue
-            if trial is first and self.look is not None and self.spent > BUILT_BY and not stored:
+            if trial is first and self.look is not None and self.spent > BUILT_BY:
                 self.screened.append(replace(self.look, trial=step.trial))
                 continue
             (result,) = yield step
