@@ -229,9 +229,9 @@ class Race:
                 self.unreached.append(trial)
                 continue
             if trial is first and self.look is not None and self.spent > BUILT_BY:
-                self.screened.append(replace(self.look, trial=step.trial))
-                continue
-            (result,) = yield step
+                result = replace(self.look, trial=step.trial)
+            else:
+                (result,) = yield step
             self.screened.append(result)
             self._noted(trial, result)
             order[position:position] = self._settings_next(trial, result)
