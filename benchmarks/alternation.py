@@ -159,8 +159,8 @@ def with_minutes(page: dict[str, Any]) -> dict[str, int]:
     narrow = held = 0
     for run in page["runs"]:
         truth, said = page["long_run"][run["pick"]], run["speedup"]
-        own, unseen_by_them = math.log(said["hi"] / said["lo"]) / 2, MINUTES * math.log(said["value"])
-        half = math.hypot(own, normal_quantile(0.975) * unseen_by_them)
+        own, minutes = math.log(said["hi"] / said["lo"]) / 2, MINUTES * math.log(said["value"])
+        half = math.hypot(own, normal_quantile(0.975) * minutes)
         value = (truth["whole"] if run["seldom"] else truth)["value"]
         narrow += math.expm1(half) <= WITHIN
         held += abs(math.log(value / said["value"])) <= half

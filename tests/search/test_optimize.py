@@ -196,6 +196,16 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
         assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 190)
 
 
+def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):
+    runner = Scripted(statuses={("torch_eager", "fp32"): [Status.WRONG_OUTPUT]})
+    race = halving.Race(wanted("latency"), Budget(90.0, begun=-60.0, clock=lambda: 0.0))
+    race.look = result(TRIALS[0], id_="look", **rows(1000 * US))
+    with pytest.raises(
+        EdgescopeError, match="E-OPTIM-1: the baseline failed: torch_eager fp32 b1, wrong_output"
+    ):
+        list(Loop(Cells(Store(tmp_path), Limits(), runner, MACHINE)).run(race.run(list(TRIALS))))
+
+
 def test_a_short_run_is_no_longer_than_the_turns_of_a_process():
     paired, alone = (
         Trial(model="null", turn_s=0.05, min_s=0.4, max_s=0.4),

@@ -301,7 +301,10 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
         "",
         None,
     )
-    assert optimizing.first_look(result(seen[0], status=Status.FAILED)) == ""
+    monkeypatch.setattr(fake, "look", lambda trial, limits: result(trial, status=Status.FAILED))
+    told.clear()
+    assert optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append)) is None
+    assert told == ["built"]
 
 
 def test_workers_that_are_reused_build_too(tmp_path):
