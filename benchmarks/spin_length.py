@@ -1,8 +1,8 @@
 """Does the spin probe need rounds of 30 ms, or are 10 ms enough? Both, before and after the same pause, many times.
 
 A probe alarms where its second look takes over 10 % longer than its first. `still`: nothing is started in the pause, so
-alarms are what others do to this machine. `loaded`: two endless loops for each core begin in the pause, so a probe should
-alarm. Which length looks first alternates.
+alarms are what others do to this machine. `loaded`: two endless loops for each core begin in the pause, so a probe
+should alarm. Which length looks first alternates.
 
     python benchmarks/spin_length.py [--times 40]     2 minutes
 """

@@ -235,7 +235,8 @@ def kinship(means: NDArray[np.float64]) -> float:
 def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> Interval | None:
     """Return how many times faster the candidate of `a` is than that of `b`, both held against one baseline.
 
-    Student's t with the spread of both groups pooled, and MINUTES of either ratio; None where together they have fewer than MIN_PAIRS + 1 pairs.
+    Student's t with the spread of both groups pooled, and MINUTES of either ratio; None where together they have fewer
+    than MIN_PAIRS + 1 pairs.
     """
     first, second = (np.array([p.ratio for p in by_speed(pairs).basis]) for pairs in (a, b))
     n, m = len(first), len(second)
