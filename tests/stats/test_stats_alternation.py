@@ -89,6 +89,18 @@ def test_what_changes_between_minutes_widens_every_interval_by_a_share_of_the_lo
     assert math.log(apart.hi / apart.value) == pytest.approx(1.96 * MINUTES * 2.5, rel=1e-3)
 
 
+def test_what_pairs_show_and_what_they_do_not_add_in_squares():
+    logs = [2.0 + d for d in (-0.03, 0.02, 0.0, 0.03, -0.02, 0.0)]
+    own, both = mean_ratio(logs), mean_ratio(logs, unseen=MINUTES)
+    shown, whole = (math.log(found.hi / found.value) for found in (own, both))
+    assert whole**2 - shown**2 == pytest.approx((1.96 * MINUTES * 2.0) ** 2, rel=1e-3)
+    a, b = [quiet(log) for log in logs], [quiet(log - 1.0) for log in logs]
+    apart, spread = difference(a, b), np.std(logs, ddof=1)
+    student = 2.228 * spread * math.sqrt(2 / 6)  # t of ten degrees of freedom
+    expected = math.hypot(student, 1.96 * MINUTES * math.hypot(2.0, 1.0))
+    assert math.log(apart.hi / apart.value) == pytest.approx(expected, rel=1e-3)
+
+
 def test_the_difference_of_two_candidates_pools_their_spread():
     a, b = [quiet(1.0 + d) for d in (0, 0.02, -0.02)], [quiet(0.6)]
     found = difference(a, b)
