@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import edgescope
@@ -79,9 +80,11 @@ def test_a_trial_is_measured_and_stored(measured, name):
 def test_the_parts_of_a_unit_lie_within_it_and_fill_it(measured, name):
     _, result = measured(name)
     assert result.spans is not None and set(result.spans.names) >= {UNIT, *ROWS[name][1]}
-    whole = result.spans.durations_ns(UNIT).sum()
-    parts = sum(result.spans.durations_ns(part).sum() for part in ROWS[name][1])
-    assert parts <= whole and parts == pytest.approx(whole, rel=0.03)
+    # a fetch that found the epoch over is of no unit
+    units = result.spans.where(result.spans.columns["query_id"] >= 0)
+    whole = units.durations_ns(UNIT)
+    parts = sum(units.durations_ns(part) for part in ROWS[name][1])
+    assert np.all(parts <= whole) and np.median(parts / whole) >= 0.97
     assert all(isinstance(result.metrics[f"{part}_s"], Measured) for part in ROWS[name][1])
 
 
