@@ -84,7 +84,7 @@ class LongRun:
         parts = by_speed(self.pairs)
         found = mean_ratio([pair.ratio for pair in parts.counted])
         ends = {"lo": found.lo, "hi": found.hi} if found.reliable else {"absent": found.note}
-        whole = mean_ratio([pair.ratio for pair in self.pairs])
+        whole = mean_ratio([pair.mixed_ratio for pair in self.pairs])
         slowed = Turns([s for p in parts.slowed for s in p.sides], [x for p in parts.slowed for x in p.logs])
         return {
             "value": found.value,

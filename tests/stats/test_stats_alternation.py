@@ -193,14 +193,30 @@ def test_one_pair_at_full_speed_is_bounded_by_the_spread_of_the_slowed_ones():
     assert two.n == 3 and two.value == pytest.approx(math.exp((2.0 + 1.81 + 1.8) / 3))
 
 
-def test_on_a_machine_that_was_mostly_slowed_three_pairs_do_not_tell_full_speed():
-    """What is left of them agrees by chance now and then; four seldom do."""
-    pairs = [mixed("ssssssss....." + "...", slow=0.4) for _ in range(3)]
-    slowed = [abba([0.4] * 8, [-1.5 + d] * 8) for d in (-0.01, 0.0, 0.01)]
-    few, more = by_speed([*pairs, *slowed]), by_speed([*pairs, pairs[0], *slowed])
-    assert not few.at_full_speed and len(few.basis) == 6
-    assert more.at_full_speed and more.basis == more.counted and len(more.counted) == 4
-    assert alternation_ratio([*pairs, pairs[0], *slowed]).value == pytest.approx(math.exp(2.0))
+def test_on_a_machine_that_was_slowed_in_two_thirds_of_the_turns_all_count():
+    """What is left of them tells full speed wrongly now and then."""
+    fast = [mixed("." * 24)]
+    some, most = ([mixed("s" * n + "." * (24 - n), slow=0.4 + n / 1000)] * 3 for n in (15, 17))
+    parts = by_speed(some, fast), by_speed(most, fast)
+    assert parts[0].at_full_speed and not parts[1].at_full_speed
+    assert len(parts[1].counted) == 3 and parts[1].basis == most
+    assert alternation_ratio(some, among=fast).value == pytest.approx(math.exp(2.0))
+
+
+def test_turns_at_two_speeds_count_by_their_means():
+    """Their median is that of the one speed or of the other, by chance."""
+    slowed = [abba([0.4, 0.4, 0.0, 0.3], [-2.0, -1.8, -1.8, -2.0 + d]) for d in (0.0, 0.01, 0.02)]
+    parts = by_speed(slowed, [mixed("." * 40)])
+    assert parts.counted == [] and parts.logs == pytest.approx(
+        [0.275 + 1.9 - d / 4 for d in (0.0, 0.01, 0.02)]
+    )
+    found = alternation_ratio(slowed, among=[mixed("." * 40)])
+    assert found.value == pytest.approx(math.exp(2.1725)) and found.n == 3
+    one = [mixed("." * 24), *slowed]  # the mean of the others is not its ratio; they tell how pairs differ
+    near = alternation_ratio(one)
+    assert near.n == 1 and near.value == pytest.approx(math.exp(2.0))
+    shown = mean_ratio([2.0], [p.mixed_ratio for p in slowed], unseen=MINUTES)
+    assert near == shown
 
 
 def test_pairs_that_never_ran_at_full_speed_are_all_there_is():

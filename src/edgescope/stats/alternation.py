@@ -2,16 +2,16 @@
 
 A pair is two processes that are alive together and take short turns, baseline, candidate, candidate, baseline: a
 block. A speed that drifts evenly, or that changes more slowly than a block lasts, is the same for both sides, so the
-ratio of their times is free of it. A pair's ratio is that of the medians of its sides' turns, and the ratio is the mean
-of the pairs' logs, each with the same weight: what differs between processes (layout, placement) is more than what
-differs between turns.
+ratio of their times is free of it. The ratio is the mean of the pairs' logs, each with the same weight: what differs
+between processes (layout, placement) is more than what differs between turns.
 
 Something outside may slow the machine for tenths of a second or for minutes, a neighbour on its cores say, and one
 variant more than the other: then there is a ratio for each speed, and one for each mixture. The ratio here is that at
 full speed: where a turn of one side and the turn of the other next to it are both slowed, neither counts, and of a
 pair in which that is often so no slowed turn does (`by_speed`): a neighbour that comes and goes slows one turn of two,
 too. They are left out for what both sides say of the machine, never for their ratio, and a variant that is slow by
-itself slows only its own turns, which count on a machine that nothing else slows.
+itself slows only its own turns, which count on a machine that nothing else slows. A pair's ratio at full speed is that
+of its sides' medians: now and then a turn is long by chance.
 
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
 is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
@@ -42,8 +42,10 @@ BEST = 0.10
 """The quantile of a side's turns that is its best: lower ones are chance."""
 OFTEN = 0.10
 """A larger share of a pair's turns, slowed on both sides, is a neighbour that comes and goes."""
-LEAST_FULL, MANY = 3, 4
-"""A pair of which fewer turns of a side are left does not count; so many pairs tell full speed on a busy machine."""
+LEAST_FULL = 3
+"""A pair of which fewer turns of a side are left does not count."""
+MOSTLY = 2 / 3
+"""A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py)."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -77,8 +79,13 @@ class Turns:
 
     @property
     def ratio(self) -> float:
-        """Return the log of the ratio of the sides' medians, baseline over candidate."""
+        """Return the log of the ratio of the sides' medians, baseline over candidate: turns of one speed."""
         return float(np.median(self.of(BASE)) - np.median(self.of(OURS)))
+
+    @property
+    def mixed_ratio(self) -> float:
+        """Return the difference of the sides' mean logs, baseline less candidate: turns of several speeds."""
+        return float(np.mean(self.of(BASE)) - np.mean(self.of(OURS)))
 
     def __len__(self) -> int:
         return len(self.logs)
@@ -130,19 +137,23 @@ class BySpeed:
 
     @property
     def at_full_speed(self) -> bool:
-        """Return whether the pairs tell the ratio at full speed, with what the others say of how pairs differ.
-
-        Where most turns were slowed, MANY of the pairs have to say it: few leftovers agree by chance.
-        """
+        """Return whether the pairs tell the ratio at full speed, with what the others say of how pairs differ."""
         found, more = len(self.counted), len(self.others)
-        if sum(map(len, self.slowed)) > sum(map(len, self.full)):
-            return found >= MANY
+        if sum(map(len, self.slowed)) > MOSTLY * sum(map(len, self.whole)):
+            return False
         return found > 0 and (not more or found + more - 1 >= MIN_PAIRS)
 
     @property
     def basis(self) -> list[Turns]:
         """Return the pairs that make the ratio: those at full speed, or all, whole, where those do not tell it."""
         return self.counted if self.at_full_speed else [p for p in self.whole if len(p)]
+
+    @property
+    def logs(self) -> list[float]:
+        """Return the log of the ratio that each pair of `basis` says."""
+        if self.at_full_speed:
+            return [p.ratio for p in self.counted]
+        return [p.mixed_ratio for p in self.basis]
 
 
 def _speaks(full: Turns, whole: Turns) -> bool:
@@ -171,8 +182,8 @@ def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequen
     """
     parts = by_speed(pairs, among)
     few = parts.at_full_speed and len(parts.counted) < MIN_PAIRS
-    others = [p.ratio for p in parts.others] if few else ()
-    return mean_ratio([p.ratio for p in parts.basis], others, level, unseen=MINUTES)
+    others = [p.mixed_ratio for p in parts.others] if few else ()
+    return mean_ratio(parts.logs, others, level, unseen=MINUTES)
 
 
 def mean_ratio(
@@ -238,7 +249,7 @@ def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> I
     Student's t with the spread of both groups pooled, and MINUTES of either ratio; None where together they have fewer
     than MIN_PAIRS + 1 pairs.
     """
-    first, second = (np.array([p.ratio for p in by_speed(pairs).basis]) for pairs in (a, b))
+    first, second = (np.array(by_speed(pairs).logs) for pairs in (a, b))
     n, m = len(first), len(second)
     if not n or not m or n + m <= MIN_PAIRS:
         return None

@@ -95,7 +95,7 @@ def better(found: Paired, goal: Metric) -> tuple[float, int]:
     """
     if goal.name in OF_SPEED and all(mine.alternation is not None for mine, _ in found):
         of = by_speed(_turns(found))
-        logs = [p.ratio for p in of.counted or of.basis]
+        logs = [p.ratio for p in of.counted] or of.logs
     else:
         logs = [log for pair in found if (log := _better(*pair, goal)) is not None]
     return (statistics.fmean(logs), len(logs)) if logs else (-math.inf, 0)
