@@ -32,7 +32,7 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# Types are checked beside the tests, which wait now and then; three workers keep two cores busy.
+# Types are checked beside the tests, which wait now and then; four workers keep two cores busy.
 test: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests
 
@@ -40,7 +40,7 @@ test: lint
 # more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary counts it.
 tests: venv
 	status=0; \
-	$(BIN)/python -m pytest -n 3 --dist worksteal --reruns 1 -m "not alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python -m pytest -n 4 --dist worksteal --reruns 1 -m "not alone and not gpu and not jetson" || status=1; \
 	$(BIN)/python -m pytest --reruns 1 -m "alone and not gpu and not jetson" || status=1; \
 	exit $$status
 

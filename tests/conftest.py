@@ -37,9 +37,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what stays until the end (modules, items) out of every later collection of garbage."""
+    """Leave what stays until the end (modules, items) out of every later collection of garbage, and collect less often.
+
+    The engines that tests import later hold some million objects, and each full collection goes through them all.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -115,6 +119,20 @@ def sleeping_threads():
     with pytest.MonkeyPatch.context() as patch:
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setattr(onnxruntime, "SessionOptions", Sleeping)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_registry_of_operators():
+    """Let PyTorch's exporter set up its table of operators once in a worker; it does that for each export, in 0.5 s."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    made = functools.cache(ONNXRegistry.from_torchlib)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", made)
         yield
 
 

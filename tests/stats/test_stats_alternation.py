@@ -106,7 +106,9 @@ def test_the_difference_of_two_candidates_pools_their_spread():
     found = difference(a, b)
     assert found.value == pytest.approx(math.exp(0.4)) and found.lo > 1
     assert difference(a[:1], b) is None
-    slowed = [abba([0.4] * 9 + [0.0] * 3, [-1.8] * 9 + [-2.0] * 3)] * 3  # mostly: all turns count, by their means
+    slowed = [
+        abba([0.4] * 9 + [0.0] * 3, [-1.8] * 9 + [-2.0] * 3)
+    ] * 3  # mostly: all turns count, by their means
     assert difference(slowed, [quiet(1.0)] * 3).value == pytest.approx(math.exp(0.3 + 1.85 - 1.0))
 
 
