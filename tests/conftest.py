@@ -130,9 +130,9 @@ def one_registry_of_operators():
         return
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-    made = functools.cache(ONNXRegistry.from_torchlib)
+    once = functools.cache(ONNXRegistry.from_torchlib)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ONNXRegistry, "from_torchlib", made)
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(once))
         yield
 
 
