@@ -189,6 +189,40 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+class Overwrites(Small):
+    """Has a layer that overwrites its input; `uses`: what it overwrote is used afterwards."""
+
+    def __init__(self, uses=False):
+        super().__init__()
+        self.clip, self.uses = torch.nn.ReLU6(inplace=True), uses
+
+    def forward(self, x):
+        y = self.conv(x) - 1  # some of it is below zero
+        return (y + self.clip(y) if self.uses else self.clip(y)).mean((2, 3))
+
+
+@pytest.mark.parametrize("uses", [False, True])
+def test_a_layer_that_overwrites_its_input_is_exported_as_one_that_does_not(tmp_path, monkeypatch, uses):
+    """Where what it overwrote is used, it is another network without, and stays as it is."""
+    whole, seen, net = torch.onnx.export, [], Overwrites(uses)
+
+    def exported(module, *args, **keys):
+        seen.append(module.clip.inplace)
+        return whole(module, *args, **keys)
+
+    monkeypatch.setattr(torch.onnx, "export", exported)
+    found = onnx_export.onnx_file(info(), SPECS, lambda: net, tmp_path)
+    assert seen == [uses] and net.clip.inplace and found.exists()
+
+
+def test_a_layer_overwrites_its_input_again_after_an_export_that_failed(tmp_path, monkeypatch):
+    net = Overwrites()
+    monkeypatch.setattr(torch.onnx, "export", lambda *args, **keys: 1 / 0)
+    with pytest.raises(ModelError):
+        onnx_export.onnx_file(info(), SPECS, lambda: net, tmp_path)
+    assert net.clip.inplace
+
+
 @pytest.mark.parametrize(("tensorrt", "opset"), [("7.1.3", 11), ("8.0", 13), ("8.2.1.8", 13), ("8.4.1", 17)])
 def test_an_old_tensorrt_gets_the_opset_it_reads(tmp_path, tensorrt, opset, open_onnx):
     assert onnx_export.opset_for(tensorrt) == opset

@@ -9,6 +9,7 @@ the servers that fork those of pairs.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from edgescope.isolate.forks import Forks
     from edgescope.isolate.pool import WorkerPools
 
+SELDOM = 50_000
+"""Objects made between two collections of garbage in a process that builds: what an exporter makes stays to its end."""
+
 
 def main(argv: list[str]) -> int:
     """Run or prepare the trial in the folder; write FOLDER/result; return 0."""
@@ -31,6 +35,8 @@ def main(argv: list[str]) -> int:
     verb, folder = argv[0], Path(argv[1])
     if verb == "serve":
         return serve()
+    if verb == "prepare":
+        gc.set_threshold(SELDOM, 50, 100)
     if on := os.environ.get("EDGESCOPE_ON"):  # the program runs on a board, this process drives it
         from edgescope.records import Trial
 
