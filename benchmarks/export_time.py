@@ -5,7 +5,7 @@ edgescope exports them, and `seldom` with garbage collected as seldom as in edge
 must hold the same operators. Target: out of place is faster than in place for a network with ReLU6, and no slower for
 one with ReLU.
 
-    python benchmarks/export_time.py [--rounds 6]     5 minutes
+    python benchmarks/export_time.py [--rounds 6]     12 minutes
 """
 
 from __future__ import annotations
