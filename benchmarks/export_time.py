@@ -44,7 +44,7 @@ def once(name: str, way: str) -> dict[str, Any]:
     model = zoo.get(name)
     net = exporter.Net(model.module().eval(), model.inputs)
     if way == "seldom":
-        gc.set_threshold(SELDOM, 50, 100)
+        gc.set_threshold(*SELDOM)
     as_it_is = mock.patch.object(exporter, "_out_of_place", lambda net: contextlib.nullcontext())
     with tempfile.TemporaryDirectory() as folder, as_it_is if way == "in_place" else contextlib.nullcontext():
         path, begun = Path(folder) / "net.onnx", time.perf_counter()

@@ -41,9 +41,11 @@ def pytest_collection_finish() -> None:
 
     The engines that tests import later hold some million objects, and each full collection goes through them all.
     """
+    from edgescope.bench.child import SELDOM
+
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 50, 100)
+    gc.set_threshold(*SELDOM)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -149,17 +149,19 @@ def _out_of_place(net: Net) -> Iterator[None]:
     torch.export takes such layers apart in Python: one with ReLU6 takes half as long again (benchmarks/export_time.py).
     """
     layers = [layer for layer in net.module.modules() if layer.__dict__.get("inplace") is True]
+    was = _answers(net) if layers else []
     try:
-        was = _answers(net) if layers else []
-        for layer in layers:
-            layer.inplace = False  # type: ignore[assignment]
+        _overwrite(layers, False)
         if layers and not all(map(np.array_equal, was, _answers(net))):
-            for layer in layers:
-                layer.inplace = True  # type: ignore[assignment]
+            _overwrite(layers, True)
         yield
     finally:
-        for layer in layers:
-            layer.inplace = True  # type: ignore[assignment]
+        _overwrite(layers, True)
+
+
+def _overwrite(layers: Sequence[torch.nn.Module], on: bool) -> None:
+    for layer in layers:
+        layer.inplace = on  # type: ignore[assignment]
 
 
 def _answers(net: Net) -> list[NDArray[Any]]:

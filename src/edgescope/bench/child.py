@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from edgescope.isolate.forks import Forks
     from edgescope.isolate.pool import WorkerPools
 
-SELDOM = 50_000
-"""Objects made between two collections of garbage in a process that builds: what an exporter makes stays to its end."""
+SELDOM = (50_000, 50, 100)
+"""How seldom a process that builds collects garbage (gc.set_threshold): what an exporter makes stays to its end."""
 
 
 def main(argv: list[str]) -> int:
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     if verb == "serve":
         return serve()
     if verb == "prepare":
-        gc.set_threshold(SELDOM, 50, 100)
+        gc.set_threshold(*SELDOM)
     if on := os.environ.get("EDGESCOPE_ON"):  # the program runs on a board, this process drives it
         from edgescope.records import Trial
 

@@ -6,7 +6,6 @@ prefix, and never if the name looks like a credential; command-line values that 
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import os
 import re
@@ -73,7 +72,6 @@ def software() -> dict[str, Any]:
     }
 
 
-@functools.cache
 def _version(name: str) -> Any:
     try:
         return importlib.metadata.version(name)
