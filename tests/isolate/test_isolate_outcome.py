@@ -1,6 +1,8 @@
 """What becomes of a trial's folder once its process has ended, without starting one."""
 
 import inspect
+import os
+import platform
 import re
 import signal
 import subprocess
@@ -52,18 +54,41 @@ def test_what_was_begun_is_kept_of_a_process_that_was_stopped(tmp_path):
     assert found.started_at == "2026-01-02T00:00:00+00:00" and found.id == result(TRIAL).id
 
 
-def test_threads_sleep_while_they_wait_where_artifacts_are_made_and_not_where_times_are(monkeypatch):
+def test_a_process_that_builds_has_an_environment_of_its_own_and_one_that_measures_has_not(monkeypatch):
     seen = []
 
     def ended(program, folder, limits, launch):
-        seen.append(launch.env.get("OMP_WAIT_POLICY"))
+        seen.append({name: launch.env.get(name) for name in fresh.BUILDING})
         return None, []
 
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setattr(fresh, "_watch", ended)
     fresh.prepare(TRIAL)
     fresh.run(TRIAL)
-    assert seen == ["passive", None]
+    assert seen == [fresh.BUILDING, dict.fromkeys(fresh.BUILDING)]
+    assert fresh.BUILDING["OMP_WAIT_POLICY"] == "passive"
+
+
+ALLOCATES = """
+import resource
+blocks = lambda: [bytearray(b"1") * 60_000_000 for _ in range(2)]
+blocks()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    blocks()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="another C library keeps freed memory in its own way"
+)
+def test_a_process_that_builds_gets_no_large_block_cleared_twice():
+    def pages(**env):
+        usual = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        return int(subprocess.check_output([sys.executable, "-c", ALLOCATES], env=usual | env))
+
+    assert pages(**fresh.BUILDING) < 100
+    assert pages() > 200  # ten blocks of 15,000 pages, or of 28 huge ones
 
 
 def test_half_a_result_is_none(tmp_path):

@@ -38,9 +38,17 @@ COMMAND = "EDGESCOPE_COMMAND"
 TIMEOUT = "EDGESCOPE_TIMEOUT"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
-#: OpenMP's threads sleep while they wait: on a busy machine a thread that spins takes the core that the one it waits
-#: for needs (benchmarks/prepare_busy.py). What is measured waits as its engine does.
-PATIENT = {"OMP_WAIT_POLICY": "passive"}
+#: Bytes of freed memory that a process that builds keeps for what it allocates next.
+KEPT_BYTES = 512 * 2**20
+#: The environment of a process that builds. Its OpenMP threads sleep while they wait: on a busy machine, one that spins
+#: takes the core that the one it waits for needs (benchmarks/prepare_busy.py). Its C library keeps freed memory: it
+#: would give every large array back, and the system would clear the next one page by page
+#: (benchmarks/prepare_memory.py). What is measured waits and allocates as its engine does.
+BUILDING = {
+    "OMP_WAIT_POLICY": "passive",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(KEPT_BYTES),
+}
 #: How much of the end of the child's stderr goes into a Result.
 TAIL_CHARACTERS = 4000
 #: Statuses that the process's last lines help to explain; the others' reasons are complete.
@@ -83,7 +91,7 @@ def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
 
     Exporting and calibrating need engines and memory that the measured process must not hold.
     """
-    result = _in_child("prepare", trial, limits, Launch(env=PATIENT))
+    result = _in_child("prepare", trial, limits, Launch(env=BUILDING))
     return None if result.status is Status.OK else result
 
 
