@@ -12,7 +12,7 @@ from edgescope import bench
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.compare import compare
 from edgescope.bench import alternation as turned
-from edgescope.bench.turns import DROPPED_S, Side
+from edgescope.bench.turns import DROPPED_S, WARM_QUERIES, WARM_S, Side
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.process import threads
@@ -175,7 +175,7 @@ def spinning(seconds):
 @pytest.mark.alone
 @pytest.mark.parametrize("seconds", [0.0, 0.06])
 def test_a_turn_is_over_when_the_engines_threads_sleep(seconds):
-    turn = {"do": "turn", "seconds": 0.03, "block": 0}
+    turn = {"do": "turn", "seconds": 0.03, "block": 0, "again": False}
     pipe = Told({"do": "warm"}, turn, turn, {"do": "rows"})
     with spinning(seconds) as engine:
         side = Side(replace(SLOW, warmup=0.01), engine, pipe)
@@ -186,16 +186,33 @@ def test_a_turn_is_over_when_the_engines_threads_sleep(seconds):
     assert side.counted == first["queries"] + second["queries"] < len(side.queries)
 
 
-def test_the_beginning_of_a_turn_does_not_count():
+def taken(*orders, trial=SLOW, query_s=0.001):
+    """What a side answers to these orders, and when each of its queries began."""
     calls = []
 
     def call(query_id):
         calls.append(time.monotonic_ns())
-        time.sleep(0.001)
+        time.sleep(query_s)
 
-    pipe = Told({"do": "turn", "seconds": 0.03, "block": 2}, {"do": "rows"})
-    side = Side(SLOW, Inline(call, Failures()), pipe)
-    side.serve()
-    told = pipe.sent[0]
-    assert told["block"] == 2 and told["start_ns"] - calls[0] >= DROPPED_S * 1e9
-    assert told["time_s"] >= 0.001
+    pipe = Told(*orders, {"do": "rows"})
+    Side(trial, Inline(call, Failures()), pipe).serve()
+    return pipe.sent, calls
+
+
+def test_what_follows_a_turn_of_the_other_side_does_not_count():
+    turn = {"do": "turn", "seconds": 0.03, "block": 2}
+    (first, second), calls = taken(turn | {"again": False}, turn | {"again": True})
+    dropped = first["start_ns"] - calls[0]
+    assert first["block"] == 2 and first["time_s"] >= 0.001 and dropped >= DROPPED_S * 1e9
+    assert all(turn["stop_ns"] - turn["start_ns"] >= 0.03e9 for turn in (first, second))
+    left_out = [at for at in calls if at < first["start_ns"] or first["stop_ns"] <= at < second["start_ns"]]
+    assert max(left_out) < first["start_ns"]  # the second turn follows its own: all of it counts
+
+
+def test_a_warm_up_that_does_not_settle_ends_soon_with_a_few_queries_at_least():
+    rising = replace(SLOW, warmup=None)
+    for query_s, least, most in ((0.02, WARM_S, 1.5 * WARM_S), (0.25, 0.7, 1.5)):
+        (warmed,), calls = taken({"do": "warm"}, trial=rising, query_s=query_s)
+        assert least <= (time.monotonic_ns() - calls[0]) * 1e-9 <= most + 0.5
+        assert warmed["settled"] and len(calls) >= WARM_QUERIES
+        assert warmed["typical_s"] == pytest.approx(query_s, rel=0.5)

@@ -192,8 +192,12 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
         assert of_baseline[-1].options and of_baseline[-1] in runner.ran[:2]  # a small network: at once
         assert (len(of_baseline) == 1) is looked
         assert race.screened[0].trial.label == trials[0].label
+        tried = [r.trial.label for r in race.screened if r.trial.backend != "torch_eager"]
         row = variants.pick(variants.table(results)).row
-        assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 190)
+        if looked:  # one candidate whose outputs are right is enough
+            assert tried == [row.label] and {t.label for t in race.unreached} >= {"null int8 b1"}
+        else:
+            assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 190)
 
 
 def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):

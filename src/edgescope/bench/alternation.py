@@ -50,7 +50,7 @@ ORDER = (0, 1, 1, 0)
 """Who has the turns of a block: a drift that is even within it favours nobody."""
 LEAST_BLOCKS = 2
 FEWEST = 2
-"""A turn lasts as long as so many queries, where that is longer than `turn_s`."""
+"""What counts of a turn lasts as long as so many queries, where that is longer than `turn_s`."""
 PATIENCE = 3.0
 """A pair ends after so many times the seconds it should take, with the blocks that it has."""
 LIMIT_S, FORKED_LIMIT_S = 600.0, 200.0
@@ -135,9 +135,9 @@ class Side:
         self.warmed = bool(found["settled"])
         self.turn_s = max(self.begun.trial.turn_s or 0.0, FEWEST * float(found["typical_s"]))
 
-    def turn(self, block: int) -> None:
-        """Let it have one turn."""
-        found = self.ask("turn", "turned", seconds=self.turn_s, block=block)
+    def turn(self, block: int, *, again: bool) -> None:
+        """Let it have one turn; `again`: it had the last one, too."""
+        found = self.ask("turn", "turned", seconds=self.turn_s, block=block, again=again)
         self.turns.append(Turn(**{name: found[name] for name in Turn.__dataclass_fields__}))
         if len(self.turns) > 1:
             self.idle_ns += int(found["idle_ns"])
@@ -233,12 +233,13 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
 def _take_turns(sides: Sequence[Side]) -> None:
     """Let the sides take turns, block by block, until each has measured for its trial's `max_s`."""
     wanted = min(side.begun.trial.max_s for side in sides)
-    block, until = 0, time.monotonic() + PATIENCE * len(sides) * wanted
+    block, last, until = 0, -1, time.monotonic() + PATIENCE * len(sides) * wanted
     while block < LEAST_BLOCKS or min(side.measured_s for side in sides) < wanted:
         if block and time.monotonic() > until:
             break
         for number in ORDER:
-            sides[number].turn(block)
+            sides[number].turn(block, again=number == last)
+            last = number
         block += 1
 
 

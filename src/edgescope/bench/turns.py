@@ -25,11 +25,13 @@ from edgescope.scenarios.stop_rule import Latencies, Plan
 from edgescope.workloads.base import Work
 
 DROPPED_S = 0.005
-"""What of a turn's beginning does not count: the caches hold the other side's data."""
+"""What does not count once the other side has had a turn: the caches hold its data."""
+WARM_S, WARM_QUERIES = 0.5, 3
+"""A warm-up that has not settled after so long, and so many queries, may end: turns that alternate tell the rest."""
 
 
 class Stretch(Plan):
-    """Warms up as any plan does; measures until `check_ns`, and at least one query."""
+    """Warms up as any plan does, but not for long; measures until `check_ns`, and at least one query."""
 
     def until(self, t_ns: int) -> Stretch:
         """Enter a measured phase that ends at `t_ns`."""
@@ -45,6 +47,11 @@ class Stretch(Plan):
     def goes_on(self, now_ns: int, rows: int, latencies: Latencies) -> bool:
         """Return whether the phase continues; a turn does not."""
         return not self._measured and super().goes_on(now_ns, rows, latencies)
+
+    def _warm_up_more(self, now_ns: int, latencies: Latencies) -> bool:
+        if now_ns - self._start_ns >= WARM_S * 1e9 and len(latencies(self._first)) >= WARM_QUERIES:
+            return False
+        return super()._warm_up_more(now_ns, latencies)
 
 
 class Side:
@@ -75,13 +82,10 @@ class Side:
         begun_ns, spent_ns = self.rested
         idle_ns = time.monotonic_ns() - begun_ns
         idle_cpu_ns = time.process_time_ns() - spent_ns
-        now = self.clock.now()
-        closed(
-            self.log, self.work, self.clock, self.plan.until(now + round(DROPPED_S * 1e9)), self.trial.batch
-        )
+        if not order["again"]:
+            self._stretch(DROPPED_S)
         first = len(self.log)
-        end = now + round(float(order["seconds"]) * 1e9)
-        closed(self.log, self.work, self.clock, self.plan.until(end), self.trial.batch)
+        self._stretch(float(order["seconds"]))
         self.kept.append((first, len(self.log)))
         turn = self._told(int(order["block"]), first)
         awake_s = self._rest()
@@ -90,6 +94,11 @@ class Side:
             "idle_cpu_ns": idle_cpu_ns,
             "awake_s": awake_s,
         }
+
+    def _stretch(self, seconds: float) -> None:
+        """Ask one query after the other for so long."""
+        plan = self.plan.until(self.clock.now() + round(seconds * 1e9))
+        closed(self.log, self.work, self.clock, plan, self.trial.batch)
 
     def _told(self, block: int, first: int) -> Turn:
         rows = np.frombuffer(self.log.issued[first:], dtype=np.int64)

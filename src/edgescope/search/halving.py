@@ -1,11 +1,11 @@
 """What runs in an optimisation, and when it ends: candidates are screened, then compared in turns, then confirmed.
 
-Screening: every candidate runs once, shortly, in a fresh process, the baseline first (where building it took long, the
-first look at it will do); the better third goes on, and with it everything that the intervals and a margin for what
-differs between processes cannot tell from the best. The baseline and the best of them run with other numbers of
-threads, too, because a baseline that is slow for its threads alone would flatter every candidate. Of a small network
-the baseline does so at once, and what does not slow it down is tried with each candidate that is near the best so far,
-while there is time.
+Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and
+with it everything that the intervals and a margin for what differs between processes cannot tell from the best. Where
+building took long, a first look at the baseline will do, and the first candidate whose outputs are right. The baseline
+and the best of them run with other numbers of threads, too, because a baseline that is slow for its threads alone would
+flatter every candidate. Of a small network the baseline does so at once, and what does not slow it down is tried with
+each candidate that is near the best so far, while there is time.
 
 Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline (bench/alternation.py).
 After each round those that are clearly behind the best leave, until one is left or its share of the budget is spent.
@@ -50,7 +50,8 @@ DISTURBED = 3.0
 FEW = 2
 #: Shares of the budget by which screening ends, and by which selecting does.
 SCREENED_BY, SELECTED_BY = 0.40, 0.55
-#: Where more of the budget than this is gone before the first run, building took long: a look will do of the baseline.
+#: Where more of the budget than this is gone before the first run, building took long: a look will do of the baseline,
+#: and no further artifact is built once a candidate stands. Its pairs need the time.
 BUILT_BY = 0.25
 #: By how much a candidate must be behind the best of its rounds to leave them, after one, two and more rounds.
 BEHIND = (0.20, 0.10, 0.05)
@@ -208,7 +209,7 @@ class Race:
         """
         first, *rest = in_order(trials, self.budget.seed)
         order, late = [first, *(t for t in rest if not starts_slowly(t))], list(filter(starts_slowly, rest))
-        position, whole = 0, False
+        position, whole, built_late = 0, False, self.spent > BUILT_BY
         while position < len(order) or not whole:  # grows while it runs
             if position == len(order):
                 best = self._survivors(self._standing(self.trials))[:1]
@@ -225,10 +226,11 @@ class Race:
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 eta_s=self._eta(),
             )
-            if self.spent > SCREENED_BY and self._rivalled() and not self.budget.known(step):
+            ended = built_late or self.spent > SCREENED_BY
+            if ended and self._rivalled() and not self.budget.known(step):
                 self.unreached.append(trial)
                 continue
-            if trial is first and self.look is not None and self.spent > BUILT_BY:
+            if trial is first and self.look is not None and built_late:
                 result = replace(self.look, trial=step.trial)
             else:
                 (result,) = yield step
