@@ -210,9 +210,9 @@ def test_what_follows_a_turn_of_the_other_side_does_not_count():
 
 
 def test_a_warm_up_that_does_not_settle_ends_soon_with_a_few_queries_at_least():
-    rising = replace(SLOW, warmup=None)
+    usual = replace(SLOW, warmup=None)
     for query_s, least, most in ((0.02, WARM_S, 1.5 * WARM_S), (0.25, 0.7, 1.5)):
-        (warmed,), calls = taken({"do": "warm"}, trial=rising, query_s=query_s)
+        (warmed,), calls = taken({"do": "warm"}, trial=usual, query_s=query_s)
         assert least <= (time.monotonic_ns() - calls[0]) * 1e-9 <= most + 0.5
         assert warmed["settled"] and len(calls) >= WARM_QUERIES
         assert warmed["typical_s"] == pytest.approx(query_s, rel=0.5)
