@@ -4,7 +4,7 @@ Preparations of a network's baseline from an empty cache take turns in pairs, wi
 them and with the C library's own settings; `given_back_ratio` is of their times, own settings over edgescope's.
 `faults` are the pages that the system cleared for one preparation, the mean of its runs. Target: above 1.
 
-    python benchmarks/prepare_memory.py [--pairs 6] [--models efficientnet_lite0,resnet50]     10 minutes
+    python benchmarks/prepare_memory.py [--pairs 6] [--models efficientnet_lite0,resnet50]     6 minutes
 """
 
 from __future__ import annotations
