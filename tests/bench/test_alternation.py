@@ -5,6 +5,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -207,6 +208,23 @@ def test_what_follows_a_turn_of_the_other_side_does_not_count():
     assert all(turn["stop_ns"] - turn["start_ns"] >= 0.03e9 for turn in (first, second))
     left_out = [at for at in calls if at < first["start_ns"] or first["stop_ns"] <= at < second["start_ns"]]
     assert max(left_out) < first["start_ns"]  # the second turn follows its own: all of it counts
+
+
+def test_a_side_is_told_whether_it_had_the_last_turn_too():
+    told = []
+
+    class Taker:
+        begun, measured_s = SimpleNamespace(trial=SLOW), 1.0
+
+        def __init__(self, number):
+            self.number = number
+
+        def turn(self, block, *, again):
+            told.append((block, self.number, again))
+
+    turned._take_turns([Taker(0), Taker(1)])
+    first = [(0, 0, False), (0, 1, False), (0, 1, True), (0, 0, False)]
+    assert told == [*first, (1, 0, True), (1, 1, False), (1, 1, True), (1, 0, False)]
 
 
 def test_a_warm_up_that_does_not_settle_ends_soon_with_a_few_queries_at_least():
