@@ -200,6 +200,18 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
             assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 190)
 
 
+def test_one_that_goes_on_after_it_was_killed_screens_as_usual(tmp_path):
+    """Its budget is partly gone, but not because building took long: it has no look."""
+    runner = Timed(build=0.0, start=0.2)
+    runner.now = 30.0  # of 90: more than BUILT_BY, less than SCREENED_BY
+    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
+    race = halving.Race(wanted("latency"), Budget(90.0, begun=0.0, clock=runner.monotonic))
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    results = list(Loop(cells).run(race.run(list(trials))))
+    assert variants.pick(variants.table(results)).row.label == "null int8 b1"
+    assert len({r.trial.backend for r in race.screened}) > 2
+
+
 def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):
     runner = Scripted(statuses={("torch_eager", "fp32"): [Status.WRONG_OUTPUT]})
     race = halving.Race(wanted("latency"), Budget(90.0, begun=-60.0, clock=lambda: 0.0))

@@ -27,7 +27,7 @@ from edgescope.workloads.base import Work
 DROPPED_S = 0.005
 """What does not count once the other side has had a turn: the caches hold its data."""
 WARM_S, WARM_QUERIES = 0.5, 3
-"""A warm-up that has not settled after so long, and so many queries, may end: turns that alternate tell the rest."""
+"""A warm-up that has not settled ends after so long, once so many queries are done."""
 
 
 class Stretch(Plan):

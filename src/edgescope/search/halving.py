@@ -50,8 +50,8 @@ DISTURBED = 3.0
 FEW = 2
 #: Shares of the budget by which screening ends, and by which selecting does.
 SCREENED_BY, SELECTED_BY = 0.40, 0.55
-#: Where more of the budget than this is gone before the first run, building took long: a look will do of the baseline,
-#: and no further artifact is built once a candidate stands. Its pairs need the time.
+#: Where more of the budget than this is gone between the look and the first run, building took long: the look will do
+#: of the baseline, and no further candidate is tried once one stands. Its pairs need the time.
 BUILT_BY = 0.25
 #: By how much a candidate must be behind the best of its rounds to leave them, after one, two and more rounds.
 BEHIND = (0.20, 0.10, 0.05)
@@ -209,7 +209,7 @@ class Race:
         """
         first, *rest = in_order(trials, self.budget.seed)
         order, late = [first, *(t for t in rest if not starts_slowly(t))], list(filter(starts_slowly, rest))
-        position, whole, built_late = 0, False, self.spent > BUILT_BY
+        position, whole, looked = 0, False, self.look if self.spent > BUILT_BY else None
         while position < len(order) or not whole:  # grows while it runs
             if position == len(order):
                 best = self._survivors(self._standing(self.trials))[:1]
@@ -226,12 +226,12 @@ class Race:
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 eta_s=self._eta(),
             )
-            ended = built_late or self.spent > SCREENED_BY
+            ended = looked is not None or self.spent > SCREENED_BY
             if ended and self._rivalled() and not self.budget.known(step):
                 self.unreached.append(trial)
                 continue
-            if trial is first and self.look is not None and built_late:
-                result = replace(self.look, trial=step.trial)
+            if trial is first and looked is not None:
+                result = replace(looked, trial=step.trial)
             else:
                 (result,) = yield step
             self.screened.append(result)
