@@ -227,6 +227,14 @@ def test_a_side_is_told_whether_it_had_the_last_turn_too():
     assert told == [*first, (1, 0, True), (1, 1, False), (1, 1, True), (1, 0, False)]
 
 
+@pytest.mark.parametrize(("typical_s", "turn_s"), [(0.001, 0.05), (0.2, 0.4)])
+def test_two_queries_of_a_turn_count_at_least(monkeypatch, typical_s, turn_s):
+    side = turned.Side(0, SimpleNamespace(trial=SLOW), None)
+    monkeypatch.setattr(side, "ask", lambda do, event: {"settled": True, "typical_s": typical_s})
+    side.warm()
+    assert side.turn_s == turn_s
+
+
 def test_a_warm_up_that_does_not_settle_ends_soon_with_a_few_queries_at_least():
     usual = replace(SLOW, warmup=None)
     for query_s, least, most in ((0.02, WARM_S, 1.5 * WARM_S), (0.25, 0.7, 1.5)):
