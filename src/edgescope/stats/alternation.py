@@ -16,9 +16,9 @@ of its sides' medians: now and then a turn is long by chance.
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
 is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
 what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one minute do not show that full
-speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where the
-machine was slowed more often than not, few pairs' full speed would be told from leftovers, and often wrongly: all turns
-count then, and the ratio is that of the machine as it was.
+speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where two
+thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, it would be told from leftovers,
+and often wrongly: all turns count then, and the ratio is that of the machine as it was.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ LEAST_FULL = 3
 """A pair of which fewer turns of a side are left does not count."""
 MOSTLY = 2 / 3
 """A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py)."""
+HALF = 1 / 2
+"""A smaller share of the pairs, at full speed, does not tell that speed: they are the lucky ones of a busy time."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -130,23 +132,22 @@ class BySpeed:
         return [p for p, whole in zip(self.full, self.whole, strict=True) if _speaks(p, whole)]
 
     @property
-    def others(self) -> list[Turns]:
-        """Return the pairs that do not, whole."""
-        parts = zip(self.full, self.whole, strict=True)
-        return [whole for p, whole in parts if len(whole) and not _speaks(p, whole)]
+    def present(self) -> list[Turns]:
+        """Return the pairs that have turns."""
+        return [p for p in self.whole if len(p)]
 
     @property
     def at_full_speed(self) -> bool:
-        """Return whether the pairs tell the ratio at full speed, with what the others say of how pairs differ."""
-        found, more = len(self.counted), len(self.others)
+        """Return whether enough of the turns, and of the pairs, are at full speed to tell the ratio there."""
         if sum(map(len, self.slowed)) > MOSTLY * sum(map(len, self.whole)):
             return False
-        return found > 0 and (not more or found + more - 1 >= MIN_PAIRS)
+        pairs = len(self.present)
+        return len(self.counted) >= max(HALF * pairs, min(MIN_PAIRS, pairs))
 
     @property
     def basis(self) -> list[Turns]:
         """Return the pairs that make the ratio: those at full speed, or all, whole, where those do not tell it."""
-        return self.counted if self.at_full_speed else [p for p in self.whole if len(p)]
+        return self.counted if self.at_full_speed else self.present
 
     @property
     def logs(self) -> list[float]:
@@ -176,37 +177,27 @@ def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequen
     """Return how many times faster the candidate is at the machine's full speed; n counts the pairs (`basis`).
 
     Where that was too seldom, it is the ratio of the machine as it was (`BySpeed.at_full_speed` tells).
-    Without MIN_PAIRS there is no interval (0 to inf); one or two at full speed are taken to differ as slowed ones do.
-    Unreliable, with a note that says why, where the pairs are too few or do not resolve the ratio within a factor of
-    RESOLVED.
+    Without MIN_PAIRS there is no interval (0 to inf). Unreliable, with a note that says why, where the pairs are too
+    few or do not resolve the ratio within a factor of RESOLVED.
     """
-    parts = by_speed(pairs, among)
-    few = parts.at_full_speed and len(parts.counted) < MIN_PAIRS
-    others = [p.mixed_ratio for p in parts.others] if few else ()
-    return mean_ratio(parts.logs, others, level, unseen=MINUTES)
+    return mean_ratio(by_speed(pairs, among).logs, level, unseen=MINUTES)
 
 
-def mean_ratio(
-    logs: Sequence[float], others: Sequence[float] = (), level: float = 0.95, *, unseen: float = 0.0
-) -> Interval:
+def mean_ratio(logs: Sequence[float], level: float = 0.95, *, unseen: float = 0.0) -> Interval:
     """Return the ratio and its interval from the log of each pair's, in the order of their time.
 
-    `others` are logs of another mean that differ as these do: they help to tell by how much. `unseen` is the standard
-    deviation of the mean log that no pair shows, as a share of it.
+    `unseen` is the standard deviation of the mean log that no pair shows, as a share of it.
     """
     means, n = np.asarray(logs, dtype=float), len(logs)
     if not n:
         return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
     centre = float(means.mean())
-    if n + max(0, len(others) - 1) < MIN_PAIRS:
+    if n < MIN_PAIRS:
         note = f"{n} pair{'s' if n > 1 else ''} of processes cannot bound a ratio"
         return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
-    groups = [np.asarray(group) for group in (means, others) if len(group)]
-    freedom = sum(len(group) - 1 for group in groups)
-    spread = math.sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / freedom)
     shared = kinship(means)
-    error = spread / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
-    half = min(_half(error, freedom, unseen * centre, level), _MOST_LOG)
+    error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
+    half = min(_half(error, n - 1, unseen * centre, level), _MOST_LOG)
     resolved = half <= math.log(RESOLVED)
     note = "" if resolved else f"not resolved: {n} pairs of processes differ by {math.expm1(half):.0%}"
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
