@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from edgescope.analysis.cells.replicates import log_mean, plain_mean, spread
 from edgescope.records import Absent, Measured
@@ -16,7 +16,7 @@ from edgescope.stats import paired_log_ratio
 def test_the_spread_of_processes_is_students_interval():
     x = [1.0, 1.2, 1.1, 1.4]
     found = spread([*x, None], "s")
-    lo, hi = scipy_stats.t.interval(0.95, 3, np.mean(x), scipy_stats.sem(x))
+    lo, hi = scipy.stats.t.interval(0.95, 3, np.mean(x), scipy.stats.sem(x))
     assert (found.value, found.lo, found.hi, found.n) == pytest.approx((np.mean(x), lo, hi, 4))
 
 

@@ -59,7 +59,7 @@ def chosen(head="rtfm", **changed):
 def test_heads_find_what_is_planted(tmp_path, head, labelled):
     features = made(tmp_path / "f", labelled=labelled)
     rate = {"mil_ranking": 0.05}.get(head, 3e-3)
-    done = train.train(features, tmp_path / "d.pt", chosen(head, steps=100, learning_rate=rate))
+    done = train.train(features, tmp_path / "d.pt", chosen(head, steps=60, learning_rate=rate))
     found = detector.Detector.load(tmp_path / "d.pt")
     rows = features.of("test")
     scored = [train.scored_video(row, found.scores(features.features(row)), 16) for row in rows]
@@ -118,7 +118,7 @@ def test_the_split_that_chooses_is_in_the_file(tmp_path, select, monkeypatch):
         "scored",
         lambda n, f, rows, *a: judged.append({r.split for r in rows}) or scored(n, f, rows, *a),
     )
-    about = train.train(features, tmp_path / "d.pt", chosen(select=select)).about
+    about = train.train(features, tmp_path / "d.pt", chosen(select=select, steps=10)).about
     assert about["selected_on"] == select
     assert ({"test"} in judged) == (select == "test")
 

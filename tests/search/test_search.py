@@ -5,6 +5,7 @@ import pytest
 
 import grids
 from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.predict import gp
 from edgescope.analysis.predict.gp import Surrogate, axes, product
 from edgescope.analysis.predict.priors import throughput
 from edgescope.records import Absent, Measured, Status, Trial
@@ -50,6 +51,19 @@ def test_a_guess_passes_near_what_was_seen_and_is_unsure_elsewhere():
     assert sd[list(seen)].max() < np.median(sd[unseen])
     error = (mean - np.log(speeds))[unseen]
     assert np.mean(np.abs(error) < 2.5 * sd[unseen]) > 0.9
+
+
+@pytest.mark.parametrize("at_once", [1, 300, 10**9])
+def test_what_fits_into_memory_at_once_does_not_change_the_guess(at_once, monkeypatch):
+    """One setting after the other, a few at a time, or all."""
+    cells, speeds = grids.cpu(1)
+    seen = {i: float(np.log(speeds[i])) for i in (0, 7, 22)}
+    told = Surrogate(axes(cells), throughput(cells, {}, 2), len(cells)).posterior(seen)
+    assert len(told.weights) > 4 and told.means.shape == told.sds.shape == (len(told.weights), len(cells))
+    monkeypatch.setattr(gp, "AT_ONCE", at_once)
+    again = Surrogate(axes(cells), throughput(cells, {}, 2), len(cells)).posterior(seen)
+    for one, other in zip(told, again, strict=True):
+        assert np.allclose(one, other, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

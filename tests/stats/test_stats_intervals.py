@@ -5,10 +5,9 @@ import time
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from scipy.signal import lfilter
 
 from edgescope.stats import MIN_EFFECTIVE, StopRule, effective_n, intervals, mean_interval, tau
 
@@ -18,7 +17,7 @@ MEAN_NS, CV = 1_000_000, 0.1
 def ar1(runs, n, rho, seed):
     """`runs` stationary AR(1) series of n latencies in ns, CV 10 %."""
     noise = np.random.default_rng(seed).normal(size=(runs, n + 200)) * np.sqrt(1 - rho**2)
-    return MEAN_NS * (1 + CV * lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:])
+    return MEAN_NS * (1 + CV * scipy.signal.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:])
 
 
 def stopped(latencies, rule):
@@ -126,12 +125,12 @@ def test_the_autocovariance_is_the_biased_one_of_every_lag():
 @pytest.mark.parametrize("rho", [0.5, 0.8, 0.95])
 def test_tau_of_a_first_order_process_is_that_of_the_textbook(rho):
     noise = np.random.default_rng(4).normal(size=(20, 40_200))
-    series = lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
+    series = scipy.signal.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
     assert np.mean([intervals.tau(x) for x in series]) == pytest.approx((1 + rho) / (1 - rho), rel=0.08)
 
 
 def test_tau_is_the_same_backwards_and_in_any_unit_and_doubles_with_every_sample():
-    x = lfilter([1.0], [1.0, -0.8], np.random.default_rng(5).normal(size=3000))
+    x = scipy.signal.lfilter([1.0], [1.0, -0.8], np.random.default_rng(5).normal(size=3000))
     assert intervals.tau(x[::-1]) == pytest.approx(intervals.tau(x))
     assert intervals.tau(-1e-6 * x + 4) == pytest.approx(intervals.tau(x))
     assert intervals.tau(np.repeat(x, 2)) == pytest.approx(2 * intervals.tau(x), rel=0.05)
@@ -139,7 +138,7 @@ def test_tau_is_the_same_backwards_and_in_any_unit_and_doubles_with_every_sample
 
 
 def test_a_long_series_is_averaged_before_its_tau_is_taken_and_it_stays_the_same():
-    x = lfilter([1.0], [1.0, -0.97], np.random.default_rng(6).normal(size=60_000))
+    x = scipy.signal.lfilter([1.0], [1.0, -0.97], np.random.default_rng(6).normal(size=60_000))
     short = np.mean([intervals.tau(part) for part in x.reshape(10, 6000)])
     assert intervals.tau(x) == pytest.approx(short, rel=0.25)
 
@@ -182,7 +181,7 @@ def test_the_interval_of_a_few_independent_samples_is_students(n, level):
         and (n < 16 or intervals._lag1(y) < 0)
     )
     found = intervals.mean_interval(x, level)
-    low, high = stats.ttest_1samp(x, 0).confidence_interval(level)
+    low, high = scipy.stats.ttest_1samp(x, 0).confidence_interval(level)
     assert (found.lo, found.hi) == (pytest.approx(low), pytest.approx(high))
     assert (found.value, found.n, found.n_eff) == (pytest.approx(x.mean()), n, n)
     assert found.reliable is (n >= 100) and (found.note == "") is found.reliable
@@ -223,7 +222,7 @@ def test_an_interval_in_another_unit_and_without_where_it_is_unreliable():
 @pytest.mark.parametrize("rho", [0.0, 0.7])
 def test_the_interval_of_the_mean_covers_neither_too_rarely_nor_too_often(rho):
     noise = np.random.default_rng(11).normal(size=(1000, 2200)) * math.sqrt(1 - rho**2)
-    series = lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
+    series = scipy.signal.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
     found = [intervals.mean_interval(x) for x in series]
     missed_low = np.mean([f.lo > 0 for f in found])
     missed_high = np.mean([f.hi < 0 for f in found])
@@ -237,12 +236,14 @@ def test_batches_of_what_never_settles_grow_until_eight_are_left():
 
 def test_what_batches_miss_across_their_edges_is_made_up_for():
     """Of batches of m samples the variance is short by tau / 2m, which is added again, though never more than half."""
-    x = lfilter([1.0], [1.0, -0.9], np.random.default_rng(14).normal(size=4000))
+    x = scipy.signal.lfilter([1.0], [1.0, -0.9], np.random.default_rng(14).normal(size=4000))
     correlation_time = intervals.tau(x)
     means, block = intervals._batches(x, correlation_time)
     missing = max(0.5, 1 - correlation_time / (2 * block))
     error = means.std(ddof=1) / math.sqrt(len(means) * missing)
-    assert intervals.mean_interval(x).half_width == pytest.approx(stats.t.ppf(0.975, len(means) - 1) * error)
+    assert intervals.mean_interval(x).half_width == pytest.approx(
+        scipy.stats.t.ppf(0.975, len(means) - 1) * error
+    )
     assert 0.5 < missing < 0.97
 
 

@@ -7,10 +7,9 @@ import sys
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from scipy.signal import lfilter
 
 from edgescope.records import Absent
 from edgescope.stats import (
@@ -40,8 +39,8 @@ def test_upper_rank_is_the_smallest_that_covers_exactly(n, q, confidence):
         assert n < needed(q, confidence)
         assert 1 - q**n < confidence
     else:
-        assert stats.binom.cdf(rank - 1, n, q) >= confidence - 1e-9
-        assert rank == 1 or stats.binom.cdf(rank - 2, n, q) < confidence + 1e-9
+        assert scipy.stats.binom.cdf(rank - 1, n, q) >= confidence - 1e-9
+        assert rank == 1 or scipy.stats.binom.cdf(rank - 2, n, q) < confidence + 1e-9
 
 
 def test_p99_needs_459():
@@ -63,7 +62,7 @@ def test_independent_samples_lose_little_to_the_counting_of_clusters():
     assert 0.3 * 2000 <= np.median(worth) <= 2000
     bounds = [upper_bound(np.random.default_rng(i).normal(size=2000), 0.99) for i in range(40)]
     assert not any(isinstance(b, Absent) for b in bounds)
-    assert np.median(bounds) == pytest.approx(stats.norm.ppf(0.99), abs=0.7)
+    assert np.median(bounds) == pytest.approx(scipy.stats.norm.ppf(0.99), abs=0.7)
 
 
 def stalls(rng, n, stall, share):
@@ -105,7 +104,7 @@ def test_reach_is_the_longest_stall_that_is_hardly_ever_missed():
 
 @given(st.integers(1, 60), st.integers(1, 60), st.floats(0.01, 0.99))
 def test_beta_quantile_turns_the_incomplete_beta_round(a, b, p):
-    assert beta_quantile(p, a, b) == pytest.approx(stats.beta.ppf(p, a, b), abs=1e-9)
+    assert beta_quantile(p, a, b) == pytest.approx(scipy.stats.beta.ppf(p, a, b), abs=1e-9)
 
 
 @settings(max_examples=50)
@@ -119,7 +118,7 @@ def test_quantile_interval_covers_exactly_when_independent(n, q):
         return
     if interval.n_eff < n:  # a permutation that looks correlated by chance: wider, still covers
         return
-    below = stats.binom.cdf(interval.hi - 1, n, q) - stats.binom.cdf(interval.lo - 1, n, q)
+    below = scipy.stats.binom.cdf(interval.hi - 1, n, q) - scipy.stats.binom.cdf(interval.lo - 1, n, q)
     assert below >= 0.95 - 1e-9
     assert interval.lo <= interval.value <= interval.hi
 
@@ -127,8 +126,8 @@ def test_quantile_interval_covers_exactly_when_independent(n, q):
 def test_p99_bound_covers_an_autocorrelated_series_or_is_refused():
     rho = 0.9
     noise = np.random.default_rng(21).normal(size=(1000, 12_200)) * np.sqrt(1 - rho**2)
-    series = 1 + 0.1 * lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
-    truth = 1 + 0.1 * stats.norm.ppf(0.99)
+    series = 1 + 0.1 * scipy.signal.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
+    truth = 1 + 0.1 * scipy.stats.norm.ppf(0.99)
     bounds = [upper_bound(x, 0.99) for x in series]
     given_ = [b for b in bounds if not isinstance(b, Absent)]
     assert len(given_) >= 900
@@ -229,7 +228,7 @@ def test_effective_samples_are_the_fewer_of_the_series_and_of_its_tail():
     from edgescope.stats.quantiles import quantile_effective_n
 
     rng = np.random.default_rng(8)
-    slow = lfilter([1.0], [1.0, -0.9], rng.normal(size=5000))
+    slow = scipy.signal.lfilter([1.0], [1.0, -0.9], rng.normal(size=5000))
     above = slow > np.quantile(slow, 0.9)
     assert quantile_effective_n(slow, 0.9) == pytest.approx(5000 / max(tau(slow), tau(above)))
     assert quantile_effective_n(slow, 0.9) == pytest.approx(quantile_effective_n(slow[::-1], 0.9))
@@ -251,8 +250,8 @@ def test_the_interval_of_independent_samples_lies_at_the_binomials_ranks(n, q):
         and quantile_interval(y, q).n_eff == quantile_interval(n + 1 - y, 1 - q).n_eff == n
     )
     found = quantile_interval(x, q)
-    top = next(r for r in range(1, n + 1) if stats.binom.cdf(r - 1, n, q) >= 0.975)
-    low = next(r for r in range(1, n + 1) if stats.binom.cdf(r - 1, n, 1 - q) >= 0.975)
+    top = next(r for r in range(1, n + 1) if scipy.stats.binom.cdf(r - 1, n, q) >= 0.975)
+    low = next(r for r in range(1, n + 1) if scipy.stats.binom.cdf(r - 1, n, 1 - q) >= 0.975)
     assert (found.lo, found.hi) == (n + 1 - low, top)
     mirrored = quantile_interval(n + 1 - x, 1 - q)
     assert (mirrored.lo, mirrored.hi) == (n + 1 - found.hi, n + 1 - found.lo)
@@ -277,7 +276,7 @@ def test_a_rank_among_effective_samples_is_mapped_away_from_the_quantile():
 
 def brute_force_estimate(n, q):
     """LoadGen's rule told plainly: discard the t - 1 slowest, t the most for which n queries still pass."""
-    passing = np.flatnonzero(stats.binom.cdf(np.arange(n), n, 1 - q) < 0.01)
+    passing = np.flatnonzero(scipy.stats.binom.cdf(np.arange(n), n, 1 - q) < 0.01)
     return n - int(passing[-1]) if len(passing) and passing[-1] else None
 
 

@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.signal import lfilter
-from scipy.stats import linregress, t
 
 from edgescope.stats import StopRule, drift, sequential, warm, warmup_length
 
 
 def ar1(runs, n, rho, seed, cv=0.1):
     noise = np.random.default_rng(seed).normal(size=(runs, n + 200)) * np.sqrt(1 - rho**2)
-    return 1 + cv * lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
+    return 1 + cv * scipy.signal.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
 
 
 def test_stop_rule_never_stops_before_min_and_always_by_max():
@@ -135,11 +134,11 @@ def test_drift_is_the_slope_of_block_means_by_least_squares(n):
     k = len(blocks)
     length = n // k
     assert k * length == n and np.allclose(blocks, x.reshape(k, length).mean(axis=1))
-    fit = linregress((np.arange(k) + 0.5) / k, blocks)
+    fit = scipy.stats.linregress((np.arange(k) + 0.5) / k, blocks)
     mean = x.mean()
     assert (found.share, found.n_blocks) == (pytest.approx(fit.slope / mean), k)
     assert found.p == pytest.approx(fit.pvalue, rel=1e-6) and found.significant == (fit.pvalue < 0.01)
-    half = t.ppf(0.975, k - 2) * fit.stderr / mean
+    half = scipy.stats.t.ppf(0.975, k - 2) * fit.stderr / mean
     assert (found.lo, found.hi) == (pytest.approx(found.share - half), pytest.approx(found.share + half))
 
 

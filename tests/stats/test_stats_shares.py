@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm, t
 
 from edgescope.stats import bursty_share, clustered_share, wilson
 
@@ -65,7 +65,7 @@ def test_the_rarer_answer_says_how_many_scenes_were_heard():
     alone = share * (1 - share) / 300
     spread = rest @ rest * 30 / 29 / 300**2
     assert spread / alone > 2
-    worth = 300 / max(1.0, spread / alone) * (norm.ppf(0.975) / t.ppf(0.975, 14)) ** 2
+    worth = 300 / max(1.0, spread / alone) * (scipy.stats.norm.ppf(0.975) / scipy.stats.t.ppf(0.975, 14)) ** 2
     assert clustered_share(hit, groups).n_eff == pytest.approx(worth, rel=1e-6)
 
 

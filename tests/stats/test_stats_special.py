@@ -3,35 +3,37 @@
 import math
 
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
 
 from edgescope.stats.special import beta_inc, binomial_cdf, normal_quantile, t_cdf, t_quantile
 
 
 @given(st.floats(0.5, 2000), st.floats(0.5, 2000), st.floats(0, 1))
 def test_beta_inc_equals_scipy(a, b, x):
-    assert beta_inc(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-8, abs=1e-12)
+    assert beta_inc(a, b, x) == pytest.approx(scipy.special.betainc(a, b, x), rel=1e-8, abs=1e-12)
 
 
 def test_beta_inc_holds_at_a_million():
-    assert beta_inc(990_000, 10_001, 0.99) == pytest.approx(special.betainc(990_000, 10_001, 0.99), abs=1e-8)
+    assert beta_inc(990_000, 10_001, 0.99) == pytest.approx(
+        scipy.special.betainc(990_000, 10_001, 0.99), abs=1e-8
+    )
 
 
 @given(st.integers(1, 5000), st.integers(-1, 5001), st.floats(0.001, 0.999))
 def test_binomial_cdf_equals_scipy(n, k, p):
-    assert binomial_cdf(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), rel=1e-7, abs=1e-11)
+    assert binomial_cdf(k, n, p) == pytest.approx(scipy.stats.binom.cdf(k, n, p), rel=1e-7, abs=1e-11)
 
 
 @given(st.floats(0.0005, 0.9995), st.integers(1, 5000))
 def test_t_quantile_equals_scipy(p, df):
-    assert t_quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-8, abs=1e-8)
+    assert t_quantile(p, df) == pytest.approx(scipy.stats.t.ppf(p, df), rel=1e-8, abs=1e-8)
 
 
 @given(st.floats(-50, 50), st.integers(1, 200))
 def test_t_cdf_equals_scipy(t, df):
-    assert t_cdf(t, df) == pytest.approx(stats.t.cdf(t, df), rel=1e-8, abs=1e-13)
+    assert t_cdf(t, df) == pytest.approx(scipy.stats.t.cdf(t, df), rel=1e-8, abs=1e-13)
 
 
 def test_normal_quantile():
@@ -65,14 +67,14 @@ def test_beta_inc_is_its_own_mirror(a, b, x):
 @pytest.mark.parametrize("a", [1e-3, 0.5, 0.9, 1.0, 1.5])
 def test_beta_inc_of_small_parameters_is_as_exact(a):
     for x in (1e-6, 0.01, 0.3, 0.99):
-        assert beta_inc(a, 0.7, x) == pytest.approx(special.betainc(a, 0.7, x), rel=1e-12)
-        assert beta_inc(0.7, a, x) == pytest.approx(special.betainc(0.7, a, x), rel=1e-12)
+        assert beta_inc(a, 0.7, x) == pytest.approx(scipy.special.betainc(a, 0.7, x), rel=1e-12)
+        assert beta_inc(0.7, a, x) == pytest.approx(scipy.special.betainc(0.7, a, x), rel=1e-12)
 
 
 def test_deep_tails_keep_their_digits():
-    assert beta_inc(200, 3, 0.01) == pytest.approx(special.betainc(200, 3, 0.01), rel=1e-10)
-    assert t_cdf(-40, 7) == pytest.approx(stats.t.cdf(-40, 7), rel=1e-12)
-    assert binomial_cdf(2, 4000, 0.05) == pytest.approx(stats.binom.cdf(2, 4000, 0.05), rel=1e-10)
+    assert beta_inc(200, 3, 0.01) == pytest.approx(scipy.special.betainc(200, 3, 0.01), rel=1e-10)
+    assert t_cdf(-40, 7) == pytest.approx(scipy.stats.t.cdf(-40, 7), rel=1e-12)
+    assert binomial_cdf(2, 4000, 0.05) == pytest.approx(scipy.stats.binom.cdf(2, 4000, 0.05), rel=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_t_of_one_and_two_degrees_in_closed_form(t):
 def test_the_quantile_is_where_the_distribution_reaches_it(p, df):
     t = t_quantile(p, df)
     assert t_cdf(t, df) == pytest.approx(p, rel=1e-9) and t == pytest.approx(
-        stats.t.ppf(p, df), rel=1e-9, abs=1e-12
+        scipy.stats.t.ppf(p, df), rel=1e-9, abs=1e-12
     )
     assert t_quantile(0.75, 1) == pytest.approx(1.0, rel=1e-12)
 

@@ -31,6 +31,8 @@ NO_AXES = {
 }
 #: A setting that explains the measured cells so much worse than the best is left out.
 UNLIKELY = 1e-3
+#: Covariances of cells with measured ones that are held in memory at once: 8 MB.
+AT_ONCE = 1_000_000
 #: Log units: the usual strength of one axis alone, and of a pair beyond its two.
 ALONE, TOGETHER = 0.3, 0.05
 #: Log units: a whole grid may lie at any level.
@@ -200,23 +202,26 @@ class Surrogate:
         y = np.array([seen[int(i)] for i in rows]) - self.expected[rows]
         noise = self.settings.noise[:, None, None]
         own = self._covariance(self.settings, rows, rows) + np.eye(len(rows)) * (noise**2 + 1e-9)
-        low = np.linalg.cholesky(own)
-        white = np.linalg.solve(low, np.broadcast_to(y[:, None], (len(low), len(rows), 1)))[..., 0]
+        low = np.asarray(np.linalg.cholesky(own), dtype=np.float64)
+        every = np.broadcast_to(y[:, None], (len(low), len(rows), 1))
+        white = np.asarray(np.linalg.solve(low, every)[..., 0], dtype=np.float64)
         spread = np.log(np.diagonal(low, axis1=1, axis2=2)).sum(axis=1)
         likely = -0.5 * (white**2).sum(axis=1) - spread
         weights = np.exp(likely - likely.max())
         kept = np.flatnonzero(weights >= UNLIKELY)
-        told = [self._told(self.settings.only(np.array([i])), rows, low[i], white[i]) for i in kept]
-        means, sds = (np.array(found) for found in zip(*told, strict=True))
+        at_once = max(1, AT_ONCE // max(1, self.cells * len(rows)))
+        parts = [kept[i : i + at_once] for i in range(0, len(kept), at_once)]
+        told = [self._told(self.settings.only(some), rows, low[some], white[some]) for some in parts]
+        means, sds = (np.concatenate(found) for found in zip(*told, strict=True))
         return Posterior(weights[kept] / weights[kept].sum(), means, sds, self.settings.noise[kept])
 
     def _told(
-        self, setting: _Settings, rows: NDArray[np.int64], low: Floats, white: Floats
+        self, settings: _Settings, rows: NDArray[np.int64], low: Floats, white: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the mean and the standard deviation of every cell under one setting."""
-        known = np.linalg.solve(low, self._covariance(setting, EVERY, rows)[0].T)
-        left = np.maximum(self._variance(setting) - np.sum(known**2, axis=0), 1e-8)
-        return self.expected + known.T @ white, np.sqrt(left)
+        """Return the mean and the standard deviation of every cell under some settings, (settings, cells)."""
+        known = np.linalg.solve(low, self._covariance(settings, EVERY, rows).swapaxes(1, 2))
+        left = np.maximum(self._variance(settings) - np.sum(known**2, axis=1), 1e-8)
+        return self.expected + np.einsum("src,sr->sc", known, white), np.sqrt(left)
 
     def mean(self, seen: Mapping[int, float]) -> Floats:
         """Return the guessed log value of every cell."""
@@ -247,8 +252,8 @@ class Surrogate:
             twice += alike**2
         return np.asarray(found + settings.pairs[:, None, None] * (once**2 - twice) / 2)
 
-    def _variance(self, setting: _Settings) -> Floats:
-        """Return the variance of every cell under one setting before anything was seen."""
+    def _variance(self, settings: _Settings) -> Floats:
+        """Return the variance of every cell before anything was seen, (settings, cells)."""
         count = len(self.grid)
-        alone = setting.single.sum() + setting.pairs[0] * count * (count - 1) / 2
-        return np.asarray(alone + np.sum(self.features**2, axis=1))
+        alone = settings.single.sum(axis=1) + settings.pairs * count * (count - 1) / 2
+        return np.asarray(alone[:, None] + np.sum(self.features**2, axis=1))
