@@ -58,7 +58,7 @@ def test_too_few_pairs_have_a_value_and_no_interval():
     found = alternation_ratio([quiet(0.7), quiet(0.7)])
     assert found.value == pytest.approx(math.exp(0.7)) and not found.reliable
     assert (found.lo, found.hi) == (0.0, math.inf) and "2 pairs" in found.note
-    assert not alternation_ratio([Turns([], [])]).reliable
+    assert not alternation_ratio([Turns([], [])]).reliable and not by_speed([]).at_full_speed
 
 
 def test_a_pair_that_is_far_off_is_not_dropped():

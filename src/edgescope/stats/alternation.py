@@ -16,8 +16,8 @@ of its sides' medians: now and then a turn is long by chance.
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
 is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
 what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one minute do not show that full
-speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where two
-thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, it would be told from leftovers,
+speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where more
+than two thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, leftovers would tell it,
 and often wrongly: all turns count then, and the ratio is that of the machine as it was.
 """
 
@@ -46,8 +46,8 @@ LEAST_FULL = 3
 """A pair of which fewer turns of a side are left does not count."""
 MOSTLY = 2 / 3
 """A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py)."""
-HALF = 1 / 2
-"""A smaller share of the pairs, at full speed, does not tell that speed: they are the lucky ones of a busy time."""
+QUORUM = 1 / 2
+"""A smaller share of the pairs does not speak for full speed: they are the lucky ones of a busy time."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
@@ -142,7 +142,7 @@ class BySpeed:
         if sum(map(len, self.slowed)) > MOSTLY * sum(map(len, self.whole)):
             return False
         pairs = len(self.present)
-        return len(self.counted) >= max(HALF * pairs, min(MIN_PAIRS, pairs))
+        return len(self.counted) >= max(1, QUORUM * pairs, min(MIN_PAIRS, pairs))
 
     @property
     def basis(self) -> list[Turns]:
