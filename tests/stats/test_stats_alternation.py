@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +88,14 @@ def test_what_changes_between_minutes_widens_every_interval_by_a_share_of_the_lo
     assert (same.lo, same.hi) == (1.0, 1.0)  # as fast as each other: they change alike
     apart = difference([quiet(1.5)] * 4, [quiet(2.0)] * 4)
     assert math.log(apart.hi / apart.value) == pytest.approx(1.96 * MINUTES * 2.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("logs", [[1.0, 1.02, 1.05], [1.0, 1.04, 0.99, 1.05, 1.01, 1.03]])
+def test_the_interval_is_students_wider_by_how_much_neighbours_resemble_each_other(logs):
+    found, kin = mean_ratio(logs), kinship(np.array(logs))
+    low, high = scipy.stats.t.interval(0.95, len(logs) - 1, np.mean(logs), scipy.stats.sem(logs))
+    half = (high - low) / 2 * math.sqrt((1 + kin) / (1 - kin))
+    assert math.log(found.hi / found.value) == pytest.approx(half) == math.log(found.value / found.lo)
 
 
 def test_what_pairs_show_and_what_they_do_not_add_in_squares():
