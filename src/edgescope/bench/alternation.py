@@ -20,10 +20,12 @@ from edgescope.analysis.run import summary
 from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Devices, Watch, peak_rss
+from edgescope.devices import walk
 from edgescope.errors import Message
 from edgescope.isolate.counter import Counter
 from edgescope.isolate.forks import ForkedWorker, Forks
 from edgescope.isolate.fresh import PAIR
+from edgescope.isolate.imports import Imports
 from edgescope.isolate.worker import WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import WorkerRun
 from edgescope.metrics import scoped
@@ -202,6 +204,7 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch.folder("pair")))
         counter = stack.enter_context(Counter(folder / "counter", 1))
+        watch.walker = stack.enter_context(walk.Walker())  # it starts while the sides load
         sides = []
         forks.expect(one.trial for one in begun)
         for number, one in enumerate(begun):
@@ -213,6 +216,7 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
             side.open()
         for side in sides:
             side.loaded()
+        forks.ready()
         for side in sides:
             side.warm()
         with watch.watching():
@@ -224,7 +228,8 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
         for side in sides:
             if forks.unknown(side.begun.trial):
                 took = side.peak.value if isinstance(side.peak, Measured) else 0.0
-                forks.learn(side.begun.trial, side.ask("modules", "modules")["names"], took)
+                names = side.ask("modules", "modules")["names"]
+                forks.learn(side.begun.trial, Imports(tuple(names), took))
         runs = [_run(s, d, f, watch) for s, d, f in zip(sides, driven, found, strict=True)]
     ends = [outcome.concluded(s.begun, watch, run, in_effect) for s, run in zip(sides, runs, strict=True)]
     return _paired(ends[0], ends[1], sides, purpose)

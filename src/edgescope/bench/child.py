@@ -13,8 +13,10 @@ import gc
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgescope import registry
 from edgescope.isolate import warden
@@ -24,6 +26,7 @@ from edgescope.tracing.base import FOLDER
 if TYPE_CHECKING:
     from edgescope.isolate.forks import Forks
     from edgescope.isolate.pool import WorkerPools
+    from edgescope.records import Trial
 
 SELDOM = (50_000, 50, 100)
 """How seldom a process that builds collects garbage (gc.set_threshold): what an exporter makes stays to its end."""
@@ -58,11 +61,15 @@ def serve() -> int:
     with WorkerPools() as pools, Forks() as forks:
         for order in pipe:
             os.environ[TIMEOUT] = str(order["timeout_s"])
-            pools.begin(order["env"], Prestart(order["prestart"], order["floor_bytes"]))
             forks.floor_bytes = order["floor_bytes"]
-            if order["verb"] == "pair":
+            if order["verb"] == "expect":
+                forks.expect(_foresee(order["workers"], forks))
+                forks.ready()
+            elif order["verb"] == "pair":
+                _foresee(order["workers"], forks)
                 _answer_pair(Path(order["folder"]), forks)
             else:
+                pools.begin(order["env"], Prestart(order["prestart"], order["floor_bytes"]))
                 _answer(order["verb"], Path(order["folder"]), pools)
             warden.end_strangers(pools.pids | forks.pids)  # the remains of a trial would disturb the next
             pipe.send(event="done")
@@ -73,6 +80,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     """Run the trial in the folder; write its started Result first, in case this process is killed."""
     from edgescope import bench
     from edgescope.devices import manifest
+    from edgescope.isolate import hold, imports
     from edgescope.records import Trial
     from edgescope.store import results
 
@@ -85,10 +93,23 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     if verb == "prepare":
         result = bench.prepare(started)
     elif verb == "look":
-        result = bench.look(started, devices=devices)
+        result = bench.look(started, devices=devices, wait=partial(hold.wait, folder))
     else:
         result = bench.answer(started, devices=devices, pools=pools)
     results.write(result, folder / "result")
+    if pools is None and verb in ("run", "look"):
+        imports.tell(folder, result)
+
+
+def _foresee(workers: Sequence[Mapping[str, Any]], forks: Forks) -> list[Trial]:
+    """Return the trials of coming workers, once `forks` knows what processes of their kinds import."""
+    from edgescope.isolate.imports import Imports
+    from edgescope.records import Trial
+
+    trials = [Trial.from_json(one["trial"]) for one in workers]
+    for trial, one in zip(trials, workers, strict=True):
+        forks.foresee(trial, Imports.from_json(one["imports"]))
+    return trials
 
 
 def _answer_pair(folder: Path, forks: Forks) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,9 +65,11 @@ class Driver(Protocol):
 class InProcess:
     """Drives the trial in this process."""
 
-    def __init__(self, clock: Clock, *, judged: bool = True) -> None:
-        """`judged`: whether its outputs are verified."""
-        self.clock, self.judged = clock, judged
+    def __init__(
+        self, clock: Clock, *, judged: bool = True, wait: Callable[[], None] = lambda: None
+    ) -> None:
+        """`judged`: whether its outputs are verified; `wait` returns once the loaded trial may be measured."""
+        self.clock, self.judged, self.wait = clock, judged, wait
 
     def measure(self, started: Result, watch: Watch) -> Run:
         """Open the trial, drive its scenario under the sampler, then collect the work's own metrics.
@@ -87,6 +89,7 @@ class InProcess:
         with open_work(trial) as opened:
             effective = opened.effective()
             require(trial, effective)
+            self.wait()
             with watch.watching(), watch.idling(trial.idle_s, self.clock), recorded(trial):
                 queries = drive(scenario, opened.work, self.clock)
             peak, its_own, spans = peak_rss(), opened.metrics(), opened.breakdown()

@@ -5,6 +5,7 @@ Whatever goes wrong on the way becomes a status with a reason.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -71,12 +72,15 @@ def answer(
     return outcome.guarded(started, measured)
 
 
-def look(started: Result, *, devices: Devices) -> Result:
-    """Measure the trial of a started Result in this process, without judging its outputs: its latency, and soon."""
+def look(started: Result, *, devices: Devices, wait: Callable[[], None] = lambda: None) -> Result:
+    """Measure the trial of a started Result in this process, without judging its outputs: its latency, and soon.
+
+    `wait` returns once nothing else runs here; the trial has loaded by then.
+    """
 
     def measured(started: Result) -> Result:
         in_effect, watch = mode.require(started.trial, devices), Watch(devices, SAMPLER_HZ)
-        run = InProcess(MonotonicClock(), judged=False).measure(started, watch)
+        run = InProcess(MonotonicClock(), judged=False, wait=wait).measure(started, watch)
         return outcome.concluded(started, watch, run, in_effect)
 
     return outcome.guarded(started, measured)

@@ -42,6 +42,8 @@ class Watch:
         self.hz = hz
         self.readings: Readings = NullSampler().readings()
         self.cost: Mapping[str, Json] = NullSampler().cost()
+        self.walker: walk.Walker | None = None
+        """One that was started before; None: watching starts one."""
         self.throttle: Throttle | None = None
         self.slowdown: float | None = None
         self.memory: float | None = None
@@ -54,7 +56,7 @@ class Watch:
         loops = spin.calibrate()
         before = spin.spin(loops)
         with ExitStack() as stack:
-            walker = stack.enter_context(walk.Walker())
+            walker = self.walker or stack.enter_context(walk.Walker())
             walked = walker.seconds()
             folder = Path(stack.enter_context(scratch.folder("readings")))
             self._telemetry = telemetry = self._made(folder)

@@ -30,7 +30,7 @@ from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.barrier import Agreed, Span
 from edgescope.isolate.counter import Counter
-from edgescope.isolate.fork_server import modules
+from edgescope.isolate.imports import modules
 from edgescope.process import Line, Pipe, die_with_parent
 from edgescope.records import Machine, Measured, Queries, Trial, codec
 from edgescope.workloads.base import Opened

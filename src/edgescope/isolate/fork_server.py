@@ -64,22 +64,6 @@ def main(argv: Sequence[str]) -> None:
         orders.send(str(pid).encode())
 
 
-def modules() -> list[str]:
-    """Return what this process has imported of edgescope and of installed packages, in order."""
-    installed = tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
-    found = [
-        name
-        for name, module in list(sys.modules.items())
-        if name.startswith("edgescope.")
-        or (
-            name != "__main__"
-            and "." not in name
-            and (getattr(module, "__file__", None) or "").startswith(installed)
-        )
-    ]
-    return [*found, registry.WORKER_PROGRAM]
-
-
 def imported(names: Iterable[str]) -> str:
     """Import the modules one after the other; return what went wrong, because half a module may be left then."""
     for name in names:

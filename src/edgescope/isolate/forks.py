@@ -1,8 +1,9 @@
 """Worker processes that begin with their imports done: forks of a process that has imported what they need.
 
-PyTorch and a library of networks take seconds to import, and a pair of fresh processes pays that each time. A worker
-that was started tells what it has imported; the next one of its kind is forked from a server that has imported just
-that. No more, or peak memory would be another's. What cannot be forked safely is started as before (fork_server.py).
+PyTorch and a library of networks take seconds to import, and a pair of fresh processes pays that each time. A trial
+that ran alone tells what it has imported, and so does a worker that was started; later workers of its kind are forked
+from a server that has imported just that, once one of their cell was started: a forked one does not show what a
+process takes. What cannot be forked safely is started as before (fork_server.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import IO
 
 from edgescope.isolate import fork_server
 from edgescope.isolate.fork_server import LONGEST
+from edgescope.isolate.imports import Imports, kind
 from edgescope.isolate.pool import Prestart
 from edgescope.isolate.worker import Placement, WorkerProcess
 from edgescope.process import Child, Process
@@ -79,6 +81,7 @@ class ForkServer(Process):
     def __init__(self, names: Sequence[str]) -> None:
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__([sys.executable, "-m", fork_server.__name__, str(os.getpid())])
+        self._refusal: str | None = None
         self._theirs.close()
         self._ours.send(json.dumps(list(names)).encode())
 
@@ -87,10 +90,12 @@ class ForkServer(Process):
 
     def refusal(self) -> str:
         """Wait until everything is imported; return why it forks nothing, '' if it does."""
-        try:
-            return self._answer(IMPORT_S).strip()
-        except OSError as error:
-            return str(error)
+        if self._refusal is None:
+            try:
+                self._refusal = self._answer(IMPORT_S).strip()
+            except OSError as error:
+                self._refusal = str(error)
+        return self._refusal
 
     def fork(self, stderr: int) -> Orphan:
         """Return a new worker, whose stderr is the given file; OSError if there is none."""
@@ -143,8 +148,10 @@ class Forks:
     def __init__(self) -> None:
         self.floor_bytes: int | None = None
         """Bytes of memory that stay free; None: the default floor."""
-        self._workers: dict[str, tuple[tuple[str, ...], float]] = {}
-        """Cell -> what its first worker had imported, and the bytes that it took (0: not known)."""
+        self._imports: dict[str, Imports] = {}
+        """Kind of trial -> what its first process had imported."""
+        self._started: set[str] = set()
+        """Cells of which a worker was started, so that its memory is known."""
         self._servers: dict[tuple[str, ...], ForkServer | None] = {}
         """What is imported -> who forks such workers; None if nobody may."""
 
@@ -165,30 +172,37 @@ class Forks:
         return {server.pid for server in self._running()}
 
     def unknown(self, trial: Trial) -> bool:
-        """Return whether no worker of the trial's cell has told yet what it imports."""
-        return trial.cell not in self._workers
+        """Return whether no worker of the trial's cell was started yet: its first one is, so its memory is known."""
+        return trial.cell not in self._started
 
-    def learn(self, trial: Trial, names: Iterable[str], took_bytes: float) -> None:
-        """Remember what a worker of the trial's cell has imported, and the memory that it took."""
-        self._workers[trial.cell] = tuple(names), took_bytes
+    def foresee(self, trial: Trial, found: Imports) -> None:
+        """Remember what a process of the trial's kind has imported."""
+        self._imports.setdefault(kind(trial), found)
+
+    def learn(self, trial: Trial, found: Imports) -> None:
+        """Remember what a started worker of the trial's cell has imported."""
+        self.foresee(trial, found)
+        self._started.add(trial.cell)
 
     def expect(self, trials: Iterable[Trial]) -> None:
-        """Get the servers of the coming workers ready; return once they are.
+        """Start the servers of the coming workers; `ready` waits for them.
 
         A server takes less memory than a worker: it is started if one more such worker leaves the floor free.
         """
-        known = [self._workers[trial.cell] for trial in trials if not self.unknown(trial)]
-        needed, begun = sum(took for _, took in known), {}
-        for names, took in known:
-            if names in self._servers or names in begun or not took:
+        known = [self._imports[kind(trial)] for trial in trials if kind(trial) in self._imports]
+        needed = sum(found.took_bytes for found in known)
+        for found in known:
+            if found.names in self._servers or not found.took_bytes:
                 continue
-            needed += took
+            needed += found.took_bytes
             if Prestart(floor_bytes=self.floor_bytes).fits(1, needed):
                 with contextlib.suppress(OSError):
-                    begun[names] = ForkServer(names)
-        for names, server in begun.items():
-            self._servers[names] = server
-            if server.refusal():
+                    self._servers[found.names] = ForkServer(found.names)
+
+    def ready(self) -> None:
+        """Wait until no server imports any more; forget those that may not fork."""
+        for names, server in self._servers.items():
+            if server is not None and server.refusal():
                 self._end(names)
 
     def worker(self, number: int, trial: Trial) -> WorkerProcess:
@@ -201,14 +215,17 @@ class Forks:
 
     def distrust(self, trials: Iterable[Trial]) -> bool:
         """Start the workers of these trials from now on; return whether any of them would have been forked."""
-        forked = [self._workers[trial.cell][0] for trial in trials if self._server(trial) is not None]
+        forked = [self._imports[kind(trial)].names for trial in trials if self._server(trial) is not None]
         for names in forked:
             self._end(names)
         return bool(forked)
 
     def _server(self, trial: Trial) -> ForkServer | None:
-        names, _ = self._workers.get(trial.cell, ((), 0.0))
-        return self._servers.get(names)
+        """Return who forks the trial's workers, once it has imported; None if they are started."""
+        if self.unknown(trial):
+            return None
+        self.ready()
+        return self._servers.get(self._imports[kind(trial)].names)
 
     def _end(self, names: tuple[str, ...]) -> None:
         if (server := self._servers[names]) is not None:

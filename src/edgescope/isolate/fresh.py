@@ -23,7 +23,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import traced, warden
+from edgescope.isolate import hold, imports, traced, warden
 from edgescope.isolate.guarded import GuardedProcess
 from edgescope.process import TAIL_BYTES, Launch, how_ended, scratch
 from edgescope.records import Machine, Result, Status, Trial, digest
@@ -73,17 +73,32 @@ class Stopped:
     reason: Message
 
 
-def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
+def run(
+    trial: Trial,
+    limits: Limits = Limits(),
+    launch: Launch = Launch(),
+    noted: imports.Noted = lambda trial, found: None,
+) -> Result:
     """Run the trial in a fresh process and return its Result, whatever happened to the process.
 
-    Raises StoreError if the temporary folder that both processes share cannot be used.
+    `noted` takes note of what the process imported. Raises StoreError if the temporary folder that both processes
+    share cannot be used.
     """
-    return _in_child("run", trial, limits, launch)
+    return _in_child("run", trial, limits, launch, noted)
 
 
-def look(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
-    """Run the trial in a fresh process that does not judge its outputs: no reference need be there yet."""
-    return _in_child("look", trial, limits, launch)
+def look(
+    trial: Trial,
+    limits: Limits = Limits(),
+    launch: Launch = Launch(),
+    noted: imports.Noted = lambda trial, found: None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Result:
+    """Run the trial in a fresh process that does not judge its outputs: no reference need be there yet.
+
+    `meanwhile` runs while the process loads, and has ended before it measures.
+    """
+    return _in_child("look", trial, limits, launch, noted, meanwhile)
 
 
 def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
@@ -95,7 +110,14 @@ def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
     return None if result.status is Status.OK else result
 
 
-def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result:
+def _in_child(
+    verb: str,
+    trial: Trial,
+    limits: Limits,
+    launch: Launch,
+    noted: imports.Noted = lambda trial, found: None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Result:
     started = datetime.now(timezone.utc)
     try:
         # A file that cannot be removed must not cost a finished result.
@@ -106,8 +128,11 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
             if verb == "run":
                 launch += traced.launch(trial, folder / "trace")
             program = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
-            stopped, lines = _watch(program, folder, limits, launch)
+            with hold.held(folder, meanwhile):
+                stopped, lines = _watch(program, folder, limits, launch)
             result = outcome(trial, stopped, started, folder, lines)
+            if (found := imports.told(folder)) is not None:
+                noted(trial, found)
             return traced.with_spans(result, folder / "trace") if verb == "run" else result
     except OSError as error:
         raise StoreError(

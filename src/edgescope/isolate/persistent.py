@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from edgescope.isolate.fresh import (
     until_readable,
 )
 from edgescope.isolate.guarded import GuardedProcess
+from edgescope.isolate.imports import Imported
 from edgescope.process import Launch, scratch
 from edgescope.records import Json, Result, Status, Trial
 
@@ -46,6 +47,8 @@ class PersistentChild:
         self._folder: scratch.Folder | None = None
         self._theirs: scratch.Folder | None = None
         """Holds the process's temporary files; it is removed when the process ends."""
+        self._owes = False
+        """Whether the process has yet to answer `expect`."""
 
     def __enter__(self) -> PersistentChild:
         return self
@@ -75,6 +78,22 @@ class PersistentChild:
         if self._theirs is not None:
             self._theirs.cleanup()
         self._child = self._theirs = None
+        self._owes = False
+
+    def expect(self, imported: Sequence[Imported], limits: Limits = Limits()) -> None:
+        """Have the process get ready to fork workers for pairs of these trials; return at once.
+
+        It imports meanwhile: `settle` before something is measured.
+        """
+        self.settle(limits)
+        with contextlib.suppress(OSError):  # no memory for another process, or it has ended: a pair finds out
+            self._send({"verb": "expect", "workers": _told(imported)}, limits)
+            self._owes = True
+
+    def settle(self, limits: Limits = Limits()) -> None:
+        """Wait until the process does nothing any more; end it if that takes too long."""
+        if self._owes and self._child is not None:
+            self._answered(self._child, limits)
 
     def answer(
         self, verb: str, trial: Trial, limits: Limits, env: Mapping[str, str] | None = None, prestart: int = 0
@@ -91,9 +110,16 @@ class PersistentChild:
             return outcome(trial, stopped, started, folder, lines)
 
     def pair(
-        self, trials: tuple[Trial, Trial], purpose: str, limits: Limits = Limits()
+        self,
+        trials: tuple[Trial, Trial],
+        purpose: str,
+        limits: Limits = Limits(),
+        imported: Sequence[Imported] = (),
     ) -> tuple[Result, Result]:
-        """Run two trials in turns, each in a fresh process below this one; return their Results."""
+        """Run two trials in turns, each in a fresh process below this one; return their Results.
+
+        `imported` is what is known already of the processes of their kinds.
+        """
         started = datetime.now(timezone.utc)
         with self._temporary() as folder:
             (folder / "purpose").write_text(purpose)
@@ -101,7 +127,7 @@ class PersistentChild:
             for place, trial in zip(places, trials, strict=True):
                 place.mkdir()
                 (place / "trial.json").write_text(json.dumps(trial.to_json()))
-            stopped, lines = self._run("pair", folder, limits, {"env": {}, "prestart": 0}, places[0])
+            stopped, lines = self._run("pair", folder, limits, {"workers": _told(imported)}, places[0])
             first, second = (
                 outcome(t, stopped, started, p, lines) for t, p in zip(trials, places, strict=True)
             )
@@ -118,7 +144,7 @@ class PersistentChild:
     ) -> tuple[Stopped | None, list[str]]:
         """Have the process run what is in `folder`; ask again if it died before the trial in `first` had begun."""
         order = {"verb": verb, "folder": str(folder), **asked}
-        order |= {"timeout_s": limits.timeout_s, "floor_bytes": limits.floor_bytes}
+        self.settle(limits)
         try:
             child, stopped = self._ask(order, limits)
         except OSError as error:  # no such program, no memory for another process
@@ -128,12 +154,22 @@ class PersistentChild:
         return stopped, child.tail()
 
     def _ask(self, order: Mapping[str, Json], limits: Limits) -> tuple[GuardedProcess, Stopped | None]:
+        child = self._send(order, limits)
+        return child, self._answered(child, limits)
+
+    def _send(self, order: Mapping[str, Json], limits: Limits) -> GuardedProcess:
+        """Send an order to the process, started if there is none; OSError if it cannot be."""
         if self._child is not None and self._child.code is not None:
             self.stop()
         child = self._child or self._start(limits)
         child.mark()  # its output so far belongs to earlier trials
-        with contextlib.suppress(OSError):  # if it has ended, reading its pipe reports that below
-            child.pipe.send(**order)
+        with contextlib.suppress(OSError):  # if it has ended, reading its pipe reports that
+            child.pipe.send(**order, timeout_s=limits.timeout_s, floor_bytes=limits.floor_bytes)
+        return child
+
+    def _answered(self, child: GuardedProcess, limits: Limits) -> Stopped | None:
+        """Wait for an answer; return None, or what stopped the process, which is ended then."""
+        self._owes = False
         try:
             stopped = until_readable(child.pipe.fileno(), limits)
         except BaseException:  # nobody waits for its answer, which must not be taken for the next one's
@@ -142,17 +178,22 @@ class PersistentChild:
         if stopped is None:
             try:
                 child.pipe.receive()
-                return child, None
+                return None
             except EOFError:
                 stopped = crash(child.wait() or 0, child.tail(), self.launch)
         self.stop()
-        return child, stopped
+        return stopped
 
     def _start(self, limits: Limits) -> GuardedProcess:
-        assert self._folder is not None
+        self._folder = self._folder or scratch.folder("persistent")
         folder = self._folder.name
         self._theirs = scratch.Folder(dir=folder, ignore_cleanup_errors=True)
         program = [sys.executable, "-m", registry.TRIAL_PROGRAM, "serve", folder, str(os.getpid())]
         launch = environment(limits, self._theirs.name) + self.launch
         self._child = GuardedProcess(program, Path(folder), launch, talks=True)
         return self._child
+
+
+def _told(imported: Sequence[Imported]) -> list[Json]:
+    """Return what is known of coming workers as an order holds it."""
+    return [{"trial": trial.to_json(), "imports": found.to_json()} for trial, found in imported]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from edgescope import bench
 from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
+from edgescope.isolate.imports import Imported, Imports, kind
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
@@ -23,12 +25,32 @@ class Isolated:
     """A Runner that restores the settings of the mode after each trial.
 
     One process leads pair after pair. It ends with this object, with a mode that starts programs in its own way, and
-    when memory runs out.
+    when memory runs out. While something is built, and nothing measured, it imports what the coming pairs need.
     """
 
     def __init__(self) -> None:
         self._leader, self._lock = PersistentChild(), threading.Lock()
+        self._imports: dict[str, Imports] = {}
+        """Kind of trial -> what the first one that ran alone had imported."""
+        self._coming: Sequence[Trial] = ()
         weakref.finalize(self, self._leader.close)
+
+    def _noted(self, trial: Trial, found: Imports) -> None:
+        self._imports.setdefault(kind(trial), found)
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Remember the coming trials: those of pairs are made ready for while something is built."""
+        self._coming = [t for t in trials if t.turn_s is not None and t.mode == catalog.AS_IS]
+
+    def _get_ready(self, limits: Limits) -> None:
+        """Have the leader import what the coming pairs need, as far as a trial has told it."""
+        with self._lock:  # several builds may begin at once
+            coming, self._coming = self._coming, ()
+            if known := self._known(coming):
+                self._leader.expect(known, limits)
+
+    def _known(self, trials: Sequence[Trial]) -> list[Imported]:
+        return [(t, self._imports[kind(t)]) for t in trials if kind(t) in self._imports]
 
     def _with_room(self, ask: Callable[[], Sequence[Result]]) -> Sequence[Result]:
         """Return what `ask` returns; ask again without the leader if memory ran out while it held some."""
@@ -41,6 +63,7 @@ class Isolated:
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build artifact and reference in their own process; return the Result of a failure, else None."""
+        self._get_ready(limits)
 
         def prepared() -> list[Result]:
             failed = fresh.prepare(trial, limits)
@@ -50,26 +73,34 @@ class Isolated:
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in its own process; if its mode cannot be set, return a Result with the reason."""
-        return in_mode(
-            trial, lambda mode: self._with_room(lambda: [fresh.run(trial, limits, mode.launch())])[0]
-        )
+        return self._alone(fresh.run, trial, limits)
 
-    def look(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in its own process, in its mode, without judging its outputs."""
-        return in_mode(
-            trial, lambda mode: self._with_room(lambda: [fresh.look(trial, limits, mode.launch())])[0]
-        )
+    def look(self, trial: Trial, limits: Limits, meanwhile: Callable[[], object] = lambda: None) -> Result:
+        """Run the trial in its own process, in its mode, without judging its outputs.
+
+        `meanwhile` runs while that process loads.
+        """
+        return self._alone(partial(fresh.look, meanwhile=meanwhile), trial, limits)
+
+    def _alone(self, run: Callable[..., Result], trial: Trial, limits: Limits) -> Result:
+        self._leader.settle(limits)
+
+        def measured(mode: Mode) -> Result:
+            return self._with_room(lambda: [run(trial, limits, mode.launch(), self._noted)])[0]
+
+        return in_mode(trial, measured)
 
     def pair(self, trials: tuple[Trial, Trial], purpose: str, limits: Limits) -> tuple[Result, Result]:
         """Run two trials of one mode in turns; a mode that cannot be had is a Result that says why."""
         ends: list[Result] = []
+        known = self._known(trials)
 
         def measured(mode: Mode) -> Result:
             if mode.launch() != self._leader.launch:
                 self._leader.close()
                 self._leader.launch = mode.launch()
             try:
-                ends[:] = self._with_room(lambda: self._leader.pair(trials, purpose, limits))
+                ends[:] = self._with_room(lambda: self._leader.pair(trials, purpose, limits, known))
             finally:
                 if mode.launch():  # a control group cannot be left while somebody is in it
                     self._leader.close()

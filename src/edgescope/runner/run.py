@@ -48,7 +48,7 @@ class Runner(Prepares, Protocol):
 
 @runtime_checkable
 class Expects(Protocol):
-    """Optional for a Runner: it can start more processes at once if it knows the coming trials."""
+    """Optional for a Runner: it can start processes earlier, or more at once, if it knows the coming trials."""
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """Remember the coming trials."""
@@ -66,8 +66,8 @@ class Alternates(Protocol):
 class Looks(Protocol):
     """Optional, of a Runner: it measures a trial without judging its outputs."""
 
-    def look(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial; the Result is nothing to keep."""
+    def look(self, trial: Trial, limits: Limits, meanwhile: Callable[[], object]) -> Result:
+        """Run the trial, and `meanwhile` while it loads; the Result is nothing to keep."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,7 @@ class Cells:
     def ahead(self, trials: Iterable[Trial]) -> None:
         """Prepare the artifacts of all trials: a runner that keeps processes then needs one process for all of them."""
         trials = list(trials)
-        if isinstance(self.runner, Expects):
-            self.runner.expect(trials)
+        self.expect(trials)
         for i in range(len(trials)):
             self.builds.build(trials[i:])
 
@@ -218,9 +217,17 @@ class Cells:
             self.pace.add(trial, self.clock() - start)
             return self.put(result)
 
-    def look(self, trial: Trial) -> Result | None:
-        """Return what a run whose outputs nobody judges came to, not stored; None if the runner makes none."""
-        return self.runner.look(trial, self.limits) if isinstance(self.runner, Looks) else None
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Tell the runner which trials will probably come."""
+        if isinstance(self.runner, Expects):
+            self.runner.expect(trials)
+
+    def look(self, trial: Trial, meanwhile: Callable[[], object] = lambda: None) -> Result | None:
+        """Return what a run whose outputs nobody judges came to, not stored; None if the runner makes none.
+
+        `meanwhile` runs while it loads.
+        """
+        return self.runner.look(trial, self.limits, meanwhile) if isinstance(self.runner, Looks) else None
 
     def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""

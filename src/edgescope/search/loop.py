@@ -79,6 +79,7 @@ class Loop:
         self.stored += found is not None
         if found is not None:
             return found
+        self.cells.expect([*filter(None, (step.beside, step.trial)), *step.ahead])
         self.cells.builds.build([step.trial, *step.ahead])
         if step.beside is not None:
             return self.cells.run_pair(step.beside, step.trial, step.purpose)

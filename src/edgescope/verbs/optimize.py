@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -180,25 +181,29 @@ def optimize(
 def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> Result | None:
     """Look at the likely baseline and build it, unless the store has a result of it, and find out what is installed.
 
-    Return the look if it has a figure. It runs alone, before data are read and references computed. What is tried next
-    is built beside the baseline.
+    Return the look if it has a figure. It is measured alone, before data are read and references computed; the engines
+    are found while it loads. What is tried next is built beside the baseline.
     """
-    likely, look = halving.short(candidates.propose(of).trials[0], 0), None
+    first, seen, words = candidates.propose(of).trials[0], None, ""
+    likely = halving.short(first, 0)
     new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
-    if new and (seen := cells.look(unjudged(likely))) and (words := first_look(seen)):
+    if new:
+        with setup.waiting(f"looking at {likely.label}, and at which engines are installed"):
+            seen = cells.look(unjudged(likely), meanwhile=candidates.installed)
+    if seen is not None and (words := first_look(seen)):
         setup.tell(words)
-        look = seen
 
     def coming() -> Iterator[Trial]:
         if new:
             yield likely
-        with setup.waiting("checking which engines are installed"):
+        with nullcontext() if seen else setup.waiting("checking which engines are installed"):
             found = propose().trials
         if new:
             yield from halving.in_order(found, of.seed)[:2]
 
+    cells.expect([first])
     cells.builds.build(coming())
-    return look
+    return seen if words else None
 
 
 def unjudged(trial: Trial) -> Trial:

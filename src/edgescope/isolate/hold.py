@@ -1,0 +1,45 @@
+"""Keeps a trial's process from measuring while its parent does something else: both load meanwhile, on a core each.
+
+The parent holds a lock on a file in the trial's folder; the process waits for it before it measures. The kernel frees
+the lock of a parent that dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+FILE = "hold"
+
+
+@contextmanager
+def held(folder: Path, meanwhile: Callable[[], object]) -> Iterator[None]:
+    """Do `meanwhile` beside the block; a process that calls `wait` on the folder in it waits until that is done.
+
+    An error of `meanwhile` is nobody's here: who needs its answer asks again.
+    """
+    with open(folder / FILE, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        def work() -> None:
+            try:
+                with suppress(Exception):
+                    meanwhile()
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
+
+def wait(folder: Path) -> None:
+    """Wait until what the parent does beside the trial in the folder is done."""
+    with suppress(OSError), open(folder / FILE) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
