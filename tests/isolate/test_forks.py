@@ -18,9 +18,10 @@ from edgescope import bench
 from edgescope.analysis.cells import alternation
 from edgescope.bench import alternation as turns
 from edgescope.devices import manifest
-from edgescope.isolate import fork_server, forks, warden
+from edgescope.isolate import fork_server, forks, fresh, imports, warden
 from edgescope.isolate.forks import Forks, ForkServer
 from edgescope.isolate.fresh import Limits
+from edgescope.isolate.imports import Imports
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.isolate.worker import WorkerProcess
 from edgescope.process import Launch
@@ -49,7 +50,7 @@ def adopting():
 def source():
     """A leader's forks that know what a worker of SLOW imports, and have room for it."""
     with Forks() as found:
-        found.learn(SLOW, LIGHT, 1.0)
+        found.learn(SLOW, Imports(LIGHT, 1.0))
         yield found
 
 
@@ -92,7 +93,10 @@ class Led:
     def __init__(self, *statuses, alive=True):
         self.statuses, self.closed, self.alive = list(statuses), 0, alive
 
-    def pair(self, trials, purpose, limits):
+    def settle(self, limits):
+        pass
+
+    def pair(self, trials, purpose, limits, imported):
         status = self.statuses.pop(0)
         return tuple(SimpleNamespace(status=status, warnings=()) for _ in trials)
 
@@ -120,7 +124,7 @@ def test_what_runs_out_of_memory_runs_again_only_if_a_leader_held_some(monkeypat
     full = SimpleNamespace(status=Status.OOM)
     monkeypatch.setattr(isolated, "in_mode", lambda trial, measured: measured(SimpleNamespace(launch=Launch)))
     for name in ("prepare", "run", "look"):
-        monkeypatch.setattr(isolated.fresh, name, lambda *how: calls.append(how) or full)
+        monkeypatch.setattr(isolated.fresh, name, lambda *how, **more: calls.append(how) or full)
         assert getattr(runner, name)(SLOW, LIMITS) is full
     assert len(calls) == 3 * asked and led.closed == 3 * (asked - 1)
 
@@ -140,7 +144,7 @@ def test_a_forked_side_that_hangs_is_measured_again_in_started_processes(monkeyp
     devices = bench.present()
     begun = tuple(bench.begin(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
     with Hanging() as source:
-        source.learn(SLOW, LIGHT, 1.0)
+        source.learn(SLOW, Imports(LIGHT, 1.0))
         ends = turns.measure(begun, devices, 20.0, forks=source)
     assert {end.status for end in ends} <= {Status.OK, Status.UNSTABLE}
     assert [end.process for end in ends] == ["fresh"] * 2
@@ -226,9 +230,10 @@ def test_what_must_not_be_forked_is_refused(tmp_path, monkeypatch, source, body,
     server = ForkServer(["odd_module"])
     assert why in server.refusal()
     server.end()
-    source.learn(SLOW, ("odd_module",), 1.0)
-    source.expect([SLOW])
-    worker = source.worker(0, SLOW)
+    odd = replace(SLOW, model="odd")
+    source.learn(odd, Imports(("odd_module",), 1.0))
+    source.expect([odd])
+    worker = source.worker(0, odd)
     assert not source.pids and type(worker) is WorkerProcess
     worker.end()
 
@@ -240,10 +245,10 @@ def test_servers_are_started_as_far_as_memory_holds_them_beside_the_workers(monk
     """Two workers of 100 bytes are to come: the first server needs 100 more, and so does the second."""
     monkeypatch.setattr(forks.Prestart, "fits", lambda self, more, each: more * each <= free)
     monkeypatch.setattr(forks, "ForkServer", lambda names: SimpleNamespace(pid=names, refusal=str, end=str))
-    source = Forks()
-    source.learn(SLOW, ("a",), took)
-    source.learn(FAST, ("b",), took)
-    source.expect([SLOW, FAST])
+    source, trials = Forks(), [replace(SLOW, model=name) for name in "ab"]
+    for trial in trials:
+        source.learn(trial, Imports((trial.model,), took))
+    source.expect(trials)
     assert len(source.pids) == starts
 
 
@@ -264,7 +269,7 @@ def test_a_server_that_dies_is_replaced_by_started_workers(source):
 
 
 def test_one_server_serves_all_that_import_the_same(source):
-    source.learn(FAST, LIGHT, 1.0)
+    source.learn(FAST, Imports(LIGHT, 1.0))
     source.expect([SLOW, FAST])
     assert len(source.pids) == 1
     assert source.distrust([FAST]) and not source.pids and not source.distrust([FAST])
@@ -301,7 +306,159 @@ def test_a_fork_draws_random_numbers_of_its_own():
 
 def test_what_a_worker_has_imported_is_told_in_order_and_has_no_module_of_the_users(monkeypatch):
     monkeypatch.setitem(sys.modules, "a_users_own", type(sys)("a_users_own"))
-    names = fork_server.modules()
+    names = imports.modules()
     both = [name for name in sys.modules if name in ("numpy", "edgescope.errors")]
     assert [name for name in names if name in both] == both
     assert not {"a_users_own", "__main__", "json", "numpy.linalg"} & {*names} and names[-1] == WORKER_PROGRAM
+
+
+@pytest.mark.parametrize("verb", ["run", "look"])
+def test_a_trial_that_ran_alone_tells_what_its_process_has_imported(verb):
+    told = []
+    alone = replace(SLOW, turn_s=None)
+    result = getattr(fresh, verb)(alone, LIMITS, noted=lambda *found: told.append(found))
+    ((trial, found),) = told
+    assert trial is alone and {"numpy", "edgescope.backends.null"} < {*found.names}
+    assert found.names[-1] == WORKER_PROGRAM
+    assert found.took_bytes == result.metrics["peak_rss_bytes"].value > 0
+    assert Imports.from_json(found.to_json()) == found
+
+
+def test_what_a_process_tells_of_its_imports_may_be_missing_or_nonsense(tmp_path):
+    assert imports.told(tmp_path) is None
+    for text in ("", "[1]", '{"names": 3}', '{"took_bytes": 1}'):
+        (tmp_path / imports.FILE).write_text(text)
+        assert imports.told(tmp_path) is None
+
+
+def test_trials_of_one_kind_import_the_same_whatever_their_precision_and_data():
+    same = replace(SLOW, precision="int8", data="mine", batch=4, options={})
+    others = [replace(SLOW, **{k: v}) for k, v in (("backend", "onnxruntime"), ("workload", "training"))]
+    assert imports.kind(SLOW) == imports.kind(same)
+    assert len({imports.kind(t) for t in (SLOW, *others)}) == 3
+
+
+def test_a_server_that_was_foreseen_forks_once_a_worker_was_started(source):
+    """The first worker of a cell is started all the same, or nobody would know what a process takes."""
+    other = replace(SLOW, model="other")
+    source.foresee(other, Imports(LIGHT, 1.0))
+    source.foresee(other, Imports(("json", "decimal", WORKER_PROGRAM), 1.0))  # the first to tell counts
+    source.expect([other])
+    assert len(source.pids) == 1 and source.unknown(other)
+    first = source.worker(0, other)
+    source.learn(other, Imports(("json", WORKER_PROGRAM), 1.0))
+    second = source.worker(0, other)
+    assert type(first) is WorkerProcess and isinstance(second, forks.ForkedWorker)
+    assert len(source.pids) == 1
+    for worker in (first, second):
+        worker.end()
+
+
+def test_servers_import_beside_each_other_and_are_ready_when_that_is_waited_for(tmp_path, monkeypatch):
+    for name in ("slow_a", "slow_b"):
+        (tmp_path / f"{name}.py").write_text("import time; time.sleep(0.7)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    trials = [replace(SLOW, model=name) for name in ("slow_a", "slow_b")]
+    with Forks() as source:
+        for trial in trials:
+            source.foresee(trial, Imports((trial.model,), 1.0))
+        begun = time.monotonic()
+        source.expect(trials)
+        assert time.monotonic() - begun < 0.6
+        source.ready()
+        assert time.monotonic() - begun > 0.7 and len(source.pids) == 2
+
+
+class Expecting(Led):
+    """A leader that says what it is told to get ready for."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def expect(self, imported, limits):
+        self.told.append([(trial.label, found.names) for trial, found in imported])
+
+
+def test_a_runner_gets_ready_for_coming_pairs_while_it_builds(monkeypatch):
+    runner = Isolated()
+    runner._leader = led = Expecting()
+    monkeypatch.setattr(isolated.fresh, "prepare", lambda *how: None)
+    runner._noted(SLOW, Imports(LIGHT, 1.0))
+    runner._noted(SLOW, Imports(("later",), 1.0))
+    alone, elsewhere = replace(FAST, turn_s=None), replace(FAST, mode="cpus=0")
+    unknown = replace(FAST, model="unknown")
+    runner.expect([alone, elsewhere, unknown, FAST])
+    assert not led.told  # something may be measured now
+    for _ in range(2):
+        runner.prepare(SLOW, LIMITS)
+    assert led.told == [[(FAST.label, LIGHT)]]
+
+
+def test_pairs_after_a_run_alone_are_forked_from_what_was_imported_beside_a_build():
+    runner = Isolated()
+    runner.run(replace(SLOW, turn_s=None), LIMITS)
+    runner.expect([SLOW])
+    assert not runner._leader.alive
+    runner.prepare(SLOW, LIMITS)
+    assert runner._leader.alive
+    runner.run(replace(FAST, turn_s=None), LIMITS)
+    assert not runner._leader._owes  # nobody imported while it was measured
+    pairs = [runner.pair((SLOW, FAST), "confirming", LIMITS) for _ in range(2)]
+    assert [[r.process for r in pair] for pair in pairs] == [["fresh"] * 2, ["forked"] * 2]
+    runner._leader.close()
+
+
+def test_a_leader_that_hangs_or_dies_while_it_gets_ready_is_replaced(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    slow = [(SLOW, Imports(("slow_module",), 1.0))]
+    with PersistentChild() as leader:
+        leader.expect(slow)
+        leader.settle(Limits(timeout_s=0.3))
+        assert not leader.alive
+        leader.expect(slow)
+        leader._child.kill()
+        leader.settle(LIMITS)
+        assert not leader.alive
+        ends = leader.pair((SLOW, FAST), "confirming", LIMITS)
+        assert {end.status for end in ends} <= {Status.OK, Status.UNSTABLE}
+        leader.expect([(SLOW, Imports(LIGHT, 1.0))])
+        assert leader.pair((SLOW, FAST), "confirming", LIMITS)[0].process == "forked"
+
+
+def test_nobody_imports_while_the_sides_have_their_turns(monkeypatch):
+    """A pair's servers import while its first processes load."""
+    seen = []
+
+    class Seen(Forks):
+        def ready(self):
+            super().ready()
+            seen.append("ready")
+
+    warm = turns.Side.warm
+    monkeypatch.setattr(turns.Side, "warm", lambda side: seen.append("warm") or warm(side))
+    devices = bench.present()
+    begun = tuple(bench.begin(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
+    with Seen() as source:
+        source.foresee(SLOW, Imports(LIGHT, 1.0))
+        ends = turns.measure(begun, devices, 20.0, forks=source)
+        assert len(source.pids) == 1
+    assert [end.process for end in ends] == ["fresh"] * 2 and seen[:3] == ["ready", "warm", "warm"]
+
+
+def test_an_import_that_starts_a_thread_is_left_to_the_workers_with_what_follows_it(tmp_path, monkeypatch):
+    """OpenVINO's does: its workers begin with everything before it imported."""
+    (tmp_path / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    (tmp_path / "after.py").write_text("open('after', 'w')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    server = ForkServer(["json", "threaded", "after"])
+    assert server.refusal() == ""
+    assert Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")[-2] == b"1"
+    worker = forks.ForkedWorker(0, server)
+    assert worker.pipe.receive(10)["pid"] == worker.pid and not (tmp_path / "after").exists()
+    worker.end()
+    server.end()

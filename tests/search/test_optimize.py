@@ -703,7 +703,7 @@ def test_the_verb_compares_with_its_look_at_the_baseline_where_building_took_lon
     tmp_path, monkeypatch, capsys
 ):
     class Looking(Scripted):
-        def look(self, trial, limits):
+        def look(self, trial, limits, meanwhile):
             return result(trial, id_="look", **rows(1500 * US))
 
     runner = Looking()

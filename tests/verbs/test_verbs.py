@@ -285,8 +285,9 @@ def test_what_is_known_so_far_says_how_sure_it_is():
 def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, monkeypatch):
     seen, told = [], []
 
-    def look(trial, limits):
+    def look(trial, limits, meanwhile):
         seen.append(trial)
+        assert meanwhile is optimizing.candidates.installed  # the engines are found while it loads
         return result(trial, metrics={"latency_p50_s": Measured(0.008, "s", 0.0078, 0.0083, 40)})
 
     monkeypatch.setattr(fake, "look", look, raising=False)
@@ -301,7 +302,7 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
         "",
         None,
     )
-    monkeypatch.setattr(fake, "look", lambda trial, limits: result(trial, status=Status.FAILED))
+    monkeypatch.setattr(fake, "look", lambda trial, *how: result(trial, status=Status.FAILED))
     told.clear()
     assert optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append)) is None
     assert told == ["built"]

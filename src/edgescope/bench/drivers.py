@@ -65,9 +65,7 @@ class Driver(Protocol):
 class InProcess:
     """Drives the trial in this process."""
 
-    def __init__(
-        self, clock: Clock, *, judged: bool = True, wait: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, clock: Clock, *, judged: bool = True, wait: Callable[[], None] = lambda: None) -> None:
         """`judged`: whether its outputs are verified; `wait` returns once the loaded trial may be measured."""
         self.clock, self.judged, self.wait = clock, judged, wait
 

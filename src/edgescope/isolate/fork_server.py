@@ -1,13 +1,14 @@
 """The fork server's own program: it imports what a worker needs, then forks a worker for each request.
 
-python -m edgescope.isolate.fork_server LEADER_PID
+python -m edgescope.isolate.fork_server LEADER_PID [MODULES]
 
 Its stdin is a socket of packets. The first lists the modules to import; the answer is '', or why no process may be
 forked after that. Each later packet brings a worker's stdin, stdout and stderr; the answer is the worker's process id.
 
 A fork copies one thread and every open device, so a library that has started a thread or opened a device while it was
-imported may hang or fail in the copy. After such imports it refuses. A library that ends its threads before a fork, as
-OpenBLAS does, may have some.
+imported may hang or fail in the copy. An import that starts a thread, as OpenVINO's does, is left to the workers, with
+all that follow it: this program begins anew with the first so many MODULES. After imports that open a device it
+refuses. A library that ends its threads before a fork, as OpenBLAS does, may have some.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from edgescope import registry
@@ -49,10 +50,15 @@ def main(argv: Sequence[str]) -> None:
     leader = int(argv[0])
     die_with_parent(leader)
     orders = socket.socket(fileno=os.dup(0))
-    names = orders.recv(LONGEST)
-    if not names:
+    packet = orders.recv(LONGEST, socket.MSG_PEEK)  # it stays, for the program that begins anew
+    if not packet:
         return
-    why = imported(json.loads(names)) or refusal()
+    names = json.loads(packet)[: int(argv[1]) if len(argv) > 1 else None]
+    why, done = imported(names)
+    if why and 0 < done < len(names):
+        os.execv(sys.executable, [*sys.orig_argv[: -len(argv)], argv[0], str(done)])
+    orders.recv(LONGEST)
+    why = why or refusal()
     orders.send(why.encode() or b"\n")
     while not why:
         order, streams, *_ = socket.recv_fds(orders, 1, STREAMS)
@@ -64,16 +70,26 @@ def main(argv: Sequence[str]) -> None:
         orders.send(str(pid).encode())
 
 
-def imported(names: Iterable[str]) -> str:
-    """Import the modules one after the other; return what went wrong, because half a module may be left then."""
-    for name in names:
+def imported(names: Sequence[str]) -> tuple[str, int]:
+    """Import the modules one after the other; return why there may be no fork after the last one, and their number.
+
+    A module that fails may be half there: then the number is that of all.
+    """
+    for done, name in enumerate(names):
         try:
             importlib.import_module(name)
         except Exception as error:
-            return f"{name} cannot be imported: {error}"
+            return f"{name} cannot be imported: {error}", len(names)
+        if threads() > 1 and (why := refusal()):
+            return why, done
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of everything that it looks at
-    return ""
+    return "", len(names)
+
+
+def threads() -> int:
+    """Return how many threads this process has."""
+    return len(os.listdir("/proc/self/task"))
 
 
 def refusal() -> str:
@@ -81,7 +97,7 @@ def refusal() -> str:
     if not (first := os.fork()):
         os._exit(0)
     os.waitpid(first, 0)
-    if more := len(os.listdir("/proc/self/task")) - 1:
+    if more := threads() - 1:
         return f"{more} threads run once everything is imported"
     opened = sorted(device for device in map(_target, os.listdir("/proc/self/fd")) if _is_device(device))
     return f"{', '.join(opened)} is open once everything is imported" if opened else ""
