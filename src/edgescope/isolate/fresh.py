@@ -77,6 +77,7 @@ def run(
     trial: Trial,
     limits: Limits = Limits(),
     launch: Launch = Launch(),
+    *,
     noted: imports.Noted = lambda trial, found: None,
 ) -> Result:
     """Run the trial in a fresh process and return its Result, whatever happened to the process.
@@ -84,13 +85,14 @@ def run(
     `noted` takes note of what the process imported. Raises StoreError if the temporary folder that both processes
     share cannot be used.
     """
-    return _in_child("run", trial, limits, launch, noted)
+    return _in_child("run", trial, limits, launch, noted=noted)
 
 
 def look(
     trial: Trial,
     limits: Limits = Limits(),
     launch: Launch = Launch(),
+    *,
     noted: imports.Noted = lambda trial, found: None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Result:
@@ -98,7 +100,7 @@ def look(
 
     `meanwhile` runs while the process loads, and has ended before it measures.
     """
-    return _in_child("look", trial, limits, launch, noted, meanwhile)
+    return _in_child("look", trial, limits, launch, noted=noted, meanwhile=meanwhile)
 
 
 def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
@@ -115,6 +117,7 @@ def _in_child(
     trial: Trial,
     limits: Limits,
     launch: Launch,
+    *,
     noted: imports.Noted = lambda trial, found: None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Result:

@@ -86,7 +86,7 @@ class Isolated:
         self._leader.settle(limits)
 
         def measured(mode: Mode) -> Result:
-            return self._with_room(lambda: [run(trial, limits, mode.launch(), self._noted)])[0]
+            return self._with_room(lambda: [run(trial, limits, mode.launch(), noted=self._noted)])[0]
 
         return in_mode(trial, measured)
 
