@@ -39,7 +39,8 @@ def blocks(pair: Turns) -> NDArray[np.float64]:
     """Return the log of the ratio that each whole block of a pair says."""
     whole = len(pair) // 4 * 4
     signed = [log if side == BASE else -log for side, log in zip(pair.sides, pair.logs, strict=True)]
-    return np.array(signed[:whole]).reshape(-1, 4).sum(axis=1) / 2
+    found: NDArray[np.float64] = np.array(signed[:whole]).reshape(-1, 4).sum(axis=1) / 2
+    return found
 
 
 def figures(pairs: list[Turns], seconds: float) -> dict[str, Any]:
