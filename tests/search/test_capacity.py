@@ -37,6 +37,9 @@ class Quick:
     def stored(self, trial):
         return None
 
+    def expect(self, trials):
+        pass
+
     def left(self, trials):
         return None
 

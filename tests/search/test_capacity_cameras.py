@@ -32,6 +32,9 @@ class Quick:
     def stored(self, trial):
         return None
 
+    def expect(self, trials):
+        pass
+
     def left(self, trials):
         return None
 

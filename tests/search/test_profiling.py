@@ -51,6 +51,9 @@ class World:
     def stored(self, trial):
         return None
 
+    def expect(self, trials):
+        pass
+
     def left(self, trials):
         return None
 
