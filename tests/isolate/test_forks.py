@@ -326,7 +326,7 @@ def test_a_trial_that_ran_alone_tells_what_its_process_has_imported(verb):
 
 def test_what_a_process_tells_of_its_imports_may_be_missing_or_nonsense(tmp_path):
     assert imports.told(tmp_path) is None
-    for text in ("", "[1]", '{"names": 3}', '{"took_bytes": 1}'):
+    for text in ("", "[1]", '{"names": 3}', '{"took_bytes": 1}', '{"names": [], "took_bytes": "much"}'):
         (tmp_path / imports.FILE).write_text(text)
         assert imports.told(tmp_path) is None
 

@@ -37,6 +37,17 @@ def test_what_runs_beside_it_has_ended_when_the_trial_has(tmp_path):
     assert seen
 
 
+def test_where_there_are_no_locks_it_is_done_first(tmp_path, monkeypatch):
+    def refused(file, how):
+        raise OSError("no locks available")
+
+    seen = []
+    monkeypatch.setattr(hold.fcntl, "flock", refused)
+    with hold.held(tmp_path, lambda: seen.append("done")):
+        assert seen == ["done"]
+        hold.wait(tmp_path)
+
+
 def test_nobody_waits_where_nothing_is_held(tmp_path):
     hold.wait(tmp_path)
 

@@ -16,6 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -119,7 +120,7 @@ def _in_child(
     launch: Launch,
     *,
     noted: imports.Noted = lambda trial, found: None,
-    meanwhile: Callable[[], object] = lambda: None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Result:
     started = datetime.now(timezone.utc)
     try:
@@ -131,7 +132,7 @@ def _in_child(
             if verb == "run":
                 launch += traced.launch(trial, folder / "trace")
             program = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
-            with hold.held(folder, meanwhile):
+            with hold.held(folder, meanwhile) if meanwhile else nullcontext():
                 stopped, lines = _watch(program, folder, limits, launch)
             result = outcome(trial, stopped, started, folder, lines)
             if (found := imports.told(folder)) is not None:

@@ -1,7 +1,7 @@
-"""Keeps a trial's process from measuring while its parent does something else: both load meanwhile, on a core each.
+"""Keeps a trial's process from measuring while its parent does something else: it loads meanwhile, on another core.
 
 The parent holds a lock on a file in the trial's folder; the process waits for it before it measures. The kernel frees
-the lock of a parent that dies.
+the lock of a parent that dies. Where the folder's file system has no locks, the parent is done before the trial begins.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ def held(folder: Path, meanwhile: Callable[[], object]) -> Iterator[None]:
 
     An error of `meanwhile` is nobody's here: who needs its answer asks again.
     """
+
+    def work() -> None:
+        with suppress(Exception):
+            meanwhile()
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+
     with open(folder / FILE, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-        def work() -> None:
-            try:
-                with suppress(Exception):
-                    meanwhile()
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)
-
         thread = threading.Thread(target=work)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            thread.run()
+            yield
+            return
         thread.start()
         try:
             yield

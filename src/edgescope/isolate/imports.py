@@ -29,8 +29,11 @@ class Imports:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Imports:
-        """Return what `to_json` made."""
-        return cls(tuple(data["names"]), data["took_bytes"])
+        """Return what `to_json` made; ValueError or KeyError if it did not."""
+        names, took = data["names"], data["took_bytes"]
+        if not isinstance(names, list | tuple) or not isinstance(took, int | float):
+            raise ValueError(f"no imports: {data}")
+        return cls(tuple(map(str, names)), float(took))
 
 
 Imported = tuple[Trial, Imports]

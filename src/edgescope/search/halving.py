@@ -62,7 +62,7 @@ SPREAD_S = 40.0
 #: Seconds that a pair needs at least beside its window; of a stored one nobody sees how long it took.
 STARTS_S = 2.0
 #: Seconds of the budget that are kept for telling the answer.
-ANSWERS_S = 1.0
+ANSWERS_S = 1.5
 #: So many times as long as the longer of the LAST before it a pair may take: a neighbour on the machine slows all of
 #: it. The first pairs take longer than all others: what the processes import is imported then.
 LONGER, LAST = 1.15, 2
