@@ -1,10 +1,10 @@
 """Measure a forked process against a started one of the same program, in turns, and tell what a fork saves.
 
-Both sides of a pair are the same trial (PyTorch eager, batch 1) and take turns. The process of one
+Both sides of a pair are the same trial (batch 1; PyTorch eager unless it is said) and take turns. The process of one
 is started, that of the other forked, and they change places from pair to pair. Reported: the ratio of their times with
 its interval, which should hold 1, and how long pairs of two started and of two forked processes take, alternating.
 
-    python benchmarks/forked_pairs.py [--pairs 16] [--device cuda] [--model resnet50]
+    python benchmarks/forked_pairs.py [--pairs 16] [--device cuda] [--model resnet50] [--backend openvino --precision int8]
 """
 
 from __future__ import annotations
@@ -74,10 +74,13 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=16)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--model", default="efficientnet_lite0")
+    parser.add_argument("--backend", default="torch_eager")
+    parser.add_argument("--precision", default="fp32")
     args = parser.parse_args()
     warden.adopt()
     window = {"turn_s": 0.1, "min_s": 1.0, "max_s": 1.0}
-    trial = Trial(model=args.model, backend="torch_eager", device=args.device, **window)
+    of = {name: getattr(args, name) for name in ("model", "backend", "device", "precision")}
+    trial = Trial(**of, **window)
     if failed := fresh.prepare(trial):
         raise SystemExit(str(failed.reason))
     seconds: dict[str, list[float]] = {"started": [], "forked": []}
@@ -96,8 +99,8 @@ def main() -> None:
         "pair_s": seconds,
         "median_pair_s": {name: statistics.median(taken) for name, taken in seconds.items()},
     }
-    name = "forked_pairs" if args.device == "cpu" else f"forked_pairs_{args.device}"
-    publish(name, figures, met=ratio["lo"] <= 1 <= ratio["hi"])
+    said = [value for value in (args.backend, args.device) if value not in ("torch_eager", "cpu")]
+    publish("_".join(["forked_pairs", *said]), figures, met=ratio["lo"] <= 1 <= ratio["hi"])
 
 
 if __name__ == "__main__":
