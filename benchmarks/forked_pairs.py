@@ -4,7 +4,7 @@ Both sides of a pair are the same trial (batch 1; PyTorch eager unless it is sai
 is started, that of the other forked, and they change places from pair to pair. Reported: the ratio of their times with
 its interval, which should hold 1, and how long pairs of two started and of two forked processes take, alternating.
 
-    python benchmarks/forked_pairs.py [--pairs 16] [--device cuda] [--model resnet50] [--backend openvino --precision int8]
+    python benchmarks/forked_pairs.py [--pairs 16] [--device cuda] [--model resnet50] [--backend openvino ...]
 """
 
 from __future__ import annotations

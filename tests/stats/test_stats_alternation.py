@@ -207,6 +207,30 @@ def test_where_fewer_than_half_of_the_pairs_are_at_full_speed_all_count(at_full_
     assert found.n == told and found.value == pytest.approx(math.exp(expected))
 
 
+def partly(left, slowed, whole_blocks=3, slowed_blocks=2):
+    """Return a pair with blocks at full speed, whose ratio is e^left, and slowed ones, whose ratio is e^slowed."""
+    base = [0.0] * 2 * whole_blocks + [0.4] * 2 * slowed_blocks
+    return abba(base, [-left] * 2 * whole_blocks + [0.4 - slowed] * 2 * slowed_blocks)
+
+
+def test_where_many_were_slowed_and_what_is_left_differs_more_than_all_turns_do_all_count():
+    """Then the best turns are of several speeds: those of a machine that is slowed a little less, say."""
+    few, apart = (0.0, 0.01, -0.01, 0.0), (0.03, -0.03, 0.03, -0.03)
+    one_speed = [partly(2.0 + d, 1.6 + 10 * e) for d, e in zip(few, apart, strict=True)]
+    assert by_speed(one_speed).at_full_speed
+    assert alternation_ratio(one_speed).value == pytest.approx(math.exp(2.0))
+    several = [partly(2.0 + d, 1.6 - 1.5 * d) for d in apart]  # all turns of each say 1.84
+    parts = by_speed(several)
+    assert len(parts.counted) == 4 and not parts.at_full_speed and parts.basis == several
+    assert alternation_ratio(several).value == pytest.approx(math.exp(1.84))
+    seldom = [
+        partly(2.0 + d, 1.6 - 5.0 * d, 5, 1) for d in apart
+    ]  # a sixth was slowed: the best are the best
+    assert by_speed(seldom).at_full_speed
+    assert alternation_ratio(seldom).value == pytest.approx(math.exp(2.0))
+    assert by_speed(several[:2]).at_full_speed  # two pairs do not show what they differ by
+
+
 def test_on_a_machine_that_was_slowed_in_two_thirds_of_the_turns_all_count():
     """What is left of them tells full speed wrongly now and then."""
     fast = [mixed("." * 24)]

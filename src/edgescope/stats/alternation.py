@@ -18,7 +18,8 @@ is too narrow (benchmarks/alternation.py has both). Pairs that follow each other
 what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one minute do not show that full
 speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where more
 than two thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, leftovers would tell it,
-and often wrongly: all turns count then, and the ratio is that of the machine as it was.
+and often wrongly: all turns count then, and the ratio is that of the machine as it was. So they do where more than a
+third are slowed and what is left bounds the ratio worse than all turns: it is not of one speed.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ OFTEN = 0.10
 """A larger share of a pair's turns, slowed on both sides, is a neighbour that comes and goes."""
 LEAST_FULL = 3
 """A pair of which fewer turns of a side are left does not count."""
+MANY = 1 / 3
+"""A larger share of all turns, slowed, and the best may be those of a machine that is slowed a little less."""
 MOSTLY = 2 / 3
 """A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py)."""
 QUORUM = 1 / 2
@@ -138,11 +141,17 @@ class BySpeed:
 
     @property
     def at_full_speed(self) -> bool:
-        """Return whether enough of the turns, and of the pairs, are at full speed to tell the ratio there."""
-        if sum(map(len, self.slowed)) > MOSTLY * sum(map(len, self.whole)):
+        """Return whether enough of the turns, and of the pairs, are at full speed to tell the ratio there.
+
+        Where many were slowed, what is left must agree: pairs of one speed bound a ratio better than all turns do.
+        """
+        pairs, counted = self.present, self.counted
+        slowed = sum(map(len, self.slowed)) / max(1, sum(map(len, self.whole)))
+        if slowed > MOSTLY or len(counted) < max(1, QUORUM * len(pairs), min(MIN_PAIRS, len(pairs))):
             return False
-        pairs = len(self.present)
-        return len(self.counted) >= max(1, QUORUM * pairs, min(MIN_PAIRS, pairs))
+        return slowed <= MANY or _spread([p.ratio for p in counted]) <= _spread(
+            [p.mixed_ratio for p in pairs]
+        )
 
     @property
     def basis(self) -> list[Turns]:
@@ -155,6 +164,11 @@ class BySpeed:
         if self.at_full_speed:
             return [p.ratio for p in self.counted]
         return [p.mixed_ratio for p in self.basis]
+
+
+def _spread(logs: Sequence[float]) -> float:
+    """Return the standard error of a mean; 0 of fewer than MIN_PAIRS, which show none."""
+    return float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) >= MIN_PAIRS else 0.0
 
 
 def _speaks(full: Turns, whole: Turns) -> bool:
