@@ -35,7 +35,7 @@ from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates, halving
 from edgescope.search.halving import ENOUGH, LEAST, SHORT_S, Budget
-from edgescope.search.loop import Loop
+from edgescope.search.loop import Loop, Step
 from edgescope.store.results import Store
 from making import MACHINE, queries, result
 
@@ -210,6 +210,32 @@ def test_one_that_goes_on_after_it_was_killed_screens_as_usual(tmp_path):
     results = list(Loop(cells).run(race.run(list(trials))))
     assert variants.pick(variants.table(results)).row.label == "null int8 b1"
     assert len({r.trial.backend for r in race.screened}) > 2
+
+
+def test_the_runner_is_told_what_comes_before_anything_is_built(tmp_path):
+    """Of a pair, both sides; it gets ready for them while something is built."""
+    told = []
+
+    class Told:
+        def expect(self, trials):
+            told.append(list(trials))
+
+        def prepare(self, trial, limits):
+            told.append("built")
+
+        def run(self, trial, limits):
+            return result(trial)
+
+    def steps():
+        base, first, second = TRIALS[:3]
+        yield Step(stage="short", trial=base, what="", ahead=[first])
+        yield Step(
+            stage="confirming", trial=first, beside=base, purpose="confirming", what="", ahead=[second]
+        )
+
+    list(Loop(Cells(Store(tmp_path), Limits(), Told(), MACHINE)).run(steps()))
+    base, first, second = TRIALS[:3]
+    assert told[0] == [base, first] and told[1] == "built" and [base, first, second] in told
 
 
 def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):

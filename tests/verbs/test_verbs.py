@@ -332,7 +332,10 @@ def test_the_baseline_is_built_while_the_engines_are_asked_and_what_is_tried_nex
 
     cells = Setup().cells(Store(tmp_path))
     monkeypatch.setattr(cells.builds, "_at_once", lambda: 4)  # others are built when their turn comes
+    expected = []
+    monkeypatch.setattr(cells, "expect", lambda trials: expected.append((list(trials), len(asked))))
     optimizing._begin(model, proposal, cells, Setup())
+    assert expected == [([replace(model, backend="torch_eager")], 0)]  # before anything is built
     assert told == [True]
     assert [(t.backend, t.precision) for t in asked] == [("torch_eager", "fp32"), ("openvino", "int8")]
     cells.store.save(result(asked[0]))
