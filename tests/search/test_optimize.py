@@ -224,7 +224,7 @@ def test_the_runner_is_told_what_comes_before_anything_is_built(tmp_path):
             told.append("built")
 
         def run(self, trial, limits):
-            return result(trial)
+            return result(trial, id_=f"{trial.id}-{len(told)}")
 
     def steps():
         base, first, second = TRIALS[:3]

@@ -231,13 +231,12 @@ def test_where_many_were_slowed_and_what_is_left_differs_more_than_all_turns_do_
     assert by_speed(several[:2]).at_full_speed  # two pairs do not show what they differ by
     steady = [partly(2.0, 1.6)] * 3 + [abba([0.4] * 4, [0.4 - 1.84] * 4)]
     near = [
-        partly(2.0 + d, 1.6 - 1.5 * d + e)
-        for d, e in zip((0.02, -0.02, 0.0), (0.04, -0.04, 0.0), strict=True)
+        partly(2.0 + d, 1.6 - 1.5 * d + e) for d, e in zip((0.02, -0.02, 0.0), (0.1, -0.1, 0.0), strict=True)
     ]
     assert by_speed(steady).at_full_speed
     assert not by_speed(
         [*near, *[abba([0.4] * 2, [0.4 - 1.84] * 2)] * 3]
-    ).at_full_speed  # as even, but half as many
+    ).at_full_speed  # more even, but half as many
 
 
 def test_on_a_machine_that_was_slowed_in_two_thirds_of_the_turns_all_count():
