@@ -19,7 +19,8 @@ what nothing slowed; the interval is widened by how much they do (`kinship`). Pa
 speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where more
 than two thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, leftovers would tell it,
 and often wrongly: all turns count then, and the ratio is that of the machine as it was. So they do where more than a
-third are slowed and what is left bounds the ratio worse than all turns: it is not of one speed.
+third are slowed and what is left bounds the ratio worse than all turns: it is not of one speed. That last choice looks
+at how much the pairs' ratios differ, not at which way.
 """
 
 from __future__ import annotations
@@ -149,9 +150,8 @@ class BySpeed:
         slowed = sum(map(len, self.slowed)) / max(1, sum(map(len, self.whole)))
         if slowed > MOSTLY or len(counted) < max(1, QUORUM * len(pairs), min(MIN_PAIRS, len(pairs))):
             return False
-        return slowed <= MANY or _spread([p.ratio for p in counted]) <= _spread(
-            [p.mixed_ratio for p in pairs]
-        )
+        left, whole = [p.ratio for p in counted], [p.mixed_ratio for p in pairs]
+        return slowed <= MANY or _standard_error(left) <= _standard_error(whole)
 
     @property
     def basis(self) -> list[Turns]:
@@ -166,7 +166,7 @@ class BySpeed:
         return [p.mixed_ratio for p in self.basis]
 
 
-def _spread(logs: Sequence[float]) -> float:
+def _standard_error(logs: Sequence[float]) -> float:
     """Return the standard error of a mean; 0 of fewer than MIN_PAIRS, which show none."""
     return float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) >= MIN_PAIRS else 0.0
 
