@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.analysis.cells import alternation, variants
-from edgescope.analysis.cells.objective import goal
+from edgescope.analysis.cells.objective import FASTEST, goal
 from edgescope.records import Alternation, Measured, Status, Trial, Turn
-from edgescope.verbs.optimize import so_far
+from edgescope.report.variants import answer
+from edgescope.verbs.optimize import answered, so_far
 from making import result
 
 
@@ -66,6 +67,12 @@ def row_of(*pairs):
     return row
 
 
+def said_of(*pairs):
+    """Return the lines of the answer."""
+    ends = tuple(end for pair in pairs for end in pair)
+    return answer(answered(ends, FASTEST).chapter).short
+
+
 def test_a_speed_up_is_of_the_turns_at_full_speed_and_says_what_the_others_were():
     row = row_of(*(pair_of(n, 0, 4.0 + 0.01 * n) for n in range(3)), pair_of(3, 4, 3.0))
     assert row.pairs == "3 of 4 pairs in turns" and row["speedup"].value == pytest.approx(4.01, rel=1e-3)
@@ -105,3 +112,41 @@ def test_of_several_pairs_those_at_full_speed_choose():
     assert alternation.better(found, latency) == (pytest.approx(math.log(4.0)), 1)
     assert alternation.better(found[:1], latency) == (pytest.approx(math.log(3.0)), 1)
     assert alternation.better([], latency) == (-math.inf, 0)
+
+
+def spread_out(*ratios, seconds=5.0):
+    """Return pairs at full speed that begin so many seconds apart."""
+    begins = [f"2026-01-01T00:00:{seconds * n:09.6f}+00:00" for n in range(len(ratios))]
+    found = [pair_of(n, 0, ratio) for n, ratio in enumerate(ratios)]
+    return [
+        tuple(replace(end, started_at=at) for end in pair) for at, pair in zip(begins, found, strict=True)
+    ]
+
+
+def test_a_wide_interval_says_which_pairs_would_make_it_narrow():
+    pairs = spread_out(*(4.0 * math.exp(0.08 * (-1) ** n) for n in range(6)))
+    row = row_of(*pairs)
+    found = alternation.further(row.turns, row["speedup"])
+    half = math.log(row["speedup"].hi / row["speedup"].lo) / 2
+    by_root = 6 * (half / math.log(1.05)) ** 2 - 6
+    assert 0.5 * by_root <= found.pairs <= by_root  # Student's t asks for less with more pairs
+    assert found.seconds == pytest.approx(5.0 * found.pairs)
+    said = said_of(*pairs)
+    assert (
+        f"about {found.pairs} more pairs" in said[1] and "of --budget" in said[1] and "within 5%" in said[1]
+    )
+
+
+def test_a_narrow_interval_asks_for_nothing():
+    pairs = spread_out(*(4.0 + 0.001 * n for n in range(6)))
+    row = row_of(*pairs)
+    assert alternation.further(row.turns, row["speedup"]) is None
+    assert not any("more pair" in text for text in said_of(*pairs))
+
+
+def test_pairs_that_did_not_count_are_reckoned_with():
+    """Three of four pairs count: a fourth of the further ones will not, either."""
+    counted = spread_out(*(4.0 * math.exp(0.08 * (-1) ** n) for n in range(4)))
+    said = row_of(*counted)["speedup"]
+    alone, beside = (alternation.further(found, said) for found in (counted, [*counted, *counted[-1:]]))
+    assert beside.pairs == math.ceil(alone.pairs * 5 / 4)

@@ -19,6 +19,8 @@ from edgescope.stats.alternation import (
     difference,
     kinship,
     mean_ratio,
+    pairs_for,
+    standard_errors,
 )
 from two_speeds import RATIO, Host, abba
 
@@ -53,6 +55,16 @@ def test_the_ratio_of_a_pair_is_that_of_its_sides_medians():
     """One long turn, of one side alone, moves it by no more than chance does."""
     pair = abba([0.0, 0.01, 0.9, 0.02], [-1.0, -1.0, -1.0, -1.02])
     assert pair.ratio == pytest.approx(1.015)
+
+
+@given(st.floats(1e-3, 0.5), st.integers(3, 12), st.floats(0.02, 0.2))
+@settings(deadline=None)
+def test_so_many_pairs_of_one_kind_bound_a_ratio_and_one_fewer_does_not(half, n, within):
+    spread = half / (standard_errors(n) / math.sqrt(n))
+    needed = pairs_for(half, n, within)
+    assert spread * standard_errors(needed) / math.sqrt(needed) <= within * (1 + 1e-9) or needed == n
+    if needed > n:
+        assert spread * standard_errors(needed - 1) / math.sqrt(needed - 1) >= within * (1 - 1e-9)
 
 
 def test_too_few_pairs_have_a_value_and_no_interval():

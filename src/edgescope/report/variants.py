@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgescope import metrics, units
+from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
 from edgescope.metrics import METRICS, Metric
@@ -130,6 +131,11 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
     speedup = row["speedup"]
     if row.cell != base.cell and isinstance(speedup, Measured):
         yield f"{units.ratio(speedup)} as fast as {base.label} ({row.pairs})"
+        if wish := alternation.further(row.turns, speedup):
+            pairs = (
+                f"about {units.counted(wish.pairs, 'more pair')}, {units.lasting(wish.seconds)} of --budget"
+            )
+            yield f"{pairs}, would bound that within {alternation.NARROW:.0%}"
     elif row.cell != base.cell and isinstance(speedup, Absent) and chapter.alone is None:
         yield f"speed-up over {base.label}: {speedup.reason}"
     checked = agreement(row)

@@ -231,6 +231,15 @@ def standard_errors(n: int, level: float = 0.95) -> float:
     return t_quantile(0.5 + level / 2, n - 1) * widened
 
 
+def pairs_for(half: float, n: int, within: float) -> int:
+    """Return how many pairs bound a ratio within `within` where n of their kind bound it within `half`, both logs."""
+    spread = half * math.sqrt(n) / standard_errors(n)
+    needed = max(n, math.floor((normal_quantile(0.975) * spread / within) ** 2))  # fewer are too few
+    while spread * standard_errors(needed) > within * math.sqrt(needed):
+        needed += 1
+    return needed
+
+
 def kinship(means: NDArray[np.float64]) -> float:
     """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN.
 

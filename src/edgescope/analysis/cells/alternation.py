@@ -10,11 +10,13 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 
 from edgescope import units
 from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.metrics import Metric
-from edgescope.records import Result, Trial
+from edgescope.records import Measured, Result, Trial
 from edgescope.stats.alternation import (
     BASE,
     OURS,
@@ -22,6 +24,7 @@ from edgescope.stats.alternation import (
     alternation_ratio,
     by_speed,
     difference,
+    pairs_for,
 )
 from edgescope.stats.intervals import Interval
 from edgescope.stats.states import LEAST_SHARE
@@ -29,6 +32,8 @@ from edgescope.stats.states import LEAST_SHARE
 CONFIRMING, SELECTING = "confirming", "selecting"
 OF_SPEED = frozenset({"p50_s", "throughput_sps", "speedup"})
 """Metrics that the ratio of two variants in turns speaks for."""
+NARROW = 0.05
+"""An interval that reaches no further than this share to either side is narrow enough to act on."""
 
 
 Paired = Sequence[tuple[Result, Result]]
@@ -128,6 +133,14 @@ class Slowed:
     """Of the slowed turns."""
 
 
+@dataclass(frozen=True)
+class Further:
+    """The pairs that a narrow interval needs beside those that there are."""
+
+    pairs: int
+    seconds: float
+
+
 def slowed(found: Paired, among: Paired = ()) -> Slowed | None:
     """Return what pairs say of the turns in which both sides were slowed; None if those are no more than a burst."""
     parts, every = by_speed(_turns(found), _turns(among)), by_speed(_turns(among or found))
@@ -150,6 +163,18 @@ def words(found: Paired, among: Paired = ()) -> str:
     """Return `6 pairs in turns`, or `4 of 6 pairs in turns`: what the ratio is based on."""
     based = len(by_speed(_turns(found), _turns(among)).basis)
     return f"{f'{based} of ' if based < len(found) else ''}{units.counted(len(found), 'pair')} in turns"
+
+
+def further(found: Paired, said: Measured) -> Further | None:
+    """Return what would bound the ratio within NARROW, if further pairs are like these; None where these do."""
+    half = math.log(said.hi / said.lo) / 2 if said.lo and said.hi else 0.0
+    if half <= math.log1p(NARROW) or len(found) < 2:
+        return None
+    share = len(found) / said.n
+    more = math.ceil((pairs_for(half, said.n, math.log1p(NARROW)) - said.n) * share)
+    begun = [datetime.fromisoformat(mine.started_at) for mine, _ in found]
+    each = statistics.median((b - a).total_seconds() for a, b in pairwise(begun))
+    return Further(more, more * each)
 
 
 def against(a: Paired, b: Paired, level: float = 0.95) -> Interval | None:
