@@ -2,9 +2,9 @@
 
 It measures nothing. The long runs of demo_runs.py, hours of one machine, are cut into every stretch of so many pairs
 that follow each other, and each stretch gets edgescope's own interval. Ninety seconds have NOW pairs; IDEAL is what
-they would have if loading, warming up and checking took no time: a pair's turns take half of its time (busy_hour.py,
-whose turns without a break are cut likewise). Stretches overlap, so their number is not that of independent runs.
-`reach` is the share of slowed turns up to which nine stretches of ten are within 5 %.
+they would have if loading, warming up and checking took no time (`seconds`). The turns without a break of busy_hour.py
+are cut likewise. Stretches overlap, so their number is not that of independent runs. `reach` is the share of slowed
+turns up to which nine stretches of ten are within 5 %.
 
     python benchmarks/pairs_needed.py
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -99,20 +100,30 @@ def usual(pairs: Sequence[Turns]) -> int:
     return lengths[len(lengths) // 2] // 4 * 4
 
 
+def published(name: str) -> dict[str, Any]:
+    """Return the figures of a page."""
+    figures: dict[str, Any] = json.loads((PUBLISHED / f"{name}.json").read_text())["figures"]
+    return figures
+
+
+def longest(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the pick of which there are most pairs."""
+    return max(runs.values(), key=lambda each: each["pairs"])
+
+
 def main() -> None:
-    hours = {}
-    for name in PAGES:
-        runs = json.loads((PUBLISHED / f"{name}.json").read_text())["figures"]["long_run"]
-        hours[name] = turns_of(max(runs.values(), key=lambda each: each["pairs"]))
-    unbroken = turns_of(json.loads((PUBLISHED / f"{UNBROKEN}.json").read_text())["figures"])
+    runs = {name: longest(published(name)["long_run"]) for name in PAGES}
+    hours = {name: turns_of(run) for name, run in runs.items()}
+    busy = published(UNBROKEN)
     length = usual(hours[PAGES[-1]])
     shares = {str(n): by_share(list(hours.values()), n) for n in COUNTS}
     figures = {
         "hours": {name: hour(pairs) for name, pairs in hours.items()},
         "by_share": shares,
-        "unbroken": {
-            "turns": length,
-            **hour([piece for pair in unbroken for piece in pieces(pair, length)]),
+        "unbroken": hour([piece for pair in turns_of(busy) for piece in pieces(pair, length)]),
+        "seconds": {
+            "pair": statistics.median(b - a for a, b in pairwise(runs[PAGES[-1]]["began_s"])),
+            "turns": length * busy["turn_s"],
         },
     }
     publish("pairs_needed", figures, met=math.isclose(shares[str(NOW)]["reach"], 1.0))

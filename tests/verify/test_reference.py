@@ -3,6 +3,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgescope.errors import WrongOutputError
 from edgescope.models import zoo
@@ -53,14 +55,14 @@ def test_an_fp32_network_that_returns_nan_is_said(own_cache):
         reference.reference(NullModel(), lambda: lambda batch: [batch["input"] * np.nan])
 
 
-def test_the_whole_gate_runs_once_and_then_16_inputs(own_cache):
+def test_the_whole_gate_runs_once_and_then_four_inputs(own_cache):
     model, truth = NullModel(), reference.reference(NullModel(), Counting)
     first, second, other = Counting(), Counting(), Counting()
     answer = reference.verified(first, model, truth, precision="fp32", facts=FACTS)
     assert answer.passed
     assert first.asked == judge.UNTRAINED_INPUTS
     again = reference.verified(second, model, truth, precision="fp32", facts=FACTS)
-    assert second.asked == reference.QUICK
+    assert second.asked == reference.FEW
     assert "unchanged" in again.detail
     assert (again.passed, dict(again.fields), again.method) == (
         answer.passed,
@@ -98,10 +100,37 @@ def test_a_replicate_that_answers_differently_is_judged_anew(own_cache):
     reference.verified(Counting(), model, truth, precision="fp32", facts=FACTS)
     changed = Counting(shift=2.0)
     answer = reference.verified(changed, model, truth, precision="fp32", facts=FACTS)
-    assert changed.asked == reference.QUICK + judge.UNTRAINED_INPUTS
+    assert changed.asked == reference.FEW + judge.UNTRAINED_INPUTS
     assert not answer.passed
     broken = reference.verified(lambda b: [b["input"] * np.nan], model, truth, precision="fp32", facts=FACTS)
     assert not broken.passed
+
+
+@pytest.mark.parametrize("wrong", [0, 6, 15])
+def test_four_replicates_check_all_outputs_that_are_kept(own_cache, wrong):
+    """What answers one input of 16 otherwise goes through the whole gate in the replicate that asks for it."""
+    model, truth = NullModel(), reference.reference(NullModel(), Counting)
+    reference.verified(Counting(), model, truth, precision="fp32", facts=FACTS)
+    odd = judge.gate_samples(model).arrays["input"][wrong]
+
+    def run(batch):
+        asked.append(len(batch["input"]))
+        return [
+            np.stack([-3 * row if np.array_equal(row, odd) else 3 * row for row in batch["input"]]),
+        ]
+
+    found = []
+    for number in range(4):
+        asked = []
+        reference.verified(run, model, truth, precision="fp32", facts=FACTS, replicate=number)
+        found.append(sum(asked) > reference.FEW)
+    assert found == [number == wrong // reference.FEW for number in range(4)]
+
+
+@given(st.integers(2, 64), st.integers(2, 64), st.integers(0, 99))
+def test_a_replicate_is_checked_for_as_many_outputs_as_there_are(n, few, number):
+    rows = reference._some(n, few, number)
+    assert rows.start >= 0 and rows.stop <= n and rows.stop - rows.start == min(n, few)
 
 
 def test_verifying_imports_no_engine(trained, trained_truth, artifacts):

@@ -66,10 +66,16 @@ class Samples:
 
     def first(self, n: int) -> Samples:
         """Return the first n samples."""
-        arrays = {name: array[:n] for name, array in self.arrays.items()}
-        labels, groups = (None if x is None else x[:n] for x in (self.labels, self.groups))
-        boxes = None if self.boxes is None else self.boxes[:n]
-        return Samples(arrays, self.digests[:n], self.origin, labels, boxes, groups, self.noise, self.unread)
+        return self.where(slice(n))
+
+    def where(self, rows: slice) -> Samples:
+        """Return some of the samples."""
+        arrays = {name: array[rows] for name, array in self.arrays.items()}
+        labels, groups = (None if x is None else x[rows] for x in (self.labels, self.groups))
+        boxes = None if self.boxes is None else self.boxes[rows]
+        return Samples(
+            arrays, self.digests[rows], self.origin, labels, boxes, groups, self.noise, self.unread
+        )
 
 
 @dataclass(frozen=True)

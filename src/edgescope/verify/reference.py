@@ -1,8 +1,9 @@
 """The cache of verification between processes: the fp32 outputs, and the full gate's answer for a variant.
 
 The fp32 outputs are computed once per model, by the backend that the model names, and kept. A variant goes
-through the full gate once per artifact, settings and versions; a later replicate is only checked on the first 16
-inputs for the outputs that were judged then. If they differ, the full gate runs again.
+through the full gate once per artifact, settings and versions. Of the outputs that were judged then 16 are kept, and a
+later replicate is only checked for four of them, the next one for the next four. If they differ, the full gate runs
+again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ JUDGING = (
 )
 SHOWING = 64
 """Labelled inputs that show whether the labels are the network's own."""
-QUICK = 16
+QUICK, FEW = 16, 4
+"""Outputs kept of a variant, and how many of them a replicate is checked for."""
 AGAIN = 4
 """Inputs on which fp32 is asked twice."""
 QUICK_VALUES = 2**21
@@ -116,11 +118,13 @@ def verified(
     metric: str = "",
     facts: Mapping[str, Json],
     own: bool = False,
+    replicate: int = 0,
 ) -> Verification:
-    """Return the gate's answer: from the full gate the first time, then cached while 16 inputs give the same outputs.
+    """Return the gate's answer: from the full gate the first time, then cached while four inputs give the same outputs.
 
     `own`: the variant is the one that computed the reference, so its outputs are known once 16 inputs give the same.
     `facts` holds everything else that may change the outputs: artifact digest, backend, options, engine versions.
+    `replicate` is the number of this process: it chooses the four of 16.
     """
     of = judge.basis(model, metric)
     samples, floors = of.gate, [judge.agreement_floor(precision), judge.ACCURACY_FLOOR, judge.REACH]
@@ -128,8 +132,10 @@ def verified(
     key = digest([VERSION, bounds, dict(facts), model.info.digest, precision, batch, of.key])
     path = cache.folder("judged") / f"{key}.npz"
     earlier = _earlier(path)
-    if earlier and unchanged(run, samples, earlier[1], batch):
-        return _noted(earlier[0], f"accuracy check reused: {len(earlier[1][0])}")
+    if earlier:
+        rows = _some(len(earlier[1][0]), max(FEW, batch), replicate)
+        if unchanged(run, samples, earlier[1], batch, rows):
+            return _noted(earlier[0], f"accuracy check reused: {rows.stop - rows.start}")
     whole = of.measure is None or truth.tally is not None
     known = own and whole and unchanged(run, samples, _first(truth.gate), batch)
     answer, got = judge.verify(
@@ -158,15 +164,21 @@ def _first(got: Outputs) -> Outputs:
     return tuple(array[:few] for array in got)
 
 
-def unchanged(run: Run, samples: Samples, first: Outputs, batch: int) -> bool:
-    """Return whether `run` still gives the outputs `first` on the first inputs: a replicate's quick check."""
-    n = len(first[0])
+def _some(n: int, few: int, replicate: int) -> slice:
+    """Return the rows of n that a replicate is checked for: `few` of them, other ones than its neighbour's."""
+    start = max(0, min(replicate * few % n, n - few))
+    return slice(start, min(n, start + few))
+
+
+def unchanged(run: Run, samples: Samples, first: Outputs, batch: int, rows: slice = slice(None)) -> bool:
+    """Return whether `run` still gives the outputs `first` on the first inputs, or on some of them."""
+    asked, then = samples.first(len(first[0])).where(rows), tuple(array[rows] for array in first)
     try:
-        got = judge.outputs(run, samples.first(n), batch)
+        got = judge.outputs(run, asked, batch)
     except WrongOutputError:
         return False
-    same_shapes = [array.shape for array in got] == [array.shape for array in first]
-    return same_shapes and closeness.centred_l2(got, first) <= QUICK_CEILING
+    same_shapes = [array.shape for array in got] == [array.shape for array in then]
+    return same_shapes and closeness.centred_l2(got, then) <= QUICK_CEILING
 
 
 def _path(model: Model, of: Basis) -> Path:

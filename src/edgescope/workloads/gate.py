@@ -73,4 +73,5 @@ def check(
         metric=trial.metric,
         facts=facts,
         own=trial.backend == model.reference and replace(spec_of(trial), shapes={}, batch=1) == Spec(),
+        replicate=trial.replicate,
     )
