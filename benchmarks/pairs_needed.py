@@ -24,7 +24,14 @@ from facts import PUBLISHED, publish
 
 from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
 
-PAGES = ("demo_runs_minutes", "demo_runs_turns", "demo_runs_slowed", "demo_runs")
+PAGES = (
+    "demo_runs_minutes",
+    "demo_runs_turns",
+    "demo_runs_slowed",
+    "demo_runs_imports",
+    "demo_runs_quicker",
+    "demo_runs",
+)
 UNBROKEN = "busy_hour"
 NOW, IDEAL = 9, 18
 COUNTS = (NOW, 13, IDEAL, 25, 30)
