@@ -144,6 +144,10 @@ def test_a_narrow_interval_asks_for_nothing():
     assert not any("more pair" in text for text in said_of(*pairs))
 
 
+def test_a_wide_interval_of_runs_one_after_another_names_no_pairs():
+    assert alternation.further((), Measured(4.0, "1", 3.0, 5.3, 5)) is None
+
+
 def test_pairs_that_did_not_count_are_reckoned_with():
     """Three of four pairs count: a fourth of the further ones will not, either."""
     counted = spread_out(*(4.0 * math.exp(0.08 * (-1) ** n) for n in range(4)))

@@ -191,7 +191,7 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
     facts = {}
 
     def verified(answer, model, truth, **keys):
-        facts.update(keys["facts"], own=keys["own"])
+        facts.update(keys["facts"], own=keys["own"], replicate=keys["replicate"])
         return "asked"
 
     def reference_of(model, open_run, *, batch, metric):
@@ -200,7 +200,7 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
     monkeypatch.setattr(gate.reference, "reference", reference_of)
     monkeypatch.setattr(gate.reference, "verified", verified)
     model = SimpleNamespace(reference=reference, closed_batch=None)
-    trial = Trial(model="null", backend="null", options={"threads": 2}, shapes={"x": (1, 2)})
+    trial = Trial(model="null", backend="null", options={"threads": 2}, shapes={"x": (1, 2)}, replicate=3)
     parts = SimpleNamespace()
     said = gate.check(trial, model, answer, {"digest": "d"}, machine=result().machine, parts=parts)
     assert said == (gate.NOTHING if found == "nothing" else found)
@@ -210,6 +210,7 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
             and facts["shapes"] == {"x": [1, 2]}
             and facts["artifact"] == "d"
             and not facts["own"]
+            and facts["replicate"] == 3
         )
         for change, own in (({}, True), ({"batch": 4}, True), ({"precision": "int8"}, False)):
             asked = replace(Trial(model="null", backend="onnxruntime"), **change)

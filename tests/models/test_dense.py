@@ -209,6 +209,17 @@ def test_a_replicate_keeps_and_asks_for_few_large_outputs(tmp_path, monkeypatch)
     assert "2 outputs checked again, unchanged" in answer.detail and asked == [1] * (8 + 4 + 8 + 2)
 
 
+def test_some_samples_keep_what_is_right_for_them():
+    n = 4
+    boxes = tuple(np.full((1, 5), row, dtype=np.float32) for row in range(n))
+    arrays = {"input": np.arange(n, dtype=np.float32)}
+    given = Samples(arrays, tuple("abcd"), "made by hand", np.arange(n), boxes, np.arange(n) // 2)
+    found = given.where(slice(1, 3))
+    assert len(found) == 2 and found.digests == ("b", "c") and found.arrays["input"].tolist() == [1.0, 2.0]
+    assert found.labels.tolist() == [1, 2] and found.groups.tolist() == [0, 1]
+    assert [each[0, 0] for each in found.boxes] == [1.0, 2.0] and given.first(2).digests == ("a", "b")
+
+
 def test_noise_images_are_few_where_they_are_dear():
     names = (DETECTOR, SEGMENTER, "resnet50")
     assert [len(zoo.get(n).samples(Purpose.CALIBRATION, 64)) for n in names] == [16, 16, 64]

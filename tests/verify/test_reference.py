@@ -127,6 +127,13 @@ def test_four_replicates_check_all_outputs_that_are_kept(own_cache, wrong):
     assert found == [number == wrong // reference.FEW for number in range(4)]
 
 
+def test_a_batch_is_checked_whole(own_cache):
+    model, truth = NullModel(), reference.reference(NullModel(), Counting)
+    for _ in range(2):
+        answer = reference.verified(Counting(), model, truth, precision="fp32", batch=8, facts=FACTS)
+    assert "8 outputs checked again, unchanged" in answer.detail
+
+
 @given(st.integers(2, 64), st.integers(2, 64), st.integers(0, 99))
 def test_a_replicate_is_checked_for_as_many_outputs_as_there_are(n, few, number):
     rows = reference._some(n, few, number)

@@ -168,7 +168,7 @@ def words(found: Paired, among: Paired = ()) -> str:
 def further(found: Paired, said: Measured) -> Further | None:
     """Return what would bound the ratio within NARROW, if further pairs are like these; None where these do."""
     half = math.log(said.hi / said.lo) / 2 if said.lo and said.hi else 0.0
-    if half <= math.log1p(NARROW) or len(found) < 2:
+    if half <= math.log1p(NARROW) or not found:
         return None
     share = len(found) / said.n
     more = math.ceil((pairs_for(half, said.n, math.log1p(NARROW)) - said.n) * share)
