@@ -128,10 +128,14 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
     whole = turns_of(trace)
     parts, long_run = by_speed(whole), math.exp(float(np.mean([p.mixed_ratio for p in whole])))
     truth = math.exp(float(np.mean(parts.logs)))
-    slowed = sum(map(len, parts.slowed)) / sum(map(len, whole))
     seconds = trace["began_s"]
     each = float(np.median(np.diff(seconds)))
-    out: dict[str, Any] = {"ratio": truth, "whole": long_run, "slowed": slowed, "pairs": len(whole)}
+    out: dict[str, Any] = {
+        "ratio": truth,
+        "whole": long_run,
+        "slowed": parts.slowed_share,
+        "pairs": len(whole),
+    }
     out["seconds"] = seconds[-1] - seconds[0]
     for n in (3, 5, 8):
         step = len(whole) // n
@@ -144,6 +148,12 @@ def recorded(trace: dict[str, Any]) -> dict[str, Any]:
         if near:
             out |= of_all_turns(n, near, long_run, n * each)
     return out
+
+
+def longest(page: dict[str, Any]) -> dict[str, Any]:
+    """Return the trace of the pick of which a page of demo_runs.py has most pairs."""
+    found: dict[str, Any] = max(page["long_run"].values(), key=lambda each: each["pairs"])
+    return found
 
 
 def turns_of(trace: dict[str, Any]) -> list[Turns]:
@@ -187,9 +197,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     args = parser.parse_args()
     pages = {name: json.loads(path.read_text())["figures"] for name, path in TRACES.items()}
-    traces = {
-        name: max(page["long_run"].values(), key=lambda each: each["pairs"]) for name, page in pages.items()
-    }
+    traces = {name: longest(page) for name, page in pages.items()}
     figures: dict[str, Any] = {
         "goal": GOAL,
         "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},

@@ -50,7 +50,7 @@ def main() -> None:
         "pairs": len(pairs),
         "seconds": float(np.mean(seconds)),
         "turn_s": float(sum(seconds)) / sum(map(len, pairs)),
-        "slowed": sum(map(len, by_speed(pairs).slowed)) / sum(map(len, pairs)),
+        "slowed": by_speed(pairs).slowed_share,
         "ratios": np.exp(ratios).tolist(),
         "differ": float(ratios.std(ddof=1)),
         "base": [[round(log, 4) for log in pair.of(BASE)] for pair in pairs],

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from alternation import turns_of
+from alternation import longest, turns_of
 from facts import PUBLISHED, publish
 
 from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
@@ -34,7 +34,7 @@ PAGES = (
 )
 UNBROKEN = "busy_hour"
 NOW, IDEAL = 9, 18
-COUNTS = (NOW, 13, IDEAL, 25, 30)
+COUNTS = (NOW, 12, IDEAL, 30)
 SHARES = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 WITHIN, ENOUGH = 0.05, 0.9
 
@@ -58,13 +58,8 @@ def stretches(pairs: Sequence[Turns], count: int) -> list[Stretch]:
         said = alternation_ratio(some)
         truth = full if by_speed(some).at_full_speed else whole
         half = max(said.hi / said.value - 1, 1 - said.lo / said.value)
-        found.append(Stretch(slowed(some, pairs), half, said.lo <= truth <= said.hi))
+        found.append(Stretch(by_speed(some, pairs).slowed_share, half, said.lo <= truth <= said.hi))
     return found
-
-
-def slowed(some: Sequence[Turns], among: Sequence[Turns]) -> float:
-    """Return the share of the turns that were slowed."""
-    return sum(map(len, by_speed(some, among).slowed)) / sum(map(len, some))
 
 
 def told(found: Sequence[Stretch]) -> dict[str, Any]:
@@ -79,7 +74,7 @@ def told(found: Sequence[Stretch]) -> dict[str, Any]:
 def hour(pairs: Sequence[Turns]) -> dict[str, Any]:
     """Return what stretches of each length say in one hour."""
     by_count = {str(n): told(stretches(pairs, n)) for n in COUNTS if n <= len(pairs)}
-    return {"pairs": len(pairs), "slowed": slowed(pairs, pairs), "by_pairs": by_count}
+    return {"pairs": len(pairs), "slowed": by_speed(pairs).slowed_share, "by_pairs": by_count}
 
 
 def by_share(hours: Sequence[Sequence[Turns]], count: int) -> dict[str, Any]:
@@ -113,13 +108,8 @@ def published(name: str) -> dict[str, Any]:
     return figures
 
 
-def longest(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the pick of which there are most pairs."""
-    return max(runs.values(), key=lambda each: each["pairs"])
-
-
 def main() -> None:
-    runs = {name: longest(published(name)["long_run"]) for name in PAGES}
+    runs = {name: longest(published(name)) for name in PAGES}
     hours = {name: turns_of(run) for name, run in runs.items()}
     busy = published(UNBROKEN)
     length = usual(hours[PAGES[-1]])

@@ -131,6 +131,11 @@ class BySpeed:
         return [p.where(each) for p, each in zip(self.whole, self.marks, strict=True)]
 
     @property
+    def slowed_share(self) -> float:
+        """Return the share of the turns that were slowed."""
+        return sum(map(sum, self.marks)) / max(1, sum(map(len, self.marks)))
+
+    @property
     def counted(self) -> list[Turns]:
         """Return the pairs that speak for full speed, without their slowed turns."""
         return [p for p, whole in zip(self.full, self.whole, strict=True) if _speaks(p, whole)]
@@ -147,7 +152,7 @@ class BySpeed:
         Where many were slowed, what is left must agree: pairs of one speed bound a ratio better than all turns do.
         """
         pairs, counted = self.present, self.counted
-        slowed = sum(map(len, self.slowed)) / max(1, sum(map(len, self.whole)))
+        slowed = self.slowed_share
         if slowed > MOSTLY or len(counted) < max(1, QUORUM * len(pairs), min(MIN_PAIRS, len(pairs))):
             return False
         left, whole = [p.ratio for p in counted], [p.mixed_ratio for p in pairs]

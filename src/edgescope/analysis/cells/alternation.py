@@ -144,15 +144,14 @@ class Further:
 def slowed(found: Paired, among: Paired = ()) -> Slowed | None:
     """Return what pairs say of the turns in which both sides were slowed; None if those are no more than a burst."""
     parts, every = by_speed(_turns(found), _turns(among)), by_speed(_turns(among or found))
-    share = sum(map(len, parts.slowed)) / max(1, sum(map(len, [*parts.slowed, *parts.full])))
-    if share <= LEAST_SHARE:
+    if parts.slowed_share <= LEAST_SHARE:
         return None
     base, ours, quick = (
         statistics.fmean([log for p in of for log in p.of(side)])
         for of, side in ((parts.slowed, BASE), (parts.slowed, OURS), (every.full, BASE))
     )
     return Slowed(
-        share=share,
+        share=parts.slowed_share,
         whole=not parts.at_full_speed,
         longer=math.exp(base - quick),
         speedup=math.exp(base - ours),

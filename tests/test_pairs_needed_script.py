@@ -1,0 +1,58 @@
+"""benchmarks/pairs_needed.py: what it makes of hours whose turns are known; nothing is measured."""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import pairs_needed
+
+from two_speeds import abba
+
+
+def hour(pairs, spread, slowed=0.0):
+    """Return pairs whose ratio is 8 times a factor that differs by `spread`; so large a share of them is slowed."""
+    rng = np.random.default_rng(1)
+    found = []
+    for number in range(pairs):
+        longer = 0.5 if number < slowed * pairs else 0.0
+        base = math.log(8) + longer + spread * rng.standard_normal()
+        found.append(abba([base] * 4, [longer] * 4))
+    return found
+
+
+def test_stretches_of_a_quiet_hour_are_narrow_and_hold_its_ratio():
+    found = pairs_needed.stretches(hour(20, 0.001), 9)
+    assert len(found) == 12 and all(each.half <= 0.03 and each.held for each in found)
+    assert {each.slowed for each in found} == {0.0}
+
+
+def test_a_stretch_is_slowed_by_what_the_whole_hour_reached():
+    found = pairs_needed.stretches(hour(40, 0.001, slowed=0.5), 9)
+    assert [found[0].slowed, found[-1].slowed] == [1.0, 0.0]
+
+
+def test_the_reach_ends_before_the_first_share_that_is_too_wide():
+    quiet, wide = hour(20, 0.001), hour(40, 0.3)
+    assert pairs_needed.by_share([quiet], 9)["reach"] == pairs_needed.SHARES[1]
+    found = pairs_needed.by_share([wide], 9)
+    assert found["reach"] == 0.0 and all(each["narrow"] < 0.9 for each in found["shares"].values())
+
+
+def test_a_long_pair_is_cut_into_whole_pieces_in_order():
+    pair = abba([float(n) for n in range(10)], [float(-n) for n in range(10)])
+    found = pairs_needed.pieces(pair, 8)
+    assert [len(piece) for piece in found] == [8, 8]
+    assert [*found[0].logs, *found[1].logs] == list(pair.logs[:16])
+    assert pairs_needed.usual([pair, *found]) == 8
+
+
+def test_what_is_told_counts_narrow_and_held():
+    some = [
+        pairs_needed.Stretch(0.0, half, held) for half, held in ((0.04, True), (0.06, True), (0.05, False))
+    ]
+    told = pairs_needed.told(some)
+    assert told["stretches"] == 3 and told["narrow"] == told["held"] == pytest.approx(2 / 3)
