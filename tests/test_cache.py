@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import pytest
@@ -128,6 +130,52 @@ def test_what_is_made_once_is_made_again_only_where_it_is_not_whole(tmp_path):
     cache.external_data(path).write_bytes(b"half")
     assert cache.made_once(path, make).read_bytes() == b"network"
     assert cache.notes(path) == {"how": 2, "bytes": 14} and cache.whole(path)
+
+
+def test_what_another_makes_already_is_waited_for_and_not_made_twice(tmp_path):
+    path, begun, made = tmp_path / "net.onnx", threading.Event(), []
+
+    def make(new):
+        made.append(new)
+        begun.set()
+        time.sleep(0.3)
+        new.write_bytes(b"network")
+        return {}
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.made_once, path, make)
+        assert begun.wait(10)
+        assert pool.submit(cache.made_once, path, make).result(10) == first.result(10) == path
+    assert len(made) == 1 and not list(tmp_path.glob(".*"))
+
+
+def test_one_that_dies_or_fails_while_it_makes_something_keeps_nobody_waiting(tmp_path):
+    path = tmp_path / "net.onnx"
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom edgescope import cache\n"
+        f"with cache.alone(Path({str(path)!r})):\n  print('in', flush=True)\n  time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"in\n"
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(cache.made_once, path, lambda new: {"why": "nothing to make"})
+            time.sleep(0.2)
+            assert not waiting.done()
+            other.kill()
+            assert waiting.result(10) == path
+    with pytest.raises(ValueError, match="no"), cache.alone(path):
+        raise ValueError("no")
+    with cache.alone(path):
+        pass
+
+
+def test_where_nothing_can_be_locked_it_is_made_all_the_same(tmp_path, monkeypatch):
+    def refuse(handle, how):
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    monkeypatch.setattr(cache.fcntl, "flock", refuse)
+    path = cache.made_once(tmp_path / "net.onnx", lambda new: new.write_bytes(b"network") and {})
+    assert path.read_bytes() == b"network" and not list(tmp_path.glob(".*.lock"))
 
 
 def test_what_cannot_be_made_leaves_nothing_and_what_says_why_is_remembered(tmp_path):

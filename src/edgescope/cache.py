@@ -125,11 +125,14 @@ def made_once(path: Path, make: Callable[[Path], Mapping[str, Json]]) -> Path:
     The notes are stored next to the file with its length, by which a partial file is recognised. `make` may write
     nothing and return why, which is remembered.
     """
-    if not whole(path):
-        with building(path) as temporary:
-            found = dict(make(temporary))
-            found["bytes"] = length(temporary)
-        write_json(sidecar(path), found)
+    if whole(path):
+        return path
+    with alone(path):
+        if not whole(path):
+            with building(path) as temporary:
+                found = dict(make(temporary))
+                found["bytes"] = length(temporary)
+            write_json(sidecar(path), found)
     return path
 
 
@@ -161,6 +164,21 @@ def external_data(path: Path) -> Path:
 def length(path: Path) -> int:
     """Return the bytes of a file and of its external weights."""
     return sum(part.stat().st_size for part in (path, external_data(path)) if part.exists())
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for `path`: it need not make what that one makes.
+
+    Where nothing can be locked, several make it, and the last one's stays.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with ExitStack() as stack:
+        with suppress(OSError):
+            held = stack.enter_context(open(made(path.parent) / lock.name, "w"))
+            stack.callback(lock.unlink, missing_ok=True)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

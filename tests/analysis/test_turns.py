@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.analysis.cells import alternation, variants
-from edgescope.analysis.cells.objective import FASTEST, goal
-from edgescope.records import Alternation, Measured, Status, Trial, Turn
+from edgescope.analysis.cells.objective import FASTEST, goal, wanted
+from edgescope.records import Absent, Alternation, Measured, Status, Trial, Turn
 from edgescope.report.variants import answer
 from edgescope.verbs.optimize import answered, so_far
 from making import result
@@ -65,6 +65,31 @@ def row_of(*pairs):
     found = variants.table([end for pair in pairs for end in pair])
     (row,) = [r for r in found.rows if r.cell != found.baseline]
     return row
+
+
+def forked(end, **metrics):
+    """Return a side of a pair as of a forked process, but for these metrics."""
+    gone = dict.fromkeys(("load_s", "peak_rss_bytes"), Absent("forked"))
+    return replace(end, metrics={**end.metrics, **gone, **metrics})
+
+
+def test_memory_and_loading_are_of_the_runs_alone_where_every_process_was_forked():
+    pairs = [tuple(map(forked, pair_of(n, 0, 4.0))) for n in range(3)]
+    trial = replace(pairs[0][0].trial, turn_s=None, min_s=0.5, max_s=0.5)
+    other = replace(trial, options={"threads": 1})
+    shown = {"load_s": Measured(0.4, "s", n=1), "peak_rss_bytes": Measured(5e8, "bytes", n=1)}
+    quicker = {"latency_p50_s": Measured(0.001, "s", n=9), "power_w": Measured(3.0, "W", n=1)}
+    alone = (result(trial, metrics=shown | quicker), result(other, metrics={"load_s": Measured(9.0, "s")}))
+    assert isinstance(row_of(*pairs)["load_s"], Absent)
+    row = row_of(*pairs, alone)
+    assert row["load_s"].value == 0.4 and row["peak_rss_bytes"].value == 5e8
+    assert isinstance(row["power_w"], Absent) and row["speedup"].value == pytest.approx(4.0)
+    started = forked(pairs[0][0], load_s=Measured(0.3, "s", n=1))
+    assert row_of((started, pairs[0][1]), *pairs[1:], alone)["load_s"].value == pytest.approx(0.3)
+    bounded = variants.table(
+        [e for p in (*pairs, alone) for e in p], wanted=wanted("latency", ["memory<=400MB"])
+    )
+    assert {r.label: r.broken for r in bounded.rows}["openvino fp32 b1"]
 
 
 def said_of(*pairs):

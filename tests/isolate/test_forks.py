@@ -338,15 +338,15 @@ def test_trials_of_one_kind_import_the_same_whatever_their_precision_and_data():
     assert len({imports.kind(t) for t in (SLOW, *others)}) == 3
 
 
-def test_a_server_that_was_foreseen_forks_once_a_worker_was_started(source):
-    """The first worker of a cell is started all the same, or nobody would know what a process takes."""
-    other = replace(SLOW, model="other")
-    source.foresee(other, Imports(LIGHT, 1.0))
-    source.foresee(other, Imports(("json", "decimal", WORKER_PROGRAM), 1.0))  # the first to tell counts
-    source.expect([other])
+def test_the_first_worker_of_a_cell_is_started_or_nobody_would_know_what_a_process_takes(source):
+    other = replace(SLOW, batch=4)
+    source.expect([SLOW, other])
     assert len(source.pids) == 1 and source.unknown(other)
     first = source.worker(0, other)
-    source.learn(other, Imports(("json", WORKER_PROGRAM), 1.0))
+    source.learn(
+        other, Imports(("json", "decimal", WORKER_PROGRAM), 1.0)
+    )  # the first of a kind to tell counts
+    source.expect([other])
     second = source.worker(0, other)
     assert type(first) is WorkerProcess and isinstance(second, forks.ForkedWorker)
     assert len(source.pids) == 1
@@ -361,7 +361,7 @@ def test_servers_import_beside_each_other_and_are_ready_when_that_is_waited_for(
     trials = [replace(SLOW, model=name) for name in ("slow_a", "slow_b")]
     with Forks() as source:
         for trial in trials:
-            source.foresee(trial, Imports((trial.model,), 1.0))
+            source.learn(trial, Imports((trial.model,), 1.0))
         begun = time.monotonic()
         source.expect(trials)
         assert time.monotonic() - begun < 1.2
@@ -384,11 +384,12 @@ def test_a_runner_gets_ready_for_coming_pairs_while_it_builds(monkeypatch):
     runner = Isolated()
     runner._leader = led = Expecting()
     monkeypatch.setattr(isolated.fresh, "prepare", lambda *how: None)
-    runner._noted(SLOW, Imports(LIGHT, 1.0))
-    runner._noted(SLOW, Imports(("later",), 1.0))
+    runner._noted(SLOW, Imports(("failed",), 0.0))
+    runner._noted(FAST, Imports(LIGHT, 1.0))
+    runner._noted(FAST, Imports(("later",), 1.0))
     alone, elsewhere = replace(FAST, turn_s=None), replace(FAST, mode="cpus=0")
     unknown = replace(FAST, model="unknown")
-    runner.expect([alone, elsewhere, unknown, FAST])
+    runner.expect([alone, elsewhere, unknown, SLOW, FAST])
     assert not led.told  # something may be measured now
     for _ in range(2):
         runner.prepare(SLOW, LIMITS)
@@ -405,8 +406,26 @@ def test_pairs_after_a_run_alone_are_forked_from_what_was_imported_beside_a_buil
     runner.run(replace(FAST, turn_s=None), LIMITS)
     assert not runner._leader._owes  # nobody imported while it was measured
     pairs = [runner.pair((SLOW, FAST), "confirming", LIMITS) for _ in range(2)]
-    assert [[r.process for r in pair] for pair in pairs] == [["fresh"] * 2, ["forked"] * 2]
+    assert [[r.process for r in pair] for pair in pairs] == [["forked"] * 2] * 2
+    slower = replace(FAST, options={"delay_us": 2000})  # nothing that ran alone shows what it takes
+    assert [r.process for r in runner.pair((SLOW, slower), "confirming", LIMITS)] == ["forked", "fresh"]
     runner._leader.close()
+
+
+def test_what_a_process_takes_hangs_neither_on_its_data_nor_on_how_long_it_is_measured():
+    same = replace(
+        SLOW,
+        data="mine",
+        preprocess="half",
+        metric="top1",
+        min_accuracy=0.9,
+        max_s=9.0,
+        replicate=3,
+        turn_s=None,
+    )
+    others = [replace(SLOW, **{k: v}) for k, v in (("batch", 4), ("options", {}), ("precision", "int8"))]
+    assert imports.program(SLOW) == imports.program(same)
+    assert len({imports.program(t) for t in (SLOW, *others)}) == 4
 
 
 def test_a_leader_that_hangs_or_dies_while_it_gets_ready_is_replaced(tmp_path, monkeypatch):
@@ -428,7 +447,7 @@ def test_a_leader_that_hangs_or_dies_while_it_gets_ready_is_replaced(tmp_path, m
 
 
 def test_nobody_imports_while_the_sides_have_their_turns(monkeypatch):
-    """A pair's servers import while its first processes load."""
+    """A worker is forked once no server imports any more."""
     seen = []
 
     class Seen(Forks):
@@ -441,10 +460,10 @@ def test_nobody_imports_while_the_sides_have_their_turns(monkeypatch):
     devices = bench.present()
     begun = tuple(bench.begin(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
     with Seen() as source:
-        source.foresee(SLOW, Imports(LIGHT, 1.0))
+        source.learn(SLOW, Imports(LIGHT, 1.0))
         ends = turns.measure(begun, devices, 20.0, forks=source)
         assert len(source.pids) == 1
-    assert [end.process for end in ends] == ["fresh"] * 2 and seen[:3] == ["ready", "warm", "warm"]
+    assert [end.process for end in ends] == ["forked", "fresh"] and seen == ["ready", "warm", "warm"]
 
 
 def test_an_import_that_starts_a_thread_is_left_to_the_workers_with_what_follows_it(tmp_path, monkeypatch):

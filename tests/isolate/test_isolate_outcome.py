@@ -58,13 +58,15 @@ def test_a_process_that_builds_has_an_environment_of_its_own_and_one_that_measur
     seen = []
 
     def ended(program, folder, limits, launch):
-        seen.append({name: launch.env.get(name) for name in fresh.BUILDING})
+        seen.append({name: launch.env.get(name) for name in (*fresh.BUILDING, "OMP_NUM_THREADS")})
         return None, []
 
     monkeypatch.setattr(fresh, "_watch", ended)
     fresh.prepare(TRIAL)
-    fresh.run(TRIAL)
-    assert seen == [fresh.BUILDING, dict.fromkeys(fresh.BUILDING)]
+    fresh.prepare(TRIAL, Limits(threads=3))
+    fresh.run(TRIAL, Limits(threads=3))
+    alone = fresh.BUILDING | {"OMP_NUM_THREADS": None}
+    assert seen == [alone, fresh.BUILDING | {"OMP_NUM_THREADS": "3"}, dict.fromkeys(alone)]
     assert fresh.BUILDING["OMP_WAIT_POLICY"] == "passive"
 
 

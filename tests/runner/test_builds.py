@@ -1,12 +1,13 @@
 """Artifacts are built once, several at once."""
 
 import contextlib
+import os
 import threading
 import time
 
 import pytest
 
-from edgescope.errors import Message, UsageError
+from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
 from edgescope.runner.builds import Builds, at_once
@@ -55,34 +56,22 @@ def test_what_comes_next_is_built_beside_the_first_and_nothing_twice():
     assert runner.built[3:] == ["bf16"]
 
 
-def test_the_first_is_being_built_while_what_comes_next_is_found_out():
-    runner = Slow()
-    made = builds(runner)
+def test_builds_beside_each_other_share_the_cores_and_one_alone_takes_what_it_likes(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(6))
+    given = []
 
-    def coming():
-        yield TRIALS[0]
-        until = time.monotonic() + 10
-        while not runner.now and time.monotonic() < until:
-            time.sleep(0.001)
-        assert runner.now == 1
-        yield from TRIALS
+    class Told(Slow):
+        def prepare(self, trial, limits):
+            given.append(limits.threads)
+            return super().prepare(trial, limits)
 
-    made.build(coming())
-    assert set(runner.built) == {"fp32", "int8", "fp16"}
-
-
-def test_a_refusal_while_others_are_built_ends_them():
-    runner = Slow(seconds=30)
-    made = builds(runner)
-
-    def coming():
-        yield TRIALS[0]
-        raise UsageError("E-TRY-2", "no engine here")
-
-    start = time.monotonic()
-    with pytest.raises(UsageError, match="no engine here"):
-        made.build(coming())
-    assert time.monotonic() - start < 10 and runner.built == ["fp32"]
+    made = builds(Told(0.0))
+    made.build(TRIALS)
+    made.build(TRIALS[3:])
+    assert given == [2, 2, 2, None]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(2))
+    builds(Told(0.0)).build(TRIALS)
+    assert given[4:] == [1, 1, 1]
 
 
 def test_each_build_is_named_while_one_waits_for_it():

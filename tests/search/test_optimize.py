@@ -31,7 +31,7 @@ from edgescope.records import (
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.variants import document
-from edgescope.runner.run import Cells
+from edgescope.runner.run import UNJUDGED, Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates, halving
 from edgescope.search.halving import ENOUGH, LEAST, SHORT_S, Budget
@@ -191,6 +191,8 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
         ]
         assert of_baseline[-1].options and of_baseline[-1] in runner.ran[:2]  # a small network: at once
         assert (len(of_baseline) == 1) is looked
+        stood = [r for r in cells.store.results() if UNJUDGED in r.warnings]
+        assert [r.id for r in stood] == [race.screened[0].id] * looked
         assert race.screened[0].trial.label == trials[0].label
         tried = [r.trial.label for r in race.screened if r.trial.backend != "torch_eager"]
         row = variants.pick(variants.table(results)).row
@@ -236,6 +238,21 @@ def test_the_runner_is_told_what_comes_before_anything_is_built(tmp_path):
     list(Loop(Cells(Store(tmp_path), Limits(), Told(), MACHINE)).run(steps()))
     base, first, second = TRIALS[:3]
     assert told[0] == [base, first] and told[1] == "built" and [base, first, second] in told
+
+
+def test_a_look_is_kept_where_nothing_is_screened_too_and_once(tmp_path):
+    """The pairs may be forked, and a forked process does not show what it takes."""
+    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS[:2]]
+    look = result(trials[0], id_="look", **rows(1000 * US))
+    kept = []
+    for _ in range(2):
+        race = halving.Race(wanted("latency"), Budget(90.0), look=look)
+        results = list(
+            Loop(Cells(Store(tmp_path), Limits(), Scripted(), MACHINE)).run(race.run(list(trials)))
+        )
+        assert results[0].trial == halving.short(trials[0], 0) and UNJUDGED in results[0].warnings
+        kept.append(results[0].id)
+    assert kept[0] == kept[1] != "look"
 
 
 def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):

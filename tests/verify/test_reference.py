@@ -1,5 +1,8 @@
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -41,6 +44,23 @@ def test_fp32_is_computed_once(own_cache):
     assert len(opened) == 1
     assert np.array_equal(truth.gate[0], again.gate[0])
     assert truth.tally is None
+
+
+def test_outputs_that_another_computes_already_are_waited_for(own_cache):
+    opened, begun = [], threading.Event()
+
+    class Slow(Counting):
+        def __call__(self, batch):
+            begun.set()
+            time.sleep(0.01)
+            return super().__call__(batch)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(reference.reference, NullModel(), lambda: opened.append(1) or Slow())
+        assert begun.wait(10)
+        second = pool.submit(reference.reference, NullModel(), lambda: opened.append(2) or Slow())
+        assert np.array_equal(first.result(30).gate[0], second.result(30).gate[0])
+    assert opened == [1]
 
 
 def test_a_damaged_reference_is_computed_again(own_cache):

@@ -216,7 +216,6 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
             side.open()
         for side in sides:
             side.loaded()
-        forks.ready()
         for side in sides:
             side.warm()
         with watch.watching():

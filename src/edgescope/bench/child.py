@@ -63,10 +63,10 @@ def serve() -> int:
             os.environ[TIMEOUT] = str(order["timeout_s"])
             forks.floor_bytes = order["floor_bytes"]
             if order["verb"] == "expect":
-                forks.expect(_foresee(order["workers"], forks))
+                forks.expect(_told(order["workers"], forks))
                 forks.ready()
             elif order["verb"] == "pair":
-                _foresee(order["workers"], forks)
+                _told(order["workers"], forks)
                 _answer_pair(Path(order["folder"]), forks)
             else:
                 pools.begin(order["env"], Prestart(order["prestart"], order["floor_bytes"]))
@@ -101,14 +101,14 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
         imports.tell(folder, result)
 
 
-def _foresee(workers: Sequence[Mapping[str, Any]], forks: Forks) -> list[Trial]:
-    """Return the trials of coming workers, once `forks` knows what processes of their kinds import."""
+def _told(workers: Sequence[Mapping[str, Any]], forks: Forks) -> list[Trial]:
+    """Return the trials of coming workers, once `forks` knows what such processes import."""
     from edgescope.isolate.imports import Imports
     from edgescope.records import Trial
 
     trials = [Trial.from_json(one["trial"]) for one in workers]
     for trial, one in zip(trials, workers, strict=True):
-        forks.foresee(trial, Imports.from_json(one["imports"]))
+        forks.learn(trial, Imports.from_json(one["imports"]))
     return trials
 
 

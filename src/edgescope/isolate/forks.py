@@ -1,9 +1,9 @@
 """Worker processes that begin with their imports done: forks of a process that has imported what they need.
 
 PyTorch and a library of networks take seconds to import, and a pair of fresh processes pays that each time. A trial
-that ran alone tells what it has imported, and so does a worker that was started; later workers of its kind are forked
-from a server that has imported just that, once one of their cell was started: a forked one does not show what a
-process takes. What cannot be forked safely is started as before (fork_server.py).
+that ran alone tells what it has imported, and so does a worker that was started; later workers of its cell are forked
+from a server that has imported just that. The first one is started: a forked one does not show what a process takes.
+What cannot be forked safely is started as before (fork_server.py).
 """
 
 from __future__ import annotations
@@ -149,9 +149,9 @@ class Forks:
         self.floor_bytes: int | None = None
         """Bytes of memory that stay free; None: the default floor."""
         self._imports: dict[str, Imports] = {}
-        """Kind of trial -> what its first process had imported."""
-        self._started: set[str] = set()
-        """Cells of which a worker was started, so that its memory is known."""
+        """Kind of trial -> what its first process had imported: all of one kind share a server."""
+        self._known: set[str] = set()
+        """Cells of which a process was started, so that its memory is known."""
         self._servers: dict[tuple[str, ...], ForkServer | None] = {}
         """What is imported -> who forks such workers; None if nobody may."""
 
@@ -172,24 +172,20 @@ class Forks:
         return {server.pid for server in self._running()}
 
     def unknown(self, trial: Trial) -> bool:
-        """Return whether no worker of the trial's cell was started yet: its first one is, so its memory is known."""
-        return trial.cell not in self._started
-
-    def foresee(self, trial: Trial, found: Imports) -> None:
-        """Remember what a process of the trial's kind has imported."""
-        self._imports.setdefault(kind(trial), found)
+        """Return whether no process of the trial's cell was started yet: its first one is, so its memory is known."""
+        return trial.cell not in self._known
 
     def learn(self, trial: Trial, found: Imports) -> None:
-        """Remember what a started worker of the trial's cell has imported."""
-        self.foresee(trial, found)
-        self._started.add(trial.cell)
+        """Remember what a started process of the trial's cell, or of the same program alone, has imported."""
+        self._imports.setdefault(kind(trial), found)
+        self._known.add(trial.cell)
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """Start the servers of the coming workers; `ready` waits for them.
 
         A server takes less memory than a worker: it is started if one more such worker leaves the floor free.
         """
-        known = [self._imports[kind(trial)] for trial in trials if kind(trial) in self._imports]
+        known = [self._imports[kind(trial)] for trial in trials if not self.unknown(trial)]
         needed = sum(found.took_bytes for found in known)
         for found in known:
             if found.names in self._servers or not found.took_bytes:

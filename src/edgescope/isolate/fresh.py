@@ -64,6 +64,8 @@ class Limits:
     floor_bytes: int | None = None
     cancelled: Callable[[], bool] = lambda: False
     """Whether nobody waits for the trial any more: its process is ended then."""
+    threads: int | None = None
+    """OpenMP threads of a process that builds beside others; None: as many as it likes."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
 
     Exporting and calibrating need engines and memory that the measured process must not hold.
     """
-    result = _in_child("prepare", trial, limits, Launch(env=BUILDING))
+    threads = {} if limits.threads is None else {"OMP_NUM_THREADS": str(limits.threads)}
+    result = _in_child("prepare", trial, limits, Launch(env=BUILDING | threads))
     return None if result.status is Status.OK else result
 
 

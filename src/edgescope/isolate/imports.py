@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.records import Json, Measured, Result, Trial
+from edgescope.records import Json, Measured, Result, Role, Trial
 
 FILE = "imports.json"
 """In the folder of a trial that ran: what its process had imported by then."""
@@ -37,7 +37,7 @@ class Imports:
 
 
 Imported = tuple[Trial, Imports]
-"""A trial, and what a process of its kind has imported."""
+"""A trial, and what a process that ran it, or one of the same program, has imported."""
 Noted = Callable[[Trial, Imports], None]
 """Takes note of what the process of a trial imported."""
 
@@ -45,6 +45,11 @@ Noted = Callable[[Trial, Imports], None]
 def kind(trial: Trial) -> str:
     """Return the name of all trials whose processes import the same, but for what reads their data."""
     return " ".join((trial.model, trial.backend, trial.device, trial.workload))
+
+
+def program(trial: Trial) -> str:
+    """Return the name of all trials whose processes take the same, but for the data that they read."""
+    return trial.key(~(Role.EFFORT | Role.JUDGING | Role.REPEAT), but=("data", "preprocess"))
 
 
 def modules() -> list[str]:

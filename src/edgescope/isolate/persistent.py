@@ -118,7 +118,7 @@ class PersistentChild:
     ) -> tuple[Result, Result]:
         """Run two trials in turns, each in a fresh process below this one; return their Results.
 
-        `imported` is what is known already of the processes of their kinds.
+        `imported` tells of those whose program ran alone already: they may be forked from the first pair on.
         """
         started = datetime.now(timezone.utc)
         with self._temporary() as folder:

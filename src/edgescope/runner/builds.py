@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Protocol, runtime_checkable
 
 import psutil
@@ -75,22 +75,21 @@ class Builds:
         self.build([trial])
         return self._failed.get(_asked(trial))
 
-    def build(self, trials: Iterable[Trial]) -> None:
+    def build(self, trials: Sequence[Trial]) -> None:
         """Build what the first trial needs, and beside it what the next ones need; nothing if the first has it.
 
-        `trials` may still find out what comes next while the first is built.
+        They share the cores: threads that wait for a core keep those that they compute with waiting, too.
         """
-        coming = iter(trials)
-        first = next(coming, None)
-        if first is None or self._tried(first):
+        if not trials or self._tried(trials[0]):
             return
         count = 1 if isinstance(self.runner, OneByOne) else self._at_once()
+        todo = list(islice(self._untried(trials), count))
         cancelled, start = threading.Event(), self._clock()
-        limits = replace(self.limits, cancelled=cancelled.is_set)
+        limits = replace(self.limits, cancelled=cancelled.is_set, threads=_share(len(todo)))
         jobs: list[tuple[Trial, Future[Result | None]]] = []
         with ExitStack() as shown, ThreadPoolExecutor(count) as pool:
             try:
-                for trial in islice(self._untried(chain([first], coming)), count):
+                for trial in todo:
                     shown.enter_context(self._waiting(_words(trial)))
                     jobs.append((trial, pool.submit(self.runner.prepare, trial, limits)))
                 for trial, job in jobs:
@@ -118,6 +117,11 @@ class Builds:
             self._built.add(needed(trial))
         else:
             self._failed[_asked(trial)] = failed
+
+
+def _share(builds: int) -> int | None:
+    """Return the threads of each of so many builds; None for one alone, which takes what it likes."""
+    return max(1, len(os.sched_getaffinity(0)) // builds) if builds > 1 else None
 
 
 def _asked(trial: Trial) -> str:

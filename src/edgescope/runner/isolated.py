@@ -13,7 +13,7 @@ from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
-from edgescope.isolate.imports import Imported, Imports, kind
+from edgescope.isolate.imports import Imported, Imports, program
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
@@ -31,12 +31,13 @@ class Isolated:
     def __init__(self) -> None:
         self._leader, self._lock = PersistentChild(), threading.Lock()
         self._imports: dict[str, Imports] = {}
-        """Kind of trial -> what the first one that ran alone had imported."""
+        """Program -> what its first process that ran alone had imported."""
         self._coming: Sequence[Trial] = ()
         weakref.finalize(self, self._leader.close)
 
     def _noted(self, trial: Trial, found: Imports) -> None:
-        self._imports.setdefault(kind(trial), found)
+        if found.took_bytes:  # else nobody knows yet what such a process takes
+            self._imports.setdefault(program(trial), found)
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """Remember the coming trials: those of pairs are made ready for while something is built."""
@@ -50,7 +51,7 @@ class Isolated:
                 self._leader.expect(known, limits)
 
     def _known(self, trials: Sequence[Trial]) -> list[Imported]:
-        return [(t, self._imports[kind(t)]) for t in trials if kind(t) in self._imports]
+        return [(t, self._imports[program(t)]) for t in trials if program(t) in self._imports]
 
     def _with_room(self, ask: Callable[[], Sequence[Result]]) -> Sequence[Result]:
         """Return what `ask` returns; ask again without the leader if memory ran out while it held some."""

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Protocol, runtime_checkable
 
 from edgescope import bench, units
@@ -37,6 +38,13 @@ from edgescope.store.results import FINAL, Store, read
 
 #: Seconds between two checks of a cell that another process measures.
 WAIT_S = 0.2
+
+
+UNJUDGED = Message(
+    "I-LOOK-1",
+    "this run had the model's own inputs, and nobody judged its outputs",
+    effect="It tells how long loading takes, how much memory, and roughly the speed",
+)
 
 
 class Runner(Prepares, Protocol):
@@ -228,6 +236,11 @@ class Cells:
         `meanwhile` runs while it loads.
         """
         return self.runner.look(trial, self.limits, meanwhile) if isinstance(self.runner, Looks) else None
+
+    def adopt(self, result: Result, trial: Trial) -> Result:
+        """Store a run of the same program as that of the trial and return it; it says what it was."""
+        name = fresh.new_id(trial, datetime.now(timezone.utc))
+        return self.put(replace(result, id=name, trial=trial, warnings=(*result.warnings, UNJUDGED)))
 
     def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""

@@ -183,6 +183,8 @@ class Race:
         if not self.budget.exhaustive and len(trials) > FEW:
             yield from self._screen(trials)
             alive = self._survivors(self._standing(self.trials))
+        elif self.look is not None:  # its pairs may be forked, which does not show what a process takes
+            yield Step(stage="short", trial=short(trials[0], 0), what=trials[0].label, found=self.look)
         rivals = [t for t in alive if t is not self.trials[0]]
         chosen = pick = yield from self._select(rivals)
         while pick is not None:
@@ -230,10 +232,7 @@ class Race:
             if ended and self._rivalled() and not self.budget.known(step):
                 self.unreached.append(trial)
                 continue
-            if trial is first and looked is not None:
-                result = replace(looked, trial=step.trial)
-            else:
-                (result,) = yield step
+            (result,) = yield replace(step, found=looked if trial is first else None)
             self.screened.append(result)
             self._noted(trial, result)
             order[position:position] = self._settings_next(trial, result)

@@ -23,7 +23,7 @@ from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
 from edgescope.registry import need
-from edgescope.runner.run import Cells
+from edgescope.runner.run import UNJUDGED, Cells
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
@@ -193,16 +193,11 @@ def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setu
     if seen is not None and (words := first_look(seen)):
         setup.tell(words)
 
-    def coming() -> Iterator[Trial]:
-        if new:
-            yield likely
-        with nullcontext() if seen else setup.waiting("checking which engines are installed"):
-            found = propose().trials
-        if new:
-            yield from halving.in_order(found, of.seed)[:2]
-
+    with nullcontext() if seen else setup.waiting("checking which engines are installed"):
+        found = propose().trials
     cells.expect([first])
-    cells.builds.build(coming())
+    if new:
+        cells.builds.build([likely, *halving.in_order(found, of.seed)[:2]])
     return seen if words else None
 
 
@@ -239,6 +234,8 @@ def so_far(results: Sequence[Result], base: Result) -> str:
 
 def _alone(newest: Result, first: Result) -> str:
     """Return the latency of a run alone (or its throughput), and roughly how it compares with that of the baseline."""
+    if UNJUDGED in newest.warnings:
+        return ""  # it was told when it was seen
     alike = alternation.same_load(newest.trial, first.trial)
     timed, base = (r.metrics.get("latency_p50_s" if alike else "throughput_sps") for r in (newest, first))
     if not isinstance(timed, Measured) or newest.status not in MEASURED:

@@ -60,25 +60,32 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metr
     path, origin = _path(model, of), f"{model.reference} fp32"
     found = _read(path)
     if found is None:
-        run = open_run()
-        try:
-            _labels_fit(run, of, batch, model.info.name)
-            gate, kept = judge.answers(run, of, batch)
-        except WrongOutputError as error:
-            raise WrongOutputError(
-                "E-GATE-6",
-                f"the fp32 network {model.info.name} itself gives no usable output",
-                evidence=str(error),
-                effect="No variant of it can be judged",
-                fix="repair the model first",
-            ) from error
-        _steady(run, of.gate.first(AGAIN), gate, batch, model.info.name)
-        found = {"gate": gate}
-        if isinstance(kept, tuple) and of.measure is not None:
-            called(of.measure, kept, np.arange(len(kept[0])))
-            found["tally"] = kept
-        _write(path, found, {})
+        with cache.alone(path):  # what is built beside this needs the same outputs
+            found = _read(path)
+            if found is None:
+                found = _computed(open_run(), of, batch, model.info.name)
+                _write(path, found, {})
     return Reference(found["gate"], found.get("tally"), origin)
+
+
+def _computed(run: Run, of: Basis, batch: int, name: str) -> dict[str, Outputs]:
+    """Return the outputs on the gate's inputs, and what the measure keeps of the labelled ones."""
+    try:
+        _labels_fit(run, of, batch, name)
+        gate, kept = judge.answers(run, of, batch)
+    except WrongOutputError as error:
+        raise WrongOutputError(
+            "E-GATE-6",
+            f"the fp32 network {name} itself gives no usable output",
+            evidence=str(error),
+            effect="No variant of it can be judged",
+            fix="repair the model first",
+        ) from error
+    _steady(run, of.gate.first(AGAIN), gate, batch, name)
+    if not isinstance(kept, tuple) or of.measure is None:
+        return {"gate": gate}
+    called(of.measure, kept, np.arange(len(kept[0])))
+    return {"gate": gate, "tally": kept}
 
 
 def _labels_fit(run: Run, of: Basis, batch: int, name: str) -> None:

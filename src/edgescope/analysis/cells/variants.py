@@ -32,10 +32,10 @@ from edgescope.analysis.cells.replicates import (
     paired_values,
     pairs,
 )
-from edgescope.analysis.cells.row import Row, figures
+from edgescope.analysis.cells.row import Row, figures, joined
 from edgescope.analysis.energy import scopes
 from edgescope.errors import Message, UsageError
-from edgescope.metrics import Metric
+from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial, Trust, Verdict
 from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
 from edgescope.stats.pairs import MIN_EFFECT
@@ -159,8 +159,27 @@ def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) 
 def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str) -> Row:
     group = groups[cell]
     done = shown_runs(group)
-    row = row_of(group, done, figures(list(done.values()), group[0].trial.workload, scope))
+    shown = figures(list(done.values()), group[0].trial.workload, scope)
+    row = row_of(group, done, shown | _of_starts(groups, cell, shown))
     return broken(_compared(row, _against_cell(groups, cell, base), group), wanted)
+
+
+OF_STARTS = ("load_s", "peak_rss_bytes")
+"""What a forked process does not show."""
+
+
+def _of_starts(
+    groups: Mapping[str, Sequence[Result]], cell: str, shown: Mapping[str, Field]
+) -> dict[str, Field]:
+    """Return what a cell's processes do not show because all were forked, by its variant's runs alone."""
+    trial = groups[cell][0].trial
+    lacking = [name for name in OF_STARTS if isinstance(shown.get(name), Absent)]
+    if trial.turn_s is None or not lacking:
+        return {}
+    alone = [r for group in groups.values() for r in by_replicate(group).values() if r.trial.turn_s is None]
+    own = [r for r in alone if variant(r.trial) == variant(trial)]
+    found = {name: joined(own, METRICS[name], "") for name in lacking}
+    return {name: field for name, field in found.items() if isinstance(field, Measured)}
 
 
 def shown_runs(group: Sequence[Result]) -> dict[int, Result]:
