@@ -26,7 +26,7 @@ from edgescope.workloads.base import Work
 
 DROPPED_S = 0.005
 """What does not count once the other side has had a turn: the caches hold its data."""
-WARM_S, WARM_QUERIES = 0.5, 3
+WARM_S, WARM_QUERIES = 0.2, 3
 """A warm-up that has not settled ends after so long, once so many queries are done."""
 
 
