@@ -467,7 +467,7 @@ def test_nobody_imports_while_the_sides_have_their_turns(monkeypatch):
 
 
 def test_an_import_that_starts_a_thread_is_left_to_the_workers_with_what_follows_it(tmp_path, monkeypatch):
-    """OpenVINO's does: its workers begin with everything before it imported."""
+    """ONNX Runtime's does: its workers begin with everything before it imported."""
     (tmp_path / "threaded.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     )

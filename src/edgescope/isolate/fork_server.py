@@ -6,8 +6,8 @@ Its stdin is a socket of packets. The first lists the modules to import; the ans
 forked after that. Each later packet brings a worker's stdin, stdout and stderr; the answer is the worker's process id.
 
 A fork copies one thread and every open device, so a library that has started a thread or opened a device while it was
-imported may hang or fail in the copy. An import that starts a thread, as OpenVINO's does, is left to the workers, with
-all that follow it: this program begins anew with the first so many MODULES. After imports that open a device it
+imported may hang or fail in the copy. An import that starts a thread, as ONNX Runtime's does, is left to the workers,
+with all that follow it: this program begins anew with the first so many MODULES. After imports that open a device it
 refuses. A library that ends its threads before a fork, as OpenBLAS does, may have some.
 """
 
