@@ -4,7 +4,8 @@ It measures nothing. The long runs of demo_runs.py, hours of one machine, are cu
 that follow each other, and each stretch gets edgescope's own interval. Ninety seconds have NOW pairs; IDEAL is what
 they would have if loading, warming up and checking took no time (`seconds`). The turns without a break of busy_hour.py
 are cut likewise. Stretches overlap, so their number is not that of independent runs. `reach` is the share of slowed
-turns up to which nine stretches of ten are within 5 %.
+turns up to which nine stretches of ten are within 5 %. `runs` are those of the present version, by what each says of
+its own turns.
 
     python benchmarks/pairs_needed.py
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +32,18 @@ PAGES = (
     "demo_runs_slowed",
     "demo_runs_imports",
     "demo_runs_quicker",
+    "demo_runs_quicker_again",
+    "demo_runs_busy",
     "demo_runs",
 )
+PRESENT = PAGES[-2:]
+"""Those of the present version: their runs count, too."""
 UNBROKEN = "busy_hour"
-NOW, IDEAL = 9, 18
+NOW, IDEAL = 10, 18
 COUNTS = (NOW, 12, IDEAL, 30)
 SHARES = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 WITHIN, ENOUGH = 0.05, 0.9
+SLOWED = re.compile(r"W-PAIR-3: something slowed the machine in (\d+)% of the turns")
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,22 @@ def by_share(hours: Sequence[Sequence[Turns]], count: int) -> dict[str, Any]:
     return {"shares": shares, "reach": reach}
 
 
+def slowed_of(run: dict[str, Any]) -> float:
+    """Return the share of its turns that a run of demo_runs.py says was slowed; 0 if it says nothing."""
+    said = [found for note in run["notes"] if (found := SLOWED.search(note))]
+    return int(said[0][1]) / 100 if said else 0.0
+
+
+def runs_by_share(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many runs are within 5 %, by their own share of slowed turns."""
+    found = {}
+    for low, high in pairwise(SHARES):
+        inside = [run for run in runs if low <= slowed_of(run) < high or slowed_of(run) == high == SHARES[-1]]
+        narrow = sum(run.get("half_width", 1.0) <= WITHIN for run in inside)
+        found[f"{low:g} to {high:g}"] = {"runs": len(inside), "narrow": narrow}
+    return found
+
+
 def pieces(pair: Turns, length: int) -> list[Turns]:
     """Return a long pair's turns in pieces of `length`."""
     ends = range(length, len(pair) + 1, length)
@@ -117,6 +140,7 @@ def main() -> None:
     figures = {
         "hours": {name: hour(pairs) for name, pairs in hours.items()},
         "by_share": shares,
+        "runs": runs_by_share([run for name in PRESENT for run in published(name)["runs"]]),
         "unbroken": hour([piece for pair in turns_of(busy) for piece in pieces(pair, length)]),
         "seconds": {
             "pair": statistics.median(b - a for a, b in pairwise(runs[PAGES[-1]]["began_s"])),

@@ -50,6 +50,19 @@ def test_a_long_pair_is_cut_into_whole_pieces_in_order():
     assert pairs_needed.usual([pair, *found]) == 8
 
 
+def test_runs_count_by_what_they_say_of_their_own_turns():
+    def run(share, half):
+        said = (
+            f"W-PAIR-3: something slowed the machine in {share}% of the turns of openvino int8 b1 (so much)."
+        )
+        return {"notes": ["torch_eager: 1 of 3 replicates unstable; they count", said], "half_width": half}
+
+    runs = [run(45, 0.03), run(49, 0.06), run(50, 0.05), run(100, 0.01), {"notes": [], "half_width": 0.04}]
+    found = pairs_needed.runs_by_share([*runs, {"notes": []}])  # the last has no interval
+    assert found["0.4 to 0.5"] == {"runs": 2, "narrow": 1} and found["0.5 to 0.6"] == {"runs": 1, "narrow": 1}
+    assert found["0.8 to 1"] == {"runs": 1, "narrow": 1} and found["0 to 0.4"] == {"runs": 2, "narrow": 1}
+
+
 def test_what_is_told_counts_narrow_and_held():
     some = [
         pairs_needed.Stretch(0.0, half, held) for half, held in ((0.04, True), (0.06, True), (0.05, False))

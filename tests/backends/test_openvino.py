@@ -19,5 +19,7 @@ assert not seen, seen
 def test_importing_it_starts_nothing_and_tells_nobody():
     """Its telemetry starts a thread, and from there a process, at each import."""
     pytest.importorskip("openvino")
-    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr

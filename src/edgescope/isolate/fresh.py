@@ -81,7 +81,7 @@ def run(
     limits: Limits = Limits(),
     launch: Launch = Launch(),
     *,
-    noted: imports.Noted = lambda trial, found: None,
+    noted: imports.Noted = imports.unnoted,
 ) -> Result:
     """Run the trial in a fresh process and return its Result, whatever happened to the process.
 
@@ -96,7 +96,7 @@ def look(
     limits: Limits = Limits(),
     launch: Launch = Launch(),
     *,
-    noted: imports.Noted = lambda trial, found: None,
+    noted: imports.Noted = imports.unnoted,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Result:
     """Run the trial in a fresh process that does not judge its outputs: no reference need be there yet.
@@ -122,7 +122,7 @@ def _in_child(
     limits: Limits,
     launch: Launch,
     *,
-    noted: imports.Noted = lambda trial, found: None,
+    noted: imports.Noted = imports.unnoted,
     meanwhile: Callable[[], object] | None = None,
 ) -> Result:
     started = datetime.now(timezone.utc)

@@ -42,6 +42,10 @@ Noted = Callable[[Trial, Imports], None]
 """Takes note of what the process of a trial imported."""
 
 
+def unnoted(trial: Trial, found: Imports) -> None:
+    """Take no note."""
+
+
 def kind(trial: Trial) -> str:
     """Return the name of all trials whose processes import the same, but for what reads their data."""
     return " ".join((trial.model, trial.backend, trial.device, trial.workload))
