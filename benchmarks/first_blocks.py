@@ -21,7 +21,7 @@ from edgescope.analysis.cells import alternation
 from edgescope.bench.turns import WARM_S
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
-from edgescope.records import Result, Trial
+from edgescope.records import Result
 from edgescope.stats.pairs import paired_log_ratio
 from edgescope.verbs import optimize
 
