@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.analysis.cells import alternation, variants
+from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.objective import FASTEST, goal, wanted
 from edgescope.records import Absent, Alternation, Measured, Status, Trial, Turn
 from edgescope.report.variants import answer
@@ -90,6 +91,18 @@ def test_memory_and_loading_are_of_the_runs_alone_where_every_process_was_forked
         [e for p in (*pairs, alone) for e in p], wanted=wanted("latency", ["memory<=400MB"])
     )
     assert {r.label: r.broken for r in bounded.rows}["openvino fp32 b1"]
+
+
+def test_a_choice_from_the_store_has_the_memory_of_the_run_alone_too():
+    pairs = [tuple(map(forked, pair_of(n, 0, 4.0))) for n in range(3)]
+    trial = replace(pairs[0][0].trial, turn_s=None, min_s=0.5, max_s=0.5, replicate=0)
+    alone = result(trial, metrics={"peak_rss_bytes": Measured(5e8, "bytes", n=1)})
+    every, asked = [end for pair in pairs for end in pair], wanted("latency", ["memory<=2GB"])
+    for results, known in ((every, False), ([*every, alone], True)):
+        rows = {row.label: row for row in choices(results, asked)[0]}
+        assert isinstance(rows["openvino fp32 b1"]["peak_rss_bytes"], Measured) is known
+        assert bool(rows["openvino fp32 b1"].broken) is not known
+    assert rows["openvino fp32 b1"]["peak_rss_bytes"].value == 5e8
 
 
 def said_of(*pairs):

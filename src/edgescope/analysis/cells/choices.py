@@ -26,7 +26,15 @@ from edgescope.analysis.cells.replicates import (
     value_of,
 )
 from edgescope.analysis.cells.row import Row, figures, joined
-from edgescope.analysis.cells.variants import broken, rejection, row_of, shown_runs, variant
+from edgescope.analysis.cells.variants import (
+    alone,
+    broken,
+    of_starts,
+    rejection,
+    row_of,
+    shown_runs,
+    variant,
+)
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
@@ -73,10 +81,10 @@ def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Sprea
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(variant(result.trial), []).append(result)
-    every = [_longest(group) for group in groups.values()]
-    spreads = Spreads([list(shown_runs(group).values()) for group in every])
-    scope = scopes.usual([r for group in every for r in group])
-    return [_choice(group, wanted, spreads, scope) for group in every], spreads
+    every = [(_longest(group), group) for group in groups.values()]
+    spreads = Spreads([list(shown_runs(long).values()) for long, _ in every])
+    scope = scopes.usual([r for long, _ in every for r in long])
+    return [_choice(long, group, wanted, spreads, scope) for long, group in every], spreads
 
 
 class Spreads:
@@ -110,7 +118,10 @@ def _longest(group: Sequence[Result]) -> list[Result]:
     return started if any(r.status in MEASURED for r in started) else long
 
 
-def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str) -> Row:
+def _choice(
+    group: Sequence[Result], own: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str
+) -> Row:
+    """Return the row of the runs in `group`, the longest of the variant's `own`."""
     replicates = shown_runs(group)
     done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
     status, why = rejection(group)
@@ -122,6 +133,8 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
             found[name] = _latency(done, name, found[name], spreads, notes if name in bounded else [])
         else:
             found[name] = _between(done, name, spreads, scope)
+    for name in of_starts(found, own):
+        found[name] = _between(alone(own), name, spreads, scope)
     row = row_of(group, replicates, found | {"speedup": Absent("not compared with a baseline")})
     remarks = (*dict.fromkeys(notes), *_weak(done, spreads))
     return broken(replace(row, status=status if why else row.status, notes=remarks), wanted)

@@ -160,7 +160,10 @@ def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: W
     group = groups[cell]
     done = shown_runs(group)
     shown = figures(list(done.values()), group[0].trial.workload, scope)
-    row = row_of(group, done, shown | _of_starts(groups, cell, shown))
+    if (trial := group[0].trial).turn_s is not None:
+        name = variant(trial)
+        shown |= of_starts(shown, (r for each in groups.values() for r in each if variant(r.trial) == name))
+    row = row_of(group, done, shown)
     return broken(_compared(row, _against_cell(groups, cell, base), group), wanted)
 
 
@@ -168,17 +171,16 @@ OF_STARTS = ("load_s", "peak_rss_bytes")
 """What a forked process does not show."""
 
 
-def _of_starts(
-    groups: Mapping[str, Sequence[Result]], cell: str, shown: Mapping[str, Field]
-) -> dict[str, Field]:
-    """Return what a cell's processes do not show because all were forked, by its variant's runs alone."""
-    trial = groups[cell][0].trial
+def alone(own: Iterable[Result]) -> list[Result]:
+    """Return the runs of a variant that took no turns with another: their processes were started."""
+    return [r for r in own if r.trial.turn_s is None and r.status in MEASURED]
+
+
+def of_starts(shown: Mapping[str, Field], own: Iterable[Result]) -> dict[str, Field]:
+    """Return what a cell does not show because all its processes were forked, from the variant's `own` runs alone."""
     lacking = [name for name in OF_STARTS if isinstance(shown.get(name), Absent)]
-    if trial.turn_s is None or not lacking:
-        return {}
-    alone = [r for group in groups.values() for r in by_replicate(group).values() if r.trial.turn_s is None]
-    own = [r for r in alone if variant(r.trial) == variant(trial)]
-    found = {name: joined(own, METRICS[name], "") for name in lacking}
+    runs = alone(own) if lacking else []
+    found = {name: joined(runs, METRICS[name], "") for name in lacking}
     return {name: field for name, field in found.items() if isinstance(field, Measured)}
 
 
