@@ -85,6 +85,9 @@ def test_memory_and_loading_are_of_the_runs_alone_where_every_process_was_forked
     row = row_of(*pairs, alone)
     assert row["load_s"].value == 0.4 and row["peak_rss_bytes"].value == 5e8
     assert isinstance(row["power_w"], Absent) and row["speedup"].value == pytest.approx(4.0)
+    much = {"peak_rss_bytes": Measured(9e9, "bytes", n=1)}
+    crashed = result(replace(trial, replicate=1), status=Status.CRASHED, metrics=much)
+    assert row_of(*pairs, (*alone, crashed))["peak_rss_bytes"].value == 5e8
     started = forked(pairs[0][0], load_s=Measured(0.3, "s", n=1))
     assert row_of((started, pairs[0][1]), *pairs[1:], alone)["load_s"].value == pytest.approx(0.3)
     bounded = variants.table(
