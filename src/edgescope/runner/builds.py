@@ -78,7 +78,7 @@ class Builds:
     def build(self, trials: Sequence[Trial]) -> None:
         """Build what the first trial needs, and beside it what the next ones need; nothing if the first has it.
 
-        They share the cores: threads that wait for a core keep those that they compute with waiting, too.
+        They share the cores out. A thread that waits for a core would hold up the others of its build.
         """
         if not trials or self._tried(trials[0]):
             return

@@ -237,10 +237,10 @@ class Cells:
         """
         return self.runner.look(trial, self.limits, meanwhile) if isinstance(self.runner, Looks) else None
 
-    def adopt(self, result: Result, trial: Trial) -> Result:
-        """Store a run of the same program as that of the trial and return it; it says what it was."""
+    def adopt(self, look: Result, trial: Trial) -> Result:
+        """Store a look as the result of the trial, with a warning that says so, and return that."""
         name = fresh.new_id(trial, datetime.now(timezone.utc))
-        return self.put(replace(result, id=name, trial=trial, warnings=(*result.warnings, UNJUDGED)))
+        return self.put(replace(look, id=name, trial=trial, warnings=(*look.warnings, UNJUDGED)))
 
     def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""

@@ -184,7 +184,7 @@ class Race:
             yield from self._screen(trials)
             alive = self._survivors(self._standing(self.trials))
         elif self.look is not None:  # its pairs may be forked, which does not show what a process takes
-            yield Step(stage="short", trial=short(trials[0], 0), what=trials[0].label, found=self.look)
+            yield Step(stage="short", trial=short(trials[0], 0), what=trials[0].label, look=self.look)
         rivals = [t for t in alive if t is not self.trials[0]]
         chosen = pick = yield from self._select(rivals)
         while pick is not None:
@@ -226,13 +226,14 @@ class Race:
                 position=position,
                 total=len(known),
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
+                look=looked if trial is first else None,
                 eta_s=self._eta(),
             )
             ended = looked is not None or self.spent > SCREENED_BY
             if ended and self._rivalled() and not self.budget.known(step):
                 self.unreached.append(trial)
                 continue
-            (result,) = yield replace(step, found=looked if trial is first else None)
+            (result,) = yield step
             self.screened.append(result)
             self._noted(trial, result)
             order[position:position] = self._settings_next(trial, result)

@@ -37,8 +37,8 @@ class Step:
     """Whether to run it even if a result is stored."""
     ahead: Sequence[Trial] = field(default=(), repr=False)
     """The trials that probably run after it."""
-    found: Result | None = field(default=None, repr=False)
-    """A run of the same program that stands for this one, unless the store has it."""
+    look: Result | None = field(default=None, repr=False)
+    """The look at the same program that stands for this run, unless the store has one."""
     eta_s: float | None = None
     """Seconds left, estimated from the runs so far and the usual course; None while too few were timed."""
 
@@ -81,8 +81,8 @@ class Loop:
         self.stored += found is not None
         if found is not None:
             return found
-        if step.found is not None:
-            return (self.cells.adopt(step.found, step.trial),)
+        if step.look is not None:
+            return (self.cells.adopt(step.look, step.trial),)
         self.cells.expect([*filter(None, (step.beside, step.trial)), *step.ahead])
         self.cells.builds.build([step.trial, *step.ahead])
         if step.beside is not None:
