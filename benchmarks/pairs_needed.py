@@ -98,7 +98,7 @@ def by_share(hours: Sequence[Sequence[Turns]], count: int) -> dict[str, Any]:
 
 
 def slowed_of(run: dict[str, Any]) -> float:
-    """Return the share of turns that a run of demo_runs.py says was slowed; 0 for a run that names no more than a burst."""
+    """Return the share of turns that a run of demo_runs.py says was slowed; 0 if it names none, a burst at most."""
     said = [found for note in run["notes"] if (found := SLOWED.search(note))]
     return int(said[0][1]) / 100 if said else 0.0
 

@@ -1,4 +1,4 @@
-"""benchmarks/forked_pairs.py and turn_length.py: what they make of pairs whose times are known; nothing is measured."""
+"""The scripts about pairs, on pairs whose times are known: first blocks, forked pairs, length of turns."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import first_blocks
 import forked_pairs
 import turn_length
 
@@ -24,6 +25,12 @@ def side(*times_s):
     return SimpleNamespace(
         trial=TRIAL, alternation=Alternation("other", "baseline", "confirming", turns, 0.0)
     )
+
+
+def test_a_first_block_is_told_from_the_others():
+    found = side(0.02, 0.08, 0.01, 0.01, 0.03, 0.03)
+    assert first_blocks.time_of(found, first=True) == pytest.approx(0.04)
+    assert first_blocks.time_of(found, first=False) == pytest.approx(0.0003**0.5)
 
 
 def test_the_ratio_is_of_the_forked_to_the_started_side_wherever_the_forked_one_is():

@@ -3,6 +3,8 @@
 PyTorch's CUDA is faked; test_cuda.py has the tests that need a GPU.
 """
 
+import subprocess
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -139,6 +141,19 @@ def test_who_times_kernels_takes_the_assembler_of_those_who_compile_them(cuda, m
     assert len(called) == times
     monkeypatch.delattr(compile_tasks, "_set_triton_ptxas_path")  # as in a version that has none
     TorchCompile().load(TorchCompile().prepare(Careless(), spec, cache.folder("artifacts")))
+
+
+def test_weights_are_frozen_and_inductor_is_imported_by_who_compiles_only(monkeypatch):
+    listed = (
+        "import sys, edgescope.backends.pytorch.compile; assert 'torch._inductor.config' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", listed], check=True, timeout=120)
+    from torch._inductor import config
+
+    monkeypatch.setattr(torch_compile, "_require_compiler", lambda spec: None)
+    monkeypatch.setattr(config, "freezing", False)
+    TorchCompile().load(TorchCompile().prepare(Careless(), Spec(), cache.folder("artifacts")))
+    assert config.freezing is True
 
 
 @pytest.mark.parametrize(("device", "triton"), [("cuda", False), ("cuda", True), ("cpu", False)])
