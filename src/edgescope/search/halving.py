@@ -226,7 +226,7 @@ class Race:
                 position=position,
                 total=len(known),
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
-                look=None,
+                look=looked if trial is first else None,
                 eta_s=self._eta(),
             )
             ended = looked is not None or self.spent > SCREENED_BY
