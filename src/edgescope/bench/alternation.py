@@ -20,7 +20,6 @@ from edgescope.analysis.run import summary
 from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Devices, Watch, peak_rss
-from edgescope.devices import walk
 from edgescope.errors import Message
 from edgescope.isolate.counter import Counter
 from edgescope.isolate.forks import ForkedWorker, Forks
@@ -204,7 +203,7 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch.folder("pair")))
         counter = stack.enter_context(Counter(folder / "counter", 1))
-        watch.walker = stack.enter_context(walk.Walker())  # it starts while the sides load
+        watch.start_probers(stack)  # they start while the sides load
         sides = []
         forks.expect(one.trial for one in begun)
         for number, one in enumerate(begun):

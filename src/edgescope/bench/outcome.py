@@ -15,6 +15,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.analysis.energy.of_run import consumption
 from edgescope.analysis.run import summary
+from edgescope.analysis.run.apart import apart
 from edgescope.analysis.run.sustained import sustained
 from edgescope.bench import mode
 from edgescope.bench.drivers import Run
@@ -86,7 +87,11 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
         queries=queries,
         readings=watch.readings,
         spans=run.spans,
-        verdict=watch.verdict(window, summary.speeds(queries, window, trial.scenario)),
+        verdict=watch.verdict(
+            window,
+            summary.speeds(queries, window, trial.scenario),
+            apart=run.effective.device == "cpu" and apart(started.machine, watch.core_to_core),
+        ),
         warnings=(
             *run.warnings,
             *spent.warnings,

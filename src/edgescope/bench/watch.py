@@ -1,7 +1,8 @@
-"""Watches the machine while the queries run: the sampler, the throttle counters, two probes.
+"""Watches the machine while the queries run: the sampler, the throttle counters, three probes.
 
-The spin probe (a fixed amount of integer work) and the memory probe (a walk over a buffer that no cache holds) run
-before the sampler starts and after it stops; the counters are read at both ends. Together they give the verdict.
+The spin probe (a fixed amount of integer work), the memory probe (a walk over a buffer that no cache holds) and the
+core-to-core probe (the way of a cache line from CPU to CPU) run before the sampler starts and after it stops; the
+counters are read at both ends. Together they give the verdict.
 
 It also reads what each worker holds in memory. Resident sets count pages that several processes share once in each;
 the proportional set divides them among their users, so only its sum is what the workers take from the machine. GPU
@@ -20,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.energy.idle import inner
+from edgescope.analysis.run.apart import METRIC
 from edgescope.clock import Clock
-from edgescope.devices import spin, walk
+from edgescope.devices import core_to_core, spin, walk
 from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled, ThrottleWatch
+from edgescope.devices.prober import Prober
 from edgescope.process import scratch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import Telemetry
@@ -42,13 +45,18 @@ class Watch:
         self.hz = hz
         self.readings: Readings = NullSampler().readings()
         self.cost: Mapping[str, Json] = NullSampler().cost()
-        self.walker: walk.Walker | None = None
-        """One that was started before; None: watching starts one."""
+        self._probers: tuple[Prober, ...] = ()
         self.throttle: Throttle | None = None
         self.slowdown: float | None = None
         self.memory: float | None = None
+        self.core_to_core: float | None = None
+        """The longer one of before and after, in seconds."""
         self.idle: tuple[Idle, ...] = ()
         self._telemetry: Telemetry = NullSampler()
+
+    def start_probers(self, stack: ExitStack) -> None:
+        """Start the processes that probe, before their answers are needed; they end with the stack."""
+        self._probers = tuple(stack.enter_context(Prober(probe.__name__)) for probe in (walk, core_to_core))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -56,8 +64,9 @@ class Watch:
         loops = spin.calibrate()
         before = spin.spin(loops)
         with ExitStack() as stack:
-            walker = self.walker or stack.enter_context(walk.Walker())
-            walked = walker.seconds()
+            if not self._probers:
+                self.start_probers(stack)
+            walked, passed = (prober.seconds() for prober in self._probers)
             folder = Path(stack.enter_context(scratch.folder("readings")))
             self._telemetry = telemetry = self._made(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
@@ -66,10 +75,11 @@ class Watch:
             watches = [stack.enter_context(context) for context in contexts]
             with telemetry:
                 yield
-            again = walker.seconds()
+            again, passed_again = (prober.seconds() for prober in self._probers)
         self.throttle = joined([watch.evidence() for watch in watches])
         self.slowdown = spin.slowdown(before, spin.spin(loops))
         self.memory = again / walked if walked and again else None
+        self.core_to_core = max((s for s in (passed, passed_again) if s is not None), default=None)
 
     @contextmanager
     def idling(self, seconds: float, clock: Clock) -> Iterator[None]:
@@ -102,8 +112,11 @@ class Watch:
     def _keep(self, telemetry: Telemetry) -> None:
         self.readings, self.cost = telemetry.readings(), telemetry.cost()
 
-    def verdict(self, window: Window, speeds: str = "") -> Verdict:
-        """Return whether the window's numbers may be trusted; `speeds` names the run's speeds if it had several."""
+    def verdict(self, window: Window, speeds: str = "", *, apart: bool = False) -> Verdict:
+        """Return whether the window's numbers may be trusted.
+
+        `speeds` names the run's speeds if it had several; `apart`: a hypervisor has its CPUs apart.
+        """
         return judge(
             self.readings,
             window.start_ns,
@@ -113,6 +126,8 @@ class Watch:
             slowdown=self.slowdown,
             memory=self.memory,
             speeds=speeds,
+            core_to_core=self.core_to_core,
+            apart=apart,
         )
 
     def board_memory(self, device: str, window: Window, before: Json) -> dict[str, Field]:
@@ -139,13 +154,17 @@ class Watch:
         return value[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
 
     def metrics(self) -> dict[str, Field]:
-        """Return the cost of watching: share of one core, achieved rate."""
+        """Return the cost of watching (share of one core, achieved rate) and how far the CPUs are apart."""
+        way: Field = Absent("no two CPUs that this run may use answered each other")
+        if self.core_to_core is not None:
+            way = Measured(self.core_to_core, "s")
         share: Json = self.cost.get("cpu_share")
         if share is None:
             absent = Absent(f"fewer than two readings: the sampler {self.cost.get('end')}")
-            return {"sampler_cpu_share": absent, "sampler_hz": absent}
+            return {METRIC: way, "sampler_cpu_share": absent, "sampler_hz": absent}
         ticks = int(self.cost["ticks"])
         return {
+            METRIC: way,
             "sampler_cpu_share": Measured(float(share), "1", n=ticks),
             "sampler_hz": Measured(float(self.cost["achieved_hz"]), "Hz", n=ticks),
         }

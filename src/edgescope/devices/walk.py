@@ -1,52 +1,23 @@
 """A memory probe: the same walk over a buffer too large for any cache, before and after a run.
 
 A neighbour that takes memory bandwidth or the shared cache slows a network but not the spin probe, which touches no
-memory. The walk reads one byte of every cache line in one C call. It runs in a child process, so that its buffer does
-not count as the trial's memory. The same child walks before and after: another buffer would lie at other addresses and
-take another time. Standard library only.
+memory. The walk reads one byte of every cache line in one C call. It runs in a child process (`prober`), the same one
+before and after: another buffer would lie at other addresses and take another time. Standard library only.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-from edgescope.process import Process
+from edgescope.devices.prober import answer
 
 LINE = 64
 """Bytes of a cache line."""
 LEAST, MOST = 8 << 20, 64 << 20
 """Smallest and largest size of the buffer in bytes: a small board has little memory to spare."""
 ROUNDS = 7
-
-
-class Walker:
-    """A child process that holds the buffer while the block runs and walks over it on request."""
-
-    def __enter__(self) -> Walker:
-        """Start the child; if it cannot be started, `seconds` returns None."""
-        self._child: Process | None = None
-        with suppress(OSError):
-            self._child = Process([sys.executable, "-m", "edgescope.devices.walk"])
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """End the child."""
-        if self._child is not None:
-            self._child.end()
-
-    def seconds(self) -> float | None:
-        """Walk now; return the seconds of the least disturbed walk, or None if the child is gone."""
-        if self._child is None:
-            return None
-        try:
-            self._child.pipe.write(b"\n")
-            return float(self._child.pipe.line())
-        except (OSError, EOFError, ValueError):
-            return None
 
 
 def walk(buffer: bytearray, rounds: int = ROUNDS, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -74,10 +45,9 @@ def _bytes(path: Path) -> int:
 
 
 def main() -> None:
-    """Walk once for every line of stdin; end with stdin, so that this process ends when its parent dies."""
+    """Walk whenever asked."""
     buffer = bytearray(b"\1") * size()  # written once: untouched pages would all map to one page of zeros
-    for _ in sys.stdin:
-        print(walk(buffer), flush=True)
+    answer(lambda: walk(buffer))
 
 
 if __name__ == "__main__":

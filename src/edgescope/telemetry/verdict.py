@@ -13,6 +13,7 @@ import numpy as np
 
 from edgescope import cores
 from edgescope.analysis.run import throttling
+from edgescope.analysis.run.apart import LIMIT_S
 from edgescope.devices.base import Throttle
 from edgescope.records import Json, Readings, Trust, Verdict
 from edgescope.telemetry.watcher import COST_CHANNEL
@@ -40,19 +41,24 @@ def judge(
     slowdown: float | None = None,
     memory: float | None = None,
     speeds: str = "",
+    core_to_core: float | None = None,
+    apart: bool = False,
 ) -> Verdict:
     """Return the verdict on the window [start_ns, stop_ns], each sentence of evidence with its figure.
 
     `cost` is the sampler's cost(), `throttle` the change of the devices' counters, `slowdown` the spin probe's
     seconds after divided by before (devices.spin.slowdown), `memory` the memory probe's (devices.walk); None if not
     taken. `speeds` names the speeds of the window's own queries if there were several (analysis.run.summary).
+    `core_to_core`: the seconds of a cache line from CPU to CPU (devices.core_to_core), `apart`: whether a hypervisor
+    has the CPUs apart (analysis.run.apart).
 
     THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,
                 over-current, under-voltage) or in more than its share of the readings (power cap 5 %, clock 20 %); or
                 a 5-V input read less than 4.5 V. Each with the cause, the first second and the share
     DISTURBED   steal > 2 %, or other processes > 10 % of all cores (both of the cores that the run was allowed,
                 if those are fewer), or memory pressure > 5 %, or the same work took > 10 % longer afterwards or
-                before, or the queries themselves ran at two speeds, 10 % apart or more
+                before, or the queries themselves ran at two speeds, 10 % apart or more, or a virtual machine's CPUs
+                were apart
     UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
                 a guard's sensor fell silent in it or before it, or the CPU shares were not measured, or there is
                 neither a throttling counter nor a spin probe, or a device says that nothing may be certified
@@ -61,6 +67,8 @@ def judge(
     span = (start_ns, stop_ns)
     throttled, held = _throttled(readings, span, throttle)
     disturbed, quiet = _disturbed(readings, span, {"spin": slowdown, "memory": memory}, speeds)
+    if core_to_core is not None:
+        (disturbed if apart else quiet).append(_distance(core_to_core, apart=apart))
     unknown = _unknown(readings, span, cost) + _unwatched(readings, throttle, slowdown)
     for trust, evidence in (
         (Trust.THROTTLED, throttled),
@@ -116,6 +124,12 @@ def _disturbed(
             limit = LIMITS[name]
             (bad if max(ratio, 1 / ratio) > limit else good).append(f"{text} (limit {limit:.2f})")
     return bad, good
+
+
+def _distance(core_to_core: float, *, apart: bool) -> str:
+    if not apart:
+        return f"the CPUs are {1e9 * core_to_core:.0f} ns apart"
+    return f"the hypervisor has the CPUs {1e9 * core_to_core:.0f} ns apart (limit {1e9 * LIMIT_S:.0f} ns)"
 
 
 def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]) -> list[str]:

@@ -11,6 +11,7 @@ measured over a full window shows only that, and a variant that was not is liste
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,7 @@ from edgescope.analysis.cells.replicates import (
 )
 from edgescope.analysis.cells.row import Row, figures, joined
 from edgescope.analysis.energy import scopes
+from edgescope.analysis.run.apart import apart_s
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial, Trust, Verdict
@@ -262,7 +264,7 @@ def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> 
     every = alternation.pairs(wrong or group, baseline)
     if turns := alternation.decisive(every):
         ratio = of_pairs(alternation.speedup(turns, among=every), LONGER)
-        notes += _slowed(row, baseline[0].trial.label, turns, every)
+        notes += _slowed(row, baseline[0].trial.label, turns, every) + _apart(row, turns)
         words = alternation.words(turns, every)
         return replace(row.having(speedup=ratio), pairs=words, turns=tuple(turns), notes=tuple(notes))
     speedup = _speedup(found, name, higher_is_better=piled)
@@ -287,6 +289,21 @@ def _slowed(row: Row, base: str, turns: alternation.Paired, every: alternation.P
         evidence=f"{base} took {found.longer:.3g} times as long, and {row.label} was {found.speedup:.3g}x as fast",
         effect=SELDOM if found.whole else "The speed-up is that of the other turns, at full speed",
         fix=f"{LONGER}, while nothing else uses the machine" if found.whole else "",
+    )
+    return [str(text)]
+
+
+def _apart(row: Row, turns: alternation.Paired) -> list[str]:
+    """Return what is said if a hypervisor had the CPUs apart in most pairs: the others cannot tell full speed then."""
+    ways = [way for mine, _ in turns if (way := apart_s(mine)) is not None]
+    if 2 * len(ways) <= len(turns):
+        return []
+    text = Message(
+        "W-PAIR-4",
+        f"the hypervisor had the CPUs apart in {len(ways)} of {len(turns)} pairs of {row.label}",
+        evidence=f"{1e9 * statistics.median(ways):.0f} ns from one to the other; a shared cache takes up to 70",
+        effect="Threads wait longer for each other, so the speed-up is that of a machine whose CPUs are apart",
+        fix="the same command later, or a machine of your own",
     )
     return [str(text)]
 
