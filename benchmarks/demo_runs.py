@@ -3,10 +3,10 @@
 Each run is `edgescope optimize efficientnet_lite0`, which is what `edgescope demo` asks. After each, the pick that the
 fewest minutes were spent on takes turns with the baseline for a share of --minutes, in pairs of its own: together, and
 spread over all of the runs, these are the long-run ratio that the runs' intervals should cover, at the machine's full
-speed as theirs are, or that of the pairs whose CPUs a hypervisor had apart where a run says so (W-PAIR-4). They are pairs of the runs' own kind; whether another kind gives another ratio is pair_kinds.py's
-question. Targets: an answer
-within 90 s, a 95 % interval within +-5 %, and the long-run ratio within it, each in nine runs of ten. What is there is
-written after each run; `--seconds` starts no further run after so long.
+speed as theirs are. A run that says that a hypervisor had the CPUs apart (W-PAIR-4) should cover that of such pairs.
+They are pairs of the runs' own kind; whether another kind gives another ratio is pair_kinds.py's question. Targets: an
+answer within 90 s, a 95 % interval within +-5 %, and the long-run ratio within it, each in nine runs of ten. What is
+there is written after each run; `--seconds` starts no further run after so long.
 
     python benchmarks/demo_runs.py [--runs 10] [--minutes 10] [--budget 90s] [--seconds 1800]     26 minutes
 """

@@ -9,7 +9,7 @@ import pytest
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.objective import FASTEST, goal, wanted
-from edgescope.records import Absent, Alternation, Measured, Status, Trial, Turn
+from edgescope.records import Absent, Alternation, Machine, Measured, Status, Trial, Turn
 from edgescope.report.variants import answer
 from edgescope.verbs.optimize import answered, so_far
 from making import result
@@ -140,6 +140,22 @@ def test_full_speed_is_what_any_pair_of_the_two_reached():
     assert row.pairs == "4 pairs in turns" and row["speedup"].value == pytest.approx(mean, rel=1e-3)
     told = so_far([end for pair in (chose, *slowed) for end in reversed(pair)], chose[1])
     assert f"{mean:.3g}x so far" in told and "(4 pairs in turns)" in told
+
+
+def away(pair, seconds, kind="yes"):
+    """Return the pair as of a virtual machine whose CPUs were so far apart."""
+    there = Machine({"cpu": {"virtualised": kind}}, {})
+    far = {"core_to_core_s": Measured(seconds, "s")}
+    return tuple(replace(end, machine=there, metrics={**end.metrics, **far}) for end in pair)
+
+
+def test_a_ratio_whose_cpus_a_hypervisor_had_apart_in_most_pairs_says_so():
+    found = [pair_of(n, 0, 4.0 + 0.01 * n) for n in range(4)]
+    far, near = ([away(p, ns * 1e-9) for p in found] for ns in (207, 25))
+    (note,) = row_of(*far[:3], near[3]).notes
+    assert "W-PAIR-4" in note and "in 3 of 4 pairs of openvino fp32 b1 (207 ns" in note
+    assert not row_of(*far[:2], *near[2:]).notes
+    assert not row_of(*(away(p, 207e-9, "no") for p in found)).notes
 
 
 def test_a_burst_is_not_told():

@@ -92,6 +92,26 @@ def test_a_warm_up_that_was_cut_off_is_said_beside_what_was_warned_of_before():
         assert [code for code in found if code in ("W-TEST-1", "W-WARM-1")] == codes
 
 
+@pytest.mark.parametrize(
+    ("kind", "device", "far"), [("yes", "cpu", True), ("no", "cpu", False), ("yes", "cuda", False)]
+)
+def test_cpus_that_a_hypervisor_has_apart_disturb_what_runs_on_them(kind, device, far):
+    from edgescope.bench.drivers import Run
+    from edgescope.bench.outcome import concluded
+    from edgescope.bench.watch import Watch
+    from edgescope.records import Machine
+
+    begun = replace(result(), machine=Machine({"cpu": {"virtualised": kind}}, {}))
+    keys = {name: getattr(begun, name) for name in ("model", "artifact", "verification", "queries", "window")}
+    watch = Watch({}, 0)
+    watch.core_to_core = 207e-9
+    run = Run(**keys, effective=replace(begun.effective, device=device), metrics={})
+    found = concluded(begun, watch, run)
+    assert found.metrics["core_to_core_s"] == Measured(207e-9, "s")
+    assert any("has the CPUs 207 ns apart" in text for text in found.verdict.evidence) is far
+    assert (found.verdict.trust is Trust.DISTURBED) is far
+
+
 def caused(error, cause):
     error.__cause__ = cause
     return error

@@ -63,9 +63,13 @@ def test_what_watching_cost_is_told_or_why_not():
     watch = Watch({}, 0)
     watch.cost = {"cpu_share": 0.004, "achieved_hz": 9.9, "ticks": 50, "end": "stopped"}
     share, hz = Measured(0.004, "1", n=50), Measured(9.9, "Hz", n=50)
-    assert watch.metrics() == {"sampler_cpu_share": share, "sampler_hz": hz}
+    unknown = Absent("no two CPUs that this run may use answered each other")
+    assert watch.metrics() == {"core_to_core_s": unknown, "sampler_cpu_share": share, "sampler_hz": hz}
     none = Absent("fewer than two readings: the sampler off (hz = 0)")
-    assert Watch({}, 0).metrics() == {"sampler_cpu_share": none, "sampler_hz": none}
+    asleep = Watch({}, 0)
+    asleep.core_to_core = 2.5e-8
+    way = Measured(2.5e-8, "s")
+    assert asleep.metrics() == {"core_to_core_s": way, "sampler_cpu_share": none, "sampler_hz": none}
 
 
 def test_counters_of_several_devices_are_joined_in_order():
@@ -94,15 +98,28 @@ def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monke
     monkeypatch.setattr(watching.spin, "calibrate", lambda: 7)
     monkeypatch.setattr(watching.spin, "spin", lambda loops: next(spins) if loops == 7 else 0)
     monkeypatch.setattr(watching.spin, "slowdown", lambda before, after: after / before)
-    walks = iter([0.010, 0.016])
-    monkeypatch.setattr(watching.walk.Walker, "seconds", lambda self: next(walks))
+    answers = iter([0.010, 2.5e-8, 0.016, 2.07e-7])
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(answers))
     watch = Watch({"null": NullDevice()}, 0)
     with watch.watching():
         pass
-    assert watch.slowdown == 1.3 and watch.memory == pytest.approx(1.6)
-    found = watch.verdict(WINDOW, "two speed states: 1 ms for 50%, 2 ms for 50%; change at 1.0 s")
+    assert watch.slowdown == 1.3 and watch.memory == pytest.approx(1.6) and watch.core_to_core == 2.07e-7
+    found = watch.verdict(WINDOW, "two speed states: 1 ms for 50%, 2 ms for 50%; change at 1.0 s", apart=True)
+    assert any("has the CPUs 207 ns apart" in text for text in found.evidence)
     assert found.trust is Trust.DISTURBED and found.evidence[0].startswith("two speed states")
     assert any("memory probe took 1.600 times" in text for text in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("answers", "way"), [((None, 3e-8), 3e-8), ((3e-8, None), 3e-8), ((None, None), None)]
+)
+def test_what_one_end_of_a_run_says_of_the_distance_is_enough(monkeypatch, answers, way):
+    said = iter([0.010, answers[0], 0.010, answers[1]])
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(said))
+    watch = Watch({"null": NullDevice()}, 0)
+    with watch.watching():
+        pass
+    assert watch.core_to_core == way and watch.memory == 1.0
 
 
 def test_the_memory_that_could_be_had_is_read_from_the_machines_facts():

@@ -16,6 +16,7 @@ from edgescope.devices.null import NullDevice
 from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.doctor import probe, unlock, view
 from edgescope.doctor import report as doctor
+from edgescope.records import Machine
 from edgescope.records.codec import to_plain
 
 
@@ -53,6 +54,17 @@ def test_every_metric_has_a_status_a_reason_and_a_cost():
     busy = next(m for m in got.metrics if m.name == "cpu_busy")
     assert busy.status == "measured" and 0 < busy.read_us < 1e5
     json.dumps(to_plain(got))
+
+
+def test_how_far_apart_the_cpus_are_is_asked_of_this_machine_only(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor.Prober, "seconds", lambda prober: 207e-9)
+    virtual = Machine({"cpu": {"virtualised": "yes"}}, {"cpu": {}})
+    monkeypatch.setattr(doctor, "machine", lambda devices: virtual)
+    found = {
+        root: doctor.examine({"null": NullDevice()}, watch_s=0.1, root=root) for root in (Path("/"), tmp_path)
+    }
+    assert "W-CPU-7" in codes(found[Path("/")].disturbances)
+    assert "W-CPU-7" not in codes(found[tmp_path].disturbances)
 
 
 class Broken(NullDevice):

@@ -13,6 +13,7 @@ from fake_board import board, process, write
 
 from edgescope.devices.throttle import Trip, next_trip
 from edgescope.doctor import containers, readiness, readiness_jetson
+from edgescope.records import Machine
 
 STATE = {"online_cpus": [0, 1], "affinity": [0, 1], "memory_total_bytes": 10**9}
 
@@ -43,6 +44,14 @@ def test_each_disturbance_is_found_and_has_a_remedy(tmp_path, values, state, cod
     found = readiness.disturbances(values, STATE | state, tmp_path)
     assert codes(found) == [code]
     assert found[0].fix
+
+
+def test_cpus_that_a_hypervisor_has_apart_are_told():
+    virtual, own = (Machine({"cpu": {"virtualised": kind}}, {}) for kind in ("yes", "no"))
+    (found,) = readiness.distance(virtual, 207e-9)
+    assert found.code == "W-CPU-7" and "207 ns apart" in found.text and "up to 80 ns" in found.evidence
+    assert readiness.distance(virtual, 25e-9) == readiness.distance(virtual, None) == []
+    assert readiness.distance(own, 207e-9) == []
 
 
 def test_a_quiet_machine_has_no_findings(tmp_path):

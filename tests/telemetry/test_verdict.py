@@ -64,6 +64,8 @@ def test_clean_shows_its_figures():
         ({}, {"memory": 1.49}, Trust.CLEAN),
         ({}, {"memory": 1.51}, Trust.DISTURBED),
         ({}, {"memory": 1 / 1.51}, Trust.DISTURBED),
+        ({}, {"core_to_core": 207e-9, "apart": True}, Trust.DISTURBED),
+        ({}, {"core_to_core": 207e-9}, Trust.CLEAN),
         (
             {},
             {"throttle": Throttle(("cpu3 core_throttle_count rose by 12",), ("1 counter",))},
@@ -90,6 +92,12 @@ def test_each_rule_on_both_sides_of_its_threshold(series, extra, trust):
     got = verdict(readings(**series), **extra)
     assert got.trust is trust
     assert got.evidence
+
+
+def test_how_far_the_cpus_are_apart_is_told():
+    assert "the CPUs are 25 ns apart" in verdict(readings(), core_to_core=25e-9).evidence
+    far = verdict(readings(), core_to_core=207e-9, apart=True)
+    assert far.evidence[0] == "the hypervisor has the CPUs 207 ns apart (limit 80 ns)"
 
 
 def test_where_only_the_spin_probe_speaks_it_is_said():

@@ -97,9 +97,15 @@ def _answering(page: mmap.mmap, cpu: int) -> Iterator[None]:
     """Have a process on `cpu` answer what is asked, while the block runs."""
     page[ASKED] = page[ANSWERED] = 0
     if not (pid := os.fork()):
-        signal.setitimer(signal.ITIMER_REAL, 2 * LIMIT_S)  # ends it, should the parent die before it kills it
-        os.sched_setaffinity(0, {cpu})
-        _answer(page)
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(
+                signal.ITIMER_REAL, 2 * LIMIT_S
+            )  # ends it, should the parent die before it kills it
+            os.sched_setaffinity(0, {cpu})
+            _answer(page)
+        finally:
+            os._exit(1)
     try:
         yield
     finally:

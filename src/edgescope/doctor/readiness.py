@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cores
+from edgescope.analysis.run.apart import LIMIT_S, apart
 from edgescope.devices.kernel_files import is_absent
 from edgescope.doctor import onlookers
 from edgescope.doctor.finding import Finding
+from edgescope.records import Machine
 
 BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02
@@ -50,6 +52,19 @@ def _load(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
             text = f"the GPU is {value:.0%} busy before anything is measured"
             out.append(Finding("W-GPU-1", text, f"find the users with: {users}", f"{name} = {value:.0%}"))
     return out
+
+
+def distance(machine: Machine, core_to_core_s: float | None) -> list[Finding]:
+    """Return a finding if a hypervisor has the machine's CPUs apart now."""
+    if core_to_core_s is None or not apart(machine, core_to_core_s):
+        return []
+    text = f"the hypervisor has the CPUs {1e9 * core_to_core_s:.0f} ns apart, so threads wait longer for each other"
+    evidence = f"cores that share a cache are up to {1e9 * LIMIT_S:.0f} ns apart"
+    return [
+        Finding(
+            "W-CPU-7", text, "measure later, when it may have moved them, or on a host of your own", evidence
+        )
+    ]
 
 
 def _memory(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:

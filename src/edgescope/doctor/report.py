@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgescope import registry
+from edgescope.devices import core_to_core
 from edgescope.devices.base import Device
 from edgescope.devices.manifest import machine
+from edgescope.devices.prober import Prober
 from edgescope.devices.settings import settings
 from edgescope.devices.throttle import Trip, next_trip
 from edgescope.doctor import containers, readiness, readiness_jetson, unlock
@@ -57,6 +59,7 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
         metrics,
         (
             *readiness.disturbances(values, facts.state.get("cpu", {}), root),
+            *readiness.distance(facts, _core_to_core_s() if root == Path("/") else None),
             *readiness_jetson.findings(values, trips, modes, facts.state, root),
             *broken,
         ),
@@ -65,6 +68,11 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
         containers.kind(root),
         containers.flags(root),
     )
+
+
+def _core_to_core_s() -> float | None:
+    with Prober(core_to_core.__name__) as prober:
+        return prober.seconds()
 
 
 def _plugins() -> list[Finding]:
