@@ -153,7 +153,7 @@ def test_a_ratio_whose_cpus_a_hypervisor_had_apart_in_most_pairs_says_so():
     found = [pair_of(n, 0, 4.0 + 0.01 * n) for n in range(4)]
     far, near = ([away(p, ns * 1e-9) for p in found] for ns in (207, 25))
     (note,) = row_of(*far[:3], near[3]).notes
-    assert "W-PAIR-4" in note and "in 3 of 4 pairs of openvino fp32 b1 (207 ns" in note
+    assert "W-PAIR-4" in note and "in 3 of 4 pairs of openvino fp32 b1 (207 ns from one to the other;" in note
     assert not row_of(*far[:2], *near[2:]).notes
     assert not row_of(*(away(p, 207e-9, "no") for p in found)).notes
 
