@@ -64,6 +64,7 @@ PAGES = Pages(
     float=float,
     round=round,
     sum=sum,
+    zip=zip,
 )
 
 
