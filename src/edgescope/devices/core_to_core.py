@@ -98,7 +98,6 @@ def _answering(page: mmap.mmap, cpu: int) -> Iterator[None]:
     page[ASKED] = page[ANSWERED] = 0
     if not (pid := os.fork()):
         try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(
                 signal.ITIMER_REAL, 2 * LIMIT_S
             )  # ends it, should the parent die before it kills it
