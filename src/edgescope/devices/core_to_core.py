@@ -98,9 +98,8 @@ def _answering(page: mmap.mmap, cpu: int) -> Iterator[None]:
     page[ASKED] = page[ANSWERED] = 0
     if not (pid := os.fork()):
         try:
-            signal.setitimer(
-                signal.ITIMER_REAL, 2 * LIMIT_S
-            )  # ends it, should the parent die before it kills it
+            # ends it, should the parent die before it kills it
+            signal.setitimer(signal.ITIMER_REAL, 2 * LIMIT_S)
             os.sched_setaffinity(0, {cpu})
             _answer(page)
         finally:
