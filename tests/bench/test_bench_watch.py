@@ -1,5 +1,7 @@
 """What looks at the machine: the memory of boards, the cost of watching, counters joined, idling by a fake clock."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,17 @@ def test_what_one_end_of_a_run_says_of_the_distance_is_enough(monkeypatch, answe
     with watch.watching():
         pass
     assert watch.core_to_core == way and watch.memory == 1.0
+
+
+def test_probers_that_were_started_before_are_those_that_probe(monkeypatch):
+    started = []
+    monkeypatch.setattr(watching.Prober, "__init__", lambda self, module: started.append(module))
+    with ExitStack() as stack:
+        watch = Watch({}, 0)
+        watch.start_probers(stack)
+        with watch.watching():
+            pass
+    assert started == ["edgescope.devices.walk", "edgescope.devices.core_to_core"]
 
 
 def test_the_memory_that_could_be_had_is_read_from_the_machines_facts():

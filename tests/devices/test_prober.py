@@ -1,5 +1,7 @@
 """The child that probes: it answers whenever asked, and says nothing once it is gone or where it cannot start."""
 
+import os
+
 import psutil
 
 from edgescope.devices import prober, walk
@@ -26,6 +28,13 @@ def test_the_child_ends_with_the_block():
         pid = child._child.pid
         assert psutil.pid_exists(pid)
     assert not psutil.pid_exists(pid)
+
+
+def test_a_child_that_found_nothing_has_no_seconds(monkeypatch, tmp_path):
+    (tmp_path / "blind.py").write_text("from edgescope.devices.prober import answer\nanswer(lambda: None)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with Prober("blind") as child:
+        assert child.seconds() is None and psutil.pid_exists(child._child.pid)
 
 
 def test_a_probe_without_seconds_has_none(monkeypatch, capsys):
