@@ -60,6 +60,15 @@ def test_one_cpu_has_no_distance(monkeypatch):
     assert core_to_core.one_way() is None
 
 
+def test_where_no_process_can_be_started_there_is_no_distance(pretended, monkeypatch):
+    def refused(page, cpu):
+        raise BlockingIOError("fork: Resource temporarily unavailable")
+
+    assert pretended([220 * NS] * 200) is not None
+    monkeypatch.setattr(core_to_core, "_answering", refused)
+    assert core_to_core.one_way() is None
+
+
 def test_nobody_answers_and_the_time_is_up():
     code = (
         "import mmap\n"

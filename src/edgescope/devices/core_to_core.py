@@ -37,10 +37,13 @@ def one_way() -> float | None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
     if len(cpus) < 2:
         return None
-    with mmap.mmap(-1, mmap.PAGESIZE) as page, _on(cpus[0]):
-        own_s = _quick([_trip(page, n, ASKED) for n in range(TRIPS)])
-        with _answering(page, cpus[1]):
-            trips = list(_trips(page))
+    try:
+        with mmap.mmap(-1, mmap.PAGESIZE) as page, _on(cpus[0]):
+            own_s = _quick([_trip(page, n, ASKED) for n in range(TRIPS)])
+            with _answering(page, cpus[1]):
+                trips = list(_trips(page))
+    except OSError:  # no further process, or a CPU that may not be chosen
+        return None
     return max(_quick(trips) - 2 * own_s, 0.0) / 2 if len(trips) >= LEAST else None
 
 
