@@ -6,12 +6,15 @@ Every few seconds for `--minutes`: the core-to-core latency, the spin probe, the
 geometric mean of the stretches' medians there over that of the others, None where one of the two was not met. Run it
 for long enough to meet both; nothing brings either about.
 
-    python benchmarks/core_to_core.py [--minutes 15]
+`--cpus NAME` measures how far each CPU is from the first one instead, five times each, and publishes that by NAME.
+
+    python benchmarks/core_to_core.py [--minutes 15] [--cpus NAME]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from contextlib import ExitStack
@@ -66,6 +69,19 @@ class Sampler:
         return statistics.median(times)
 
 
+def distances() -> dict[str, Any]:
+    """Return the five latencies from the first CPU to each other one, and the longest median."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    found = {}
+    for other in others:
+        os.sched_setaffinity(0, {first, other})
+        with Prober(core_to_core.__name__) as prober:
+            found[str(other)] = [prober.seconds() for _ in range(5)]
+    os.sched_setaffinity(0, {first, *others})
+    medians = [statistics.median(s for s in each if s is not None) for each in found.values()]
+    return {"seconds": found, "shortest_median_s": min(medians), "longest_median_s": max(medians)}
+
+
 def stretches(samples: list[dict[str, float | None]]) -> list[dict[str, Any]]:
     """Return the medians of samples that follow each other on one side of the limit, of three at least."""
     known = [s for s in samples if s[METRIC] is not None]
@@ -90,7 +106,12 @@ def longer(found: list[dict[str, Any]]) -> dict[str, float | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=15.0)
-    until, samples = time.monotonic() + 60 * parser.parse_args().minutes, list[dict[str, float | None]]()
+    parser.add_argument("--cpus", metavar="NAME")
+    args = parser.parse_args()
+    if args.cpus:
+        publish(args.cpus, figures := distances(), met=figures["longest_median_s"] < LIMIT_S)
+        return
+    until, samples = time.monotonic() + 60 * args.minutes, list[dict[str, float | None]]()
     with ExitStack() as stack:
         sampler = Sampler(stack)
         while time.monotonic() < until:

@@ -33,8 +33,8 @@ def test_a_machine_without_facts_is_not_virtual():
     assert not virtual(Machine({}, {})) and not virtual(Machine({"cpu": "?"}, {}))
 
 
-def test_cores_that_share_a_cache_are_not_apart():
-    assert not apart(machine("yes"), 70e-9) and apart(machine("yes"), 85e-9)
+def test_cpus_of_one_socket_are_not_apart():
+    assert not apart(machine("yes"), 160e-9) and apart(machine("yes"), 200e-9)
     assert not apart(machine("yes"), None)
 
 

@@ -100,7 +100,7 @@ def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monke
     monkeypatch.setattr(watching.spin, "calibrate", lambda: 7)
     monkeypatch.setattr(watching.spin, "spin", lambda loops: next(spins) if loops == 7 else 0)
     monkeypatch.setattr(watching.spin, "slowdown", lambda before, after: after / before)
-    answers = iter([0.010, 2.5e-8, 0.016, 2.07e-7])
+    answers = iter([0.010, 2.25e-7, 0.016, 2.07e-7])
     monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(answers))
     watch = Watch({"null": NullDevice()}, 0)
     with watch.watching():

@@ -50,7 +50,7 @@ class Watch:
         self.slowdown: float | None = None
         self.memory: float | None = None
         self.core_to_core: float | None = None
-        """The longer one of before and after, in seconds."""
+        """The shorter one of before and after, in seconds: something else may have had a CPU at one end."""
         self.idle: tuple[Idle, ...] = ()
         self._telemetry: Telemetry = NullSampler()
 
@@ -79,7 +79,7 @@ class Watch:
         self.throttle = joined([watch.evidence() for watch in watches])
         self.slowdown = spin.slowdown(before, spin.spin(loops))
         self.memory = again / walked if walked and again else None
-        self.core_to_core = max((s for s in (passed, passed_again) if s is not None), default=None)
+        self.core_to_core = min((s for s in (passed, passed_again) if s is not None), default=None)
 
     @contextmanager
     def idling(self, seconds: float, clock: Clock) -> Iterator[None]:

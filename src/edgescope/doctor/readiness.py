@@ -59,7 +59,7 @@ def distance(machine: Machine, core_to_core_s: float | None) -> list[Finding]:
     if core_to_core_s is None or not apart(machine, core_to_core_s):
         return []
     text = f"the hypervisor has the CPUs {1e9 * core_to_core_s:.0f} ns apart, so threads wait longer for each other"
-    evidence = f"cores that share a cache are up to {1e9 * LIMIT_S:.0f} ns apart"
+    evidence = f"those of one socket are less than {1e9 * LIMIT_S:.0f} ns apart"
     return [
         Finding(
             "W-CPU-7", text, "measure later, when it may have moved them, or on a host of your own", evidence
