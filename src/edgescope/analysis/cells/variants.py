@@ -301,7 +301,7 @@ def _apart(row: Row, turns: alternation.Paired) -> list[str]:
     text = Message(
         "W-PAIR-4",
         f"the hypervisor had the CPUs apart in {len(ways)} of {len(turns)} pairs of {row.label}",
-        evidence=f"{1e9 * statistics.median(ways):.0f} ns from one to the other; within a socket up to 160",
+        evidence=f"{1e9 * statistics.median(ways):.0f} ns from one to the other; within a socket up to 170",
         effect="Threads wait longer for each other, so the speed-up is that of a machine whose CPUs are apart",
         fix="the same command later, or a machine of your own",
     )
