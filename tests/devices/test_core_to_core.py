@@ -33,10 +33,10 @@ def pretended(monkeypatch):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no other one")
 def test_two_cpus_answer_each_other_and_nothing_is_left_behind():
     with Prober(core_to_core.__name__) as child:
-        found = [child.seconds(), child.seconds(), child.seconds()]
+        found = [child.seconds() for _ in range(20)]
         assert psutil.Process(child._child.pid).children() == []
         assert len(psutil.Process(child._child.pid).cpu_affinity()) == len(os.sched_getaffinity(0))
-    assert any(s is not None and s < 5e-6 for s in found), found  # a busy neighbour may have one for itself
+    assert any(s is not None and s < 5e-6 for s in found), found  # other tests may have one for themselves
 
 
 def test_what_the_interpreter_takes_is_no_distance(pretended):

@@ -23,7 +23,7 @@ from edgescope.devices.prober import answer
 TRIPS = 2_000
 LEAST = 100
 """Fewer round trips do not tell: something else had one of the CPUs."""
-LIMIT_S = 0.1
+LIMIT_S = 0.03
 """Seconds after which no further round trip begins; the usual 2,000 take a millisecond."""
 QUICK = 0.1
 """The quantile of the round trips that counts: most of what disturbs one makes it longer."""
