@@ -43,7 +43,7 @@ class Quick:
     def left(self, trials):
         return None
 
-    def run(self, trial):
+    def run(self, trial, limit_s=None):
         return self.runner.run(trial, Limits())
 
 

@@ -167,6 +167,39 @@ def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     assert {r.trial.backend for r in race.screened} >= {"torch_eager"}
 
 
+class SlowToCheck(Timed):
+    """A runner whose candidates of one kind take minutes to be checked, or as long as they may."""
+
+    def run(self, trial, limits):
+        if self.key(trial) != self.slow or limits.timeout_s >= 400:
+            return super().run(trial, limits)
+        self.now += limits.timeout_s
+        return result(trial, id_=f"stopped-{trial.id}", status=Status.TIMEOUT)
+
+    def __init__(self, slow, **keys) -> None:
+        super().__init__(**keys)
+        self.slow = slow
+
+
+def test_a_candidate_whose_check_takes_minutes_is_stopped_and_named_and_not_kept(tmp_path):
+    slow = Scripted.key(halving.in_order(TRIALS, 0)[-1])
+    runner = SlowToCheck(slow, build=0.2, start=0.5)
+    race, results = budgeted(tmp_path, runner, 90.0)
+    assert runner.now <= 90.0 and len(runner.keys("confirming")) >= LEAST
+    assert [Scripted.key(t) for t in race.unreached] == [slow]
+    assert all(Scripted.key(r.trial) != slow for r in Store(tmp_path).results())
+    assert [r.status for r in results if Scripted.key(r.trial) == slow] == [Status.CANCELLED]
+
+
+def test_the_first_candidate_has_all_the_time_that_a_trial_may_take(tmp_path):
+    """Without one that stands there is no answer."""
+    told = []
+    runner = Timed(build=0.2)
+    budgeted(tmp_path, runner, 90.0, told.append)
+    short = [step.limit_s for step in told if step.stage == "short"]
+    assert short[:2] == [None, None] and all(0 < limit < 50 for limit in short[2:])
+
+
 def one_thread(trial):
     """The settings to try by hand of the baseline alone."""
     return (

@@ -57,7 +57,7 @@ class World:
     def left(self, trials):
         return None
 
-    def run(self, trial):
+    def run(self, trial, limit_s=None):
         self.ran.append(trial)
         if self.broken(trial):
             return result(trial, status=Status.FAILED, metrics={}, reason="E-TEST-1: it fell over")

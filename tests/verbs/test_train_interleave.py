@@ -25,7 +25,7 @@ class Device:
     def stored(self, trial):
         return None
 
-    def run(self, trial):
+    def run(self, trial, limit_s=None):
         self.asked.append(trial)
         if trial.workload == "training":
             if trial.batch == 256:
@@ -136,7 +136,7 @@ def test_a_plan_without_figures_says_which_are_not_there(tmp_path):
     values = {"throughput_sps": 800.0, "latency_p90_s": 0.01, "latency_mean_s": 0.005}
 
     class Unmetered(Device):
-        def run(self, trial):
+        def run(self, trial, limit_s=None):
             return result(trial, metrics=figures(**values))
 
     unknown, _ = planned("p90<=1s", "power<=12W", setup=Here(device=Unmetered()), store=tmp_path)

@@ -207,8 +207,11 @@ class Cells:
         for i in range(len(trials)):
             self.builds.build(trials[i:])
 
-    def run(self, trial: Trial) -> Result:
-        """Prepare, run and store one trial; StoreError names the place of the result if the store failed."""
+    def run(self, trial: Trial, limit_s: float | None = None) -> Result:
+        """Prepare, run and store one trial; StoreError names the place of the result if the store failed.
+
+        What is stopped after `limit_s` is cancelled and not stored: that says nothing of the trial.
+        """
         lock = self._lock(trial)
         with lock.released():
             while holder := lock.take(self._command()):
@@ -221,8 +224,12 @@ class Cells:
             if (failed := self.builds.failure(trial)) is not None:
                 return self.put(fresh.inherited(failed, trial))
             start = self.clock()
-            result = self.runner.run(trial, self.limits)
+            timeout_s = self.limits.timeout_s if limit_s is None else min(limit_s, self.limits.timeout_s)
+            limits = replace(self.limits, timeout_s=timeout_s)
+            result = self.runner.run(trial, limits)
             self.pace.add(trial, self.clock() - start)
+            if result.status is Status.TIMEOUT and timeout_s < self.limits.timeout_s:
+                return replace(result, status=Status.CANCELLED)
             return self.put(result)
 
     def expect(self, trials: Iterable[Trial]) -> None:

@@ -227,6 +227,7 @@ class Race:
                 total=len(known),
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 look=looked if trial is first else None,
+                limit_s=self._limit_s(),
                 eta_s=self._eta(),
             )
             ended = looked is not None or self.spent > SCREENED_BY
@@ -234,6 +235,9 @@ class Race:
                 self.unreached.append(trial)
                 continue
             (result,) = yield step
+            if result.status is Status.CANCELLED:  # it took longer than its limit
+                self.unreached.append(trial)
+                continue
             self.screened.append(result)
             self._noted(trial, result)
             order[position:position] = self._settings_next(trial, result)
@@ -269,6 +273,15 @@ class Race:
         """Return whether a candidate beside the baseline's own settings stands: without one there is no answer."""
         own = {variants.variant(t) for t in (self.trials[0], *self.by_hand(self.trials[0]))}
         return any(r.status in MEASURED and variants.variant(r.trial) not in own for r in self.screened)
+
+    def _limit_s(self) -> float | None:
+        """Return the seconds that a short run and the check of its outputs may take; None before a rival stands.
+
+        It must end before the pairs need the time.
+        """
+        if self.budget.seconds is None or not self._rivalled():
+            return None
+        return max(0.0, (SELECTED_BY - self.spent) * self.budget.seconds)
 
     def _eta(self) -> float | None:
         return None if self.budget.seconds is None else max(0.0, self.left_s)

@@ -39,6 +39,8 @@ class Step:
     """The trials that probably run after it."""
     look: Result | None = field(default=None, repr=False)
     """The look at the same program that stands for this run, unless the store has one."""
+    limit_s: float | None = None
+    """Seconds after which a run alone is cancelled, and not stored."""
     eta_s: float | None = None
     """Seconds left, estimated from the runs so far and the usual course; None while too few were timed."""
 
@@ -87,7 +89,7 @@ class Loop:
         self.cells.builds.build([step.trial, *step.ahead])
         if step.beside is not None:
             return self.cells.run_pair(step.beside, step.trial, step.purpose)
-        return (self.cells.run(step.trial),)
+        return (self.cells.run(step.trial, step.limit_s),)
 
     def known(self, step: Step) -> tuple[Result, ...] | None:
         """Return the stored Results of a step; None if it has to run."""

@@ -20,7 +20,7 @@ from edgescope.analysis.cells.variants import Pick, VariantTable
 from edgescope.data import opening
 from edgescope.errors import UsageError
 from edgescope.models import zoo
-from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
+from edgescope.records import Answer, Json, Measured, Result, Scalar, Status, Trial
 from edgescope.records.answers import plain
 from edgescope.registry import need
 from edgescope.runner.run import UNJUDGED, Cells
@@ -169,6 +169,8 @@ def optimize(
         )
         results: list[Result] = []
         for result in loop.run(race.run(list(proposal.trials))):
+            if result.status is Status.CANCELLED:  # the race names it, or the other side of its pair
+                continue
             results.append(result)
             before.keep(time.monotonic() - begin)
             if words := so_far(results, race.screened[0] if race.screened else results[0]):
