@@ -794,6 +794,32 @@ def test_the_verb_compares_with_its_look_at_the_baseline_where_building_took_lon
     assert "1.5 ms at first look" in said and f"roughly {ratio:.2g}x" in said
 
 
+def test_a_candidate_that_was_stopped_is_not_tried_and_has_no_row(tmp_path, monkeypatch, capsys):
+    class Stopped(Scripted):
+        def run(self, trial, limits):
+            found = super().run(trial, limits)
+            slow = limits.timeout_s < Limits().timeout_s and "qdq" in trial.options
+            return replace(found, status=Status.TIMEOUT) if slow else found
+
+    quick(monkeypatch, Stopped())
+    flags = ["--budget", "60s", "--store", str(tmp_path), "--device", "cpu", "--json"]
+    flags += [
+        "--backend",
+        "onnxruntime",
+        "--backend",
+        "openvino",
+        "--precision",
+        "fp32",
+        "--precision",
+        "int8",
+    ]
+    assert main(["optimize", "squeezenet1_1", *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["label"] for row in found["rows"]}
+    named = {each["label"] for each in found["not_installed"] if "left no time" in each["reason"]}
+    assert named == {"openvino int8 b1 qdq=s8s8"} and not named & rows
+
+
 def test_a_constraint_that_nothing_keeps_exits_1_and_names_the_nearest(tmp_path, monkeypatch, capsys):
     quick(monkeypatch, Scripted())
     flags = ["--budget", "9s", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu", "--json"]
