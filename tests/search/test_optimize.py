@@ -1,6 +1,7 @@
 """Screening, selecting and confirming: order, who goes on, what is run again, what the store knows; and the verb."""
 
 import json
+import math
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cache
@@ -9,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells import variants
+from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.run import summary
 from edgescope.cli import optimize as verb
@@ -34,7 +35,7 @@ from edgescope.report.variants import document
 from edgescope.runner.run import UNJUDGED, Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates, halving
-from edgescope.search.halving import ENOUGH, LEAST, SHORT_S, Budget
+from edgescope.search.halving import ENOUGH, GRACE, GRACE_S, LEAST, SHORT_S, Budget
 from edgescope.search.loop import Loop, Step
 from edgescope.store.results import Store
 from making import MACHINE, queries, result
@@ -138,8 +139,8 @@ class Timed(Scripted):
         return super().run(trial, limits)
 
 
-def budgeted(tmp_path, runner, seconds, tell=lambda step: None):
-    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
+def budgeted(tmp_path, runner, seconds, tell=lambda step: None, trials=TRIALS):
+    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in trials]
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic))
     return race, list(Loop(cells, tell).run(race.run(trials)))
@@ -168,17 +169,31 @@ def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
 
 
 class SlowToCheck(Timed):
-    """A runner whose candidates of one kind take minutes to be checked, or as long as they may."""
+    """A runner whose candidates of one kind take `longer` seconds more to be checked."""
+
+    def __init__(self, slow, longer=400.0, **keys) -> None:
+        super().__init__(**keys)
+        self.slow, self.longer = slow, longer
+
+    def stopped(self, trials, limits):
+        """Whether a run of these is stopped at its limit, which takes that long; else what it takes."""
+        slow = self.slow in map(self.key, trials)
+        late = slow and limits.timeout_s < self.longer
+        self.now += limits.timeout_s if late else self.longer * slow
+        return late
 
     def run(self, trial, limits):
-        if self.key(trial) != self.slow or limits.timeout_s >= 400:
-            return super().run(trial, limits)
-        self.now += limits.timeout_s
-        return result(trial, id_=f"stopped-{trial.id}", status=Status.TIMEOUT)
+        late = trial.turn_s is None and self.stopped([trial], limits)
+        return self.timeout(trial) if late else super().run(trial, limits)
 
-    def __init__(self, slow, **keys) -> None:
-        super().__init__(**keys)
-        self.slow = slow
+    def pair(self, trials, purpose, limits):
+        if self.stopped(trials, limits):
+            return self.timeout(trials[0]), self.timeout(trials[1])
+        return super().pair(trials, purpose, limits)
+
+    @staticmethod
+    def timeout(trial):
+        return result(trial, id_=f"stopped-{trial.id}", status=Status.TIMEOUT)
 
 
 def test_a_candidate_whose_check_takes_minutes_is_stopped_and_named_and_not_kept(tmp_path):
@@ -191,13 +206,55 @@ def test_a_candidate_whose_check_takes_minutes_is_stopped_and_named_and_not_kept
     assert [r.status for r in results if Scripted.key(r.trial) == slow] == [Status.CANCELLED]
 
 
-def test_the_first_candidate_has_all_the_time_that_a_trial_may_take(tmp_path):
-    """Without one that stands there is no answer."""
-    told = []
-    runner = Timed(build=0.2)
-    budgeted(tmp_path, runner, 90.0, told.append)
+def test_before_a_candidate_stands_each_has_half_of_twice_the_budget_and_the_last_the_rest(tmp_path):
+    """Without one that stands there is no answer; the baseline has all the time that a trial may take."""
+    told, trials = [], TRIALS[:3]
+    _, slow, other = halving.in_order(trials, 0)
+    runner = SlowToCheck(Scripted.key(slow), build=0.2)
+    race, _ = budgeted(tmp_path, runner, 90.0, told.append, trials)
     short = [step.limit_s for step in told if step.stage == "short"]
-    assert short[:2] == [None, None] and all(0 < limit < 50 for limit in short[2:])
+    assert short[0] == math.inf and 80 < short[1] < GRACE * 90 / 2 and 80 < short[2] < GRACE * 90 - short[1]
+    assert [Scripted.key(t) for t in race.unreached] == [Scripted.key(slow)]
+    assert runner.keys("confirming") == [Scripted.key(other)] * LEAST and runner.now < GRACE * 90
+
+
+@pytest.mark.parametrize(("seconds", "until"), [(90.0, GRACE * 90), (9.0, GRACE_S), (None, None)])
+def test_a_pair_is_stopped_when_twice_the_budget_is_gone_and_the_baseline_runs_alone(
+    tmp_path, seconds, until
+):
+    """Without a budget nothing is stopped."""
+    runner = SlowToCheck(Scripted.key(TRIALS[1]), build=0.2)
+    race, results = budgeted(tmp_path, runner, seconds, trials=TRIALS[:2])
+    kept = [Scripted.key(r.trial) for r in Store(tmp_path).results()]
+    if until is None:
+        assert runner.now > ENOUGH * 400 and race.unreached == [] and len(kept) == 2 * ENOUGH
+        return
+    assert until <= runner.now <= until + 10
+    assert [Scripted.key(t) for t in race.unreached] == [Scripted.key(TRIALS[1])]
+    assert kept == [Scripted.key(TRIALS[0])]
+    assert [r.status for r in results] == [Status.CANCELLED, Status.CANCELLED, Status.OK]
+
+
+def test_pairs_that_take_a_third_of_the_budget_end_with_twice_the_budget(tmp_path):
+    """What they say stands, though they are fewer than usual."""
+    runner = SlowToCheck(Scripted.key(TRIALS[1]), longer=60.0, build=0.2)
+    race, results = budgeted(tmp_path, runner, 90.0, trials=TRIALS[:2])
+    assert runner.now <= GRACE * 90 and 0 < len(runner.keys("confirming")) < LEAST
+    assert race.unreached == [] and all(r.status is Status.OK for r in results)
+    assert variants.table(results).rows[-1].pairs
+
+
+def test_a_side_alone_is_stopped_where_no_turns_can_be_taken(tmp_path):
+    class Alone(SlowToCheck):
+        pair = None  # not an Alternates
+
+    trials = [replace(t, turn_s=None) for t in TRIALS[:2]]
+    for slow in trials:
+        runner = Alone(Scripted.key(slow), build=0.2)
+        cells = Cells(Store(tmp_path / slow.precision), Limits(), runner, MACHINE, say=lambda line: None)
+        first, second = cells.run_pair(*trials, alternation.CONFIRMING, 30.0)
+        ends = {first.trial.id: first.status, second.trial.id: second.status}
+        assert ends.pop(slow.id) is Status.CANCELLED and set(ends.values()) == {Status.OK}
 
 
 def one_thread(trial):
@@ -605,6 +662,18 @@ def test_the_mixture_is_tried_once_where_int8_fails(tmp_path, exhaustive, failed
     again = Mixture()
     go(again)
     assert again.ran == []
+
+
+@pytest.mark.parametrize("failed", [WRONG, UNQUANTISED], ids=["wrong", "quantiser failed"])
+def test_the_mixture_of_an_only_candidate_is_tried_too(tmp_path, failed):
+    class Mixture(Scripted):
+        def run(self, trial, limits):
+            wrong = trial.precision == "int8" and not trial.options
+            return result(trial, **failed) if wrong else super().run(trial, limits)
+
+    cells = Cells(Store(tmp_path), Limits(), Mixture(), MACHINE)
+    found = variants.table(raced(TRIALS[:2], cells, instead=mixed))
+    assert variants.pick(found).row.label == "torch_eager int8 b1 fallback=true"
 
 
 @pytest.mark.parametrize("stage", ["short", "pair"])

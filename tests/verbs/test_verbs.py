@@ -275,6 +275,10 @@ def test_what_is_known_so_far_says_how_sure_it_is():
     assert so_far([looked], looked) == ""  # the look has told
     found.append(alone("openvino", 0.002))
     assert so_far(found, found[0]).endswith(": 2 ms, roughly 4x [3.6, 4.4] by one short run")
+    again = [found[0], alone("torch_eager", 0.009)]
+    assert so_far(again, again[0]) == "  torch_eager fp32 b1: 9 ms"
+    far = [found[0], alone("openvino", 0.008 / 297)]
+    assert so_far(far, far[0]).endswith("roughly 297x [270, 327] by one short run")
     for n in range(3):
         found.append(side("torch_eager", n, f"candidate{n}", "baseline", 0.008))
         assert so_far(found, found[0]) == ""

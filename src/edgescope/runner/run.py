@@ -9,6 +9,7 @@ it becomes a Result with the reason.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import shlex
@@ -207,7 +208,7 @@ class Cells:
         for i in range(len(trials)):
             self.builds.build(trials[i:])
 
-    def run(self, trial: Trial, limit_s: float | None = None) -> Result:
+    def run(self, trial: Trial, limit_s: float = math.inf) -> Result:
         """Prepare, run and store one trial; StoreError names the place of the result if the store failed.
 
         What is stopped after `limit_s` is cancelled and not stored: that says nothing of the trial.
@@ -223,14 +224,20 @@ class Cells:
                 return theirs
             if (failed := self.builds.failure(trial)) is not None:
                 return self.put(fresh.inherited(failed, trial))
-            start = self.clock()
-            timeout_s = self.limits.timeout_s if limit_s is None else min(limit_s, self.limits.timeout_s)
-            limits = replace(self.limits, timeout_s=timeout_s)
+            start, limits = self.clock(), self._within(limit_s)
             result = self.runner.run(trial, limits)
-            self.pace.add(trial, self.clock() - start)
-            if result.status is Status.TIMEOUT and timeout_s < self.limits.timeout_s:
+            if self._stopped(result, limits):
                 return replace(result, status=Status.CANCELLED)
+            self.pace.add(trial, self.clock() - start)
             return self.put(result)
+
+    def _within(self, limit_s: float) -> Limits:
+        """Return the limits with a time-out of at most `limit_s`."""
+        return replace(self.limits, timeout_s=min(limit_s, self.limits.timeout_s))
+
+    def _stopped(self, result: Result, limits: Limits) -> bool:
+        """Return whether limits that are tighter than those of all trials stopped it."""
+        return result.status is Status.TIMEOUT and limits.timeout_s < self.limits.timeout_s
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """Tell the runner which trials will probably come."""
@@ -274,8 +281,13 @@ class Cells:
             return read(self.store.root / result.machine.id / name)
         return None
 
-    def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
-        """Run two trials in turns and store both; where they cannot be alive together, one after the other."""
+    def run_pair(
+        self, baseline: Trial, candidate: Trial, purpose: str, limit_s: float = math.inf
+    ) -> tuple[Result, Result]:
+        """Run two trials in turns and store both; where they cannot be alive together, one after the other.
+
+        If they are stopped after `limit_s`, both are cancelled and nothing is stored.
+        """
         trials = baseline, candidate
         why = self.apart(*trials)
         for trial in trials:
@@ -283,26 +295,29 @@ class Cells:
                 lone = self.put(fresh.inherited(failed, trial))
                 return (lone, lone) if trial is baseline else (self._cancelled(baseline, lone), lone)
         if not why and isinstance(self.runner, Alternates):
-            begun = self.clock()
-            ends = self.runner.pair(trials, purpose, self.limits)
+            begun, limits = self.clock(), self._within(limit_s)
+            ends = self.runner.pair(trials, purpose, limits)
+            if any(self._stopped(end, limits) for end in ends):
+                first, second = (replace(end, status=Status.CANCELLED) for end in ends)
+                return first, second
             self.pace.add(candidate, self.clock() - begun)
             why = next((str(r.reason) for r in ends if apart_after(r)), "")
             if not why:
                 return self._put_pair(ends)
         if isinstance(self.runner, Alternates):
             self._one_by_one(candidate, why)
-        first, second = (self._once(t) for t in random.Random(candidate.id).sample(trials, 2))
+        first, second = (self._once(t, limit_s) for t in random.Random(candidate.id).sample(trials, 2))
         return (first, second) if first.trial.id == baseline.id else (second, first)
 
     def apart(self, a: Trial, b: Trial) -> str:
         """Return why two trials cannot be alive together and take turns; '' if nothing is known against it."""
         return bench.apart(a, b) if isinstance(self.runner, Alternates) else "the runner takes no turns"
 
-    def _once(self, trial: Trial) -> Result:
+    def _once(self, trial: Trial, limit_s: float) -> Result:
         """Return a run of a side alone; the baseline's serves every candidate of its round."""
         if trial.id not in self._alone:
             known = self.stored(trial)
-            self._alone[trial.id] = known if known and known.alternation is None else self.run(trial)
+            self._alone[trial.id] = known if known and known.alternation is None else self.run(trial, limit_s)
         return self._alone[trial.id]
 
     def _put_pair(self, ends: tuple[Result, Result]) -> tuple[Result, Result]:

@@ -15,7 +15,7 @@ Confirming: the pick alone runs in further pairs, spread over the time that is l
 enough, and in ENOUGH of them at least. Its speed-up is taken from these pairs alone, so the luck that helped it
 through the selection is not in its figure. If they show that a rival was clearly better, the rival is confirmed, too.
 
-The budget is wall time from the first step; what it leaves no time to screen is named. A candidate whose outputs are
+The budget is wall time from the first step; what it leaves no time to try is named. A candidate whose outputs are
 wrong, or that cannot run here, leaves at once; of an int8 one the mixture, its worst layers in fp32, runs in its stead
 where its engine has one. If the baseline fails the run stops; a run that was killed reads its pairs from the store.
 """
@@ -57,6 +57,9 @@ BUILT_BY = 0.25
 BEHIND = (0.20, 0.10, 0.05)
 #: Most rounds of selecting; least and usual number of confirming pairs, and most.
 ROUNDS, LEAST, ENOUGH, MOST = 5, 3, 5, 30
+#: Without LEAST pairs, or a first candidate that stands, there is no good answer: so many times the budget may pass
+#: for them, and so many seconds at least. What takes longer is stopped.
+GRACE, GRACE_S = 2.0, 60.0
 #: Seconds over which the confirming pairs are spread at least, within the budget: a machine may keep a speed so long.
 SPREAD_S = 40.0
 #: Seconds that a pair needs at least beside its window; of a stored one nobody sees how long it took.
@@ -161,10 +164,14 @@ class Race:
         """Variant -> (baseline's, its own) Result of each of its pairs."""
         self.added: list[Trial] = []
         self.rounds = 0
-        self.unreached: list[Trial] = []
-        """Candidates that the budget left no time for."""
         self.took: dict[str, list[float]] = defaultdict(list)
         """Variant -> the seconds of each of its pairs."""
+
+    @property
+    def unreached(self) -> list[Trial]:
+        """Return the candidates that the budget left no time for, or that were stopped."""
+        tried = {variants.variant(r.trial) for r in (*self.screened, *self.finals)}
+        return [t for t in self.trials[1:] if variants.variant(t) not in tried]
 
     @property
     def spent(self) -> float:
@@ -176,6 +183,13 @@ class Race:
         """Return the seconds of the budget that are left."""
         return math.inf if self.budget.seconds is None else self.budget.seconds * (1 - self.spent)
 
+    @property
+    def _grace_s(self) -> float:
+        """Return the seconds that are left for what there is no answer without."""
+        if self.budget.seconds is None:
+            return math.inf
+        return max(GRACE * self.budget.seconds, GRACE_S) - (self.budget.clock() - self.begun)
+
     def run(self, trials: list[Trial]) -> Strategy:
         """Screen, select, confirm."""
         self.trials = trials
@@ -186,20 +200,25 @@ class Race:
         elif self.look is not None:  # its pairs may be forked, which does not show what a process takes
             yield Step(stage="short", trial=short(trials[0], 0), what=trials[0].label, look=self.look)
         rivals = [t for t in alive if t is not self.trials[0]]
-        chosen = pick = yield from self._select(rivals)
+        pick = yield from self._select(rivals)
         while pick is not None:
             pick = yield from self._confirm(pick)
-        for number in range(
-            LEAST if chosen is None and trials[0] in alive else 0
-        ):  # nothing is left to compare it with
+        if trials[0] in alive and not any(p for v, p in self.pairs.items() if v not in self.failed):
+            yield from self._alone(trials[0])
+
+    def _alone(self, base: Trial) -> Strategy:
+        """Run the baseline alone: nothing is left to compare it with."""
+        for number in range(LEAST):
+            if number and self._grace_s <= 0:
+                return
             (result,) = yield Step(
                 stage="confirming",
-                trial=replace(trials[0], replicate=number),
-                what=trials[0].label,
+                trial=replace(base, replicate=number),
+                what=base.label,
                 position=number + 1,
                 total=LEAST,
             )
-            self._noted(trials[0], result)
+            self._noted(base, result)
 
     def _standing(self, trials: Sequence[Trial]) -> list[Trial]:
         return [t for t in trials if variants.variant(t) not in self.failed]
@@ -227,16 +246,14 @@ class Race:
                 total=len(known),
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 look=looked if trial is first else None,
-                limit_s=self._limit_s(),
+                limit_s=math.inf if trial is first else self._limit_s(last=position == len(known)),
                 eta_s=self._eta(),
             )
             ended = looked is not None or self.spent > SCREENED_BY
-            if ended and self._rivalled() and not self.budget.known(step):
-                self.unreached.append(trial)
+            if (step.limit_s <= 0 or (ended and self._rivalled())) and not self.budget.known(step):
                 continue
             (result,) = yield step
             if result.status is Status.CANCELLED:  # it took longer than its limit
-                self.unreached.append(trial)
                 continue
             self.screened.append(result)
             self._noted(trial, result)
@@ -274,14 +291,14 @@ class Race:
         own = {variants.variant(t) for t in (self.trials[0], *self.by_hand(self.trials[0]))}
         return any(r.status in MEASURED and variants.variant(r.trial) not in own for r in self.screened)
 
-    def _limit_s(self) -> float | None:
-        """Return the seconds that a short run and the check of its outputs may take; None before a rival stands.
+    def _limit_s(self, *, last: bool) -> float:
+        """Return the seconds that a candidate's short run and the check of its outputs may take.
 
-        It must end before the pairs need the time.
+        Once a rival stands it must end before the pairs need the time. Before, all but the last take half of the grace.
         """
         if self.budget.seconds is None or not self._rivalled():
-            return None
-        return max(0.0, (SELECTED_BY - self.spent) * self.budget.seconds)
+            return self._grace_s if last else self._grace_s / 2
+        return (SELECTED_BY - self.spent) * self.budget.seconds
 
     def _eta(self) -> float | None:
         return None if self.budget.seconds is None else max(0.0, self.left_s)
@@ -293,9 +310,7 @@ class Race:
         return found + [replace(t, replicate=n + 1) for t in likely[:1] for n in range(ENOUGH)]
 
     def _noted(self, trial: Trial, result: Result) -> None:
-        if result.status in MEASURED:
-            return
-        if result.status is Status.CANCELLED:
+        if result.status in MEASURED or result.status is Status.CANCELLED:
             return
         self.failed.add(variants.variant(trial))
         if variants.variant(trial) == variants.variant(self.trials[0]):
@@ -328,10 +343,12 @@ class Race:
     def _pair(self, step: Step, ahead: Sequence[Trial]) -> Strategy:
         """Run one pair and take note of it."""
         begun, trial = self.budget.clock(), step.trial
-        results = yield replace(step, ahead=ahead)
+        results = yield replace(step, ahead=ahead, limit_s=self._grace_s)
         took = max(self.budget.clock() - begun, STARTS_S + _window_s(results[1]))
         self.took[variants.variant(trial)].append(took)
         self.finals += [r for r in results if r.status is not Status.CANCELLED]
+        if _stopped(*results):
+            return
         self.pairs[variants.variant(trial)].append((results[0], results[1]))
         self._noted(self.trials[0], results[0])
         self._noted(trial, results[1])
@@ -421,13 +438,13 @@ class Race:
     def _confirm(self, pick: Trial) -> Generator[Step, tuple[Result, ...], Trial | None]:
         """Run the pick in further pairs until its speed-up is decided or the budget is spent.
 
-        Return a rival that turns out to be clearly ahead meanwhile, to be confirmed in its stead.
+        Return a rival that turns out to be clearly ahead meanwhile, or what is tried in the pick's stead if it fails.
         """
         for number in range(MOST if self.budget.seconds else ENOUGH):
             step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
             if not self.budget.known(step):
                 each = LONGER * max(self.took[variants.variant(pick)][-LAST:], default=0.0)
-                if number >= LEAST and self.left_s <= each + ANSWERS_S:
+                if (self.left_s if number >= LEAST else self._grace_s) <= each + ANSWERS_S:
                     return None
                 if number >= ENOUGH and self._decided(pick):
                     return None
@@ -436,7 +453,7 @@ class Race:
             ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
             yield from self._pair(step, ahead)
             if variants.variant(pick) in self.failed:
-                return None
+                return self.added.pop() if self.added else None
         return None
 
     def _ahead_since(self, pick: Trial) -> Trial | None:
@@ -475,6 +492,12 @@ def _latency_s(result: Result) -> float:
     """Return the median latency of a run; infinity where it has none."""
     timed = result.metrics.get("latency_p50_s")
     return timed.value if result.status in MEASURED and isinstance(timed, Measured) else math.inf
+
+
+def _stopped(baseline: Result, candidate: Result) -> bool:
+    """Return whether a pair was stopped at its limit: a side was cancelled though neither failed."""
+    ends = {baseline.status, candidate.status}
+    return Status.CANCELLED in ends and ends <= {*MEASURED, Status.CANCELLED}
 
 
 def _window_s(result: Result) -> float:

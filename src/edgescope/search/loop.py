@@ -6,6 +6,7 @@ learns and decides. The loop looks into the store, estimates the time left and r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,8 +40,8 @@ class Step:
     """The trials that probably run after it."""
     look: Result | None = field(default=None, repr=False)
     """The look at the same program that stands for this run, unless the store has one."""
-    limit_s: float | None = None
-    """Seconds after which a run alone is cancelled, and not stored."""
+    limit_s: float = math.inf
+    """Seconds after which the run, or the pair, is cancelled, and not stored."""
     eta_s: float | None = None
     """Seconds left, estimated from the runs so far and the usual course; None while too few were timed."""
 
@@ -88,7 +89,7 @@ class Loop:
         self.cells.expect([*filter(None, (step.beside, step.trial)), *step.ahead])
         self.cells.builds.build([step.trial, *step.ahead])
         if step.beside is not None:
-            return self.cells.run_pair(step.beside, step.trial, step.purpose)
+            return self.cells.run_pair(step.beside, step.trial, step.purpose, step.limit_s)
         return (self.cells.run(step.trial, step.limit_s),)
 
     def known(self, step: Step) -> tuple[Result, ...] | None:

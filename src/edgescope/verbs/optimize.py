@@ -230,8 +230,9 @@ def so_far(results: Sequence[Result], base: Result) -> str:
     if newest.alternation.side == "baseline" or not turns:
         return ""
     ratio = alternation.speedup(turns, among=every)
-    between = f" [{ratio.lo:.3g}, {ratio.hi:.3g}]" if ratio.reliable else ", no interval yet"
-    return f"  {newest.trial.label}: {ratio.value:.3g}x so far{between} ({alternation.words(turns, every)})"
+    value, lo, hi = map(units.number, (ratio.value, ratio.lo, ratio.hi))
+    between = f" [{lo}, {hi}]" if ratio.reliable else ", no interval yet"
+    return f"  {newest.trial.label}: {value}x so far{between} ({alternation.words(turns, every)})"
 
 
 def _alone(newest: Result, first: Result) -> str:
@@ -243,11 +244,13 @@ def _alone(newest: Result, first: Result) -> str:
     if not isinstance(timed, Measured) or newest.status not in MEASURED:
         return f"  {newest.trial.label}: {newest.status.value}"
     words = f"  {newest.trial.label}: {units.show(timed, interval=False)}"
-    if newest is first or not isinstance(base, Measured) or min(timed.value, base.value) <= 0:
+    own = variants.variant(newest.trial) == variants.variant(first.trial)
+    if own or not isinstance(base, Measured) or min(timed.value, base.value) <= 0:
         return words
     ratio = base.value / timed.value if alike else timed.value / base.value
     margin = halving.margin([first, newest])
-    return f"{words}, roughly {ratio:.2g}x [{ratio / margin:.2g}, {ratio * margin:.2g}] by one short run"
+    value, lo, hi = (units.number(r, digits=2) for r in (ratio, ratio / margin, ratio * margin))
+    return f"{words}, roughly {value}x [{lo}, {hi}] by one short run"
 
 
 def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, ...]:
