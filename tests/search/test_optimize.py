@@ -169,15 +169,15 @@ def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
 
 
 class SlowToCheck(Timed):
-    """A runner whose candidates of one kind take `longer` seconds more to be checked."""
+    """A runner whose candidates of some kinds take `longer` seconds more to be checked."""
 
-    def __init__(self, slow, longer=400.0, **keys) -> None:
+    def __init__(self, *slow, longer=400.0, **keys) -> None:
         super().__init__(**keys)
-        self.slow, self.longer = slow, longer
+        self.slow, self.longer = {*slow}, longer
 
     def stopped(self, trials, limits):
         """Whether a run of these is stopped at its limit, which takes that long; else what it takes."""
-        slow = self.slow in map(self.key, trials)
+        slow = not self.slow.isdisjoint(map(self.key, trials))
         late = slow and limits.timeout_s < self.longer
         self.now += limits.timeout_s if late else self.longer * slow
         return late
@@ -188,7 +188,7 @@ class SlowToCheck(Timed):
 
     def pair(self, trials, purpose, limits):
         if self.stopped(trials, limits):
-            return self.timeout(trials[0]), self.timeout(trials[1])
+            return result(trials[0], id_="checked first"), self.timeout(trials[1])
         return super().pair(trials, purpose, limits)
 
     @staticmethod
@@ -216,6 +216,18 @@ def test_before_a_candidate_stands_each_has_half_of_twice_the_budget_and_the_las
     assert short[0] == math.inf and 80 < short[1] < GRACE * 90 / 2 and 80 < short[2] < GRACE * 90 - short[1]
     assert [Scripted.key(t) for t in race.unreached] == [Scripted.key(slow)]
     assert runner.keys("confirming") == [Scripted.key(other)] * LEAST and runner.now < GRACE * 90
+
+
+def test_nothing_is_screened_once_twice_the_budget_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(halving, "SMALL_S", 0.0)  # its settings by hand come last
+    trials = TRIALS[:3]
+    runner = SlowToCheck(*map(Scripted.key, trials[1:]), build=0.2)
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    budget = Budget(90.0, clock=runner.monotonic)
+    said = []
+    raced(trials, cells, lambda step: said.append(step.what), budget=budget, by_hand=one_thread)
+    assert [what.rpartition(" threads")[0] for what in said if "threads" in what] == []
+    assert runner.now < GRACE * 90 + 10
 
 
 @pytest.mark.parametrize(("seconds", "until"), [(90.0, GRACE * 90), (9.0, GRACE_S), (None, None)])
@@ -752,6 +764,12 @@ def test_few_candidates_are_not_screened(tmp_path):
     runner = Scripted()
     optimised(tmp_path, runner, TRIALS[:2])
     assert runner.keys("short") == [] and len(runner.keys("confirming")) == ENOUGH
+
+
+def test_a_baseline_whose_only_rival_fails_is_measured_alone(tmp_path):
+    runner = Scripted({Scripted.key(TRIALS[1]): [Status.CRASHED]})
+    optimised(tmp_path, runner, TRIALS[:2])
+    assert [Scripted.key(t) for t in runner.ran[2:]] == [Scripted.key(TRIALS[0])] * LEAST
 
 
 def test_a_baseline_alone_is_measured_alone(tmp_path):
