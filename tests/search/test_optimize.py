@@ -219,15 +219,15 @@ def test_before_a_candidate_stands_each_has_half_of_twice_the_budget_and_the_las
 
 
 def test_nothing_is_screened_once_twice_the_budget_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(halving, "SMALL_S", 0.0)  # its settings by hand come last
-    trials = TRIALS[:3]
+    monkeypatch.setattr(halving, "SMALL_S", 0.0)  # settings by hand come last
+    trials, told = [TRIALS[0], TRIALS[4], TRIALS[6]], []
     runner = SlowToCheck(*map(Scripted.key, trials[1:]), build=0.2)
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     budget = Budget(90.0, clock=runner.monotonic)
-    said = []
-    raced(trials, cells, lambda step: said.append(step.what), budget=budget, by_hand=one_thread)
-    assert [what.rpartition(" threads")[0] for what in said if "threads" in what] == []
-    assert runner.now < GRACE * 90 + 10
+    race = halving.Race(wanted("latency"), budget, by_hand=one_thread)
+    list(Loop(cells, told.append).run(race.run(trials)))
+    assert [step.stage for step in told] == ["short"] * 3 + ["confirming"] and runner.now < GRACE * 90 + 10
+    assert race.unreached == [*trials[1:], *one_thread(trials[0])]
 
 
 @pytest.mark.parametrize(("seconds", "until"), [(90.0, GRACE * 90), (9.0, GRACE_S), (None, None)])
