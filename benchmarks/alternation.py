@@ -14,10 +14,11 @@ the same seconds of the same host:
 
 The recorded traces are the long runs of `demo_runs.py` in a calmer and in a busy hour: pairs of two real variants, a
 minute now and a minute then. Each is cut into runs of so many pairs, next to each other and spread over the trace; the
-ratio at full speed is that of the whole trace, where that tells it. The calmer trace's minutes also say by how much the
-ratio differs between them, beyond what the pairs of each differ (moments): `unseen`, as a share of the ratio's log. The
-runs of that page did not know of it: `runs` says how many of their intervals would be narrow, and hold the long-run
-ratio, with MINUTES added.
+ratio at full speed is that of the whole trace, where that tells it. `minutes` says by how much the ratio differs
+between the calmer trace's minutes, beyond what the pairs of each differ (moments), as a share of the ratio's log.
+`between_runs` says the same of runs of demo_runs.py that tell full speed, held to their long run, one machine each: a
+quantile, because a run that is slowed for all of its time is another matter. `runs` says how many intervals of the
+calmer page, whose runs knew of neither, would be narrow, and hold the long-run ratio, with UNSEEN added.
 
     python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
 """
@@ -38,9 +39,9 @@ from facts import PUBLISHED, publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.alternation import MINUTES, Turns, alternation_ratio, by_speed, mean_ratio
+from edgescope.stats.alternation import UNSEEN, Turns, alternation_ratio, by_speed, mean_ratio
 from edgescope.stats.intervals import Interval
-from edgescope.stats.special import normal_quantile
+from edgescope.stats.special import normal_quantile, t_quantile
 from two_speeds import RATIO, Host, abba
 
 GOAL = 0.93
@@ -48,6 +49,12 @@ TRACES = {
     "recorded": PUBLISHED / "demo_runs_minutes.json",
     "recorded, busy": PUBLISHED / "demo_runs_turns.json",
 }
+BETWEEN = {
+    "xeon": ("slowed", "imports", "quicker", "quicker_again", "busy", ""),
+    "epyc": ("core_to_core", "bounded"),
+}
+"""Machine -> pages of demo_runs.py whose intervals have WAS in place of UNSEEN."""
+WAS = 0.005
 DWELLS = {"1 to 10 s": (1.0, 10.0), "5 to 40 s": (5.0, 40.0)}
 PAIRS = (3, 5, 8, 12)
 JUDGED = ("spread over", "next to each other")
@@ -113,8 +120,8 @@ def of_full_speed(runs: list[list[Turns]], truth: float, seconds: float) -> dict
 
 def of_all_turns(n: int, runs: list[list[Turns]], long_run: float, seconds: float) -> dict[str, Any]:
     """Return what is told with all turns of every run of n pairs, by their means and by their medians."""
-    means = (mean_ratio([p.mixed_ratio for p in run], unseen=MINUTES) for run in runs)
-    medians = (mean_ratio([p.ratio for p in run], unseen=MINUTES) for run in runs)
+    means = (mean_ratio([p.mixed_ratio for p in run], unseen=UNSEEN) for run in runs)
+    medians = (mean_ratio([p.ratio for p in run], unseen=UNSEEN) for run in runs)
     by = {"whole": means, "medians": medians}
     return {f"{name}, {n} pairs": told(ends(found), long_run, seconds) for name, found in by.items()}
 
@@ -156,12 +163,19 @@ def longest(page: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def page_of(name: str) -> dict[str, Any]:
+    """Return the figures of a page of demo_runs.py."""
+    path = PUBLISHED / f"demo_runs{'_' * bool(name)}{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text())["figures"]
+    return found
+
+
 def turns_of(trace: dict[str, Any]) -> list[Turns]:
     """Return the recorded pairs."""
     return [abba(*both) for both in zip(trace["base"], trace["ours"], strict=True)]
 
 
-def unseen(trace: dict[str, Any]) -> float | None:
+def between_minutes(trace: dict[str, Any]) -> float | None:
     """Return the standard deviation of a minute's log ratio that its own pairs do not show, as a share of the log.
 
     None where there are not three minutes.
@@ -179,13 +193,46 @@ def unseen(trace: dict[str, Any]) -> float | None:
     return math.sqrt(max(0.0, float(means.var(ddof=1)) - own)) / abs(float(means.mean()))
 
 
-def with_minutes(page: dict[str, Any]) -> dict[str, int]:
-    """Return how many runs of a page of demo_runs.py are narrow and hold its ratio once MINUTES widens them."""
+def between_runs(pages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the standard deviation of a run's log ratio that its own pairs do not show, as a share of the log."""
+    off, own = list[float](), list[float]()
+    for page in pages:
+        for run in page["runs"]:
+            said, truth = run["speedup"], page["long_run"].get(run["pick"])
+            if truth is None or run["seldom"] or "lo" not in said:
+                continue
+            log = math.log(said["value"])
+            off.append(abs(math.log(said["value"] / truth["value"])) / log)
+            own.append(half_without(said, WAS) / t_quantile(0.975, said["n"] - 1) / log)
+    usual = float(np.median(off)) / normal_quantile(0.75)
+    return {"runs": len(off), "sd": math.sqrt(max(0.0, usual**2 - float(np.mean(np.square(own)))))}
+
+
+def of_all(machines: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return what is known of each machine, and of all runs together."""
+    runs = sum(each["runs"] for each in machines.values())
+    squares = sum(each["runs"] * each["sd"] ** 2 for each in machines.values())
+    return {**machines, "all": {"runs": runs, "sd": math.sqrt(squares / runs)}}
+
+
+def half_without(said: dict[str, float], unseen: float) -> float:
+    """Return half the interval of a ratio's log that its pairs show: without what no pair shows."""
+    half = math.log(said["hi"] / said["lo"]) / 2
+    return math.sqrt(max(0.0, half**2 - (normal_quantile(0.975) * unseen * math.log(said["value"])) ** 2))
+
+
+def half_with(said: dict[str, float], unseen: float) -> float:
+    """Return half the interval of a ratio's log with UNSEEN in the place of `unseen`."""
+    shown = half_without(said, unseen)
+    return math.hypot(shown, normal_quantile(0.975) * UNSEEN * math.log(said["value"]))
+
+
+def widened(page: dict[str, Any]) -> dict[str, int]:
+    """Return how many runs of a page of demo_runs.py are narrow and hold its ratio once UNSEEN widens them."""
     narrow = held = 0
     for run in page["runs"]:
         truth, said = page["long_run"][run["pick"]], run["speedup"]
-        own, minutes = math.log(said["hi"] / said["lo"]) / 2, MINUTES * math.log(said["value"])
-        half = math.hypot(own, normal_quantile(0.975) * minutes)
+        half = half_with(said, 0.0)
         value = (truth["whole"] if run["seldom"] else truth)["value"]
         narrow += math.expm1(half) <= WITHIN
         held += abs(math.log(value / said["value"])) <= half
@@ -202,8 +249,9 @@ def main() -> None:
         "goal": GOAL,
         "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},
         **{name: recorded(trace) for name, trace in traces.items()},
-        "unseen": {pick: unseen(each) for pick, each in pages["recorded"]["long_run"].items()},
-        "runs": with_minutes(pages["recorded"]),
+        "minutes": {pick: between_minutes(each) for pick, each in pages["recorded"]["long_run"].items()},
+        "between_runs": of_all({m: between_runs(map(page_of, names)) for m, names in BETWEEN.items()}),
+        "runs": widened(pages["recorded"]),
     }
     found: list[dict[str, Any]] = [*figures["simulated"].values(), *(figures[name] for name in TRACES)]
     judged = [

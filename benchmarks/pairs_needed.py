@@ -4,8 +4,8 @@ It measures nothing. The long runs of demo_runs.py, hours of one machine, are cu
 that follow each other, and each stretch gets edgescope's own interval. Ninety seconds have NOW pairs; IDEAL is what
 they would have if loading, warming up and checking took no time (`seconds`). The turns without a break of busy_hour.py
 are cut likewise. Stretches overlap, so their number is not that of independent runs. `reach` is the share of slowed
-turns up to which nine stretches of ten are within 5 %. `runs` are those of the present version, by what each says of
-its own turns.
+turns up to which nine stretches of ten are within 5 %. `runs` are those of the newest pages, by what each says of
+its own turns, with today's UNSEEN.
 
     python benchmarks/pairs_needed.py
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from alternation import longest, turns_of
+from alternation import WAS, half_with, longest, turns_of
 from facts import PUBLISHED, publish
 
 from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
@@ -37,7 +37,7 @@ PAGES = (
     "demo_runs",
 )
 PRESENT = PAGES[-2:]
-"""Those of the present version: their runs count, too."""
+"""Pages whose runs count, too."""
 UNBROKEN = "busy_hour"
 NOW, IDEAL = 10, 18
 COUNTS = (NOW, 12, IDEAL, 30)
@@ -108,7 +108,8 @@ def runs_by_share(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found = {}
     for low, high in pairwise(SHARES):
         inside = [run for run in runs if low <= slowed_of(run) < high or slowed_of(run) == high == SHARES[-1]]
-        narrow = sum(run.get("half_width", 1.0) <= WITHIN for run in inside)
+        said = [run["speedup"] for run in inside if "lo" in run.get("speedup", {})]
+        narrow = sum(math.expm1(half_with(each, WAS)) <= WITHIN for each in said)
         found[f"{low:g} to {high:g}"] = {"runs": len(inside), "narrow": narrow}
     return found
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.alternation import (
     BASE,
-    MINUTES,
     OURS,
+    UNSEEN,
     Turns,
     alternation_ratio,
     by_speed,
@@ -67,6 +67,15 @@ def test_so_many_pairs_of_one_kind_bound_a_ratio_and_one_fewer_does_not(half, n,
         assert spread * standard_errors(needed - 1) / math.sqrt(needed - 1) >= within * (1 - 1e-9)
 
 
+def test_what_no_pair_shows_is_not_bounded_by_more_pairs():
+    log, within = 2.0, 0.05
+    unseen = 1.96 * UNSEEN * log
+    needed = pairs_for(math.hypot(0.09, unseen), 8, math.hypot(within, unseen), log)
+    assert needed == pairs_for(0.09, 8, within) > 8
+    assert pairs_for(0.09, 8, within, log) > needed and pairs_for(0.09, 8, within, -log) > needed
+    assert pairs_for(0.09, 8, unseen * 0.99, log) is None
+
+
 def test_too_few_pairs_have_a_value_and_no_interval():
     found = alternation_ratio([quiet(0.7), quiet(0.7)])
     assert found.value == pytest.approx(math.exp(0.7)) and not found.reliable
@@ -92,14 +101,14 @@ def test_neighbours_that_resemble_each_other_widen_the_interval():
 def test_what_changes_between_minutes_widens_every_interval_by_a_share_of_the_log():
     alike = [quiet(2.0)] * 8  # pairs that do not differ at all: what is left is what no pair shows
     found = alternation_ratio(alike)
-    assert math.log(found.hi / found.value) == pytest.approx(1.96 * MINUTES * 2.0, rel=1e-3)
+    assert math.log(found.hi / found.value) == pytest.approx(1.96 * UNSEEN * 2.0, rel=1e-3)
     assert math.log(alternation_ratio(alike, 0.90).hi / found.value) == pytest.approx(
-        1.645 * MINUTES * 2.0, rel=1e-3
+        1.645 * UNSEEN * 2.0, rel=1e-3
     )
     same = alternation_ratio([quiet(0.0)] * 8)
     assert (same.lo, same.hi) == (1.0, 1.0)  # as fast as each other: they change alike
     apart = difference([quiet(1.5)] * 4, [quiet(2.0)] * 4)
-    assert math.log(apart.hi / apart.value) == pytest.approx(1.96 * MINUTES * 2.5, rel=1e-3)
+    assert math.log(apart.hi / apart.value) == pytest.approx(1.96 * UNSEEN * 2.5, rel=1e-3)
 
 
 @pytest.mark.parametrize("logs", [[1.0, 1.02, 1.05], [1.0, 1.04, 0.99, 1.05, 1.01, 1.03]])
@@ -112,13 +121,13 @@ def test_the_interval_is_students_wider_by_how_much_neighbours_resemble_each_oth
 
 def test_what_pairs_show_and_what_they_do_not_add_in_squares():
     logs = [2.0 + d for d in (-0.03, 0.02, 0.0, 0.03, -0.02, 0.0)]
-    own, both = mean_ratio(logs), mean_ratio(logs, unseen=MINUTES)
+    own, both = mean_ratio(logs), mean_ratio(logs, unseen=UNSEEN)
     shown, whole = (math.log(found.hi / found.value) for found in (own, both))
-    assert whole**2 - shown**2 == pytest.approx((1.96 * MINUTES * 2.0) ** 2, rel=1e-3)
+    assert whole**2 - shown**2 == pytest.approx((1.96 * UNSEEN * 2.0) ** 2, rel=1e-3)
     a, b = [quiet(log) for log in logs], [quiet(log - 1.0) for log in logs]
     apart, spread = difference(a, b), np.std(logs, ddof=1)
     student = 2.228 * spread * math.sqrt(2 / 6)  # t of ten degrees of freedom
-    expected = math.hypot(student, 1.96 * MINUTES * math.hypot(2.0, 1.0))
+    expected = math.hypot(student, 1.96 * UNSEEN * math.hypot(2.0, 1.0))
     assert math.log(apart.hi / apart.value) == pytest.approx(expected, rel=1e-3)
 
 

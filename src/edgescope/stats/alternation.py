@@ -15,8 +15,8 @@ of its sides' medians: now and then a turn is long by chance.
 
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
 is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
-what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one minute do not show that full
-speed itself changes from minute to minute, and two variants not by the same share: MINUTES stands for it. Where more
+what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one run do not show that full
+speed itself changes from run to run, and two variants not by the same share: UNSEEN stands for it. Where more
 than two thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, leftovers would tell it,
 and often wrongly: all turns count then, and the ratio is that of the machine as it was. So they do where more than a
 third are slowed and what is left bounds the ratio worse than all turns: it is not of one speed. That last choice looks
@@ -58,10 +58,11 @@ MOST_KIN = 0.7
 """A larger correlation of so few pairs is not told from this one."""
 LEAST_KIN, SUPPOSED_KIN = 5, 0.2
 """Fewer pairs say nothing of how neighbours resemble each other: so much is supposed (benchmarks/alternation.py)."""
-MINUTES = 0.005
-"""Standard deviation of a ratio's log between minutes, as a share of it; benchmarks/alternation.py measures it.
+UNSEEN = 0.0065
+"""Standard deviation of a ratio's log between runs that their pairs do not show, as a share of the log.
 
-Two variants that are as fast as each other are taken to change alike.
+benchmarks/alternation.py measures it: 0.3 and 0.9 % on two machines, 0.64 % pooled over 47 runs. Two variants that are
+as fast as each other are taken to change alike.
 """
 DOUBT = 8
 """So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show."""
@@ -199,7 +200,7 @@ def alternation_ratio(pairs: Sequence[Turns], level: float = 0.95, among: Sequen
     Without MIN_PAIRS there is no interval (0 to inf). Unreliable, with a note that says why, where the pairs are too
     few or do not resolve the ratio within a factor of RESOLVED.
     """
-    return mean_ratio(by_speed(pairs, among).logs, level, unseen=MINUTES)
+    return mean_ratio(by_speed(pairs, among).logs, level, unseen=UNSEEN)
 
 
 def mean_ratio(logs: Sequence[float], level: float = 0.95, *, unseen: float = 0.0) -> Interval:
@@ -236,8 +237,15 @@ def standard_errors(n: int, level: float = 0.95) -> float:
     return t_quantile(0.5 + level / 2, n - 1) * widened
 
 
-def pairs_for(half: float, n: int, within: float) -> int:
-    """Return how many pairs bound a ratio within `within` where n of their kind bound it within `half`, both logs."""
+def pairs_for(half: float, n: int, within: float, log: float = 0.0) -> int | None:
+    """Return how many pairs bound a ratio within `within` where n of their kind bound it within `half`, both logs.
+
+    `log` is that of the ratio. None where no number does: what no pair shows (UNSEEN) is wider.
+    """
+    unseen = normal_quantile(0.975) * UNSEEN * abs(log)
+    if within <= unseen:
+        return None
+    half, within = (math.sqrt(max(0.0, each**2 - unseen**2)) for each in (half, within))
     spread = half * math.sqrt(n) / standard_errors(n)
     needed = max(n, math.floor((normal_quantile(0.975) * spread / within) ** 2))  # fewer are too few
     while spread * standard_errors(needed) > within * math.sqrt(needed):
@@ -265,7 +273,7 @@ def kinship(means: NDArray[np.float64]) -> float:
 def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> Interval | None:
     """Return how many times faster the candidate of `a` is than that of `b`, both held against one baseline.
 
-    Student's t with the spread of both groups pooled, and MINUTES of either ratio; None where together they have fewer
+    Student's t with the spread of both groups pooled, and UNSEEN of either ratio; None where together they have fewer
     than MIN_PAIRS + 1 pairs.
     """
     first, second = (np.array(by_speed(pairs).logs) for pairs in (a, b))
@@ -275,7 +283,7 @@ def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> I
     squares = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum())
     error = math.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
     centre = float(first.mean() - second.mean())
-    unseen = MINUTES * math.hypot(first.mean(), second.mean())
+    unseen = UNSEEN * math.hypot(first.mean(), second.mean())
     half = min(_half(error, n + m - 2, unseen, level), _MOST_LOG)
     return Interval(
         math.exp(centre - half),

@@ -165,12 +165,17 @@ def words(found: Paired, among: Paired = ()) -> str:
 
 
 def further(found: Paired, said: Measured) -> Further | None:
-    """Return what would bound the ratio within NARROW, if further pairs are like these; None where these do."""
+    """Return what would bound the ratio within NARROW, if further pairs are like these; None where these do.
+
+    None, too, where no number of pairs does.
+    """
     half = math.log(said.hi / said.lo) / 2 if said.lo and said.hi else 0.0
     if half <= math.log1p(NARROW) or not found:
         return None
-    share = len(found) / said.n
-    more = math.ceil((pairs_for(half, said.n, math.log1p(NARROW)) - said.n) * share)
+    share, needed = len(found) / said.n, pairs_for(half, said.n, math.log1p(NARROW), math.log(said.value))
+    if needed is None:
+        return None
+    more = math.ceil((needed - said.n) * share)
     begun = [datetime.fromisoformat(mine.started_at) for mine, _ in found]
     each = statistics.median((b - a).total_seconds() for a, b in pairwise(begun))
     return Further(more, more * each)
