@@ -17,8 +17,8 @@ minute now and a minute then. Each is cut into runs of so many pairs, next to ea
 ratio at full speed is that of the whole trace, where that tells it. `minutes` says by how much the ratio differs
 between the calmer trace's minutes, beyond what the pairs of each differ (moments), as a share of the ratio's log.
 `between_runs` says the same of runs of demo_runs.py that tell full speed, held to their long run, one machine each: a
-quantile, because a run that is slowed for all of its time is another matter. `runs` says how many intervals of the
-calmer page, whose runs knew of neither, would be narrow, and hold the long-run ratio, with UNSEEN added.
+quantile, because a run that is slowed for all of its time is another matter. `today` says how many of those runs would
+be narrow, and hold it, with today's UNSEEN.
 
     python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
 """
@@ -29,12 +29,13 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from demo_runs import sought
 from facts import PUBLISHED, publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -49,12 +50,11 @@ TRACES = {
     "recorded": PUBLISHED / "demo_runs_minutes.json",
     "recorded, busy": PUBLISHED / "demo_runs_turns.json",
 }
-BETWEEN = {
-    "xeon": ("slowed", "imports", "quicker", "quicker_again", "busy", ""),
-    "epyc": ("core_to_core", "bounded"),
-}
-"""Machine -> pages of demo_runs.py whose intervals have WAS in place of UNSEEN."""
-WAS = 0.005
+XEON = dict.fromkeys(("slowed", "imports", "quicker", "quicker_again", "busy", ""), 0.005)
+EPYC = {"core_to_core": 0.005, "bounded": 0.005, "unseen": 0.0065}
+MOVED = {"moved": 0.005}
+"""Pages of demo_runs.py -> UNSEEN as it was then; the last does not say how far its CPUs were apart."""
+MACHINES = {"xeon": XEON, "epyc": EPYC}
 DWELLS = {"1 to 10 s": (1.0, 10.0), "5 to 40 s": (5.0, 40.0)}
 PAIRS = (3, 5, 8, 12)
 JUDGED = ("spread over", "next to each other")
@@ -193,19 +193,38 @@ def between_minutes(trace: dict[str, Any]) -> float | None:
     return math.sqrt(max(0.0, float(means.var(ddof=1)) - own)) / abs(float(means.mean()))
 
 
-def between_runs(pages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def between_runs(pages: dict[str, float]) -> dict[str, Any]:
     """Return the standard deviation of a run's log ratio that its own pairs do not show, as a share of the log."""
     off, own = list[float](), list[float]()
-    for page in pages:
-        for run in page["runs"]:
-            said, truth = run["speedup"], page["long_run"].get(run["pick"])
-            if truth is None or run["seldom"] or "lo" not in said:
-                continue
+    for run, said, truth, was in told(pages):
+        if not run["seldom"] and not run.get("apart") and not math.isnan(truth):
             log = math.log(said["value"])
-            off.append(abs(math.log(said["value"] / truth["value"])) / log)
-            own.append(half_without(said, WAS) / t_quantile(0.975, said["n"] - 1) / log)
+            off.append(abs(math.log(said["value"] / truth)) / log)
+            own.append(half_without(said, was) / t_quantile(0.975, said["n"] - 1) / log)
     usual = float(np.median(off)) / normal_quantile(0.75)
     return {"runs": len(off), "sd": math.sqrt(max(0.0, usual**2 - float(np.mean(np.square(own)))))}
+
+
+def today(pages: dict[str, float]) -> dict[str, int]:
+    """Return how many of the runs would be narrow, and hold the long-run ratio, with today's UNSEEN."""
+    halves = [
+        (half_with(said, was), abs(math.log(truth / said["value"]))) for _, said, truth, was in told(pages)
+    ]
+    return {
+        "of": sum(len(page_of(name)["runs"]) for name in pages),
+        "narrow": sum(math.expm1(half) <= WITHIN for half, _ in halves),
+        "held": sum(off <= half for half, off in halves),
+    }
+
+
+def told(pages: dict[str, float]) -> Iterator[tuple[dict[str, Any], dict[str, float], float, float]]:
+    """Yield each run that has an interval, its speed-up, the ratio that it should hold, and UNSEEN as it was."""
+    for name, was in pages.items():
+        page = page_of(name)
+        for run in page["runs"]:
+            if "lo" in run["speedup"]:
+                truth = sought({"apart": "", **run}, page["long_run"].get(run["pick"], {}))
+                yield run, run["speedup"], truth, was
 
 
 def of_all(machines: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -227,18 +246,6 @@ def half_with(said: dict[str, float], unseen: float) -> float:
     return math.hypot(shown, normal_quantile(0.975) * UNSEEN * math.log(said["value"]))
 
 
-def widened(page: dict[str, Any]) -> dict[str, int]:
-    """Return how many runs of a page of demo_runs.py are narrow and hold its ratio once UNSEEN widens them."""
-    narrow = held = 0
-    for run in page["runs"]:
-        truth, said = page["long_run"][run["pick"]], run["speedup"]
-        half = half_with(said, 0.0)
-        value = (truth["whole"] if run["seldom"] else truth)["value"]
-        narrow += math.expm1(half) <= WITHIN
-        held += abs(math.log(value / said["value"])) <= half
-    return {"of": len(page["runs"]), "narrow": narrow, "held": held}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000)
@@ -250,8 +257,8 @@ def main() -> None:
         "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},
         **{name: recorded(trace) for name, trace in traces.items()},
         "minutes": {pick: between_minutes(each) for pick, each in pages["recorded"]["long_run"].items()},
-        "between_runs": of_all({m: between_runs(map(page_of, names)) for m, names in BETWEEN.items()}),
-        "runs": widened(pages["recorded"]),
+        "between_runs": of_all({name: between_runs(pages) for name, pages in MACHINES.items()}),
+        "today": {name: today(pages) for name, pages in {**MACHINES, "moved": MOVED}.items()},
     }
     found: list[dict[str, Any]] = [*figures["simulated"].values(), *(figures[name] for name in TRACES)]
     judged = [

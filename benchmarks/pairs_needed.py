@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from alternation import WAS, half_with, longest, turns_of
+from alternation import XEON, half_with, longest, turns_of
 from facts import PUBLISHED, publish
 
 from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
@@ -38,6 +38,7 @@ PAGES = (
 )
 PRESENT = PAGES[-2:]
 """Pages whose runs count, too."""
+WAS = XEON[PRESENT[0].removeprefix("demo_runs_")]
 UNBROKEN = "busy_hour"
 NOW, IDEAL = 10, 18
 COUNTS = (NOW, 12, IDEAL, 30)
