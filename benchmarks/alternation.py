@@ -196,7 +196,7 @@ def between_minutes(trace: dict[str, Any]) -> float | None:
 def between_runs(pages: dict[str, float]) -> dict[str, Any]:
     """Return the standard deviation of a run's log ratio that its own pairs do not show, as a share of the log."""
     off, own = list[float](), list[float]()
-    for run, said, truth, was in told(pages):
+    for run, said, truth, was in answers(pages):
         if not run["seldom"] and not run.get("apart") and not math.isnan(truth):
             log = math.log(said["value"])
             off.append(abs(math.log(said["value"] / truth)) / log)
@@ -208,7 +208,7 @@ def between_runs(pages: dict[str, float]) -> dict[str, Any]:
 def today(pages: dict[str, float]) -> dict[str, int]:
     """Return how many of the runs would be narrow, and hold the long-run ratio, with today's UNSEEN."""
     halves = [
-        (half_with(said, was), abs(math.log(truth / said["value"]))) for _, said, truth, was in told(pages)
+        (half_with(said, was), abs(math.log(truth / said["value"]))) for _, said, truth, was in answers(pages)
     ]
     return {
         "of": sum(len(page_of(name)["runs"]) for name in pages),
@@ -217,7 +217,7 @@ def today(pages: dict[str, float]) -> dict[str, int]:
     }
 
 
-def told(pages: dict[str, float]) -> Iterator[tuple[dict[str, Any], dict[str, float], float, float]]:
+def answers(pages: dict[str, float]) -> Iterator[tuple[dict[str, Any], dict[str, float], float, float]]:
     """Yield each run that has an interval, its speed-up, the ratio that it should hold, and UNSEEN as it was."""
     for name, was in pages.items():
         page = page_of(name)
