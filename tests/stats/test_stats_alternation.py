@@ -67,6 +67,12 @@ def test_so_many_pairs_of_one_kind_bound_a_ratio_and_one_fewer_does_not(half, n,
         assert spread * standard_errors(needed - 1) / math.sqrt(needed - 1) >= within * (1 - 1e-9)
 
 
+@pytest.mark.parametrize(("far", "factor"), [(0.5, "4.6"), (2.5, "2,010.4"), (200.0, "over a million")])
+def test_an_unresolved_ratio_says_how_far_its_pairs_bound_it(far, factor):
+    found = mean_ratio([0.0, far, 2 * far])
+    assert found.note == f"not resolved: 3 pairs of processes bound it to a factor of {factor} only"
+
+
 def test_what_no_pair_shows_is_not_bounded_by_more_pairs():
     log, within = 2.0, 0.05
     unseen = 1.96 * UNSEEN * log
