@@ -438,6 +438,20 @@ def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(t
     assert len(go(longer, 40.0)) > len(ran) and set(longer.keys("pair")) == {("null", "int8")}
 
 
+def test_one_that_goes_on_after_twice_the_budget_starts_no_pair(tmp_path):
+    def go(runner, spent):
+        loop = Loop(Cells(Store(tmp_path), Limits(), runner, MACHINE))
+        known = lambda step: loop.known(step) is not None  # noqa: E731
+        budget = Budget(90.0, begun=-spent, clock=lambda: 0.0, known=known)
+        return list(loop.run(halving.Race(wanted("latency"), budget).run(list(TRIALS))))
+
+    with pytest.raises(KeyboardInterrupt):
+        go(Scripted(stop_after=len(TRIALS)), 0.0)
+    late, longer = Scripted(), Scripted()
+    assert len(go(late, GRACE * 90 + 1)) == len(TRIALS) and late.ran == []
+    assert go(longer, 89.0) and len(longer.keys("confirming")) == LEAST
+
+
 def test_all_are_screened_and_the_best_are_paired_with_the_baseline(tmp_path):
     runner = Scripted()
     results = optimised(tmp_path, runner)

@@ -341,7 +341,9 @@ class Race:
         )
 
     def _pair(self, step: Step, ahead: Sequence[Trial]) -> Strategy:
-        """Run one pair and take note of it."""
+        """Run one pair and take note of it; nothing once the grace is gone."""
+        if self._grace_s <= 0 and not self.budget.known(step):
+            return
         begun, trial = self.budget.clock(), step.trial
         results = yield replace(step, ahead=ahead, limit_s=self._grace_s)
         took = max(self.budget.clock() - begun, STARTS_S + _window_s(results[1]))
