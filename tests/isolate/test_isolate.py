@@ -270,10 +270,10 @@ def test_the_child_dies_with_its_parent():
     parent = subprocess.Popen([sys.executable, "-c", script])
     deadline = time.monotonic() + 30
     family: list[psutil.Process] = []
-    while len(family) < 3 and time.monotonic() < deadline:  # warden, trial, sampler
+    while len(family) < 5 and time.monotonic() < deadline:  # warden, trial, two probers, sampler
         time.sleep(0.1)
         family = psutil.Process(parent.pid).children(recursive=True)
-    assert len(family) == 3
+    assert len(family) >= 5  # a prober may have one of its own for some milliseconds
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     _, alive = psutil.wait_procs(family, timeout=10)
