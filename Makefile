@@ -37,14 +37,14 @@ test: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests
 
 # Both halves always run: a failure in one must not hide what the other would have found. A test that fails runs once
-# more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary counts it.
+# more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary names it.
 # The C library keeps freed memory (a quarter of a gigabyte a process), as where artifacts are built (isolate/fresh.py).
 tests: export MALLOC_MMAP_MAX_ = 0
 tests: export MALLOC_TRIM_THRESHOLD_ = 268435456
 tests: venv
 	status=0; \
-	$(BIN)/python -m pytest -n 4 --dist worksteal --reruns 1 -m "not alone and not gpu and not jetson" || status=1; \
-	$(BIN)/python -m pytest --reruns 1 -m "alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python -m pytest -n 4 --dist worksteal --reruns 1 -r fER -m "not alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python -m pytest --reruns 1 -r fER -m "alone and not gpu and not jetson" || status=1; \
 	exit $$status
 
 check: test
