@@ -51,7 +51,7 @@ TRACES = {
     "recorded, busy": PUBLISHED / "demo_runs_turns.json",
 }
 XEON = dict.fromkeys(("slowed", "imports", "quicker", "quicker_again", "busy", ""), 0.005)
-EPYC = {"core_to_core": 0.005, "bounded": 0.005, "unseen": 0.0065}
+EPYC = {"core_to_core": 0.005, "bounded": 0.005, "unseen": 0.0065, "present": 0.007}
 MOVED = {"moved": 0.005}
 """Pages of demo_runs.py -> UNSEEN as it was then; the last does not say how far its CPUs were apart."""
 MACHINES = {"xeon": XEON, "epyc": EPYC}
