@@ -47,12 +47,24 @@ from two_speeds import RATIO, Host, abba
 
 GOAL = 0.93
 TRACES = {
-    "recorded": PUBLISHED / "demo_runs_minutes.json",
-    "recorded, busy": PUBLISHED / "demo_runs_turns.json",
+    "recorded": "demo_runs_minutes",
+    "recorded, busy": "demo_runs_turns",
 }
-XEON = dict.fromkeys(("slowed", "imports", "quicker", "quicker_again", "busy", ""), 0.005)
-EPYC = {"core_to_core": 0.005, "bounded": 0.005, "unseen": 0.0065, "present": 0.007}
-MOVED = {"moved": 0.005}
+XEON = {
+    "demo_runs_slowed": 0.005,
+    "demo_runs_imports": 0.005,
+    "demo_runs_quicker": 0.005,
+    "demo_runs_quicker_again": 0.005,
+    "demo_runs_busy": 0.005,
+    "demo_runs": 0.005,
+}
+EPYC = {
+    "demo_runs_core_to_core": 0.005,
+    "demo_runs_bounded": 0.005,
+    "demo_runs_unseen": 0.0065,
+    "demo_runs_present": 0.007,
+}
+MOVED = {"demo_runs_moved": 0.005}
 """Pages of demo_runs.py -> UNSEEN as it was then; the last does not say how far its CPUs were apart."""
 MACHINES = {"xeon": XEON, "epyc": EPYC}
 DWELLS = {"1 to 10 s": (1.0, 10.0), "5 to 40 s": (5.0, 40.0)}
@@ -163,10 +175,9 @@ def longest(page: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def page_of(name: str) -> dict[str, Any]:
-    """Return the figures of a page of demo_runs.py."""
-    path = PUBLISHED / f"demo_runs{'_' * bool(name)}{name}.json"
-    found: dict[str, Any] = json.loads(path.read_text())["figures"]
+def published(name: str) -> dict[str, Any]:
+    """Return the figures of a published page."""
+    found: dict[str, Any] = json.loads((PUBLISHED / f"{name}.json").read_text())["figures"]
     return found
 
 
@@ -211,7 +222,7 @@ def today(pages: dict[str, float]) -> dict[str, int]:
         (half_with(said, was), abs(math.log(truth / said["value"]))) for _, said, truth, was in answers(pages)
     ]
     return {
-        "of": sum(len(page_of(name)["runs"]) for name in pages),
+        "of": sum(len(published(name)["runs"]) for name in pages),
         "narrow": sum(math.expm1(half) <= WITHIN for half, _ in halves),
         "held": sum(off <= half for half, off in halves),
     }
@@ -220,7 +231,7 @@ def today(pages: dict[str, float]) -> dict[str, int]:
 def answers(pages: dict[str, float]) -> Iterator[tuple[dict[str, Any], dict[str, float], float, float]]:
     """Yield each run that has an interval, its speed-up, the ratio that it should hold, and UNSEEN as it was."""
     for name, was in pages.items():
-        page = page_of(name)
+        page = published(name)
         for run in page["runs"]:
             if "lo" in run["speedup"]:
                 truth = sought({"apart": "", **run}, page["long_run"].get(run["pick"], {}))
@@ -250,7 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000)
     args = parser.parse_args()
-    pages = {name: json.loads(path.read_text())["figures"] for name, path in TRACES.items()}
+    pages = {name: published(page) for name, page in TRACES.items()}
     traces = {name: longest(page) for name, page in pages.items()}
     figures: dict[str, Any] = {
         "goal": GOAL,

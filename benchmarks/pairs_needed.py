@@ -12,7 +12,6 @@ its own turns, with today's UNSEEN.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
@@ -21,24 +20,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from alternation import XEON, half_with, longest, turns_of
-from facts import PUBLISHED, publish
+from alternation import TRACES, XEON, half_with, longest, published, turns_of
+from facts import publish
 
 from edgescope.stats.alternation import Turns, alternation_ratio, by_speed, mean_ratio
 
-PAGES = (
-    "demo_runs_minutes",
-    "demo_runs_turns",
-    "demo_runs_slowed",
-    "demo_runs_imports",
-    "demo_runs_quicker",
-    "demo_runs_quicker_again",
-    "demo_runs_busy",
-    "demo_runs",
-)
+PAGES = (*TRACES.values(), *XEON)
 PRESENT = PAGES[-2:]
 """Pages whose runs count, too."""
-WAS = XEON[PRESENT[0].removeprefix("demo_runs_")]
+WAS = XEON[PRESENT[0]]
 UNBROKEN = "busy_hour"
 NOW, IDEAL = 10, 18
 COUNTS = (NOW, 12, IDEAL, 30)
@@ -125,12 +115,6 @@ def usual(pairs: Sequence[Turns]) -> int:
     """Return how many turns a usual pair has, in whole blocks of four."""
     lengths = sorted(map(len, pairs))
     return lengths[len(lengths) // 2] // 4 * 4
-
-
-def published(name: str) -> dict[str, Any]:
-    """Return the figures of a page."""
-    figures: dict[str, Any] = json.loads((PUBLISHED / f"{name}.json").read_text())["figures"]
-    return figures
 
 
 def main() -> None:

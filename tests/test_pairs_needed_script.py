@@ -26,7 +26,7 @@ def hour(pairs, spread, slowed=0.0):
 
 def test_stretches_of_a_quiet_hour_are_narrow_and_hold_its_ratio():
     found = pairs_needed.stretches(hour(20, 0.001), 9)
-    assert len(found) == 12 and all(each.half <= 0.04 and each.held for each in found)
+    assert len(found) == 12 and all(each.half <= 0.03 and each.held for each in found)
     assert {each.slowed for each in found} == {0.0}
 
 

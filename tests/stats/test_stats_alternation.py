@@ -67,10 +67,10 @@ def test_so_many_pairs_of_one_kind_bound_a_ratio_and_one_fewer_does_not(half, n,
         assert spread * standard_errors(needed - 1) / math.sqrt(needed - 1) >= within * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("far", "factor"), [(0.5, "4.6"), (2.5, "2,010.4"), (200.0, "over a million")])
+@pytest.mark.parametrize(("far", "factor"), [(0.5, "4.58x"), (2.5, "2,010x"), (200.0, "above a million x")])
 def test_an_unresolved_ratio_says_how_far_its_pairs_bound_it(far, factor):
     found = mean_ratio([0.0, far, 2 * far])
-    assert found.note == f"not resolved: 3 pairs of processes bound it to a factor of {factor} only"
+    assert found.note == f"not resolved: the interval of 3 pairs of processes reaches {factor} either way"
 
 
 def test_what_no_pair_shows_is_not_bounded_by_more_pairs():
@@ -80,6 +80,8 @@ def test_what_no_pair_shows_is_not_bounded_by_more_pairs():
     assert needed == pairs_for(0.09, 8, within) > 8
     assert pairs_for(0.09, 8, within, log) > needed and pairs_for(0.09, 8, within, -log) > needed
     assert pairs_for(0.09, 8, unseen * 0.99, log) is None
+    five = math.log1p(0.05)  # docs/metrics.md names the ratio from which on no number of pairs does
+    assert pairs_for(0.09, 8, five, math.log(34)) and pairs_for(0.09, 8, five, math.log(36)) is None
 
 
 def test_too_few_pairs_have_a_value_and_no_interval():

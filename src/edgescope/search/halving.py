@@ -174,21 +174,26 @@ class Race:
         return [t for t in self.trials[1:] if variants.variant(t) not in tried]
 
     @property
+    def _gone_s(self) -> float:
+        """Return the seconds since it began."""
+        return self.budget.clock() - self.begun
+
+    @property
     def spent(self) -> float:
         """Return the share of the budget that is gone; 0 without one."""
-        return (self.budget.clock() - self.begun) / self.budget.seconds if self.budget.seconds else 0.0
+        return self._gone_s / self.budget.seconds if self.budget.seconds else 0.0
 
     @property
     def left_s(self) -> float:
         """Return the seconds of the budget that are left."""
-        return math.inf if self.budget.seconds is None else self.budget.seconds * (1 - self.spent)
+        return math.inf if self.budget.seconds is None else self.budget.seconds - self._gone_s
 
     @property
     def _grace_s(self) -> float:
         """Return the seconds that are left for what there is no answer without."""
         if self.budget.seconds is None:
             return math.inf
-        return max(GRACE * self.budget.seconds, GRACE_S) - (self.budget.clock() - self.begun)
+        return max(GRACE * self.budget.seconds, GRACE_S) - self._gone_s
 
     def run(self, trials: list[Trial]) -> Strategy:
         """Screen, select, confirm."""
@@ -337,15 +342,16 @@ class Race:
             round=place[0],
             position=place[1],
             total=place[2],
+            limit_s=self._grace_s,
             eta_s=self._eta(),
         )
 
     def _pair(self, step: Step, ahead: Sequence[Trial]) -> Strategy:
         """Run one pair and take note of it; nothing once the grace is gone."""
-        if self._grace_s <= 0 and not self.budget.known(step):
+        if step.limit_s <= 0 and not self.budget.known(step):
             return
         begun, trial = self.budget.clock(), step.trial
-        results = yield replace(step, ahead=ahead, limit_s=self._grace_s)
+        results = yield replace(step, ahead=ahead)
         took = max(self.budget.clock() - begun, STARTS_S + _window_s(results[1]))
         self.took[variants.variant(trial)].append(took)
         self.finals += [r for r in results if r.status is not Status.CANCELLED]

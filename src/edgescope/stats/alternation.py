@@ -33,7 +33,7 @@ from itertools import compress, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.stats.intervals import Interval
+from edgescope.stats.intervals import Interval, times
 from edgescope.stats.special import normal_quantile, t_quantile
 
 MIN_PAIRS = 3
@@ -219,17 +219,9 @@ def mean_ratio(logs: Sequence[float], level: float = 0.95, *, unseen: float = 0.
     error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
     half = min(_half(error, n - 1, unseen * centre, level), _MOST_LOG)
     resolved = half <= math.log(RESOLVED)
-    note = (
-        ""
-        if resolved
-        else f"not resolved: {n} pairs of processes bound it to a factor of {_factor(half)} only"
-    )
+    reach = f"the interval of {n} pairs of processes reaches {times(math.exp(half))} either way"
+    note = "" if resolved else f"not resolved: {reach}"
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
-
-
-def _factor(half: float) -> str:
-    """Return `2.4`, `1,320.0` or `over a million`."""
-    return f"{math.exp(half):,.1f}" if half < math.log(1e6) else "over a million"
 
 
 def _half(error: float, freedom: int, unseen: float, level: float) -> float:

@@ -150,3 +150,10 @@ def _averaged(data: Floats, block: int) -> Floats:
 
 def _floats(x: ArrayLike) -> Floats:
     return np.asarray(x, dtype=np.float64).ravel()
+
+
+def times(ratio: float) -> str:
+    """Return `5.03x`, `1,667x` or `below 0.001x`."""
+    if not 1e-3 <= ratio < 1e6:
+        return "below 0.001x" if ratio < 1 else "above a million x"
+    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.3g}x"

@@ -20,7 +20,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgescope.stats.intervals import Interval
+from edgescope.stats.intervals import Interval, times
 from edgescope.stats.special import normal_quantile, t_quantile
 
 MIN_EFFECT = 0.01
@@ -80,16 +80,9 @@ def paired_log_ratio(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interva
     half = standard_errors(n, level) * spread / math.sqrt(n)
     resolved = half <= math.log(RESOLVED)
     least, most = math.exp(logs[0]), math.exp(logs[-1])
-    note = "" if resolved else f"not resolved: {n} pairs lie between {_times(least)} and {_times(most)}"
+    note = "" if resolved else f"not resolved: {n} pairs lie between {times(least)} and {times(most)}"
     half = min(half, _MOST_LOG)
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
-
-
-def _times(ratio: float) -> str:
-    """Return `5.03x`, `1,667x` or `below 0.001x`."""
-    if not 1e-3 <= ratio < 1e6:
-        return "below 0.001x" if ratio < 1 else "above a million x"
-    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.3g}x"
 
 
 def trimmed(n: int) -> int:
