@@ -8,6 +8,8 @@ from edgescope.video import what_if
 from edgescope.video.flow import EndOfFilm, Sequential, Stage, Threaded
 from edgescope.video.frame import Frame
 
+pytestmark = pytest.mark.alone  # stages that sleep for milliseconds are late beside other tests
+
 
 def sleeps(name, ms):
     def run(item):
