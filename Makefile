@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # uv does not read pip's settings; pass a wheel folder on when pip has one.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: venv demo test tests lint types check clean
+.PHONY: venv demo test test-gpu tests lint types check clean
 
 venv: $(VENV)/.ok
 
@@ -46,6 +46,11 @@ tests: venv
 	$(BIN)/python -m pytest -n 4 --dist worksteal --reruns 1 -r fER -m "not alone and not gpu and not jetson" || status=1; \
 	$(BIN)/python -m pytest --reruns 1 -r fER -m "alone and not gpu and not jetson" || status=1; \
 	exit $$status
+
+# The tests marked gpu, on a machine that has one; GPU_PYTHON is an interpreter with the dev packages and a torch that drives it.
+GPU_PYTHON ?= $(BIN)/python
+test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),venv)
+	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_suite.py
 
 check: test
 

@@ -1,8 +1,10 @@
 """The kinds of work on a GPU."""
 
+import numpy as np
 import pytest
 
 from edgescope import bench
+from edgescope.analysis.run.epochs import PARTS
 from edgescope.records import UNIT, Measured, Status, Trial
 
 SHORT = {"device": "cuda", "backend": "torch_eager", "min_s": 0.5, "max_s": 0.5}
@@ -15,9 +17,13 @@ def test_a_step_of_training_on_a_gpu(model, precision):
     result = bench.run(Trial(model=model, workload="training", batch=8, precision=precision, **SHORT))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert result.effective.device == "cuda" and result.effective.precision == precision
-    whole = result.spans.durations_ns(UNIT).sum()
-    assert sum(result.spans.durations_ns(n).sum() for n in result.spans.names if n != UNIT) == pytest.approx(
-        whole, rel=0.02
+    # Loading and its stages run beside the step, in workers, and an epoch holds many steps: only PARTS make a step up.
+    units, phases = result.spans.of_kind("unit"), result.spans.of_kind("phase")
+    of_steps = phases.where(phases.columns["query_id"] >= 0)  # a fetch at the end of an epoch brings no step
+    parts = np.array([of_steps.durations_ns(name) for name in PARTS])
+    assert (parts.sum(axis=0) == units.durations_ns(UNIT)).all() and (parts >= 0).all()
+    assert (np.median(parts, axis=1)[1:] > 0).all(), (
+        "forward, backward and the optimiser's step take time on a GPU"
     )
 
 
