@@ -20,8 +20,9 @@ def test_a_step_of_training_on_a_gpu(model, precision):
     # Loading and its stages run beside the step, in workers, and an epoch holds many steps: only PARTS make a step up.
     units, phases = result.spans.of_kind("unit"), result.spans.of_kind("phase")
     of_steps = phases.where(phases.columns["query_id"] >= 0)  # a fetch at the end of an epoch brings no step
-    parts = np.array([of_steps.durations_ns(name) for name in PARTS])
-    assert (parts.sum(axis=0) == units.durations_ns(UNIT)).all() and (parts >= 0).all()
+    parts, whole = np.array([of_steps.durations_ns(name) for name in PARTS]), units.durations_ns(UNIT)
+    assert (parts >= 0).all() and (parts.sum(axis=0) <= whole).all()
+    assert np.median(parts.sum(axis=0) / whole) > 0.95, "the rest is the answer's way back to the host"
     assert (np.median(parts, axis=1)[1:] > 0).all(), (
         "forward, backward and the optimiser's step take time on a GPU"
     )
