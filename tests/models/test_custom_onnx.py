@@ -167,13 +167,34 @@ def test_a_truncated_file_is_refused(tmp_path, untrained, artifacts, share):
         zoo.get(str(path))
 
 
-def test_unknown_operators_are_named(tmp_path):
-    with pytest.raises(ModelError, match=r"node 'making y' \(Frobnicate of domain com\.acme, opset 1\)"):
-        zoo.get(write(tmp_path / "a.onnx", ["N", 3], "Frobnicate", "com.acme"))
-    with pytest.raises(
-        ModelError, match=r"checker \(node 'making y' \(Frobnicate of domain ai\.onnx, opset 18\)"
-    ):
-        zoo.get(write(tmp_path / "b.onnx", ["N", 3], "Frobnicate"))
+@pytest.mark.parametrize("domain", ["com.acme", "TRT", ""])
+def test_an_operator_that_one_engine_lacks_is_refused_by_that_engine_alone(tmp_path, domain):
+    from edgescope.backends.base import Spec
+    from edgescope.backends.ort.backend import OnnxRuntime
+
+    model = zoo.get(write(tmp_path / "a.onnx", ["N", 3], "Frobnicate", domain))
+    assert model.inputs[0].shape == (3,)
+    said = rf"E-ONNX-1.*\(Frobnicate of domain {domain or 'ai.onnx'}, opset"
+    with pytest.raises(ModelError, match=said):
+        OnnxRuntime().prepare(model, Spec(), tmp_path)
+
+
+def test_a_malformed_file_is_refused_for_all_engines(tmp_path):
+    name = write(tmp_path / "a.onnx", ["N", 3])
+    model = onnx.load(name)
+    model.graph.node[0].input[0] = "nothing_makes_this"
+    onnx.save(model, name)
+    with pytest.raises(ModelError, match=r"E-ONNX-6.*nothing_makes_this"):
+        zoo.get(name)
+
+
+@pytest.mark.parametrize("size", [-1, 0])
+def test_a_size_below_one_is_an_open_axis(tmp_path, size):
+    name = write(tmp_path / "a.onnx", [size, 3, size, 8])
+    with pytest.raises(UsageError, match=r"E-SHAPE-3.*2 \(axis2\).*image=Nx3xaxis2x8"):
+        zoo.get(name)
+    model = zoo.get(name, {"image": (1, 3, 16, 8)}, batch=5)
+    assert model.closed_batch is None and model.inputs[0].shape == (3, 16, 8)
 
 
 def test_a_scalar_input_is_refused(tmp_path):

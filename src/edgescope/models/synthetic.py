@@ -31,7 +31,7 @@ def samples(
     return Samples(
         arrays={spec.name: np.stack([row[spec.name] for row in rows]) for spec in specs},
         digests=tuple(fingerprint(row) for row in rows),
-        origin="synthetic: seeded random numbers, not real input",
+        origin="synthetic: seeded random numbers, not real input" + _integers(specs, ranges or {}),
         noise=True,
     )
 
@@ -48,3 +48,9 @@ def _one(
             low, high = ranges.get(spec.name, (0, 1))
             row[spec.name] = rng.integers(low, high, spec.shape, endpoint=True).astype(dtype)
     return row
+
+
+def _integers(specs: Sequence[TensorSpec], ranges: Mapping[str, Range]) -> str:
+    """Return what is said of inputs that are integers: `; image 0 to 255`."""
+    drawn = {spec.name: ranges.get(spec.name, (0, 1)) for spec in specs if "int" in spec.dtype}
+    return "".join(f"; {name} {low} to {high}" for name, (low, high) in drawn.items())

@@ -15,13 +15,14 @@ from edgescope import cache
 from edgescope.errors import UnsupportedError, UsageError, closest_name
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.user import ranges
 from edgescope.records import Json, ModelInfo, digest
 from edgescope.registry import need
 
 if TYPE_CHECKING:
     import torch
 
-VERSION = 2  # raise this when the stored facts of a model change
+VERSION = 3  # raise this when the stored facts of a model change
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -41,7 +42,7 @@ class UserFile:
         self.about: dict[str, Any] = about
         self.inputs = fixed(name, about["inputs"], shapes)
         self._batches = {given["name"]: given["dims"][0] for given in about["inputs"]}
-        self._ranges = {given["name"]: (0, 1) for given in about["inputs"]}
+        self._ranges = {i.name: ranges.usual(i.dtype, i.shape, i.name) for i in self.inputs}
         self.info = ModelInfo(
             name=self._path.name,
             task="unknown",

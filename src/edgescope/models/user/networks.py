@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgescope.training.task import Task
 
 TORCH = "pip install 'edgescope[torch]'"
-VERSION = 5  # raise this when the stored facts of a model change
+VERSION = 6  # raise this when the stored facts of a model change
 LIVE = "live"
 """The kind of model, and the folder of the cache, of networks that lived in a Python process."""
 
@@ -168,7 +168,6 @@ class TorchFile(UserFile):
         made_with = cache.versions(["torch"])
         kept = digest([VERSION, content, made_with, sorted((k, list(v)) for k, v in asked.items())])
         super().__init__(name, content, f"torch-{kept}", asked)
-        self._ranges = {i["name"]: tuple(i["range"]) for i in self.about["inputs"] if i["range"]}
         kind = self.about["kind"]
         self.info = replace(self.info, source=f"{kind} file {self.info.source}")
 

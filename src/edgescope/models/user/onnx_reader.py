@@ -17,28 +17,18 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from edgescope.errors import ModelError
+from edgescope.models import file_kinds
 from edgescope.records import Json
 
-KNOWN_DOMAINS = (
-    "",
-    "ai.onnx",
-    "ai.onnx.ml",
-    "com.microsoft",
-    "com.microsoft.nchwc",
-    "ai.onnx.preview.training",
-)
-"""Operator sets that ONNX Runtime includes."""
-SIGNATURES = {
-    b"\x89PNG": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"PK\x03\x04": "a zip archive, as PyTorch writes",
-    b"%PDF": "a PDF",
-    b"version https://git-lfs": "a Git LFS pointer, not the file",
-}
+PLUGIN = "edgescope.plugin"
+"""The domain by which the checker is told that an operator is no standard one."""
 
 
 def describe(path: Path) -> dict[str, Json]:
-    """Return {"inputs": [{name, dims, dtype}], "params"}, an open axis as its name; ModelError if unsound."""
+    """Return {"inputs": [{name, dims, dtype}], "params"}; ModelError if malformed.
+
+    An open axis is its name. Some exporters write it as a size below 1 (-1, 0), which no axis has.
+    """
     model = _load(path)
     _check(path, model)
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -98,10 +88,7 @@ def _load(path: Path, *, weights: bool = True) -> Any:
 
 
 def _foreign(path: Path, why: str) -> ModelError:
-    with path.open("rb") as file:
-        start = file.read(24)
-    kind = next((text for magic, text in SIGNATURES.items() if start.startswith(magic)), "")
-    size = path.stat().st_size
+    kind, size = file_kinds.said(path), path.stat().st_size
     return ModelError(
         "E-ONNX-3",
         f"{path.name} is not a whole ONNX file",
@@ -112,22 +99,11 @@ def _foreign(path: Path, why: str) -> ModelError:
 
 
 def _check(path: Path, model: Any) -> None:
-    local = {function.domain for function in model.functions}
-    foreign = {
-        (node.domain, node.op_type): node
-        for node in every(model.graph)
-        if node.domain not in KNOWN_DOMAINS and node.domain not in local
-    }
-    if foreign:
-        raise ModelError(
-            "E-ONNX-4",
-            f"{path.name} has operators that no engine here knows",
-            evidence=", ".join(described(node, model) for node in list(foreign.values())[:5]),
-            fix="export it with standard operators",
-        )
+    """Raise ModelError if the file is malformed; which operators and types an engine takes, it says itself."""
+    plugins = _plugins(model)
     try:
-        onnx.checker.check_model(str(path), full_check=True)
-    except Exception as error:  # the checker and shape inference raise classes without a common base
+        onnx.checker.check_model(_with_plugins(model) if plugins else str(path))
+    except Exception as error:  # the checker raises classes without a common base
         text = " ".join(str(error).split())
         where = named_in(path, text) or f"opsets {opsets(path)}"
         raise ModelError(
@@ -138,10 +114,26 @@ def _check(path: Path, model: Any) -> None:
         ) from error
 
 
+def _plugins(model: Any) -> list[Any]:
+    """Return the nodes of the standard domain that no standard has: plugins of TensorRT are often written so."""
+    standard = (node for node in every(model.graph) if node.domain in STANDARD)
+    return [node for node in standard if not onnx.defs.has(node.op_type)]
+
+
+def _with_plugins(model: Any) -> Any:
+    """Return a copy in which the plugins have a domain of their own, so that the checker passes over them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in _plugins(copy):
+        node.domain = PLUGIN
+    copy.opset_import.append(onnx.helper.make_opsetid(PLUGIN, 1))
+    return copy
+
+
 def _input(path: Path, given: Any) -> dict[str, Json]:
     tensor = given.type.tensor_type
     dims = [
-        d.dim_value if d.HasField("dim_value") else d.dim_param or f"axis{i}"
+        d.dim_value if d.dim_value >= 1 else d.dim_param or ("N" if i == 0 else f"axis{i}")
         for i, d in enumerate(tensor.shape.dim)
     ]
     if not given.type.HasField("tensor_type") or not dims:

@@ -12,10 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
+from edgescope.models.user import ranges
 from edgescope.models.user.files import Shapes, UserFile
 
 if TYPE_CHECKING:
@@ -32,7 +31,10 @@ class TfliteFile(UserFile):
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
         super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{VERSION}", shapes or {})
-        self._ranges = {i["name"]: _range(i["dtype"], i["quantised"]) for i in self.about["inputs"]}
+        filled = {i["name"]: i["quantised"] for i in self.about["inputs"]}
+        self._ranges = {
+            i.name: ranges.usual(i.dtype, i.shape, i.name, full=filled[i.name]) for i in self.inputs
+        }
         self.kinds: dict[str, int] = self.about["kinds"]
         self.reduced: bool = self.about["reduced"]
         self.quantised = any(kind not in ("fp32", "fp64") for kind in self.kinds)
@@ -67,11 +69,3 @@ class TfliteFile(UserFile):
         return UnsupportedError(
             "E-MODEL-6", f"{self.info.name} is a .tflite file, {why}", fix="--backend litert"
         )
-
-
-def _range(dtype: str, quantised: bool) -> tuple[int, int]:
-    """Return the range of an integer input: the whole range of its type if it is quantised."""
-    if not quantised or np.dtype(dtype).kind not in "iu":
-        return 0, 1
-    about = np.iinfo(dtype)
-    return int(about.min), int(about.max)

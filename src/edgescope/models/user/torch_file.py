@@ -149,7 +149,7 @@ def _placeholders(program: torch.export.ExportedProgram) -> dict[str, Any]:
 
 
 def describe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Json]:
-    """Return the kind, the inputs {name, dims, dtype, range} with open axes by name, and the number of parameters."""
+    """Return the kind, the inputs {name, dims, dtype} with open axes by name, and the number of parameters."""
     found, network = kind(path), opened(path)
     inputs = _of_script(path, network, shapes) if found == SCRIPT else _of_program(network)
     params = sum(parameter.numel() for parameter in network.parameters())
@@ -166,7 +166,6 @@ def _of_program(network: nn.Module) -> list[dict[str, Json]]:
                 for i, size in enumerate(t.shape)
             ],
             "dtype": str(t.dtype).removeprefix("torch."),
-            "range": None if t.is_floating_point() else [0, 1],
         }
         for name, t in network.examples.items()
     ]
@@ -198,7 +197,6 @@ def _of_script(path: Path, network: Any, shapes: Mapping[str, tuple[int, ...]]) 
             "name": name,
             "dims": ["N", *shapes[name][1:]],
             "dtype": dtype,
-            "range": None if "f" in dtype else [0, 1],
         }
         for name, dtype in zip(names, dtypes, strict=True)
     ]
