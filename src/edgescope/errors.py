@@ -17,7 +17,8 @@ A message has four parts: what happened, the evidence, what it does to the numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -93,24 +94,62 @@ def _rebuild(kind: type[EdgescopeError], code: str, what: str, *rest: str) -> Ed
     return kind(code, what, evidence=evidence, effect=effect, fix=fix)
 
 
-def closest_name(word: str, known: Iterable[str]) -> str:
-    """Return the known word that is closest to `word`, or '' if none is close."""
+NEAR = 3
+"""Names that a hint offers at most, and the fewest letters that are looked for within longer names."""
+
+
+def near_names(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that `word` may stand for, the nearest first, at most NEAR.
+
+    First those that differ in case and dashes alone, then those that have it as a part (`agx_orin` and `orin_nano` for
+    `orin`), those spelt alike, and those that begin with it.
+    """
     import difflib  # only a mistake needs it
 
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
+    bare = {name: name.lower().replace("-", "_") for name in known}
+    asked = word.lower().replace("-", "_")
+    same = [name for name, text in bare.items() if text == asked]
+    long = len(asked) >= NEAR
+    parts = [name for name, text in bare.items() if long and asked in re.split(r"[^a-z0-9]+", text)]
+    begun = [name for name, text in bare.items() if long and text.startswith(asked)]
+    close = difflib.get_close_matches(asked, list(dict.fromkeys(bare.values())), n=NEAR, cutoff=0.6)
+    alike = [name for text in close for name in bare if bare[name] == text]
+    return list(dict.fromkeys([*same, *parts, *alike, *begun]))[:NEAR]
+
+
+def closest_name(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is closest to `word`, or '' if none is close."""
+    return next(iter(near_names(word, known)), "")
+
+
+def known_names(known: Iterable[str], near: Iterable[str] = ()) -> str:
+    """Return `known: a, b ... and 30 more` for the evidence of a message, the near names first."""
+    names = list(dict.fromkeys([*near, *known]))
+    more = f" ... and {len(names) - KNOWN_SAID} more" if len(names) > KNOWN_SAID else ""
+    return f"known: {', '.join(names[:KNOWN_SAID])}{more}"
+
+
+KNOWN_SAID = 12
+"""Names that a message lists at most: what helps must not stand behind forty others."""
 
 
 def check_name(flag: str, word: str, words: Iterable[str]) -> None:
     """Raise UsageError, with the closest match, if `word` after `flag` is not one of `words`; '' is allowed."""
     words = list(words)
     if word and word not in words:
-        close = closest_name(word, words)
+        near = near_names(word, words)
         raise UsageError(
             "E-NAME-1",
             f"{flag} does not know {word!r}",
-            evidence=f"known: {', '.join(words)}",
-            fix=f"{flag} {close}" if close else "",
+            evidence=known_names(words, near),
+            fix=flagged(flag, near),
         )
+
+
+def flagged(flag: str, near: Sequence[str]) -> str:
+    """Return what to type for near names: `--board agx_orin or orin_nano`; '' if there are none."""
+    *most, last = near or ("",)
+    return f"{flag} {', '.join(most)}{' or ' * bool(most)}{last}" if near else ""
 
 
 class UsageError(EdgescopeError):

@@ -41,7 +41,7 @@ class Metric:
     quantile: float | None = None
     """Of a latency: which quantile, 0.99 for p99."""
     bound: tuple[str, ...] = ()
-    """Its words in a constraint, the usual one first."""
+    """Its words in a constraint, the usual one first; of a metric with an objective, in --objective as well."""
     objective: str = ""
     """Its word for --objective."""
     best: str = ""
@@ -129,8 +129,8 @@ def shown(where: str, workload: str = "") -> list[Metric]:
 
 
 def objectives() -> dict[str, Metric]:
-    """Return word of --objective -> metric."""
-    return {m.objective: m for m in METRICS.values() if m.objective}
+    """Return word of --objective -> metric: all words of its constraints too, the objective's own before them."""
+    return {word: m for m in METRICS.values() if m.objective for word in (m.objective, *m.bound)}
 
 
 def bounded() -> dict[str, Metric]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import UsageError, closest_name
+from edgescope.errors import UsageError, known_names, near_names
 from edgescope.records import Scalar
 
 
@@ -119,15 +119,36 @@ def read(
     """
     unknown = sorted(set(given) - set(known))
     if unknown:
-        listing = "; ".join(f"{key}: {option.text} ({option.default})" for key, option in known.items())
-        close = [f"--{of}-option {c}={given[u]}" for u in unknown if (c := closest_name(u, known))]
+        near = {u: names[0] for u in unknown if (names := meant(u, given[u], known))}
         raise UsageError(
             "E-OPTION-1",
             f"{name} has no option {', '.join(unknown)}",
-            evidence=f"it has {listing}" if known else "it has none",
-            fix=" ".join(close),
+            evidence=known_names(known, near.values()) if known else "it has none",
+            fix=" ".join(f"--{of}-option {option}={given[u]}" for u, option in near.items()),
         )
     problems = (known[key].problem(key, value) for key, value in given.items())
     if problem := next(filter(None, problems), ""):
         raise UsageError("E-OPTION-2", problem, evidence=f"an option of the {of} {name}")
     return {key: given.get(key, option.default) for key, option in known.items()}
+
+
+FILE = re.compile(r"(.*/)?[^/=]+\.[A-Za-z]\w{1,5}|/dev/\w+|[a-z]+:.+|.+/.+")
+"""A value that names a file, a folder, a device or a stream."""
+
+
+def meant(unknown: str, value: Scalar, known: Mapping[str, Option]) -> list[str]:
+    """Return the options that an unknown one may stand for, the likeliest first: they must take its value.
+
+    A file's name is meant for an option that names a file, however that is spelt: `video=clip.mp4` is `source`.
+    """
+    able = {name: option for name, option in known.items() if not _settled_problem(option, name, value)}
+    files = [name for name, option in able.items() if option.file]
+    if isinstance(value, str) and FILE.fullmatch(value):
+        return [*near_names(unknown, files), *files]
+    return near_names(unknown, able) or near_names(unknown, known)
+
+
+def _settled_problem(option: Option, name: str, value: Scalar) -> str:
+    """Return what is wrong with a value as a command line gives it, where 15 may be a text."""
+    text = type(value) in (int, float) and type(option.default) is str
+    return option.problem(name, str(value) if text else value)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.predict.layers import Layer
 from edgescope.artifacts import REDUCED_SHARE
-from edgescope.errors import Message, SettingError, UsageError, closest_name
+from edgescope.errors import Message, SettingError, UsageError, closest_name, known_names
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
 
@@ -235,13 +235,12 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     """Return `spec` if the backend `name` has all its options; the UsageError otherwise lists the known ones."""
     unknown = sorted(set(spec.options) - set(known))
     if unknown:
-        listing = "; ".join(f"{key}: {meaning}" for key, meaning in known.items())
         close = [f"--option {c}={spec.options[u]}" for u in unknown if (c := closest_name(u, known))]
         raise UsageError(
             "E-OPT-1",
             f"{name} has no option {', '.join(unknown)}",
-            evidence=f"it has {listing}",
-            fix=" ".join(close),
+            evidence=known_names(known),
+            fix=" ".join(close) or "edgescope backends",
         )
     return spec
 

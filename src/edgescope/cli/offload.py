@@ -45,7 +45,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     _network(sub.add_argument_group("the network"))
     _load(sub.add_argument_group("what is sent, and how often"))
     group = sub.add_argument_group("objective and constraints")
-    text = "what to optimise: latency, throughput, energy, watts (latency)"
+    text = "what to optimise: latency, throughput (or fps), energy, power (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7")
     trial_flags.add_output(

@@ -38,7 +38,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def add(sub: argparse.ArgumentParser) -> None:
     """Add the flags that optimize and demo share."""
     group = sub.add_argument_group("objective and constraints")
-    text = "what to optimise: latency, throughput, energy, watts (latency)"
+    text = "what to optimise: latency, throughput (or fps), energy, power (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ")
     group = sub.add_argument_group("candidates and time")

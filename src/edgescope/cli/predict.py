@@ -28,7 +28,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "models", nargs="*", metavar="MODEL", help="models to answer for, each by itself (those stored)"
     )
     group = sub.add_argument_group("objective and constraints")
-    text = "what to optimise: throughput, energy, watts (throughput)"
+    text = "what to optimise: throughput (or fps), energy, power (throughput)"
     group.add_argument("--objective", default=None, metavar="WORD", help=text)
     trial_flags.add_constraint(group, "power<=20W, epoch<=60s, energy<=50mJ, throughput>=30")
     text = "samples of one epoch, for its time and energy"

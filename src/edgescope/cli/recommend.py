@@ -21,7 +21,7 @@ from edgescope.cli.waiting import waiting
 
 HELP = "choose the best measured cell that keeps every constraint, or search for it"
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
-OBJECTIVE = "what to optimise: throughput, latency, energy, watts (throughput)"
+OBJECTIVE = "what to optimise: throughput (or fps), latency, energy, power (throughput)"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Print one result: its card, or all of it as JSON.
+"""Print one result: its card with all evidence, or all of it as JSON.
 
 edgescope show latest
 edgescope show 3f2a91 --json
@@ -17,6 +17,8 @@ HELP = "print the card of one result"
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("result", help="a result, by its name in edgescope list, or latest")
+    text = "the evidence too, as everywhere: show always prints it"
+    sub.add_argument("-v", "--verbose", action="store_true", help=text)
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 

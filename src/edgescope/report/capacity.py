@@ -38,7 +38,7 @@ def document(found: Capacity, question: Question, *, command: str = "", written:
         doc.Section("", curves, level=doc.PAGE),
         aside_of if aside(found) else None,
         doc.Section("Every run", (_runs(found),), level=doc.DETAIL),
-        *doc.warnings([str(w) for w in found.warnings], "To know"),
+        *doc.warnings(found.warnings, "To know"),
         doc.Pairs((("report", written),)) if written else None,
     )
     return doc.Document(f"Capacity: {found.terms.subject}", parts, facts(found, question), command)

@@ -32,6 +32,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from edgescope import units
+from edgescope.errors import Message
 from edgescope.metrics import Metric
 from edgescope.records import Field, Measured, Trust
 
@@ -268,16 +269,24 @@ class Document:
     """What JSON prints: fields as {value, lo, hi, n, unit} or {absent: reason}."""
     command: str = ""
     """What made it, or would make it again."""
+    whole: str = "-v"
+    """What to type for the lines that a terminal left out: a flag of the same command, or another command."""
 
 
-def warnings(texts: Sequence[str], title: str = "") -> tuple[Part, ...]:
-    """Return warnings: a terminal without -v says their codes alone."""
-    if not texts:
+WARNINGS_SAID = 3
+"""Warnings that a terminal says without -v; further ones are counted."""
+
+
+def warnings(found: Sequence[Message], title: str = "") -> tuple[Part, ...]:
+    """Return warnings: a terminal without -v says what happened, without evidence, effect and remedy."""
+    if not found:
         return ()
-    items = Items(tuple(Mark(text, "warn") for text in texts), kind="warnings", level=DETAIL)
-    codes = ", ".join(dict.fromkeys(text.partition(":")[0] for text in texts))
-    brief = Text(f"{units.counted(len(texts), 'warning')}: {codes} (-v)", "warning", BRIEF)
-    return (Section(title, (items,), level=DETAIL), brief)
+    items = Items(tuple(Mark(str(one), "warn") for one in found), kind="warnings", level=DETAIL)
+    said = list(dict.fromkeys(f"{one.code}: {one.what}" for one in found))
+    more = [f"and {units.counted(len(said) - WARNINGS_SAID, 'more warning')}"]
+    said = said[:WARNINGS_SAID] + more * (len(said) > WARNINGS_SAID)
+    brief = (Text(text, "warning", BRIEF) for text in said)
+    return (Section(title, (items,), level=DETAIL), *brief)
 
 
 def badge(trust: Trust, evidence: Sequence[str] = ()) -> Mark:

@@ -30,9 +30,13 @@ def document(result: Result) -> doc.Document:
     """Return the card of one result."""
     rows = tuple(line for line in _lines(result) if line[1] is not None)
     card = doc.Pairs((*rows, ("result", result.id)), kind="card")
-    why_not = doc.Text((doc.Mark("reason  ", "dim"), str(result.reason))) if result.reason else None
-    parts = (_name(result), card, why_not, *_tables(result), *doc.warnings([str(w) for w in result.warnings]))
-    return doc.Document(result.trial.model, parts)
+    parts = (_name(result), *_why_not(result), card, *_tables(result), *doc.warnings(result.warnings))
+    return doc.Document(result.trial.model, parts, whole="edgescope show latest")
+
+
+def _why_not(result: Result) -> tuple[doc.Text, ...]:
+    """Return why the status is not ok, before any figure: a hurried reader stops at the first lines."""
+    return (doc.Text(doc.Mark(str(result.reason), "bad"), "strong"),) if result.reason else ()
 
 
 def _name(result: Result) -> doc.Text:
@@ -40,7 +44,7 @@ def _name(result: Result) -> doc.Text:
     t = result.trial
     trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
     load = f"  {t.scenario}" if t.scenario == Trial.scenario else ""
-    return doc.Text(f"{t.model}  {t.label}{load}{trained}", "strong")
+    return doc.Text(f"{t.model.partition('#')[0]}  {t.label}{load}{trained}", "strong")
 
 
 def several(results: Sequence[Result]) -> doc.Document:

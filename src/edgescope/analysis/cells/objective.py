@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edgescope import metrics
-from edgescope.errors import UsageError, closest_name
+from edgescope.errors import UsageError, closest_name, flagged, known_names, near_names
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured
 
@@ -26,7 +26,7 @@ OBJECTIVES: Mapping[str, Metric] = metrics.objectives()
 UNITS: Mapping[str, Mapping[str, float]] = {
     "s": {"ms": 1e-3, "s": 1.0, "us": 1e-6},
     "bytes": {"MB": 1e6, "GB": 1e9, "kB": 1e3, "B": 1.0, "MiB": 2.0**20, "GiB": 2.0**30},
-    "samples/s": {"": 1.0, "/s": 1.0},
+    "samples/s": {"": 1.0, "/s": 1.0, "fps": 1.0},
     "share": {"": 1.0, "%": 0.01},
     "W": {"W": 1.0, "mW": 1e-3},
     "J": {"mJ": 1e-3, "J": 1.0, "uJ": 1e-6},
@@ -40,14 +40,26 @@ def goal(name: str) -> Metric:
     """Return the metric of the objective `name`; the UsageError for an unknown name lists all objectives."""
     known = metrics.objectives()
     if name not in known:
-        close = closest_name(name, known)
         raise UsageError(
             "E-VAR-3",
             f"no objective is called {name!r}",
-            evidence=f"known: {', '.join(known)}",
-            fix=f"--objective {close}" if close else "",
+            evidence=known_names(known),
+            fix=_bounded_instead(name) or flagged("--objective", near_names(name, known) or list(known)),
         )
     return known[name]
+
+
+def _bounded_instead(name: str) -> str:
+    """Return the constraint to write where a metric can be bounded but is no objective; '' for an unknown word."""
+    metric = metrics.bounded().get(name)
+    return f'--constraint "{_example(name, metric)}"' if metric else ""
+
+
+def _example(name: str, metric: Metric) -> str:
+    """Return a constraint that can be read: `p99<=33ms`, `top1>=0.98ref`."""
+    sense = ">=" if metric.higher else "<="
+    number = {"s": "33ms", "bytes": "2GB", "W": "10W", "J": "50mJ", "samples/s": "30", "share": "5%"}
+    return f"{name}{sense}{'0.98ref' if metric.measure else number.get(metric.unit, '1')}"
 
 
 def units(metric: Metric) -> Mapping[str, float]:
@@ -193,7 +205,8 @@ def judged_end(found: Measured, at_most: bool) -> float:
 
 def _of_a_cell(name: str) -> Metric | str:
     known = metrics.bounded()
-    return known.get(name) or f"{name!r} cannot be bounded; known: {', '.join(known)}"
+    near = near_names(name, known)
+    return known.get(name) or f"{name!r} cannot be bounded; {known_names(known, near)}"
 
 
 def parse(text: str, known: Callable[[str], Metric | str] = _of_a_cell) -> Constraint:
@@ -207,12 +220,15 @@ def parse(text: str, known: Callable[[str], Metric | str] = _of_a_cell) -> Const
     name, sense, number, unit = match.groups()
     found = known(name)
     if isinstance(found, str):
-        raise unreadable(text, found)
-    if (sense[0] == "<") is found.higher:
-        raise unreadable(text, f"{name} is bounded by {'> or >=' if found.higher else '< or <='}")
+        raise unreadable(text, found, _nearest(name, sense, f"{number}{unit}"))
     factors = units(found)
+    right = f"{'>' if found.higher else '<'}{sense[1:]}"
+    first = f"{name}{right}{number}{unit if unit in factors else next(iter(factors))}"
+    if sense != right:
+        raise unreadable(text, f"{name} is bounded by {'> or >=' if found.higher else '< or <='}", first)
     if unit not in factors:
-        raise unreadable(text, f"{name} is written in {', '.join(u or 'a plain number' for u in factors)}")
+        named = ", ".join(u or "a plain number" for u in factors)
+        raise unreadable(text, f"{name} is written in {named}", first)
     limit = float(number) * factors[unit]
     if not math.isfinite(limit):
         raise unreadable(text, "the limit is not finite")
@@ -225,11 +241,16 @@ def least_share(constraints: Sequence[Constraint], given: float | None) -> float
     return given if given is not None else min(shares, default=None)
 
 
-def unreadable(text: str, why: str) -> UsageError:
-    """Return the UsageError for a constraint that cannot be read."""
-    return UsageError(
-        "E-CONS-1", f"--constraint {text!r} cannot be read", evidence=why, fix='--constraint "p99<=33ms"'
-    )
+def _nearest(name: str, sense: str, rest: str) -> str:
+    """Return the constraint with the nearest word that can be bounded, or '' if none is near."""
+    close = closest_name(name, metrics.bounded())
+    return f"{close}{sense}{rest}" if close and close != name else ""
+
+
+def unreadable(text: str, why: str, instead: str = "") -> UsageError:
+    """Return the UsageError for a constraint that cannot be read, with what to write `instead`."""
+    fix = f'--constraint "{instead or "p99<=33ms"}"'
+    return UsageError("E-CONS-1", f"--constraint {text!r} cannot be read", evidence=why, fix=fix)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from edgescope.errors import StoreError, UsageError
+from edgescope.errors import StoreError, UsageError, flagged, near_names
 
 SCHEMA = 1
 MADE = ("constructed", "captured")
@@ -101,8 +101,8 @@ def find(name: str) -> Path:
         raise UsageError(
             "E-REC-1",
             f"no recording is called {name!r}",
-            evidence=f"shipped: {', '.join(known)}",
-            fix="one of these names, or the path of a .board.jsonl or .zip that edgescope record made",
+            evidence=f"shipped: {', '.join(known)}; or the path of a .board.jsonl or .zip that edgescope record made",
+            fix=flagged("--board", near_names(name, known) or known),
         )
     return Path(name)
 

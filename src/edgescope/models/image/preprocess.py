@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.errors import UsageError, closest_name
+from edgescope.errors import UsageError, closest_name, flagged, near_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -201,7 +201,11 @@ def read(text: str, shape: Shape) -> Preprocess:
     first, _, rest = text.partition(",")
     if first in NAMED:
         return named(first, shape, **_keys(rest))
-    return of_file(Path(text), shape) if "=" not in text else made(_keys(text), shape)
+    if "=" in text:
+        return made(_keys(text), shape)
+    if not Path(text).exists() and (near := near_names(first, NAMED)):
+        raise _unfit(f"{first!r} is neither a name nor a file", flagged("--preprocess", near))
+    return of_file(Path(text), shape)
 
 
 def _keys(text: str) -> dict[str, Any]:

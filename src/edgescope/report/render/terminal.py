@@ -1,4 +1,4 @@
-"""A document on a terminal: the answer first, one line for each row; without -v at most LINES lines of WIDTH columns.
+"""A document on a terminal: the answer first, one line for each row; without -v about LINES lines of WIDTH columns.
 
 A table that is too wide leaves out the columns of the highest rank; -v prints them below, under the same names. A
 number is never broken. Only the standard library is imported here: a card must not wait for a layout engine.
@@ -12,6 +12,8 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
 
 from edgescope import units
 from edgescope.records import Absent, Measured
@@ -38,7 +40,7 @@ from edgescope.report.document import (
     plain,
 )
 
-LINES, WIDTH = 12, 80
+LINES, WIDTH = 16, 80
 GAP = "  "
 _NARROWEST = 12
 """The least width of a column when a table of words is squeezed."""
@@ -99,86 +101,128 @@ def _coloured(text: str, style: str) -> str:
 def lines(
     document: Document, wide: int = WIDTH, *, verbose: bool = False, limit: int | None = LINES
 ) -> list[Words]:
-    """Return the lines of a document; without -v tables are shortened, then the end is cut, until `limit` holds."""
+    """Return the lines of a document; without -v prose is left out, then rows of tables, until `limit` holds.
+
+    What is needed stays, however much it is: the answer, warnings, the rows of the pick and the baseline, files.
+    """
     levels = (MAIN, DETAIL) if verbose else (BRIEF, MAIN)
-    found = _drawn(document.parts, wide, levels, None)
-    if verbose or limit is None or len(found) <= limit:
-        return found
-    tables = doc.every(document.parts, Table, levels)
-    rows = max((len(t.rows) for t in tables), default=0) - (len(found) - limit) - 1
-    if rows > 0:
-        found = _drawn(document.parts, wide, levels, rows)
-    if len(found) > limit:
-        found = [*found[: limit - 1], [(f"and {len(found) - limit + 1} more lines: -v", "dim")]]
-    return found
+    found = list(_drawn(document.parts, wide, levels))
+    if not verbose and limit is not None:
+        found = _shortened(found, limit, document.whole)
+    return [line for block in found for line in block.lines]
 
 
-def _drawn(
-    parts: Sequence[Part | None], wide: int, levels: Sequence[doc.Level], rows: int | None
-) -> list[Words]:
-    out: list[Words] = []
+class Need(IntEnum):
+    """How much a reader needs some lines; the greatest goes first where there is little room."""
+
+    ALWAYS, ROW, PROSE, FURTHER_ROW = range(4)
+
+
+class Block(NamedTuple):
+    """Lines that are shown or left out together."""
+
+    need: Need
+    lines: list[Words]
+
+
+def _shortened(found: Sequence[Block], limit: int, whole: str) -> list[Block]:
+    """Return the blocks that are needed most; where the last of the others stood, how much was left out."""
+    order = sorted((i for i, b in enumerate(found) if b.need), key=lambda i: (found[i].need, i))
+    gone: set[int] = set()
+    while order and sum(len(b.lines) for i, b in enumerate(found) if i not in gone) + bool(gone) > limit:
+        gone.add(order.pop())
+    if not gone:
+        return list(found)
+    prose = sum(len(found[i].lines) for i in gone if found[i].need is Need.PROSE)
+    rows = sum(found[i].need is not Need.PROSE for i in gone)
+    counts = [units.counted(n, word) for word, n in (("row", rows), ("line", prose)) if n]
+    note = Block(Need.ALWAYS, [[(f"and {' and '.join(counts)} more: {whole}", "dim")]])
+    kept = [(i, b) for i, b in enumerate(found) if i not in gone]
+    return [b for _, b in sorted([*kept, (max(gone), note)], key=lambda each: each[0])]
+
+
+def _drawn(parts: Sequence[Part | None], wide: int, levels: Sequence[doc.Level]) -> Iterator[Block]:
     before: Part | None = None
     for part in doc.shown(parts, levels):
-        found = list(_part(part, wide, levels, rows))
+        found = [b for b in _part(part, wide, levels) if b.lines]
         verbose = DETAIL in levels
         apart = isinstance(part, Table | Section) or (
             verbose and isinstance(before, Table | Section | Answer)
         )
-        if found and out and apart and (verbose or isinstance(before, Answer)):
-            out.append([])
-        out += found
+        if found and before is not None and apart and (verbose or isinstance(before, Answer)):
+            found[0] = Block(found[0].need, [[], *found[0].lines])
+        yield from found
         before = part if found else before
-    return out
 
 
-def _part(part: Part, wide: int, levels: Sequence[doc.Level], rows: int | None) -> Iterator[Words]:
+def _part(part: Part, wide: int, levels: Sequence[doc.Level]) -> Iterator[Block]:
     verbose = DETAIL in levels
     if isinstance(part, Answer):
         yield from _answer(part, wide, levels)
     elif isinstance(part, Section):
         if verbose and (title := plain(part.title)):
-            yield from wrapped([(title, "bold")], wide)
-        yield from _drawn(part.parts, wide, levels, rows)
+            yield Block(Need.ALWAYS, wrapped([(title, "bold")], wide))
+        yield from _drawn(part.parts, wide, levels)
     elif isinstance(part, Text):
-        yield from wrapped(_styled(part.value, _LOOKS.get(part.kind, "")), wide)
+        yield Block(_need(part), wrapped(_styled(part.value, _LOOKS.get(part.kind, "")), wide))
     elif isinstance(part, Items):
-        yield from [[(part.title, "bold")]] if part.title else []
-        for item in part.items:
-            yield from wrapped([("- ", "dim"), *_styled(item)], wide, "  ")
+        need = Need.ALWAYS if part.kind in NEEDED else Need.PROSE
+        yield Block(need, [[(part.title, "bold")]] if part.title else [])
+        yield from (Block(need, wrapped([("- ", "dim"), *_styled(item)], wide, "  ")) for item in part.items)
     elif isinstance(part, Pairs):
-        yield from _pairs(part, wide, verbose)
+        yield from (Block(Need.ALWAYS, lines) for lines in _pairs(part, wide, verbose))
     elif isinstance(part, Table):
-        yield from _table(part, wide, verbose, rows)
+        yield from _table(part, wide, verbose)
     elif isinstance(part, Code):
-        yield from ([(f"  {line}", "")] for line in part.text.splitlines())
+        yield Block(Need.ALWAYS, [[(f"  {line}", "")] for line in part.text.splitlines()])
     elif isinstance(part, Figure) and part.sketch is not None:
-        yield from ([(line, "")] for line in part.sketch())
+        yield Block(Need.PROSE, [[(line, "")] for line in part.sketch()])
 
 
-def _answer(part: Answer, wide: int, levels: Sequence[doc.Level]) -> Iterator[Words]:
+NEEDED = ("warning", "warnings", "strong")
+"""Kinds of texts and bullets that are never left out."""
+
+
+def _need(part: Text) -> Need:
+    """Return PROSE for what only explains; a name, a warning and what a Mark colours as one stay."""
+    marked = isinstance(part.value, Mark) and part.value.kind in ("warn", "bad")
+    return Need.ALWAYS if part.kind in NEEDED or marked else Need.PROSE
+
+
+def _answer(part: Answer, wide: int, levels: Sequence[doc.Level]) -> Iterator[Block]:
     style = "bold red" if part.kind == "none" else "bold green"
     named = bool(plain(part.pick))
     word = f"{part.word}  " if part.word and named else part.word
-    yield from wrapped([(word, style), *_styled(part.pick, "bold" if part.word else style)], wide)
+    head = wrapped([(word, style), *_styled(part.pick, "bold" if part.word else style)], wide)
+    yield Block(Need.ALWAYS, head)
     said = part.short if DETAIL not in levels or not part.reason else (part.reason,)
-    for text in said:
-        yield from wrapped([(text, "")], wide)
-    yield from _drawn(part.more, wide, levels, None)
+    for number, text in enumerate(said):
+        yield Block(Need.PROSE if number else Need.ALWAYS, wrapped([(text, "")], wide))
+    yield from _drawn(part.more, wide, levels)
 
 
-def _pairs(part: Pairs, wide: int, verbose: bool) -> Iterator[Words]:
+def _pairs(part: Pairs, wide: int, verbose: bool) -> Iterator[list[Words]]:
     if part.title:
-        yield [(part.title, "bold")]
+        yield [[(part.title, "bold")]]
     rows = [(plain(key), _said(value, verbose)) for key, value in part.rows]
     indent = max((len(key) for key, value in rows if value != ""), default=0) + len(GAP)
     for key, value in rows:
-        words = [(key.ljust(indent), "dim"), *_styled(value)]
         if value != "":
-            yield from (
-                [_cut(words, wide)]
-                if part.kind == "card" and not verbose
-                else wrapped(words, wide, " " * indent)
-            )
+            lines = wrapped([(key.ljust(indent), "dim"), *_styled(value)], wide, " " * indent)
+            brief = part.kind == "card" and not verbose
+            yield _ended(lines, CARD_LINES, wide) if brief else lines
+
+
+CARD_LINES = 2
+"""Lines that a row of a card may take; what is longer ends in `…`."""
+
+
+def _ended(lines: list[Words], most: int, wide: int) -> list[Words]:
+    """Return at most so many lines; the last one ends with `…` if there were more."""
+    if len(lines) <= most:
+        return lines
+    last = _cut([*lines[most - 1], (" " + "x" * wide, "")], wide)  # what follows never fits
+    return [*lines[: most - 1], last]
 
 
 def _said(value: Value | Cell, verbose: bool) -> Value:
@@ -247,10 +291,10 @@ Grid = list[list[tuple[str, str]]]
 """Rows of cells, each a text and its style; the first row is the heading."""
 
 
-def _table(table: Table, wide: int, verbose: bool, most: int | None) -> Iterator[Words]:
+def _table(table: Table, wide: int, verbose: bool) -> Iterator[Block]:
     if table.title and verbose:
-        yield from wrapped([(table.title, "bold")], wide)
-    rows = table.rows if most is None else _fewest(table.rows, most)
+        yield Block(Need.ALWAYS, wrapped([(table.title, "bold")], wide))
+    rows = table.rows
     columns = [c for c in table.columns if c.level in (MAIN, DETAIL if verbose else BRIEF)]
     kept = [table.columns.index(c) for c in columns]
     grid: Grid = [[(c.head or c.title, "bold") for c in columns] + [("", "")]]
@@ -260,20 +304,30 @@ def _table(table: Table, wide: int, verbose: bool, most: int | None) -> Iterator
     columns.append(Column(""))  # what the row is: pick, baseline
     if not any(cells[-1][0] for cells in grid):
         columns, grid = columns[:-1], [cells[:-1] for cells in grid]
-    yield from _blocks(columns, grid, wide, verbose)
+    needs = [Need.ALWAYS, *_row_needs(rows)]
+    yield from _blocks(columns, grid, needs, wide, verbose)
     for row in rows if verbose else ():
         first = row.cells[0]
         if isinstance(first, Cell) and first.below:
             name = "".join(plain(w) for w in _flat(first.value) if not _chip(w))
-            yield from wrapped([(f"{name}: ", "bold"), *_styled(first.below)], wide, GAP)
-    if len(rows) < len(table.rows):
-        yield [(f"and {len(table.rows) - len(rows)} more: -v", "dim")]
+            yield Block(Need.ALWAYS, wrapped([(f"{name}: ", "bold"), *_styled(first.below)], wide, GAP))
 
 
-def _fewest(rows: Sequence[Row], most: int) -> list[Row]:
-    """Return at most `most` rows in their order: the picked one and the first ones."""
-    first = sorted(range(len(rows)), key=lambda i: (rows[i].kind != "picked", i > 0, i))[: max(1, most)]
-    return [rows[i] for i in sorted(first)]
+FIRST_ROWS = 4
+"""Rows of a table that are worth more than prose."""
+
+
+def _row_needs(rows: Sequence[Row]) -> list[Need]:
+    """Return which rows always stay: the pick and the baseline; in a table without them the first one."""
+    named = [row.kind == "picked" or _is_baseline(row) for row in rows]
+    named = named if any(named) else [not i for i in range(len(rows))]
+    others = [Need.ROW if i < FIRST_ROWS else Need.FURTHER_ROW for i in range(len(rows))]
+    return [Need.ALWAYS if stays else other for stays, other in zip(named, others, strict=True)]
+
+
+def _is_baseline(row: Row) -> bool:
+    first = row.cells[0].value if isinstance(row.cells[0], Cell) else row.cells[0]
+    return any(isinstance(w, Mark) and w.kind == "chip" and w.text == "baseline" for w in _flat(first))
 
 
 def _cell(cell: Value | Cell, column: Column, row: Row, verbose: bool) -> tuple[str, str]:
@@ -303,17 +357,19 @@ def _flat(value: Value) -> list[Value]:
     return [w for v in value for w in _flat(v)] if isinstance(value, tuple) else [value]
 
 
-def _blocks(columns: list[Column], grid: Grid, wide: int, verbose: bool) -> Iterator[Words]:
-    """Yield the table; columns that do not fit stand below it (-v), or are left out."""
+def _blocks(
+    columns: list[Column], grid: Grid, needs: Sequence[Need], wide: int, verbose: bool
+) -> Iterator[Block]:
+    """Yield the table row by row; columns that do not fit stand below it (-v), or are left out."""
     every = list(range(len(columns)))
     kept = _fitting(columns, grid, every, wide)
-    yield from _lines(columns, grid, kept, wide, verbose)
+    yield from map(Block, needs, _lines(columns, grid, kept, wide, verbose))
     left = [i for i in every if i not in kept]
     while left and verbose:
         kept = _fitting(columns, grid, [0, *left], wide)
         kept = kept if len(kept) > 1 else [0, left[0]]
-        yield []
-        yield from _lines(columns, grid, kept, wide, verbose)
+        yield Block(Need.ALWAYS, [[]])
+        yield from map(Block, needs, _lines(columns, grid, kept, wide, verbose))
         left = [i for i in left if i not in kept]
 
 
@@ -340,17 +396,20 @@ def _least(columns: Sequence[Column], grid: Grid, kept: Sequence[int]) -> int:
 
 def _lines(
     columns: Sequence[Column], grid: Grid, kept: Sequence[int], wide: int, verbose: bool
-) -> Iterator[Words]:
+) -> Iterator[list[Words]]:
+    """Yield the lines of each row of the grid."""
     sizes = _squeezed(columns, kept, _widths(grid, kept), wide)
     for cells in grid:
         parts = [_folded(cells[i][0], size, verbose) for i, size in zip(kept, sizes, strict=True)]
+        out: list[Words] = []
         for number in range(max(len(p) for p in parts)):
             line: Words = []
             for i, size, texts in zip(kept, sizes, parts, strict=True):
                 text = texts[number] if number < len(texts) else ""
                 right = columns[i].unit is not None
                 line += [(text.rjust(size) if right else text.ljust(size), cells[i][1]), (GAP, "")]
-            yield line[:-1]
+            out.append(line[:-1])
+        yield out
 
 
 def _squeezed(columns: Sequence[Column], kept: Sequence[int], sizes: list[int], wide: int) -> list[int]:
