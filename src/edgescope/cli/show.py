@@ -17,8 +17,7 @@ HELP = "print the card of one result"
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("result", help="a result, by its name in edgescope list, or latest")
-    text = "the evidence too, as everywhere: show always prints it"
-    sub.add_argument("-v", "--verbose", action="store_true", help=text)
+    opened.add_verbose(sub)  # as everywhere; a card that was asked for by name holds the evidence anyway
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
