@@ -48,7 +48,7 @@ MET_UNDER = {
     "report/recommendation": ("recommend",),
     "report/sweep": ("sweep", "recommend"),
     "report/": ("report", "capacity", *STUDIES),
-    "analysis/energy/meter_log": ("energy",),
+    "analysis/energy/meter_": ("energy",),
     "analysis/energy/align": ("energy", "bench"),
     "analysis/offload/": ("offload",),
     "papers/": STUDIES,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from edgescope.analysis.energy import meter_log
 from edgescope.analysis.energy.align import _widened, wall
+from edgescope.analysis.energy.meter_dialect import Dialect
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DTYPES, Absent, Idle, Measured, Queries, Trial, Window
 from making import result
@@ -57,7 +58,7 @@ def log(
     return offset + t * (1 + drift), shape(t) + rng.normal(0, noise, len(t))
 
 
-def csv_file(tmp_path, t, w, head="time,power", row="{:.4f},{:.4f}"):
+def csv_file(tmp_path, t, w, head="time,power_w", row="{:.4f},{:.4f}"):
     path = tmp_path / "meter.csv"
     path.write_text("\n".join([head, *(row.format(a, b) for a, b in zip(t, w, strict=True))]))
     return path
@@ -70,7 +71,7 @@ def energy_of(tmp_path, **kw):
 @pytest.mark.parametrize(
     ("head", "row"),
     [
-        ("time,power", "{t:.3f},{w:.3f}"),
+        ("time,power_w", "{t:.3f},{w:.3f}"),
         ("Time (s);Power [mW]", "{t:.3f};{mw:.1f}"),
         ("timestamp_ms\tpower_w", "{ms:.0f}\t{w:.3f}"),
         ("elapsed,voltage_mV,current_A", "{t:.3f},12000,{amps:.5f}"),
@@ -84,13 +85,13 @@ def energy_of(tmp_path, **kw):
         ("time,Power (mW) CH1", "{t:.3f},{mw:.1f}"),
         ("time,Power mW (avg)", "{t:.3f},{mw:.1f}"),
         ("time,powerMilliwatts", "{t:.3f},{mw:.1f}"),
-        ("Time (milliseconds),power", "{ms:.0f},{w:.3f}"),
+        ("Time (milliseconds),power", "{ms:.0f},{w:.3f} W"),
         ("time,mw", "{t:.3f},{mw:.1f}"),
         ("time,pom_5v_in_power_mw", "{t:.3f},{mw:.1f}"),
-        ("time,CH1 power (in)", "{t:.3f},{w:.3f}"),
+        ("time,CH1 power (in)", "{t:.3f},{mw:.3f} mW"),
         ("time,voltage_mv,current_ma", "{t:.3f},12000,{ma:.2f}"),
-        ("epoch time,P", "{epoch:.3f},{w:.4f}"),
-        ("time,power", "{epoch_ns:.0f},{w:.4f}"),
+        ("epoch time,P/W", "{epoch:.3f},{w:.4f}"),
+        ("time,power (watts)", "{epoch_ns:.0f},{w:.4f}"),
     ],
 )
 def test_every_dialect_says_the_same(tmp_path, head, row):
@@ -126,12 +127,13 @@ def test_columns_can_be_named_and_broken_rows_are_counted(tmp_path):
     path.write_text(
         "when,ch1,ch2\n0,1,2\n1,1,3\n2,1,OVERLOAD\n3,1,4\n3,1,6\n4,1,5\n5,1,1e999\n6,1,2\n\n7,1,2\n8,1,2\n"
     )
-    got = meter_log.read(path, time_column="when", power_column="CH2")
+    dialect = Dialect({"time": "when", "power": "CH2"}, {"power": "W"})
+    got = meter_log.read(path, dialect)
     assert (got.skipped, got.watts.tolist()) == (2, [2, 3, 5, 5, 2, 2, 2])
     with pytest.raises(UsageError, match=r"E-METER-1: .*names a time and a power column.*when \| ch1"):
         meter_log.read(path)
     with pytest.raises(UsageError, match="no column called 'ch9'"):
-        meter_log.read(path, time_column="when", power_column="ch9")
+        meter_log.read(path, Dialect({"time": "when", "power": "ch9"}))
 
 
 UNTOLD = (
@@ -140,7 +142,6 @@ UNTOLD = (
     "power (mVA)",
     "Power [%]",
     "Power (0.1W)",
-    "power mV",
     "Power [W/mW]",
     "power W (x10 mW)",
 )
@@ -150,19 +151,24 @@ UNTOLD = (
     ("text", "why"),
     [
         ("", "names a time and a power"),
-        ("time,power\n", "0 of 0 rows"),
-        ("time,power\n1,2\n", "0 of 1 rows"),
-        ("time,power\n" + "x,y\n" * 9, "9 of 9 rows"),
-        ("time,power\n1,2\n3,4\n2,4\n", r"goes back by 1.000 s.*at row 3"),
-        ("time,power\n1,2\n1,3\n1,4\n", "the same time"),
-        ("time,Power (VA)\n1,2\n2,3\n", "is not W, V or A"),
+        ("time,power_w\n", "0 of 0 rows"),
+        ("time,power_w\n1,2\n", "0 of 1 rows"),
+        ("time,power_w\n" + "x,y\n" * 9, "9 of 9 rows"),
+        (
+            "time,power_w\n" + "".join(f"{i % 20},4\n" for i in range(40)),
+            r"goes back by 19.000 s.*at line 22",
+        ),
+        ("time,power_w\n1,2\n1,3\n1,4\n2,4\n2,5\n", "E-METER-5"),
+        ("time,power_w\n1,2\n1,3\n", "the same time"),
+        ("time,Power (VA)\n1,2\n2,3\n", "E-METER-4"),
+        ("time,power mV\n1,2\n2,3\n", "names a time and a power"),
         *((f"time,{name}\n1,2\n2,3\n", "the unit of") for name in UNTOLD),
         (
             "time,vdd_in_power_w,vdd_soc_power_w\n1,2,3\n2,3,4\n",
             "several columns of power.*vdd_soc.*--power-column",
         ),
         ("time,V in,V out,bus voltage,voltage 2,A\n1,2,3,4,5,6\n", "several columns of voltage"),
-        ("time,power\n" + '"' + "a" * 200_000, "E-METER-1"),
+        ("time,power_w\n" + '"' + "a" * 200_000, "E-METER-1"),
         ("\0\0\0\0", "names a time and a power"),
         ("time,power,power\n1,2,3\n", "several columns"),
     ],
@@ -186,7 +192,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 )
 def test_hostile_files_raise_nothing_but_our_own_errors(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("hostile") / "m.csv"
-    path.write_bytes(b"time,power\n" + data)
+    path.write_bytes(b"time,power_w\n" + data)
     try:
         got = meter_log.read(path)
     except UsageError:

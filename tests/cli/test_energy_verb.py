@@ -58,7 +58,7 @@ def stored(tmp_path):
     clock = np.arange(-12, 22, 0.2)
     level = np.where((clock >= 0) & (clock < 10), 12.0, 6.0)
     rows = [f"{700 + a:.2f},{b:.3f}" for a, b in zip(clock, level, strict=True)]
-    (tmp_path / "plug.csv").write_text("\n".join(["time,power", *rows]))
+    (tmp_path / "plug.csv").write_text("\n".join(["time,power_w", *rows]))
     return made, ["--store", str(tmp_path / "store")], str(tmp_path / "plug.csv")
 
 

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.analysis.energy import meter_log
+from edgescope.analysis.energy.meter_dialect import Dialect
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
 from edgescope.devices.jetson import tegrastats
 from edgescope.devices.jetson.device import JetsonDevice
@@ -396,7 +397,7 @@ def test_a_log_becomes_a_table_that_a_meter_log_can_be(tmp_path):
     assert done.stdout.splitlines()[0].startswith("time_s,ram_used_bytes,")
     assert len(done.stdout.splitlines()) == 4
     assert "wall clock" in done.stderr
-    found = meter_log.read(out, power_column="vdd_in_power_w")
+    found = meter_log.read(out, Dialect({"power": "vdd_in_power_w"}))
     assert list(found.t_s) == [0, 1, 2]
     assert list(found.watts) == [1, 1, 1]
     command[-1] = str(log(tmp_path, NANO))

@@ -9,6 +9,7 @@ from pathlib import Path
 from edgescope.analysis.cells import ids
 from edgescope.analysis.energy import meter_log
 from edgescope.analysis.energy.align import Wall, wall
+from edgescope.analysis.energy.meter_dialect import Dialect
 from edgescope.analysis.energy.of_run import Consumption, consumption, done
 from edgescope.analysis.energy.window import energies
 from edgescope.errors import Message, UsageError
@@ -67,14 +68,14 @@ def energy(
     result: str | Result,
     *,
     meter: Path | str | None = None,
-    time_column: str = "",
-    power_column: str = "",
+    dialect: Dialect | None = None,
     scope: str = "",
     store: Stored = None,
 ) -> Energies:
     """Return a stored result's power and energy by every meter, and by an external meter's CSV log.
 
     `result` is a name from `edgescope list`, or `latest` for the newest; the log is aligned by the load's own edge.
+    `dialect` says how the log is to be read where that is not clear from it: columns, units, devices.
     `scope` says what the external meter measures (the wall).
     """
     if isinstance(result, str):
@@ -106,5 +107,5 @@ def energy(
     )
     if meter is None:
         return Energies(result, found)
-    log = meter_log.read(Path(meter), time_column=time_column, power_column=power_column)
+    log = meter_log.read(Path(meter), dialect)
     return Energies(result, found, wall(result, log, scope))

@@ -130,7 +130,11 @@ def align(log: MeterLog, run: Load) -> Alignment:
     )
 
 
-def _no(what: str, *, fix: str = "a longer --idle, a steadier load, or a log cut to this run") -> UsageError:
+def _no(
+    what: str,
+    *,
+    fix: str = "a longer --idle, a steadier load, a log cut to this run, or another --time-unit",
+) -> UsageError:
     return UsageError("E-METER-2", what, effect="The log cannot be placed on the run's time", fix=fix)
 
 
@@ -246,7 +250,8 @@ def wall(result: Result, log: MeterLog, scope: str = "") -> Wall:
         readings, result.queries, window, idle=result.idle, meter=METER, colocated=result.trial.colocated
     )
     error = _unsure(readings, window, placed)
-    return Wall(placed, replace(spent, metrics=_widened(spent.metrics, error, window)), scope or "wall")
+    metrics, warnings = _widened(spent.metrics, error, window), (*log.notes, *spent.warnings)
+    return Wall(placed, replace(spent, metrics=metrics, warnings=warnings), scope or "wall")
 
 
 def _readings(log: MeterLog, placed: Alignment, window: Window, scope: str) -> Readings:

@@ -1,63 +1,38 @@
-"""Read the log of an external power meter (CSV of any dialect) as watts over seconds of the meter's clock.
+"""Read the log of an external power meter (a table of any dialect) as watts over seconds of the meter's clock.
 
-Meters differ in everything: a preamble before the header, commas or semicolons, decimal points or commas, time as ISO
-8601, as a count since 1970 in seconds to nanoseconds or as seconds since they were switched on, power in W or mW or
-only as volts and amperes. Columns are recognised by their names; if a column is not clear, the user must name it:
-nothing is guessed. Only differences of time are used, because the meter's clock is not ours: align.py places it by the
-load's own edge.
+Meters differ in everything: a preamble before the heading, any delimiter, decimal points or commas, dates of any
+order, power in W or mW, or only volts and amperes, or joules that add up, and a row for each of several devices. What
+is clear is read; what is not is refused with the flag that says it (meter_dialect.py): no unit, no sum and no date is
+guessed.
 """
 
 from __future__ import annotations
 
-import csv
-import math
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgescope.analysis.energy.integral import Floats
-from edgescope.errors import UsageError
+from edgescope.analysis.energy.meter_dialect import Dialect, refused
+from edgescope.analysis.energy.meter_rows import Rows, added, devices, ordered, rising, single
+from edgescope.analysis.energy.meter_table import Table
+from edgescope.analysis.energy.meter_table import read as read_table
+from edgescope.analysis.energy.meter_time import Clock, clock
+from edgescope.analysis.energy.meter_units import column, heading, is_unit, only
+from edgescope.errors import Message
 
-MAX_BYTES = 200_000_000
-"""A day at 20 Hz is 1.7 million rows, some 60 MB; more is cut to the run first."""
 MAX_BAD = 0.2
 """Share of rows that may be unreadable; a log with more is not understood."""
-_PREAMBLE = 50
-"""Most lines before the header."""
-_TIME = re.compile(r"(?i)^\W*(time|timestamp|date|date ?time|datum|zeit|elapsed|t|ts)\b|time|stamp")
-_KINDS = {
-    "power": re.compile(r"(?i)power|watt|^\W*p\W*$|^\W*[muµμk]?w\W*$|leistung"),
-    "voltage": re.compile(r"(?i)volt|^\W*[muµμk]?v\W*$|^\W*u\W*$|spannung"),
-    "current": re.compile(r"(?i)current|amp|^\W*[muµμ]?a\W*$|^\W*i\W*$|strom"),
-}
-_OTHER = re.compile(r"(?i)factor|apparent|reactive|limit|energy|average|since_start")
-"""Not the power that flows, though its name says power."""
-_PREFIX = r"(m|milli|u|µ|μ|micro|n|nano|k|kilo)?"
-_UNITS = {
-    kind: re.compile(rf"(?i)(?:power|leistung|voltage|spannung|current|strom)?{_PREFIX}({letters})")
-    for kind, letters in (("power", "w|watts?"), ("voltage", "v|volts?"), ("current", "a|amps?|amperes?"))
-}
-_NEVER = re.compile(r"(?i)[muµμnk]?(vah?|varh?|[wa]h|ws|wsec|j|joules?)|dbm?[wm]?|energy")
-"""Units that rule a column out as power, voltage or current, whatever else its name holds."""
-_UNITLIKE = re.compile(
-    rf"(?i){_PREFIX}(w|v|a|watts?|volts?|amps?|amperes?|ohms?|hz|hp)|(milli|micro|nano|kilo|mega).*"
-)
-_TIMES = re.compile(r"(?i)(?<![^\W_])[\d.]+ ?[muµμnk]?w(?![^\W_])|[(\[]\W*x?\W*[\d.]+\s*[^\W\d_]+")
-"""A multiple of a unit, such as 0.1W; `5v` outside of brackets is the name of a rail."""
-_BRACKET = re.compile(r"[(\[]\s*([^)\]]*?)\s*[)\]]")
-_PLAIN = re.compile(r"(?i)[^\W\d_]{3,}.*|ch ?\d+|\d+|[ad]c|in|out|")
-"""Text in brackets that is not a unit."""
-_CELL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*[WVA]?")
-_SCALE = {"": 1.0, "m": 1e-3, "milli": 1e-3, "k": 1e3, "kilo": 1e3, "n": 1e-9, "nano": 1e-9}
-_SCALE |= dict.fromkeys(("u", "µ", "μ", "micro"), 1e-6)
-_EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
-"""From these sizes on, a count since 1970 is in nano-, micro- and milliseconds."""
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2}(?:\.\d+)?)")
-_DAY_S = 86_400.0
+MAX_W = 20_000.0
+"""No device at the edge or in a rack draws more: such a row is a fault of the meter, such a log one of units."""
+MIN_W = 1e-3
+"""Nor less than this while it computes."""
+MAINS_V = 60.0
+"""Above the safe voltage of direct current it is the mains, where volts times amperes are not the watts."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +44,9 @@ class MeterLog:
     columns: str
     """Which columns were read as time and power."""
     skipped: int = 0
-    """Rows that could not be read."""
+    """Rows that could not be read, or whose power is impossible."""
+    notes: tuple[Message, ...] = ()
+    """What was left out, added up or supposed, with its place and count."""
 
     @property
     def period_s(self) -> float:
@@ -77,203 +54,140 @@ class MeterLog:
         return float(np.median(np.diff(self.t_s)))
 
 
-def read(path: Path, *, time_column: str = "", power_column: str = "") -> MeterLog:
-    """Return the readings in a meter's CSV; UsageError names the problem."""
-    rows = _rows(_text(path))
-    at, head = _header(rows, time_column, power_column, path)
-    when, watts = _time_column(head, time_column, path), _watts(head, power_column, path)
-    body = [row for row in rows[at + 1 :] if any(cell.strip() for cell in row)]
-    found = [(t, w) for row in body if _good(t := when.read(row)) and _good(w := watts.read(row))]
-    skipped = len(body) - len(found)
-    if len(found) < 2 or skipped > MAX_BAD * len(body):
-        what = f"{skipped} of {len(body)} rows of {path.name} are no time and power"
-        raise _bad(what, evidence=f"read as {when.words}, {watts.words}")
-    return _log(np.array(found, dtype=np.float64), f"{when.words}, {watts.words}", skipped, path)
+def read(path: Path, dialect: Dialect | None = None) -> MeterLog:
+    """Return the readings in a meter's log; UsageError names the problem, and the flag that settles it."""
+    dialect = dialect or Dialect()
+    headless = bool(dialect.columns) and all(name.isdecimal() for name in dialect.columns.values())
+    table = read_table(path, lambda head: heading(head, dialect), is_unit, headless)
+    when = clock(table, dialect)
+    words, values, counts = _power(table, dialect)
+    words = f"{when.words}, {words}"
+    good = np.isfinite(when.seconds) & np.isfinite(values)
+    of = devices(table, when.seconds, dialect)
+    notes = (*_left_out(table, good, when, words), *of.notes, *_supposed(when))
+    rows = Rows(when.seconds, values, np.array(table.lines, np.int64), notes)
+    parts = [rows.where(good & of.keep & (of.which == k)) for k in np.unique(of.which[of.keep])]
+    alone = [_alone(part, when, table.name, dialect, counts) for part in parts if len(part) > 1]
+    if not alone:
+        raise refused(f"every row of {table.name} is of another device", fix="--only COLUMN=VALUE")
+    whole = added(_each_noted(alone), table.name) if len(alone) > 1 else alone[0]
+    if len(whole) < 2:
+        raise refused(f"every row of {table.name} has the same time")
+    skipped = int((~good).sum()) + len(table.ragged) + whole.lost
+    return MeterLog(whole.t_s - whole.t_s[0], whole.watts, words, skipped, whole.notes)
 
 
-def _good(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+def _alone(rows: Rows, when: Clock, name: str, dialect: Dialect, counts: bool) -> Rows:
+    """Return the power of one device, a row a moment, in order of time."""
+    rows = ordered(rows, when.kind, name)
+    if not counts:
+        return single(_possible(rows, name), dialect, name)
+    rows = single(rows, dialect, name)
+    return _possible(rising(rows, name), name) if len(rows) > 2 else rows
 
 
-def _bad(what: str, *, evidence: str = "", fix: str = "--time-column NAME --power-column NAME") -> UsageError:
-    return UsageError("E-METER-1", what, evidence=evidence, effect="The log was not used", fix=fix)
+def _each_noted(parts: Sequence[Rows]) -> list[Rows]:
+    """Return the parts, each with the notes of all, said once."""
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    return [replace(part, notes=notes) for part in parts]
 
 
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise _bad(f"{path.name} is larger than {MAX_BYTES / 1e6:.0f} MB", fix="cut it to the run")
-        data = path.read_bytes()
-    except OSError as error:
-        raise _bad(f"{path} cannot be read", evidence=error.strerror or "", fix="check the path") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode(
-            "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1", errors="replace"
-        )
+def _supposed(when: Clock) -> tuple[Message, ...]:
+    if not when.supposed:
+        return ()
+    what, effect = f"{when.words} has no unit: taken for seconds", "The load's edges refuse any other"
+    return (Message("W-METER-1", what, effect=effect, fix="--time-unit s"),)
 
 
-def _rows(text: str) -> list[list[str]]:
-    """Return the cells, split at the delimiter on which most lines agree."""
-    lines = [line for line in text.replace("\0", "").splitlines() if not line.startswith("#")]
-    sample = lines[: 4 * _PREAMBLE]
-
-    def agreed(mark: str) -> tuple[int, int]:
-        counts = [line.count(mark) for line in sample if mark in line]
-        usual = max(set(counts), key=counts.count) if counts else 0
-        return (counts.count(usual), usual) if usual else (0, 0)
-
-    delimiter = max(";\t,|", key=agreed)  # the first of equals: a comma next to semicolons is a decimal comma
-    try:
-        rows = list(csv.reader(lines, delimiter=delimiter))
-    except csv.Error as error:
-        raise _bad("the log is not a table", evidence=str(error)) from error
-    decimal = delimiter != ","
-    return [[c.replace(",", ".") if decimal and "." not in c else c for c in row] for row in rows]
-
-
-def _header(
-    rows: Sequence[Sequence[str]], time_column: str, power_column: str, path: Path
-) -> tuple[int, list[str]]:
-    """Return (index, cells) of the first row that names a time and a power, or volts and amperes."""
-    for index, row in enumerate(rows[:_PREAMBLE]):
-        head = [cell.strip() for cell in row]
-        timed = time_column.lower() in map(str.lower, head) if time_column else any(map(_TIME.search, head))
-        if timed and (power_column or _named(head, "power") or _volts(head)):
-            return index, head
-    first = " | ".join(rows[0])[:120] if rows else "nothing"
-    raise _bad(f"no row of {path.name} names a time and a power column", evidence=f"it begins: {first}")
-
-
-def _named(head: Sequence[str], kind: str) -> list[str]:
-    mine = (cell for cell in head if _KINDS[kind].search(cell))
-    return [cell for cell in mine if not _TIME.search(cell) and not _OTHER.search(cell)]
-
-
-def _only(head: Sequence[str], kind: str, path: Path) -> str:
-    """Return the column of a kind, or '' if there is none; UsageError if there are several."""
-    names = _named(head, kind)
-    if len(names) > 1:
-        what = f"{path.name} has several columns of {kind}"
-        raise _bad(what, evidence=", ".join(names)[:200], fix="--power-column NAME")
-    return names[0] if names else ""
-
-
-def _volts(head: Sequence[str]) -> bool:
-    return bool(_named(head, "voltage") and _named(head, "current"))
-
-
-def _place(head: Sequence[str], name: str, path: Path) -> int:
-    places = [i for i, cell in enumerate(head) if cell.lower() == name.lower()]
-    if len(places) != 1:
-        what = f"{path.name} has {'no column' if not places else 'several columns'} called {name!r}"
-        raise _bad(what, evidence=f"columns: {', '.join(head)}"[:200])
-    return places[0]
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A reader of one quantity in a row; it returns None if the row does not hold it."""
-
-    words: str
-    read: Callable[[Sequence[str]], float | None]
-
-
-def _time_column(head: Sequence[str], name: str, path: Path) -> _Column:
-    named = [cell for cell in head if _TIME.search(cell)]
-    # a date next to a time of day changes once a day
-    name = name or min(named, key=lambda cell: bool(re.fullmatch(r"(?i)\W*(date|datum)\W*", cell)))
-    place = _place(head, name, path)
-    unit = re.search(r"(?i)(?:^|[\W_])(n|u|m|nano|micro|milli)(?:s|secs?|seconds?)\W*$", name)
-    factor = _SCALE[unit[1].lower()] if unit else 1.0
-    return _Column(
-        f"time from {name!r}", lambda row: _moment(row[place], factor) if place < len(row) else None
+def _power(table: Table, dialect: Dialect) -> tuple[str, Floats, bool]:
+    """Return (words, a value a row, whether it counts joules) of power, of volts times amperes, or of joules."""
+    named = {"voltage", "current", "energy"} & set(dialect.columns)
+    if not named and (at := only(table, "power", dialect)) is not None:
+        power = column(table, at, "power", dialect)
+        return f"power from {power.words!r}", power.values, False
+    volts, amps = (only(table, kind, dialect) for kind in ("voltage", "current"))
+    if volts is not None and amps is not None:
+        return *_product(table, volts, amps, dialect), False
+    if (at := only(table, "energy", dialect)) is not None:
+        energy = column(table, at, "energy", dialect)
+        return f"power from {energy.words!r}", energy.values, True
+    raise refused(
+        f"no column of {table.name} is power",
+        evidence=f"columns: {', '.join(table.head)}",
+        fix="--power-column NAME, or --voltage-column NAME --current-column NAME",
     )
 
 
-def _moment(cell: str, factor: float) -> float | None:
-    """Return seconds on the meter's clock, from any origin."""
-    text = cell.strip().strip('"')
-    value = _number(text)
-    if value is not None:
-        return value * next((f for least, f in _EPOCHS if abs(value) >= least), factor)
-    clock = _CLOCK.fullmatch(text)
-    if clock:
-        return int(clock[1]) * 3600 + int(clock[2]) * 60 + float(clock[3])
-    try:  # Python 3.10 reads neither Z nor a fraction of one digit
-        short = re.sub(r"([.]\d+)", lambda m: (m[1] + "000000")[:7], text.replace("Z", "+00:00"))
-        return datetime.fromisoformat(short).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text) if "_" not in text else None
-    except ValueError:
-        return None
-
-
-def _watts(head: Sequence[str], name: str, path: Path) -> _Column:
-    name = name or _only(head, "power", path)
-    if name:
-        place, factor = _place(head, name, path), _factor(name, "power", path)
-        return _Column(f"power from {name!r}", lambda row: _scaled(row, place, factor))
-    volts, amps = _only(head, "voltage", path), _only(head, "current", path)
-    v, a = _place(head, volts, path), _place(head, amps, path)
-    fv, fa = _factor(volts, "voltage", path), _factor(amps, "current", path)
-
-    def product(row: Sequence[str]) -> float | None:
-        voltage, current = _scaled(row, v, fv), _scaled(row, a, fa)
-        return None if voltage is None or current is None else voltage * current
-
-    return _Column(f"power from {volts!r} times {amps!r}", product)
-
-
-def _factor(name: str, kind: str, path: Path) -> float:
-    """Return the factor from a column's unit to SI, with the prefix anywhere in the name; 1 if no unit is written.
-
-    UsageError for an ambiguous unit: MW is as often milli in capitals as mega.
-    """
-    words = re.findall(r"[^\W\d_]+", name)
-    units = {(found[1] or "").lower() for word in words if (found := _UNITS[kind].fullmatch(word))}
-    doubtful = [w for w in words if _NEVER.fullmatch(w) or re.fullmatch("M[WVA]", w)]
-    doubtful += _TIMES.findall(name)
-    if not units:
-        doubtful += [w for w in words if _UNITLIKE.fullmatch(w)]
-        doubtful += [w for w in _BRACKET.findall(name) if not _PLAIN.fullmatch(w)]
-    if len(units) > 1 or doubtful:
-        raise _bad(
-            f"the unit of {name!r} of {path.name} is not W, V or A with a known prefix",
-            evidence=", ".join(doubtful)[:200],
-            fix="a column of W or mW, named as power_w or power_mw",
+def _product(table: Table, volts: int, amps: int, dialect: Dialect) -> tuple[str, Floats]:
+    u, i = column(table, volts, "voltage", dialect), column(table, amps, "current", dialect)
+    middle = float(np.nanmedian(np.abs(u.values))) if np.isfinite(u.values).any() else 0.0
+    if middle > MAINS_V and not {"voltage", "current"} <= set(dialect.columns):
+        raise refused(
+            f"{u.words!r} times {i.words!r} of {table.name} is apparent power at {middle:.0f} V, not watts",
+            fix="--power-column NAME, or name both columns if it is direct current: --voltage-column NAME",
         )
-    return _SCALE[next(iter(units), "")]
+    return f"power from {u.words!r} times {i.words!r}", u.values * i.values
 
 
-def _scaled(row: Sequence[str], place: int, factor: float) -> float | None:
-    """Return one cell in SI; a W, V or A after the number is dropped, another unit makes the cell unreadable."""
-    found = _CELL.fullmatch(row[place].strip()) if place < len(row) else None
-    return None if found is None else float(found[1]) * factor
-
-
-def _log(rows: Floats, columns: str, skipped: int, path: Path) -> MeterLog:
-    """Return the log; rows with one time stamp are averaged. Only a time of day may go back, at midnight."""
-    t, watts = rows[:, 0], rows[:, 1]
-    back = np.diff(t)
-    if t.max() < _DAY_S and (back < -_DAY_S / 2).any():
-        t = t + _DAY_S * np.concatenate(([0], np.cumsum(back < -_DAY_S / 2)))
-        back = np.diff(t)
-    if (back < 0).any():
-        row = int(np.argmax(back < 0)) + 2
-        raise _bad(
-            f"the clock of {path.name} goes back by {-back.min():.3f} s",
-            evidence=f"at row {row}",
-            fix="cut it",
+def _left_out(table: Table, good: NDArray[np.bool_], when: Clock, words: str) -> tuple[Message, ...]:
+    """Return the notes about rows that hold no time and power; UsageError if they are too many."""
+    bad, of = int((~good).sum()) + len(table.ragged), len(good) + len(table.ragged)
+    if good.sum() < 2 or bad > MAX_BAD * of:
+        what = f"{bad} of {of} rows of {table.name} are no time and power"
+        raise refused(
+            what, evidence=f"{_why(table, good, when)}; read as {words}" if bad else f"read as {words}"
         )
-    moments, which = np.unique(t, return_inverse=True)
-    if len(moments) < 2:
-        raise _bad(f"every row of {path.name} has the same time")
-    mean = np.bincount(which, watts) / np.bincount(which)
-    return MeterLog(moments - moments[0], mean, columns, skipped)
+    notes = []
+    if bad:
+        what = f"{bad} of {of} rows of {table.name} are no time and power: they were left out"
+        evidence = _why(table, good, when)
+        notes.append(Message("W-METER-1", what, evidence=evidence, effect="The log has a gap at each"))
+    if table.headings:
+        notes.append(
+            Message(
+                "W-METER-1",
+                f"{table.name} repeats its heading {len(table.headings)} times",
+                evidence=f"first at line {table.headings[0]}",
+            )
+        )
+    return tuple(notes)
+
+
+def _why(table: Table, good: NDArray[np.bool_], when: Clock) -> str:
+    """Return what stands in the rows that could not be read, with counts and the first line of each."""
+    texts: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for row, line, fine, t in zip(table.rows, table.lines, good, when.seconds, strict=True):
+        if not fine:
+            odd = next((c for c in row if c and not any(s.isdigit() for s in c)), "")
+            text = repr(odd) if odd else "no time" if not np.isfinite(t) else "no number"
+            texts[text] += 1
+            first.setdefault(text, line)
+    if table.ragged:
+        texts["another number of cells"] = len(table.ragged)
+        first["another number of cells"] = table.ragged[0]
+    return ", ".join(f"{n} of {text}, first at line {first[text]}" for text, n in texts.most_common(4))
+
+
+def _possible(rows: Rows, name: str) -> Rows:
+    """Return the rows whose power is possible; UsageError E-METER-6 if the whole log is not."""
+    watts = rows.watts
+    if not len(watts):
+        return rows
+    middle, most = float(np.median(watts)), float(np.quantile(watts, 0.9))
+    if middle < 0 or middle > MAX_W or most < MIN_W:
+        sign, unit = "turn the sensor, or change the sign", "mW" if middle > MAX_W else "W"
+        raise refused(
+            f"the power in {name} is outside of {MIN_W:g} to {MAX_W:g} W",
+            evidence=f"{middle:g} W in the middle",
+            fix=sign if middle < 0 else f"--power-unit {unit}, if that is what the meter writes",
+            code="E-METER-6",
+        )
+    keep = (watts >= 0) & (watts <= MAX_W)
+    if keep.all():
+        return rows
+    at, lost = int(np.argmin(keep)), int((~keep).sum())
+    what = f"{lost} rows of {name} are below 0 or above {MAX_W:g} W: they were left out"
+    evidence = f"first {watts[at]:g} W at line {rows.lines[at]}"
+    rows = rows.noting(what, evidence=evidence, effect="The log has a gap at each")
+    return replace(rows.where(keep), lost=rows.lost + lost)
