@@ -31,7 +31,7 @@ class Dialect:
     """The order of 05/04/2026: `dmy` or `mdy`."""
 
 
-def refused(what: str, *, evidence: str = "", fix: str = "", code: str = "E-METER-1") -> UsageError:
+def refused(code: str, what: str, *, evidence: str = "", fix: str = "") -> UsageError:
     """Return the error about a log that is not used."""
     fix = fix or "--time-column NAME --power-column NAME"
     return UsageError(code, what, evidence=evidence[:200], effect="The log was not used", fix=fix)

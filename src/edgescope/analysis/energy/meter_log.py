@@ -69,10 +69,12 @@ def read(path: Path, dialect: Dialect | None = None) -> MeterLog:
     parts = [rows.where(good & of.keep & (of.which == k)) for k in np.unique(of.which[of.keep])]
     alone = [_alone(part, when, table.name, dialect, counts) for part in parts if len(part) > 1]
     if not alone:
-        raise refused(f"every row of {table.name} is of another device", fix="--only COLUMN=VALUE")
+        raise refused(
+            "E-METER-1", f"every row of {table.name} is of another device", fix="--only COLUMN=VALUE"
+        )
     whole = added(_each_noted(alone), table.name) if len(alone) > 1 else alone[0]
     if len(whole) < 2:
-        raise refused(f"every row of {table.name} has the same time")
+        raise refused("E-METER-1", f"every row of {table.name} has the same time")
     skipped = int((~good).sum()) + len(table.ragged) + whole.lost
     return MeterLog(whole.t_s - whole.t_s[0], whole.watts, words, skipped, whole.notes)
 
@@ -112,6 +114,7 @@ def _power(table: Table, dialect: Dialect) -> tuple[str, Floats, bool]:
         energy = column(table, at, "energy", dialect)
         return f"power from {energy.words!r}", energy.values, True
     raise refused(
+        "E-METER-1",
         f"no column of {table.name} is power",
         evidence=f"columns: {', '.join(table.head)}",
         fix="--power-column NAME, or --voltage-column NAME --current-column NAME",
@@ -123,6 +126,7 @@ def _product(table: Table, volts: int, amps: int, dialect: Dialect) -> tuple[str
     middle = float(np.nanmedian(np.abs(u.values))) if np.isfinite(u.values).any() else 0.0
     if middle > MAINS_V and not {"voltage", "current"} <= set(dialect.columns):
         raise refused(
+            "E-METER-1",
             f"{u.words!r} times {i.words!r} of {table.name} is apparent power at {middle:.0f} V, not watts",
             fix="--power-column NAME, or name both columns if it is direct current: --voltage-column NAME",
         )
@@ -135,7 +139,9 @@ def _left_out(table: Table, good: NDArray[np.bool_], when: Clock, words: str) ->
     if good.sum() < 2 or bad > MAX_BAD * of:
         what = f"{bad} of {of} rows of {table.name} are no time and power"
         raise refused(
-            what, evidence=f"{_why(table, good, when)}; read as {words}" if bad else f"read as {words}"
+            "E-METER-1",
+            what,
+            evidence=f"{_why(table, good, when)}; read as {words}" if bad else f"read as {words}",
         )
     notes = []
     if bad:
@@ -178,10 +184,10 @@ def _possible(rows: Rows, name: str) -> Rows:
     if middle < 0 or middle > MAX_W or most < MIN_W:
         sign, unit = "turn the sensor, or change the sign", "mW" if middle > MAX_W else "W"
         raise refused(
+            "E-METER-6",
             f"the power in {name} is outside of {MIN_W:g} to {MAX_W:g} W",
             evidence=f"{middle:g} W in the middle",
             fix=sign if middle < 0 else f"--power-unit {unit}, if that is what the meter writes",
-            code="E-METER-6",
         )
     keep = (watts >= 0) & (watts <= MAX_W)
     if keep.all():

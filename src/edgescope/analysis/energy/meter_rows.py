@@ -94,7 +94,7 @@ def ordered(rows: Rows, kind: str, name: str) -> Rows:
     if back.mean() < 0.1 and -step.min() > LATE * usual:
         row = int(np.argmax(back)) + 1
         what = f"the clock of {name} goes back by {-step.min():.3f} s"
-        raise refused(what, evidence=f"at line {rows.lines[row]}", fix="cut it")
+        raise refused("E-METER-1", what, evidence=f"at line {rows.lines[row]}", fix="cut it")
     what = f"{int(back.sum())} rows of {name} were not in order of time: they were put in their places"
     return rows.where(np.argsort(rows.t_s, kind="stable")).noting(what)
 
@@ -143,7 +143,10 @@ def devices(table: Table, times: Floats, dialect: Dialect) -> Devices:
         if not keep.any():
             evidence = f"it holds {', '.join(sorted(set(cells))[:8])}"
             raise refused(
-                f"no row of {table.name} has {dialect.only}", evidence=evidence, fix=f"--only {column}=..."
+                "E-METER-1",
+                f"no row of {table.name} has {dialect.only}",
+                evidence=evidence,
+                fix=f"--only {column}=...",
             )
     one = Devices(keep, np.zeros(len(keep), np.intp))
     at = place(table, dialect.total, "sum") if dialect.total else _keyed(table, times, keep, dialect)
@@ -156,10 +159,10 @@ def devices(table: Table, times: Floats, dialect: Dialect) -> Devices:
     column, values = table.head[at], ", ".join(names[:8])
     if not dialect.total and not DEVICES & {w.lower() for w in words(column)}:
         raise refused(
+            "E-METER-5",
             f"{table.name} has rows of {len(names)} values of {column!r}",
             evidence=values,
             fix=f"--only {column}={names[0]}, or --sum {column} if their power adds up",
-            code="E-METER-5",
         )
     what = f"the power of {len(names)} values of {column!r} was added up"
     note = Message("W-METER-1", what, evidence=values, fix=f"--only {column}={names[0]} for one of them")
@@ -214,7 +217,7 @@ def added(parts: Sequence[Rows], name: str) -> Rows:
         whole &= np.minimum(*near) <= reach
     if not whole.any():
         raise refused(
-            f"the devices of {name} have no moment in common", fix="--only COLUMN=VALUE", code="E-METER-5"
+            "E-METER-5", f"the devices of {name} have no moment in common", fix="--only COLUMN=VALUE"
         )
     lost = sum(part.lost for part in parts)
     out = replace(main, watts=total, lost=lost).where(whole)
@@ -232,10 +235,10 @@ def single(rows: Rows, dialect: Dialect, name: str) -> Rows:
     if not dialect.repeated and several > max(1, STRAY * len(count)):
         most, line = int(np.bincount(count).argmax()), rows.lines[int(np.argmax(np.diff(group) == 0)) + 1]
         raise refused(
+            "E-METER-5",
             f"{name} has {most} rows at most of its times, and no column says of what",
             evidence=f"{several} of {len(count)} times, first at line {line}",
             fix="--repeated sum for a row a device, --repeated mean for one meter with a coarse clock",
-            code="E-METER-5",
         )
     watts: Floats = np.bincount(group, rows.watts).astype(np.float64)
     if dialect.repeated == "sum":
@@ -268,7 +271,9 @@ def rising(rows: Rows, name: str) -> Rows:
     if (joules < 0).any():
         at = int(np.argmax(joules < 0)) + 1
         what = f"the energy in {name} falls, and a counter never does"
-        raise refused(what, evidence=f"at line {rows.lines[at]}", fix="cut it, or --power-column NAME")
+        raise refused(
+            "E-METER-1", what, evidence=f"at line {rows.lines[at]}", fix="cut it, or --power-column NAME"
+        )
     middle = replace(
         rows.where(np.arange(len(joules))), t_s=rows.t_s[:-1] + seconds / 2, watts=joules / seconds
     )

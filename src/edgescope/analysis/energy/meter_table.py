@@ -79,18 +79,20 @@ def read(path: Path, heading: Heading, unit: Callable[[str], bool], headless: bo
             return _table(path.name, head, body, unit, mark)
     first = " | ".join(cell.strip() for cell in _cells(plain[0][1], ",")) if plain else "nothing"
     what = f"no row of {path.name} names a time and a power column"
-    raise refused(what, evidence=f"it begins: {first[:120]}")
+    raise refused("E-METER-1", what, evidence=f"it begins: {first[:120]}")
 
 
 def text(path: Path) -> str:
     """Return what a file holds; UsageError E-METER-1 if it cannot be read."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise refused(f"{path.name} is larger than {MAX_BYTES / 1e6:.0f} MB", fix="cut it to the run")
+            raise refused(
+                "E-METER-1", f"{path.name} is larger than {MAX_BYTES / 1e6:.0f} MB", fix="cut it to the run"
+            )
         data = path.read_bytes()
     except OSError as error:
         raise refused(
-            f"{path} cannot be read", evidence=error.strerror or "", fix="check the path"
+            "E-METER-1", f"{path} cannot be read", evidence=error.strerror or "", fix="check the path"
         ) from error
     try:
         return data.decode("utf-8-sig")
@@ -109,7 +111,7 @@ def _cells(line: str, mark: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=mark, skipinitialspace=True), [])
     except csv.Error as error:
-        raise refused("the log is not a table", evidence=str(error)) from error
+        raise refused("E-METER-1", "the log is not a table", evidence=str(error)) from error
 
 
 def _split(

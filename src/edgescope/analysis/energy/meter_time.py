@@ -98,7 +98,9 @@ def _count(table: Table, at: int, cells: Sequence[str], words: str, dialect: Dia
     name = table.head[at]
     mark = dialect.decimal or decimal(cells, [c for row in table.rows[:SAMPLE] for c in row], table.delimiter)
     if not mark:
-        raise refused(f"the decimal mark of {name!r} of {table.name} cannot be told", fix="--decimal ,")
+        raise refused(
+            "E-METER-1", f"the decimal mark of {name!r} of {table.name} cannot be told", fix="--decimal ,"
+        )
     values = np.array([_value(cell, mark) for cell in cells])
     finite = values[np.isfinite(values)]
     size = _size(table, at, dialect)
@@ -108,7 +110,7 @@ def _count(table: Table, at: int, cells: Sequence[str], words: str, dialect: Dia
     epoch = next((u for least, u in EPOCHS if least <= middle < 4.6 * least), None)
     if epoch is None and middle >= EPOCHS[-1][0]:
         what = f"the unit of {name!r} of {table.name} is not written"
-        raise refused(what, evidence=f"such as {middle:.0f}", fix="--time-unit ns", code="E-METER-4")
+        raise refused("E-METER-4", what, evidence=f"such as {middle:.0f}", fix="--time-unit ns")
     return Clock(words, values * (epoch or 1.0), "count", supposed=epoch is None)
 
 
@@ -128,7 +130,7 @@ def _size(table: Table, at: int, dialect: Dialect) -> float | None:
     sizes = {UNITS[u][1] for u in units_in(table.head[at], "time") | ({below} & set(UNITS))}
     if len(sizes) > 1:
         what = f"the unit of {table.head[at]!r} of {table.name} cannot be told"
-        raise refused(what, fix="--time-unit ms", code="E-METER-4")
+        raise refused("E-METER-4", what, fix="--time-unit ms")
     return next(iter(sizes), None)
 
 
@@ -236,7 +238,12 @@ def _order(table: Table, found: Sequence[re.Match[str]], dialect: Dialect) -> st
     if len(fits) == 1 or len(near) == 1:
         return (near if len(near) == 1 else fits)[0]
     evidence = f"{texts[0]} and {texts[-1]}"
-    raise refused(f"day and month of {table.name} cannot be told apart", evidence=evidence, fix="--dates dmy")
+    raise refused(
+        "E-METER-1",
+        f"day and month of {table.name} cannot be told apart",
+        evidence=evidence,
+        fix="--dates dmy",
+    )
 
 
 def _exists(texts: Sequence[str], order: str) -> bool:

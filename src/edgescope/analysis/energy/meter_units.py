@@ -145,7 +145,9 @@ def place(table: Table, name: str, kind: str) -> int:
         return int(name) - 1
     if len(places) != 1:
         what = f"{table.name} has {'no column' if not places else 'several columns'} called {name!r}"
-        raise refused(what, evidence=f"columns: {', '.join(table.head)}", fix=f"--{kind}-column NUMBER")
+        raise refused(
+            "E-METER-1", what, evidence=f"columns: {', '.join(table.head)}", fix=f"--{kind}-column NUMBER"
+        )
     return places[0]
 
 
@@ -156,7 +158,7 @@ def only(table: Table, kind: str, dialect: Dialect) -> int | None:
     names = columns(table.head, kind)
     if len(names) > 1:
         what = f"{table.name} has several columns of {kind}"
-        raise refused(what, evidence=", ".join(names), fix=f"--{kind}-column NAME")
+        raise refused("E-METER-1", what, evidence=", ".join(names), fix=f"--{kind}-column NAME")
     return place(table, names[0], kind) if names else None
 
 
@@ -174,7 +176,9 @@ def column(table: Table, at: int, kind: str, dialect: Dialect) -> Column:
     mark = dialect.decimal or decimal(cells, [c for row in table.rows[:200] for c in row], table.delimiter)
     if not mark:
         what = f"the decimal mark of {name!r} of {table.name} cannot be told"
-        raise refused(what, evidence=f"such as {next(c for c in cells if ',' in c)!r}", fix="--decimal ,")
+        raise refused(
+            "E-METER-1", what, evidence=f"such as {next(c for c in cells if ',' in c)!r}", fix="--decimal ,"
+        )
     usual = _unit(table, at, kind, dialect)
     values, bare = np.full(len(cells), np.nan), 0
     for i, cell in enumerate(cells):
@@ -199,7 +203,7 @@ def _unknown(table: Table, name: str, cells: Sequence[str], kind: str, mark: str
     what = f"the unit of {name!r} of {table.name} is not written"
     evidence = f"its values are {min(values):g} to {max(values):g}" if values else ""
     fix = f"--{kind}-unit {prefix}{USUAL[kind]}, if that is what the meter writes"
-    return refused(what, evidence=evidence, fix=fix, code="E-METER-4")
+    return refused("E-METER-4", what, evidence=evidence, fix=fix)
 
 
 def _unit(table: Table, at: int, kind: str, dialect: Dialect) -> float | None:
@@ -212,10 +216,10 @@ def _unit(table: Table, at: int, kind: str, dialect: Dialect) -> float | None:
     doubtful = _doubtful(name, below, bool(units))
     if len(sizes) > 1 or None in sizes or doubtful:
         raise refused(
+            "E-METER-4",
             f"the unit of {name!r} of {table.name} is not {USUAL[kind]} with a known prefix",
             evidence=", ".join(doubtful or sorted(units)),
             fix=f"--{kind}-unit m{USUAL[kind]}, if that is what the meter writes",
-            code="E-METER-4",
         )
     return next(iter(sizes), None)
 
@@ -234,5 +238,5 @@ def unit(text: str, kind: str) -> float:
     of, size = UNITS.get(text.lower(), ("", 0.0))
     if of != kind or _MEGA.fullmatch(text):
         fix = f"--{kind}-unit {USUAL[kind]}"
-        raise refused(f"{text!r} is no unit of {kind}", fix=fix, code="E-METER-4")
+        raise refused("E-METER-4", f"{text!r} is no unit of {kind}", fix=fix)
     return size
