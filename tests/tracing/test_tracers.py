@@ -2,6 +2,7 @@
 
 import csv
 import enum
+import importlib
 import json
 import sys
 import time
@@ -189,9 +190,23 @@ def test_the_best_profiler_that_is_here(monkeypatch, trial, here, name, codes):
     monkeypatch.setattr(
         profilers.importlib.util, "find_spec", lambda package: package if package in here else None
     )
+    monkeypatch.setattr(profilers.importlib, "import_module", lambda module: None)
     chosen = profilers.choose(trial)
     assert chosen.name == name and [n.code for n in chosen.notes] == codes
     assert all(n.fix for n in chosen.notes)
+
+
+def test_a_profiler_that_is_installed_and_cannot_be_imported_is_stepped_over(monkeypatch, tmp_path):
+    (tmp_path / "cupti").mkdir()
+    (tmp_path / "cupti/__init__.py").touch()
+    (tmp_path / "cupti/cupti.py").write_text("import a_module_that_pip_was_told_to_leave_out")
+    monkeypatch.syspath_prepend(tmp_path)
+    chosen = profilers.choose(Trial(model="a", backend="torch_eager", device="cuda"))
+    assert chosen.name == "kineto" and [note.code for note in chosen.notes] == ["I-PROF-5"]
+    assert "a_module_that_pip_was_told_to_leave_out" in chosen.notes[0].evidence
+    (tmp_path / "cupti/cupti.py").write_text("")
+    importlib.invalidate_caches()
+    assert profilers.choose(Trial(model="a", backend="torch_eager", device="cuda")).name == "cupti"
 
 
 def test_a_profiler_that_is_asked_for_is_taken_and_a_wrong_one_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from dataclasses import dataclass
 
@@ -24,10 +25,25 @@ class Step:
     """What is missing where this one cannot be used."""
     unlock: str
     """The command that makes it usable."""
+    imports: str = ""
+    """The module that is imported to see whether it can be, where that is cheap: a package can lack what it needs."""
+
+    def missing(self) -> str:
+        """Return why the module cannot be used here, '' if it can as far as is known."""
+        if not self.package:
+            return ""
+        if importlib.util.find_spec(self.package) is None:
+            return f"there is no module {self.package}"
+        try:
+            if self.imports:
+                importlib.import_module(self.imports)
+        except (ImportError, OSError, RuntimeError) as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
 
 
 CUDA = (
-    Step("cupti", "cupti", "less perturbation", "pip install cupti-python"),
+    Step("cupti", "cupti", "less perturbation", "pip install cupti-python", imports="cupti.cupti"),
     Step("kineto", "torch", "every call, kernel and copy", "pip install 'edgescope[torch]'"),
 )
 CPU_TORCH = (Step("kineto", "torch", "every operator", "pip install 'edgescope[torch]'"),)
@@ -53,12 +69,13 @@ def choose(trial: Trial, profiler: str = "") -> Chosen:
         return Chosen(profiler)
     notes: list[Message] = []
     for step in _ladder(trial):
-        if not step.package or importlib.util.find_spec(step.package) is not None:
+        if not (why := step.missing()):
             return Chosen(step.tracer, tuple(notes), notes[0].fix if notes else "")
         notes.append(
             Message(
                 "I-PROF-5",
-                f"the profiler {step.tracer} is not installed",
+                f"the profiler {step.tracer} cannot be used here",
+                evidence=why,
                 effect=f"What it would add: {step.loses}",
                 fix=step.unlock,
             )
