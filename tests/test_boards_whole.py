@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+import edgescope
 from edgescope import bench
 from edgescope.analysis.energy.window import energy
 from edgescope.bench.watch import Watch, available
@@ -24,7 +25,7 @@ from edgescope.devices.replay import device
 from edgescope.devices.replay import format as recording
 from edgescope.doctor import report as doctor
 from edgescope.modes.listing import listing
-from edgescope.records import Measured, Trial, Trust, Window
+from edgescope.records import Absent, Measured, Trial, Trust, Window
 
 SECONDS = 1.2
 
@@ -272,15 +273,18 @@ def test_the_command_examines_a_board():
     assert next(m for m in report["metrics"] if m["name"] == "vdd_in_power_w")["scope"] == "module"
 
 
-def test_a_bench_on_a_board_has_its_watts_and_never_a_clean_verdict(monkeypatch):
+def test_a_bench_on_a_board_has_its_readings_but_neither_its_watts_nor_a_verdict(monkeypatch):
     monkeypatch.setenv("EDGESCOPE_BOARD", "xavier_nx")
     trial = Trial(model="null", backend="null", warmup=0.1, min_s=1.2, max_s=1.4)
     result = bench.run(trial, hz=20.0)
     assert result.status.value in ("ok", "unstable"), result.reason  # unstable: this machine is busy
-    assert result.verdict.trust is not Trust.CLEAN
+    assert result.verdict.trust is Trust.UNKNOWN
     assert "the sensors are a recording" in result.verdict.evidence
     assert any(w.code == "W-REC-1" for w in result.warnings)
-    power = result.metrics["power_w"]
-    assert isinstance(power, Measured) and 5.0 < power.value < 10.0
+    watts = [result.metrics[n] for n in ("power_w", "energy_j", "energy_per_sample_j")]
+    assert all(isinstance(w, Absent) and "recording" in w.reason for w in watts)
+    spent = edgescope.energy(result).meters[0][1].metrics
+    assert isinstance(spent["power_w"], Measured) and 5.0 < spent["power_w"].value < 10.0
+    assert isinstance(spent["energy_per_sample_j"], Absent)
     assert result.machine.state["replayed"]["board"].startswith("Jetson Xavier NX")
     assert os.environ["EDGESCOPE_BOARD"] == "xavier_nx"

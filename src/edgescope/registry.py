@@ -139,6 +139,8 @@ def _entry_points(group: str) -> list[EntryPoint]:
 EITHER = ("cpu", "cuda")
 REPLAYED = "replayed"
 """The name of a recorded board among the devices and in a machine's facts."""
+BOARD = "EDGESCOPE_BOARD"
+"""Environment variable: the recording that stands in for this machine, a file or a shipped one's name."""
 
 #: Modules that run as their own programs (`python -m`); their callers know only these names.
 TRIAL_PROGRAM = "edgescope.bench.child"

@@ -23,9 +23,9 @@ def test_two_are_refused_by_name_and_one_can_be_chosen():
     made = [result(GRID[0]), result(GRID[1], machine=OTHER), result(GRID[2])]
     with pytest.raises(UsageError, match=r"2 machines \(.*test cpu\): 2 results; .*a GPU\): 1 result\)"):
         machines.one(made)
-    assert machines.one(made, OTHER.id[:6]) == [made[1]]
+    assert machines.share(made, MACHINE, OTHER.id[:6]).results == [made[1]]
     with pytest.raises(UsageError, match="E-MIX-2: no machine's id in this store begins with 'zz'"):
-        machines.one(made, "zz")
+        machines.share(made, MACHINE, "zz")
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,42 @@ def test_this_machine_has_a_name():
     assert "(" in machines.name(here())
 
 
-def test_a_sweep_into_another_machines_store_is_refused_with_what_differs():
-    stored = [result(GRID[0], machine=OTHER), result(GRID[1])]
-    with pytest.raises(
-        UsageError, match=r"has measured 1 of these 3 cells.*differ in cpu\.model, nvidia\.gpus"
-    ):
-        machines.unmixed(GRID, stored, MACHINE)
-    for chosen in ("here", MACHINE.id[:8]):
-        machines.unmixed(GRID, stored, MACHINE, chosen)
+def test_only_this_machine_measures():
+    for chosen in ("", "here", MACHINE.id[:8]):
+        machines.measured_by(MACHINE, chosen)
     with pytest.raises(UsageError, match="E-MIX-3: this machine is"):
-        machines.unmixed(GRID, stored, MACHINE, OTHER.id[:8])
+        machines.measured_by(MACHINE, OTHER.id[:8])
 
 
-def test_other_cells_of_another_machine_and_undescribed_ones_are_no_obstacle():
-    elsewhere = grid.grid({"model": "null", "backend": "null", "batch": 64})
-    machines.unmixed(GRID, [result(elsewhere[0], machine=OTHER), result(GRID[0], machine=UNKNOWN)], MACHINE)
+MINE, THEIRS, DEAD = result(GRID[0]), result(GRID[1], machine=OTHER), result(GRID[2], machine=UNKNOWN)
+THIRD = Machine({"cpu": {"model": "a third cpu"}}, {})
+
+
+@pytest.mark.parametrize(
+    ("held", "chosen", "taken", "code"),
+    [
+        ([], "", [], ""),
+        ([MINE, DEAD], "", [MINE, DEAD], ""),
+        ([MINE, THEIRS, DEAD], "", [MINE, DEAD], "W-MIX-1"),
+        ([MINE, THEIRS], "here", [MINE], "W-MIX-1"),
+        ([MINE, THEIRS], "all", [MINE, THEIRS], ""),
+        ([MINE, THEIRS], OTHER.id[:7], [THEIRS], "W-MIX-1"),
+        ([THEIRS], "", [THEIRS], "W-MIX-2"),
+        ([THEIRS], "here", [], "W-MIX-1"),
+        ([THEIRS], MACHINE.id[:7], [], "W-MIX-1"),
+        ([DEAD], "", [DEAD], ""),
+    ],
+)
+def test_the_share_of_a_machine_and_the_one_line_about_the_others(held, chosen, taken, code):
+    found = machines.share(held, MACHINE, chosen)
+    assert (found.results, found.note.code if found.note else "") == (taken, code)
+
+
+def test_of_several_others_none_is_guessed_unless_they_are_kept_apart():
+    held = [THEIRS, result(GRID[1], machine=THIRD, id_="c")]
+    with pytest.raises(UsageError, match=r"E-MIX-1.*--far-machine"):
+        machines.share(held, MACHINE, flag="--far-machine")
+    assert machines.share(held, MACHINE, apart=True).results == held
+    left = machines.share([MINE, *held], MACHINE).note
+    assert left is not None and left.what.startswith("2 results of 2 other machines")
+    assert left.fix == f"--machine {OTHER.id[:8]}" and "a third cpu): 1 result" in left.evidence

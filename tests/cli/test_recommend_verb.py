@@ -68,7 +68,7 @@ def test_no_pick_is_exit_code_1(store, capsys):
     assert "no power sensor" in capsys.readouterr().out
 
 
-def test_two_machines_are_refused_until_one_is_chosen(store, capsys):
+def test_two_other_machines_are_refused_until_one_is_chosen(store, capsys):
     other = Machine({"cpu": "another"}, {})
     saved(store, 300, 10, machine=other, batch=2)
     assert asked(store) == 2

@@ -130,4 +130,4 @@ def test_what_can_be_shown_is_what_there_is() -> None:
 
 def test_an_unknown_study_is_refused_with_those_that_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="anomaly, concurrent, training, nano_table, ladder"):
-        study("fourth", Store(tmp_path))
+        study("fourth", Store(tmp_path), [])

@@ -29,15 +29,15 @@ from edgescope.errors import (
     WrongOutputError,
 )
 from edgescope.isolate.worker import WorkerError
-from edgescope.records import Json, Measured, Result, Status, Trust, Verdict
+from edgescope.records import Json, Measured, Result, Status
 from edgescope.registry import REPLAYED
+from edgescope.store.recorded import RECORDING, told_apart
 
 #: Significant drift of the latency over the window beyond which the run is called unstable.
 UNSTABLE_DRIFT = 0.25
 #: An open loop is unstable only with one of these warnings: a queue near capacity drifts by a quarter in one
 #: run of ten by chance.
 MOVING = ("W-LOAD-1", "W-STAT-4")
-RECORDING = "the sensors are a recording"
 
 
 def guarded(started: Result, work: Callable[[Result], Result]) -> Result:
@@ -196,19 +196,13 @@ def _raised(error: BaseException) -> Message:
 
 
 def _marked(result: Result) -> Result:
-    """Return the result with a warning and no clean verdict if its sensors are a recording, else unchanged."""
+    """Return the result with a warning and without the recording's watts if its sensors are one, else unchanged."""
     mark = result.machine.state.get(REPLAYED)
     if not mark:
         return result
-    verdict = result.verdict
-    trust = Trust.UNKNOWN if verdict.trust is Trust.CLEAN else verdict.trust
     warning = Message(
         "W-REC-1",
         f"{RECORDING} of {mark['board']} ({mark['made']})",
-        effect="Its power, clocks and temperatures are not those of this run",
+        effect="Its power, clocks, temperatures, throttling and load are not those of this run",
     )
-    return replace(
-        result,
-        verdict=Verdict(trust, (RECORDING, *verdict.evidence)),
-        warnings=(*result.warnings, warning),
-    )
+    return replace(told_apart(result), warnings=(*result.warnings, warning))

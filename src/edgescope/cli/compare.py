@@ -18,10 +18,11 @@ HELP = "compare two variants: settings that differ, ratios with intervals, a jud
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("baseline", help="a result or a cell, by its name in edgescope list")
+    sub.add_argument("baseline", help="a result or a cell, by its name in edgescope list, or latest")
     sub.add_argument("candidate", help="the result or cell to compare with it")
     trial_flags.add_store(sub)
     trial_flags.add_other_store(sub, "the candidate")
+    trial_flags.add_machine(sub, "whose results the names mean")
     group = sub.add_argument_group("two machines")
     text = (
         "price of a machine: baseline=249, candidate=1999 or MACHINE_ID=249, in one currency; may be repeated"
@@ -47,12 +48,13 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.verbs.compare import compare, named_results
 
     store = opened.store(args)
-    baseline = named_results(args.baseline, store)
+    baseline = named_results(args.baseline, store, args.machine, opened.say)
     found = compare(
         baseline,
         args.candidate,
         store=store,
         other_store=args.other_store or None,
+        machine="" if args.other_store else args.machine,
         force=args.force,
         prices=dict(args.price),
         power_budget=args.power_budget,

@@ -30,6 +30,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--meter", type=Path, default=None, metavar="FILE.csv", help="log of an external meter")
     sub.add_argument("--scope", choices=SCOPES, default="", help="what the meter measures (wall)")
     _dialect(sub.add_argument_group("how the log is read, where it does not say so itself"))
+    trial_flags.add_machine(sub, "whose results the name means")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
@@ -61,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
         meter=args.meter,
         dialect=_said(args),
         scope=args.scope,
+        machine=args.machine,
         store=opened.store(args),
+        tell=opened.say,
     )
     from edgescope.report.energy import document
 

@@ -30,6 +30,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "which of the remedies that flags can do --verify runs, from 1 (1)"
     sub.add_argument("--remedy", type=trial_flags.whole, default=1, metavar="N", help=text)
     trial_flags.add_output(sub, "file to write: the explanation as well (.html, .md, .csv, .json)")
+    trial_flags.add_machine(sub, "whose results the names mean")
     opened.add_verbose(sub)
     trial_flags.add_safety(sub)
 
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         verify=args.verify,
         remedy=args.remedy,
         trace=args.trace,
+        machine=args.machine,
         store=opened.store(args),
         setup=opened.setup(args),
     )

@@ -31,7 +31,7 @@ def add_filters(sub: argparse._ActionsContainer) -> None:
     sub.add_argument(
         "--status", default="", help="status: only results with this status: ok, failed, oom ..."
     )
-    trial_flags.add_machine(sub, "only its results")
+    trial_flags.add_machine(sub, "its results, or all")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,15 +59,14 @@ def chosen(store: Store, args: argparse.Namespace) -> list[Result]:
     from edgescope import registry
     from edgescope.errors import check_name
     from edgescope.records import Status
+    from edgescope.runner.own_results import own_results
 
     check_name("--backend", args.backend, registry.BACKENDS)
     check_name("--status", args.status, [s.value for s in Status])
-    machine = opened.machine(args.machine)
     return [
         r
-        for r in store.results()
+        for r in own_results(store, args.machine, opened.say, apart=True)
         if args.model in r.trial.model
         and args.backend in ("", r.trial.backend)
         and args.status in ("", r.status.value)
-        and r.machine.id.startswith(machine)
     ]

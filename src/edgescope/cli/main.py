@@ -12,6 +12,7 @@ from importlib import import_module
 from edgescope import __version__
 from edgescope.cli.parsing import Parser
 from edgescope.errors import EdgescopeError, Message
+from edgescope.registry import BOARD
 
 VERBS = {
     verb: import_module(f"edgescope.cli.{'list_results' if verb == 'list' else verb}")
@@ -21,9 +22,6 @@ VERBS = {
         *("layers", "list", "show", "rm", "report", "study", "record", "docs"),
     )
 }
-
-BOARD = "EDGESCOPE_BOARD"
-"""Environment variable that --board sets; devices.replay.device reads it."""
 
 EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported or not installed, 4 a setting is not in
 effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than requested, 130 interrupted"""
@@ -66,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.argv = words  # a verb may need to know what was typed
     try:
         with _replaying(args.board):
+            _tell_where(args)
             return int(VERBS[args.verb].run(args))
     except EdgescopeError as error:
         print(error, file=sys.stderr)
@@ -90,6 +89,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         left = getattr(part, "INTERRUPTED", "")
         print(f"I-STOP-1: interrupted. {left}".rstrip(), file=sys.stderr)
         return 130
+
+
+def _tell_where(args: argparse.Namespace) -> None:
+    """Say where a replayed board's results are, if a verb that has a store was not told."""
+    if not os.environ.get(BOARD) or getattr(args, "store", "") is not None:
+        return
+    from edgescope.store.results import default_root
+
+    print(f"a recording: its results are kept apart, in {default_root()} (--store)", file=sys.stderr)
 
 
 @contextmanager

@@ -159,8 +159,9 @@ def _question(args: argparse.Namespace) -> Question:
         sent=Sent(**sent, poisson=args.arrivals == "poisson"),
         store=opened.store(args),
         remote_store=args.remote_store or None,
-        machine=opened.machine(args.machine),
-        remote_machine=opened.machine(args.remote_machine),
+        machine=args.machine,
+        remote_machine=args.remote_machine,
+        tell=opened.say,
     )
     return found.question
 

@@ -43,17 +43,6 @@ def store(args: argparse.Namespace) -> Store:
     return Store(args.store or None)
 
 
-def machine(named: str) -> str:
-    """Return the value of --machine, the beginning of a machine's id; `here` becomes this machine's id."""
-    from edgescope.analysis.cells.machines import HERE
-
-    if named != HERE:
-        return named
-    from edgescope.bench import here
-
-    return here().id
-
-
 def setup(args: argparse.Namespace) -> Setup:
     """Return the Setup that the flags of `trial_flags.add_safety` describe; its progress goes to stderr."""
     from edgescope.cli.waiting import waiting

@@ -20,7 +20,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         sub, "file to write: the report (.html, .md, .csv)", default=Path("edgescope-report.html")
     )
     sub.add_argument("--model", default="", help="model: only results whose model's name contains this")
-    trial_flags.add_machine(sub, "only its results")
+    trial_flags.add_machine(sub, "its results, or all: each machine in chapters of its own")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
@@ -29,12 +29,13 @@ def run(args: argparse.Namespace) -> int:
     """Read the store, write the report and print its path; return 0."""
     from edgescope.errors import UsageError
     from edgescope.report import writable, write
+    from edgescope.runner.own_results import own_results
 
     writable(args.output)  # before anything is read
-    store, machine = opened.store(args), opened.machine(args.machine)
+    store = opened.store(args)
     with waiting(f"reading {store.root}"):
-        found = (r for r in store.results() if args.model in r.trial.model)
-        results = store.fulls([r for r in found if r.machine.id.startswith(machine)])
+        found = own_results(store, args.machine, opened.say, apart=True)
+        results = store.fulls([r for r in found if args.model in r.trial.model])
     for problem in store.problems:
         print(problem, file=sys.stderr)
     if not results:

@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.errors import UsageError
     from edgescope.report.render import terminal
     from edgescope.report.result import listing
+    from edgescope.runner.own_results import named
 
     store, filtered = opened.store(args), any(getattr(args, name) for name in list_results.FILTERS)
     if bool(args.results) == filtered:
@@ -42,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "E-RM-1", what, effect="Nothing was removed", fix="edgescope list, then: edgescope rm ID"
         )
-    every = list_results.chosen(store, args)
-    found = every if filtered else list({r.id: r for r in (ids.one(every, i) for i in args.results)}.values())
+    every = list_results.chosen(store, args) if filtered else (named(store, i, ids.one) for i in args.results)
+    found = list({r.id: r for r in every}.values())
     if not found:
         raise UsageError("E-RM-3", "no result matches these filters", fix="edgescope list")
     if not args.yes:

@@ -18,6 +18,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("result", help="a result, by its name in edgescope list, or latest")
     opened.add_verbose(sub)  # as everywhere; a card that was asked for by name holds the evidence anyway
+    trial_flags.add_machine(sub, "whose results the name means")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
@@ -28,9 +29,10 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.records import codec
     from edgescope.report.render import terminal
     from edgescope.report.result import document
+    from edgescope.runner.own_results import named
 
     store = opened.store(args)
-    result = store.full(ids.one(store.results(), args.result))
+    result = store.full(named(store, args.result, ids.one, args.machine, opened.say))
     if args.json:
         print(json.dumps(codec.to_json(result), indent=1))
     else:

@@ -52,14 +52,21 @@ def run(args: argparse.Namespace) -> int:
     """Measure with --run, print the answer, write the file; return 1 if the store gives no answer."""
     from edgescope.papers.paper import study
     from edgescope.report.document import Answer
+    from edgescope.runner.own_results import own_results
 
     opened.ready(args)
     paper, store = papers()[args.paper], opened.store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
     if getattr(args, "run", False):
         MEASURES[paper.measured_by](args, paper, store)
-    machine = opened.machine(args.machine)
-    found = study(paper.name, store, models=args.models, machine=machine, command=opened.command(), **options)
+    found = study(
+        paper.name,
+        store,
+        own_results(store, args.machine, opened.say),
+        models=args.models,
+        command=opened.command(),
+        **options,
+    )
     for problem in store.problems:
         opened.say(str(problem))
     opened.show(args, found, whole=True)

@@ -117,12 +117,14 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     from edgescope.bench import here
     from edgescope.report.render import terminal
     from edgescope.report.sweep import grid
+    from edgescope.runner.own_results import own_results
     from edgescope.runner.run import pending
     from edgescope.runner.setup import check_modes
 
     store, where = opened.store(args), here()
     check_modes(trials, opened.say)
-    machines.unmixed(trials, store.results(), where, args.machine)
+    machines.measured_by(where, args.machine)
+    own_results(store, machines.HERE, opened.say)
     missing = {t.id for t in pending(trials, store, where, opened.retried(args))}
     if not args.json:
         terminal.show(grid(trials, missing), limit=None)

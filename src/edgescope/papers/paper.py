@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from edgescope.errors import UsageError
 
 if TYPE_CHECKING:
+    from edgescope.records import Result
     from edgescope.report.document import Document
     from edgescope.store.results import Store
 
@@ -181,15 +182,15 @@ def _read(folder: str, text: str) -> Paper:
 def study(
     name: str,
     store: Store,
+    results: Iterable[Result],
     *,
     models: tuple[str, ...] = (),
-    machine: str = "",
     command: str = "",
     **options: Any,
 ) -> Document:
-    """Return the document that compares a paper with the results of a store; read raw rows only of the results used.
+    """Return the document that compares a paper with one machine's results; read raw rows only of the results used.
 
-    `models`: beginnings of names; `machine`: the beginning of a machine's id; `options`: the flags of this study.
+    `store` holds the raw rows of `results`. `models`: beginnings of names; `options`: the flags of this study.
     UsageError for an unknown study, mixed machines, or an option that names something that the store lacks.
     """
     from edgescope.analysis.cells import machines
@@ -200,8 +201,8 @@ def study(
         )
     page = papers()[name]
     report = page.report
-    mine = [r for r in store.results() if not models or r.trial.model.startswith(models)]
-    used = machines.one([r for r in mine if report.wanted(r.trial, models, **options)], machine)
+    mine = [r for r in results if not models or r.trial.model.startswith(models)]
+    used = machines.one([r for r in mine if report.wanted(r.trial, models, **options)])
     left = len(mine) - sum(report.wanted(r.trial, models, **options) for r in mine)
     more = {"models": models, "left_out": left, "command": command}
     found: Document = report.document(page, store.fulls(used), **more, **options)

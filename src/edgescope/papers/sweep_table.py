@@ -133,7 +133,6 @@ def sweep_table(
     paper: Paper,
     results: Iterable[Result],
     *,
-    machine: str = "",
     of_setup: str = "",
     left_out: int = 0,
     asked: Iterable[Trial] = (),
@@ -141,11 +140,11 @@ def sweep_table(
 ) -> SweepTable:
     """Return the table of these results; UsageError if machines are mixed or a filter matches nothing.
 
-    `machine` is the beginning of a machine's id, `of_setup` a text that the setup contains, `left_out` how many results
+    `of_setup` is a text that the setup contains, `left_out` how many results
     the caller left out, `asked` the trials of the study file, `traces` the accounts of files by name. Raw rows
     (Store.fulls) give pooled percentiles, the activity of a GPU's parts, and what traced runs saw.
     """
-    here = machines.one(results, machine)
+    here = machines.one(results)
     mine = [r for r in here if wanted(r.trial)]
     name, others = _one_setup(mine, of_setup)
     found = tuple(sorted(cells(r for r in mine if setup(r.trial) == name), key=_order))

@@ -45,7 +45,9 @@ from edgescope.records import (
     codec,
     plain_json,
 )
+from edgescope.registry import BOARD, REPLAYED
 from edgescope.store import plain_files, rows
+from edgescope.store.recorded import told_apart
 
 ASIDE = ".incoming"
 RESULT, FILES = "result.json", "files"
@@ -69,8 +71,12 @@ FINAL = frozenset(
 
 
 def default_root() -> Path:
-    """Return the folder EDGESCOPE_STORE, or ./edgescope-results."""
-    return Path(os.environ.get("EDGESCOPE_STORE") or "edgescope-results")
+    """Return the folder EDGESCOPE_STORE, or ./edgescope-results; while a recorded board is replayed, one beside it.
+
+    A replay's sensors are of one machine and its times of another, so its results are kept away from both.
+    """
+    usual = Path(os.environ.get("EDGESCOPE_STORE") or "edgescope-results")
+    return usual.with_name(f"{usual.name}-{REPLAYED}") if os.environ.get(BOARD) else usual
 
 
 class Store:
@@ -223,7 +229,7 @@ class Store:
                 evidence=f"{RESULT} says {result.machine.id}/{result.id}",
                 fix=f"mv it to {result.machine.id}/{result.id}, or delete it where that is there",
             )
-        return result
+        return told_apart(result)
 
     def finished(self, where: Machine, retry: Collection[Status] = ()) -> dict[str, Result]:
         """Return trial id -> latest result, for the trials that need no other run on this machine.
@@ -331,7 +337,7 @@ def read(folder: Path) -> Result:
         readings = _readings(folder / READINGS, data)
     if plain_files.is_file(folder / SPANS):
         spans = _spans(folder / SPANS, data)
-    return replace(result, queries=queries, readings=readings, spans=spans)
+    return told_apart(replace(result, queries=queries, readings=readings, spans=spans))
 
 
 def _queries(path: Path, window: Window | None) -> Queries:

@@ -10,6 +10,8 @@ from edgescope.analysis.cells import ids
 from edgescope.analysis.cells.compare import Comparison
 from edgescope.analysis.cells.devices import SIDES, Terms, same_work
 from edgescope.records import Result
+from edgescope.runner.own_results import Tell, silent
+from edgescope.runner.own_results import named as of_name
 from edgescope.runner.setup import Stored, store_of
 
 Named = str | Result | Sequence[Result]
@@ -22,18 +24,22 @@ def compare(
     *,
     store: Stored = None,
     other_store: Stored = None,
+    machine: str = "",
     force: bool = False,
     prices: Mapping[str, float] = MappingProxyType({}),
     power_budget: float | None = None,
+    tell: Tell = silent,
 ) -> Comparison:
     """Return the settings that differ, the ratios with their intervals, and a judgement of the candidate.
 
-    The name of a cell stands for all its replicates; `other_store` holds the candidate if `store` does not. `force`
+    The name of a cell stands for all its replicates, on this machine if it has any (or on `machine`); `other_store`
+    holds the candidate if `store` does not. `force`
     shows numbers side by side even if they are not comparable. Two machines are compared for their energy; `prices`
     (`baseline`, `candidate` or a machine's id -> price) and `power_budget` (watts) say what else they are compared for.
     """
     there = store if other_store is None else other_store
-    sides = dict(zip(SIDES, (named_results(baseline, store), named_results(candidate, there)), strict=True))
+    named = (named_results(baseline, store, machine, tell), named_results(candidate, there, machine, tell))
+    sides = dict(zip(SIDES, named, strict=True))
     chosen = {}
     if power_budget is not None:
         stores = zip(sides.items(), (store, there), strict=True)
@@ -42,9 +48,9 @@ def compare(
     return cells.compare(*sides.values(), force=force, terms=terms, cells=chosen)
 
 
-def named_results(named: Named, store: Stored) -> list[Result]:
+def named_results(named: Named, store: Stored, machine: str = "", tell: Tell = silent) -> list[Result]:
     """Return the results that `named` stands for, with their raw rows."""
     if isinstance(named, str):
         place = store_of(store)
-        return place.fulls(ids.matching(place.results(), named))
+        return place.fulls(of_name(place, named, ids.matching, machine, tell))
     return [named] if isinstance(named, Result) else list(named)

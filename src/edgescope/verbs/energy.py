@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgescope.analysis.cells import ids
@@ -13,10 +13,16 @@ from edgescope.analysis.energy.meter_dialect import Dialect
 from edgescope.analysis.energy.of_run import Consumption, consumption, done
 from edgescope.analysis.energy.window import energies
 from edgescope.errors import Message, UsageError
-from edgescope.records import Answer, Field, Json, Meter, Result
+from edgescope.records import Absent, Answer, Field, Json, Meter, Result
 from edgescope.records.answers import figure_text, plain
+from edgescope.runner.own_results import Tell, named, silent
 from edgescope.runner.setup import Stored, store_of
+from edgescope.store.recorded import replayed
 
+PER_SAMPLE: Mapping[str, Field] = dict.fromkeys(
+    ("energy_per_sample_j", "energy_dynamic_per_sample_j"),
+    Absent("unsupported: the watts are of a recording, the samples of this machine"),
+)
 SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
 
 
@@ -64,27 +70,34 @@ class Energies(Answer):
         ]
 
 
+def _without(absent: Mapping[str, Field], spent: Consumption) -> Consumption:
+    return replace(spent, metrics={**spent.metrics, **absent})
+
+
 def energy(
     result: str | Result,
     *,
     meter: Path | str | None = None,
     dialect: Dialect | None = None,
     scope: str = "",
+    machine: str = "",
     store: Stored = None,
+    tell: Tell = silent,
 ) -> Energies:
     """Return a stored result's power and energy by every meter, and by an external meter's CSV log.
 
     `result` is a name from `edgescope list`, or `latest` for the newest; the log is aligned by the load's own edge.
     `dialect` says how the log is to be read where that is not clear from it: columns, units, devices.
-    `scope` says what the external meter measures (the wall).
+    `scope` says what the external meter measures (the wall). `machine` is whose results the name is looked up in.
     """
     if isinstance(result, str):
         place = store_of(store)
-        result = place.full(ids.one(place.results(), result))
+        result = place.full(named(place, result, ids.one, machine, tell))
     if result.readings is None or result.window is None or result.queries is None:
         raise UsageError(
             "E-METER-3", f"the result {result.id} was not measured", evidence=str(result.reason or "")[:200]
         )
+    own = PER_SAMPLE if replayed(result) else {}
     every = energies(
         result.readings,
         result.window.start_ns,
@@ -94,13 +107,16 @@ def energy(
     found = tuple(
         (
             Meter(e.meter, e.scope, e.method),
-            consumption(
-                result.readings,
-                result.queries,
-                result.window,
-                idle=result.idle,
-                meter=e.meter,
-                colocated=result.trial.colocated,
+            _without(
+                own,
+                consumption(
+                    result.readings,
+                    result.queries,
+                    result.window,
+                    idle=result.idle,
+                    meter=e.meter,
+                    colocated=result.trial.colocated,
+                ),
             ),
         )
         for e in every

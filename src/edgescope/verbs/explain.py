@@ -16,6 +16,7 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Json, Result, Trial
 from edgescope.records.answers import figure_text, plain
+from edgescope.runner.own_results import named
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.study import grid
@@ -70,19 +71,24 @@ def explain(
     verify: bool = False,
     remedy: int = 1,
     trace: Path | str | None = None,
+    machine: str = "",
     store: Stored = None,
     setup: Setup = Setup(),
 ) -> Explained:
     """Return what limits each result, with the evidence, the remedies, and what each should gain.
 
-    A result is named as in `edgescope list`, or `latest`. Other results of the store that differ in one setting are
+    A result is named as in `edgescope list`, or `latest` of `machine` (this one). Other results of
+    the store that differ in one setting are
     taken as experiments. `trace` is a profiler's file of the same work (`edgescope.trace`); without a result, it is
     explained alone. `verify` runs the first cause's remedy (or its `remedy`-th) in turns with the result's own
     trial and compares the gain with the prediction.
     """
     place = store_of(store)
+    found = [
+        place.full(named(place, r, ids.one, machine, setup.tell)) if isinstance(r, str) else r
+        for r in results
+    ]
     listed = list(place.results())
-    found = [place.full(ids.one(listed, r)) if isinstance(r, str) else r for r in results]
     if not found and trace is None:
         raise UsageError("E-EXPLAIN-1", "no result was named", fix="edgescope explain latest")
     seen = account(read(trace)) if trace is not None else None

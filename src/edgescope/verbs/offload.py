@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgescope import bench
 from edgescope.analysis.cells import ids, machines
 from edgescope.analysis.cells.objective import parse, wanted
 from edgescope.analysis.offload.model import Model, Place, Request
@@ -20,8 +21,9 @@ from edgescope.analysis.offload.places import place, remarks
 from edgescope.analysis.offload.question import Question, question
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.models import zoo
-from edgescope.records import Answer, Json
+from edgescope.records import Answer, Json, Result
 from edgescope.report import offload as words
+from edgescope.runner.own_results import Tell, silent
 from edgescope.runner.setup import Stored, store_of
 from edgescope.store.results import Store
 from edgescope.verbs.optimize import row_of
@@ -79,6 +81,7 @@ def offload(
     remote_store: Stored = None,
     machine: str = "",
     remote_machine: str = "",
+    tell: Tell = silent,
 ) -> Offloaded:
     """Return where queries are answered best, given a cell measured at the edge, one in the cloud, and a network.
 
@@ -87,8 +90,9 @@ def offload(
     """
     goals, way = wanted(objective, constraints), _network(network)
     here = store_of(store)
-    near = _place(here, local, machine, "edge")
-    far = _place(here if remote_store is None else store_of(remote_store), remote, remote_machine, "cloud")
+    there = here if remote_store is None else store_of(remote_store)
+    near = _place(here, local, "edge", Whose("--machine", machine, tell))
+    far = _place(there, remote, "cloud", Whose("--remote-machine", remote_machine, tell))
     request, notes = _request(sent, constraints, near)
     found = question(Model(near, far, request, goals), way, [*map(str, remarks(near, far)), *notes])
     return Offloaded(found)
@@ -100,11 +104,27 @@ def _network(network: Network) -> Profile:
     return profile(load(Path(network)) if isinstance(network, Path | str) else network)
 
 
-def _place(store: Store, which: str, machine: str, side: str) -> Place:
+@dataclass(frozen=True)
+class Whose:
+    """The machine that a place is on, as its flag chose it; '': this one if it measured the cell."""
+
+    flag: str
+    machine: str
+    tell: Tell
+
+    def share(self, results: Sequence[Result]) -> list[Result]:
+        """Return that machine's results; the answer names the machine, so only those left out are told of."""
+        found = machines.share(results, bench.here(), self.machine, self.flag)
+        if found.note is not None and found.note.code == "W-MIX-1":
+            self.tell(str(found.note))
+        return found.results
+
+
+def _place(store: Store, which: str, side: str, whose: Whose) -> Place:
     """Return the place of a label or the beginning of an id: all replicates of its cell on its machine."""
     every = list(store.results())
     labelled = [r for r in every if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
-    found = machines.one(labelled or ids.starting_with(every, which), machine)
+    found = whose.share(labelled or ids.starting_with(every, which))
     cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
     return place(
         store.fulls(r for r in every if r.trial.cell in cells and r.machine.id in where), which, side

@@ -28,6 +28,7 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Json, Result, Trial
 from edgescope.records.answers import figure_text, plain
+from edgescope.runner.own_results import own_results
 from edgescope.runner.setup import Setup, Stored, check_modes, mode_features, store_of, usual_modes
 from edgescope.search.loop import Loop
 from edgescope.search.profiling import Confirmed, Profiling, profiled
@@ -132,11 +133,11 @@ def predict(
         reason = "the modes of a table cannot be entered here: measure the pick on its device"
         return Predictions([Predicted(Path(table).name, found, Absent(reason))])
     place = store_of(study.store if study and store is None else store)
-    scope = Scope(_axes(keys, study, run), study, run, machine, place)
+    scope = Scope(_axes(keys, study, run), study, run, machine, place, tell=setup.tell)
     other = store_of(other_store) if other_store is not None else place
     asked = Asked(goals, profiles, pick_runs, epoch_samples, int(keys.get("seed", 0)), run)
     return Predictions(
-        _answer(question, scope, asked, _other(like, other, machine if other is place else ""), setup)
+        _answer(question, scope, asked, _other(like, other, scope), setup)
         for question in scope.questions(models)
     )
 
@@ -192,9 +193,7 @@ def _answer(question: Question, scope: Scope, asked: Asked, like: Other, setup: 
             fix="edgescope predict MODEL --run",
         )
     place = {variant(t): i for i, t in enumerate(trials)}
-    here_alone = here().id if asked.run else ""
-    held = scope.store.results() if asked.run else question.stored
-    stored = [r for r in held if variant(r.trial) in place and here_alone in ("", r.machine.id)]
+    stored = [r for r in (scope.results if asked.run else question.stored) if variant(r.trial) in place]
     rows = modes.of_trials(trials, _features(trials, stored), _cores(stored))
     labels = {t.label for t in trials}
     grid = modes.grid(rows, [t.label for t in trials] if len(labels) == len(trials) else ())
@@ -207,7 +206,7 @@ def _answer(question: Question, scope: Scope, asked: Asked, like: Other, setup: 
         reason = "answered from the store: --run measures the pick in fresh processes"
         return Predicted(name, state.prediction(), Absent(reason))
     check_modes(trials, setup.tell)
-    machines.unmixed(trials, scope.store.results(), here(), scope.machine)
+    machines.measured_by(here(), scope.machine)
     strategy = profiled(state, trials, asked.cells, asked.confirm)
     for _ in Loop(setup.cells(scope.store), setup.tell).run(strategy):
         pass
@@ -293,16 +292,17 @@ class Other:
         return found.time.guess.mean[mine], power
 
 
-def _other(like: str, store: Store, machine: str) -> Other:
+def _other(like: str, store: Store, scope: Scope) -> Other:
     """Return the stored results of the model `like`; UsageError if there are none."""
     if not like:
         return Other()
     model = zoo.pin(like)
-    found = [r for r in store.results() if r.trial.model == model and r.status in MEASURED]
+    held = scope.results if store is scope.store else own_results(store, "", scope.tell)
+    found = [r for r in held if r.trial.model == model and r.status in MEASURED]
     if not found:
         raise UsageError(
             "E-PRED-11",
             f"there is no result of {like} to transfer from",
             fix=f"edgescope predict {like} --run",
         )
-    return Other(machines.one(found, machine))
+    return Other(found)

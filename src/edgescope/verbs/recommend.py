@@ -26,6 +26,7 @@ from edgescope.analysis.cells.variants import variant
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import TABLES, Answer, Json, Result, Trial
+from edgescope.runner.own_results import Tell, own_results, silent
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.search import candidates
 from edgescope.search.explore import Budget, explore
@@ -107,7 +108,7 @@ def recommend(
     written = (study.objective, study.constraints) if study else ("", ())
     goals = wanted(objective or written[0] or "throughput", constraints or written[1])
     place = store_of(study.store if study and store is None else store)
-    scope = Scope(keys, study, search, machine, place)
+    scope = Scope(keys, study, search, machine, place, tell=setup.tell)
     answers = []
     for question in scope.questions(models):
         stored = list(question.stored)
@@ -127,10 +128,17 @@ class Scope:
     """The cells to choose among: the given keys of a Trial, a study or None, and one store and machine."""
 
     def __init__(
-        self, keys: Mapping[str, Any], study: Study | None, search: bool, machine: str, store: Store
+        self,
+        keys: Mapping[str, Any],
+        study: Study | None,
+        search: bool,
+        machine: str,
+        store: Store,
+        *,
+        tell: Tell = silent,
     ) -> None:
         self.given, self.study, self.search = keys, study, search
-        self.machine, self.store = machine, store
+        self.machine, self.store, self.tell = machine, store, tell
         self.keys = grid.settled({**{name: {} for name in CONTENT}, **AXES, **keys})
 
     def questions(self, models: Sequence[str]) -> list[Question]:
@@ -138,7 +146,7 @@ class Scope:
 
         If there are no cells, the only question has the named models and no load.
         """
-        found = [r for r in self._of_machine() if self._fits(r.trial)]
+        found = [r for r in self.results if self._fits(r.trial)]
         named = tuple(zoo.pin(name) for name in models)
         if self.search and self.study is None:  # the keys describe the load
             every = () if named else dict.fromkeys(r.trial.model for r in found)
@@ -155,17 +163,11 @@ class Scope:
             for m, to in known
         ] or [Question(named, None, ())]
 
-    def _of_machine(self) -> list[Result]:
-        """Return the stored results, of one machine if --machine names one; UsageError for an unknown machine."""
-        found, chosen = list(self.store.results()), self.machine
-        if not chosen:
-            return found
-        mine = bench.here().id
-        chosen = mine if chosen == machines.HERE else chosen
-        known = any(r.machine.id.startswith(chosen) for r in found)
-        if not known and (not found or mine.startswith(chosen)):
-            return []  # the store has no result of this machine yet; a search accepts no other machine
-        return machines.one(found, chosen)
+    @cached_property
+    def results(self) -> list[Result]:
+        """Return the stored results to choose among; a search measures here, so it takes no other machine's."""
+        whose = self.machine or (machines.HERE if self.search else "")
+        return own_results(self.store, whose, self.tell)
 
     def _fits(self, trial: Trial) -> bool:
         """Return whether a trial belongs to the study and has the given keys.
@@ -251,7 +253,7 @@ def _explored(
     trials: Sequence[Trial], goals: Wanted, budget: Budget, scope: Scope, setup: Setup
 ) -> list[Result]:
     check_modes(trials, setup.tell)
-    machines.unmixed(trials, scope.store.results(), bench.here(), scope.machine)
+    machines.measured_by(bench.here(), scope.machine)
     if budget.cells:
         setup.tell(
             f"searching {len(trials)} cells: measuring {budget.cells} of them, besides those that the store holds"

@@ -52,14 +52,14 @@ def sweep(
 
     `cells` is a study or its file, the keys of a [trial] table, or Trials. `manner` takes the keys of [sweep]:
     cooldown, cooldown_c, order_seed, timeout, memory_floor, reuse_workers, prune. `show` is called with each new
-    result; `machine` ("here") allows a store that holds another machine's results of these cells.
+    result; `machine`, the beginning of an id, is refused if it is not this one. Other machines' results do not count.
     """
     study = planned(cells, setup.tell)
     how = {**USUAL, **(study.sweep or {}), **manner}
     setup = replace(setup, limits=_limits(setup.limits, how))
     check_modes(study.trials, setup.tell)
     place = store_of(study.store if store is None else store)
-    machines.unmixed(study.trials, place.results(), bench.here(), machine)
+    machines.measured_by(bench.here(), machine)
     stored, new = setup.cells(place), {}
     with _manner(how, stored, setup) as arguments:
         for result in runner.run(study.trials, stored, tell=setup.tell, **arguments):

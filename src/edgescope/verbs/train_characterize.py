@@ -83,4 +83,4 @@ def train_characterize(
             found = cells.run(trial)
         if found is not None:
             results.append(found)
-    return Characterized(study(plan.NAME, place, models=models), tuple(results), len(planned))
+    return Characterized(study(plan.NAME, place, results, models=models), tuple(results), len(planned))

@@ -54,9 +54,11 @@ def _prefix(id_: str, starts: Sequence[str]) -> str:
 def matching(results: Iterable[Result], typed: str) -> list[Result]:
     """Return the result that `typed` names, or all results of the cell that it begins; UsageError otherwise.
 
-    A result is named by its short name, or by a beginning of its id that no other result shares.
+    A result is named by its short name, by a beginning of its id that no other result shares, or as `latest`.
     """
     every = list(results)
+    if typed == LATEST:
+        return [one(every, typed)]
     named = [r for r in every if r.id.startswith(typed) or r.id.rpartition("-")[2] == typed]
     if len(named) == 1:
         return named

@@ -1,18 +1,21 @@
-"""Select the results of one machine: numbers of two machines are never compared silently.
+"""Select the results of one machine: numbers of two machines never meet in one figure.
 
-Copying one store's folders into another merges two machines' results; listing and reporting keep them apart.
-Recommending, comparing and regenerating a study must not: a cell that another, faster machine ran would win.
+A store may hold results of several machines: folders of another one that were copied into it, a board over ssh, a
+recording that was replayed. Whoever reads it gets this machine's share unless another is named, and is told in one line
+what was left out: a cell that another, faster machine ran would win otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from edgescope.errors import UsageError
-from edgescope.records import Json, Machine, Result, Trial
+from edgescope.errors import Message, UsageError
+from edgescope.records import Json, Machine, Result
 from edgescope.registry import REPLAYED
 
-HERE = "here"
+HERE, ALL = "here", "all"
+"""Values of --machine besides the beginning of an id."""
 NAMED_BY = ("model", "gpu", "name", "cpu", "board")
 """Stable facts that name a machine in words, the most telling first."""
 
@@ -61,35 +64,105 @@ def flat(facts: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
     return out
 
 
-def one(results: Iterable[Result], chosen: str = "") -> list[Result]:
-    """Return the results of one machine: the only one, or the one whose id begins with `chosen`.
+@dataclass(frozen=True)
+class Share:
+    """The results that one machine has in a store."""
 
-    UsageError if there are several and none was chosen, or if none has that id. A result without a machine
-    description stays.
+    results: list[Result]
+    note: Message | None = None
+    """Whose they are if not this machine's, or how many of other machines were left out."""
+
+
+def share(
+    results: Iterable[Result],
+    here: Machine,
+    chosen: str = "",
+    flag: str = "--machine",
+    *,
+    apart: bool = False,
+) -> Share:
+    """Return this machine's results, or those of `chosen`: the beginning of an id, `here`, or `all`.
+
+    Where this machine has none and nothing is chosen they are those of the only other machine, and the note says so.
+    A result without a machine description stays. UsageError if several others have some, or none has the chosen id.
+    `flag` is what chooses in a message; `apart`: the caller keeps machines apart, so several others are all shown.
     """
-    results = list(results)
-    machines = {r.machine.id: r.machine for r in results if known(r)}
-    if chosen:
-        found = [id_ for id_ in machines if id_.startswith(chosen)]
-        if len(found) != 1:
-            what = "no machine's id" if not found else "the ids of several machines"
-            raise UsageError(
-                "E-MIX-2",
-                f"{what} in this store begin{'s' * (not found)} with {chosen!r}",
-                evidence=_listed(machines),
-            )
-        return [r for r in results if r.machine.id == found[0]]
-    if len(machines) > 1:
-        counts = {id_: sum(r.machine.id == id_ for r in results) for id_ in machines}
-        most = max(counts, key=lambda id_: counts[id_])
-        raise UsageError(
-            "E-MIX-1",
-            f"these results come from {len(machines)} machines",
-            evidence=_listed(machines, counts),
-            effect="The figures of one machine say nothing about another, so they are not combined",
-            fix=f"--machine {most[:8]}",
-        )
-    return results
+    every = list(results)
+    found = {r.machine.id: r.machine for r in every if known(r)}
+    if chosen == ALL or not found:
+        return Share(every)
+    if chosen in ("", HERE):
+        whose = next(iter(found)) if not chosen and len(found) == 1 else here.id
+        if not chosen and whose not in found:
+            if apart:
+                return Share(every)
+            raise _several(found, every, flag)
+    else:
+        whose = _named(found, here, chosen)
+    return Share(
+        [r for r in every if r.machine.id == whose or not known(r)],
+        _said(every, found, whose, here, f"{flag} all" if apart else flag),
+    )
+
+
+def _named(found: Mapping[str, Machine], here: Machine, chosen: str) -> str:
+    """Return the id that begins with `chosen`, this machine's included; UsageError if there is not one."""
+    ids = [id_ for id_ in {**found, here.id: here} if id_.startswith(chosen)]
+    if len(ids) == 1:
+        return ids[0]
+    what = "no machine's id" if not ids else "the ids of several machines"
+    raise UsageError(
+        "E-MIX-2",
+        f"{what} in this store begin{'s' * (not ids)} with {chosen!r}",
+        evidence=_listed(found),
+    )
+
+
+def _several(found: Mapping[str, Machine], results: list[Result], flag: str) -> UsageError:
+    counts = _counted(found, results)
+    most = max(counts, key=lambda id_: counts[id_])
+    return UsageError(
+        "E-MIX-1",
+        f"these results come from {len(found)} machines",
+        evidence=_listed(found, counts),
+        effect="The figures of one machine say nothing about another, so they are not combined",
+        fix=f"{flag} {most[:8]}",
+    )
+
+
+def _counted(found: Mapping[str, Machine], results: Iterable[Result]) -> dict[str, int]:
+    every = list(results)
+    return {id_: sum(r.machine.id == id_ for r in every) for id_ in found}
+
+
+def _said(
+    results: list[Result], found: Mapping[str, Machine], whose: str, here: Machine, flag: str
+) -> Message | None:
+    """Return the one line about the machines: what was left out, and whose the results are if not this machine's."""
+    counts = _counted(found, results)
+    if len(found) == 1 and whose in found and whose != here.id:
+        where = f"{name(found[whose])}, not of this machine"
+        return Message("W-MIX-2", f"these results are all of {where}", effect="The answer is for that one")
+    others = {id_: machine for id_, machine in found.items() if id_ != whose}
+    if not others:
+        return None
+    left = sum(counts[id_] for id_ in others)
+    return Message(
+        "W-MIX-1",
+        f"{left} result{'s' * (left != 1)} of {len(others)} other machine{'s' * (len(others) != 1)} left out",
+        evidence=_listed(others, counts),
+        effect="The figures of two machines are not combined",
+        fix=flag if flag.endswith(ALL) else f"{flag} {next(iter(others))[:8]}",
+    )
+
+
+def one(results: Iterable[Result]) -> list[Result]:
+    """Return the results; UsageError if they come from several machines."""
+    every = list(results)
+    found = {r.machine.id: r.machine for r in every if known(r)}
+    if len(found) > 1:
+        raise _several(found, every, "--machine")
+    return every
 
 
 def _listed(machines: Mapping[str, Machine], counts: Mapping[str, int] | None = None) -> str:
@@ -100,37 +173,12 @@ def _listed(machines: Mapping[str, Machine], counts: Mapping[str, int] | None = 
     return "; ".join(texts[:4]) + ("; ..." if len(texts) > 4 else "")
 
 
-def unmixed(trials: Sequence[Trial], results: Iterable[Result], where: Machine, chosen: str = "") -> None:
-    """Raise UsageError if another machine has measured some of these trials into the same store.
-
-    `chosen` is `here`, or the beginning of this machine's id: then this machine measures the whole grid for itself.
-    """
-    if chosen and chosen != HERE:
-        if where.id.startswith(chosen):
-            return
+def measured_by(where: Machine, chosen: str) -> None:
+    """Raise UsageError if `chosen` names another machine than `where`, which is about to measure."""
+    if chosen and chosen != HERE and not where.id.startswith(chosen):
         raise UsageError(
             "E-MIX-3",
             f"this machine is {name(where)}, not {chosen}",
             effect="Results of this machine would not join that machine's results",
-            fix=f"--machine {where.id[:8]}, or sweep on that machine",
+            fix=f"--machine {where.id[:8]}, or measure on that machine",
         )
-    ids = {t.id for t in trials}
-    others = [r for r in results if r.trial.id in ids and r.machine.id != where.id and known(r)]
-    if chosen == HERE or not others:
-        return
-    strangers = {r.machine.id: r.machine for r in others}
-    newest = others[-1].machine
-    raise UsageError(
-        "E-MIX-4",
-        f"another machine has measured {len({r.trial.id for r in others})} of these {len(ids)} cells into this store",
-        evidence=f"{_listed(strangers)}; this is {name(where)}; they differ in {differences(newest, where)}",
-        effect="They would be measured again here, and one store would hold two machines' results",
-        fix=f"--store ANOTHER, or --machine {where.id[:8]} to measure the whole grid on this one",
-    )
-
-
-def differences(a: Machine, b: Machine) -> str:
-    """Return the stable facts in which two machines differ, `cpu.model, nvidia.gpus`."""
-    left, right = flat(a.stable), flat(b.stable)
-    names = [key for key in sorted(left.keys() | right.keys()) if left.get(key) != right.get(key)]
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") or "nothing"

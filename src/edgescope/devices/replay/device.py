@@ -39,10 +39,8 @@ from edgescope.devices.kernel_files import absent
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay.playback import Stage
 from edgescope.errors import SettingError
-from edgescope.registry import REPLAYED
+from edgescope.registry import BOARD, REPLAYED
 
-BOARD = "EDGESCOPE_BOARD"
-"""Environment variable: the recording that stands in for this machine, a file or a shipped one's name."""
 _DEVICES = ("cpu", "jetson")
 """Registered devices that read only files below a root; a recording holds such files."""
 _NOT_FILES = ("architecture", "libc", "affinity")
