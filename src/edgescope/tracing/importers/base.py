@@ -3,13 +3,17 @@
     knows(path, head) -> bool     True if the file is of this format; head is its first 4 kB
     read(path) -> Trace           every row that can be read; notes say what cannot
 
-A file that is damaged gives what was read so far and a note; only a file with nothing to read raises an error.
+A row that cannot be used costs itself: it is counted in the fact `left_out` and named in a note with its place. Only a
+file with nothing to read raises an error. What has no length is left out, never 0 long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +23,17 @@ from numpy.typing import NDArray
 from edgescope.errors import Message, UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
 
-#: Host calls that wait for the GPU. Copies without Async in their name wait until they are done.
-WAITS = (
-    *("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaThreadSynchronize"),
-    *("cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize"),
-    *("hipDeviceSynchronize", "hipStreamSynchronize", "hipEventSynchronize"),
+#: Host calls that wait for the GPU, of CUDA and the interfaces made after it; and those of SYCL's two layers.
+WAITS = re.compile(
+    r"(cuda|cu|hip|musa)(Device|Stream|Event|Thread|Ctx)Synchronize"
+    r"|(ur|pi)(QueueFinish|EventWait|EventsWait)|ze\w+Synchronize"
 )
-BLOCKING_COPIES = ("cudaMemcpy", "cuMemcpy", "hipMemcpy")
-WRAP = 1 << 32
+#: Copies without Async in their name wait until they are done.
+BLOCKING_COPIES = ("cudaMemcpy", "cuMemcpy", "hipMemcpy", "musaMemcpy")
+LONGEST_NS = 366 * 86_400 * 10**9
+"""No recording lasts a year: a longer span is a difference of times that went wrong."""
+FEW = 3
+"""Names that a note gives as examples."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,9 @@ class Importer:
 
 
 def kind_of_call(name: str) -> str:
-    """Return `sync` for a CUDA or HIP call that waits for the GPU, else `api`."""
+    """Return `sync` for a call that waits for the GPU, else `api`."""
     bare = name.partition("_v")[0].removesuffix("_ptsz").removesuffix("_ptds")
-    waits = bare in WAITS or (bare.startswith(BLOCKING_COPIES) and "Async" not in bare)
+    waits = WAITS.fullmatch(bare) is not None or (bare.startswith(BLOCKING_COPIES) and "Async" not in bare)
     return "sync" if waits else "api"
 
 
@@ -74,33 +81,58 @@ class Collected:
         if message not in self.notes:
             self.notes.append(message)
 
+    def lose(self, code: str, what: str, count: int, **words: str) -> None:
+        """Note that rows are left out, and count them under `what` in the fact `left_out`; nothing if none are.
+
+        The note says `COUNT WHAT`; `words` are its evidence, with the place of the first, its effect and its fix.
+        """
+        if count:
+            left = self.facts.setdefault("left_out", {})
+            left[what] = left.get(what, 0) + count
+            self.note(code, f"{count:,} {what}", **words)
+
+    def pass_over(self, what: str, count: int) -> None:
+        """Count rows that are no part of an account, such as the arrows of a viewer: the fact `passed_over`."""
+        if count:
+            over = self.facts.setdefault("passed_over", {})
+            over[what] = over.get(what, 0) + count
+
     def trace(self, path: Path, **rest: Any) -> Trace:
-        """Return the trace with its rows mended; UsageError if there are neither rows nor samples."""
+        """Return the trace without impossible rows; UsageError if there are neither rows nor samples.
+
+        In a trace whose times mean nothing (`timed=False`) an end of -1 is a length that is not known.
+        """
         spans = Spans.joined([t.spans() for t in self.tables if len(t.columns["start_ns"])])  # type: ignore[arg-type]
+        spans = self._possible(spans, lengths=rest.get("timed", True))
         if not len(spans) and rest.get("samples") is None:
             raise empty(path, "; ".join(n.what for n in self.notes) or "it has no rows")
-        return Trace(self._mended(spans), self.source, facts=self.facts, notes=tuple(self.notes), **rest)
+        return Trace(spans, self.source, facts=self.facts, notes=tuple(self.notes), **rest)
 
-    def _mended(self, spans: Spans) -> Spans:
-        """Return the spans without rows that end before they start; durations cut to 32 bits are completed."""
+    def _possible(self, spans: Spans, *, lengths: bool) -> Spans:
+        """Return the spans without those that end before they start or last longer than any recording."""
         start, end = spans.columns["start_ns"], spans.columns["end_ns"]
-        backward = end < start
-        if not backward.any():
+        unknown = (end < 0) & (not lengths)
+        with np.errstate(over="ignore"):
+            length = end - start
+        backward = (end < start) & ~unknown
+        endless = ~backward & ~unknown & ((length < 0) | (length > LONGEST_NS))
+        gone = backward | endless
+        if not gone.any():
             return spans
-        wrapped = backward & (end + WRAP > start) & (end + WRAP - start < WRAP)
-        columns = {**spans.columns, "end_ns": np.where(wrapped, end + WRAP, end)}
-        gone = backward & ~wrapped
-        if wrapped.any():
-            self.note(
-                "W-PROF-1",
-                f"{int(wrapped.sum()):,} spans ended before they began by what 32 bits hold",
-                effect="Their ends were completed",
-            )
-        if gone.any():
-            self.note(
-                "W-PROF-2", f"{int(gone.sum()):,} spans end before they begin", effect="They are left out"
-            )
-        return Spans(spans.names, columns).where(~gone)
+        self._lose_spans("W-PROF-2", "spans end before they begin", spans.where(backward))
+        self._lose_spans("W-PROF-2", "spans last for years", spans.where(endless))
+        return spans.where(~gone)
+
+    def _lose_spans(self, code: str, what: str, spans: Spans) -> None:
+        effect = "They are left out: how long they took is not known"
+        self.lose(code, what, len(spans), evidence=examples(spans.named()), effect=effect)
+
+
+def examples(names: Iterable[str]) -> str:
+    """Return the most frequent names, each with its count: `aten::linear (3), aten::add`."""
+    found = Counter(names)
+    told = [f"{name[:60]} ({n:,})" if n > 1 else name[:60] for name, n in found.most_common(FEW)]
+    return ", ".join(told) + (f" and {len(found) - FEW:,} more names" if len(found) > FEW else "")
 
 
 def empty(path: Path, evidence: str) -> UsageError:
@@ -119,6 +151,17 @@ def indexed(values: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
     index: dict[str, int] = {}
     rows = np.fromiter((index.setdefault(v, len(index)) for v in values), "int32", len(values))
     return list(index), rows
+
+
+def exact_ns(value: object, unit_ns: int) -> int | None:
+    """Return a time in nanoseconds, rounded from the decimal number that the file holds; None if it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        ns = Decimal(str(value).strip()) * unit_ns
+        return round(ns) if abs(ns) < 2**62 else None
+    except (InvalidOperation, ValueError, OverflowError):
+        return None
 
 
 def clean(number: Any, default: int = -1) -> int:
