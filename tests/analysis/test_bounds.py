@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells.bounds import PRIOR_DOF, Spread, apart, fresh, moderated, pooled
+from edgescope.analysis.cells.bounds import PRIOR_DOF, Spread, compared, fresh, moderated, pooled
+from edgescope.stats import Judgement
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -40,9 +41,19 @@ def test_other_cells_count_for_a_few_degrees_of_freedom_only():
 
 def test_cells_apart():
     tight = Spread(0.01, 20)
-    assert apart([100, 101], [110, 111], tight) is True
-    assert apart([100, 101], [101, 102], tight) is False
-    assert apart([100], [200], None) is None
+    assert compared([100, 101], [110, 111], tight) is Judgement.FASTER
+    assert compared([100, 101], [101, 102], tight) is Judgement.AMBIGUOUS, (
+        "what is not apart is not yet the same"
+    )
+    assert compared([99.8, 100, 100.2], [99.9, 100, 100.2], Spread(0.002, 20)) is Judgement.SAME
+    assert compared([100], [200], None) is None
+
+
+def test_the_same_ends_where_its_interval_leaves_two_per_cent():
+    tight = Spread(1e-6, 500)
+    assert compared([100] * 3, [101.9] * 3, Spread(0.02, 500)) is Judgement.AMBIGUOUS
+    assert compared([100] * 3, [101.9] * 3, tight) is Judgement.FASTER
+    assert compared([1.0], [1.0], tight) is Judgement.SAME
 
 
 def held(k, mine, others, runs=500):

@@ -9,7 +9,7 @@ import pytest
 
 from edgescope.analysis.cells.choices import belongs, choices, load
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.cells.recommend import _tied, nondominated, recommend
+from edgescope.analysis.cells.recommend import _beside, nondominated, recommend
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial, Window, Worker
@@ -57,8 +57,8 @@ def grid():
 def test_the_best_is_picked_and_what_is_as_good_is_named():
     found = recommend(grid(), wanted("throughput"))
     assert found.pick.label == "onnxruntime fp32 b16"
-    assert [c.label for c in found.ties] == ["onnxruntime fp32 b1 P2"]
-    assert "statistically tied with onnxruntime fp32 b1 P2" in " ".join(found.reasons)
+    assert [c.label for c in (*found.ties, *found.undecided)] == ["onnxruntime fp32 b1 P2"]
+    assert "onnxruntime fp32 b1 P2" in " ".join(found.reasons)
     labels = {c.label for c in found.front}
     assert "onnxruntime int8 b1" not in labels and "onnxruntime fp32 b1" in labels
     assert found.axes == ("throughput_sps", "p99_s", "peak_rss_bytes")
@@ -248,8 +248,15 @@ def test_four_ties_are_named_and_the_others_counted():
     def cell(n):
         return SimpleNamespace(label=f"c{n}", name=f"other c{n}", trial=Trial(model="m", backend="null"))
 
-    said = _tied(cell(0), [cell(n) for n in range(1, 8)], wanted("latency", []))
-    assert said == "statistically tied with c1, c2, c3, c4 and 3 more; add --confirm-runs 5"
-    assert (
-        _tied(cell(0), [cell(1)], wanted("latency", [])) == "statistically tied with c1; add --confirm-runs 5"
-    )
+    (said,) = _beside(cell(0), [cell(n) for n in range(1, 8)], [])
+    assert said == "statistically tied with c1, c2, c3, c4 and 3 more"
+    (said,) = _beside(cell(0), [], [cell(1)])
+    assert said == "undecided against c1: --confirm-runs 5"
+
+
+def test_a_name_is_said_once():
+    def cell(label, batch):
+        return SimpleNamespace(label=label, name=label, trial=Trial(model="m", backend="null", batch=batch))
+
+    (said,) = _beside(cell("a", 1), [cell("b", 1), cell("b", 2), cell("c", 1)], [])
+    assert said == "statistically tied with b (2 cells), c"

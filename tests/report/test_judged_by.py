@@ -45,7 +45,7 @@ def test_a_brief_list_leaves_out_the_year_and_where_there_is_little_room_what_is
     day, cell = one.started_at[5:16].replace("T", " "), one.trial.cell[:8]
     wide, narrow = (drawn(listing([one], brief=True), width, limit=None) for width in (10_000, 80))
     assert day in narrow and day in wide and one.started_at[:4] not in wide
-    assert cell in wide and one.trial.label in wide and " ok " in wide
+    assert cell in wide and one.trial.label in wide and "CLEAN" in wide
     assert cell not in narrow and one.trial.label[:18] in narrow and " ok " not in narrow
     assert "p50" in narrow and max(map(len, narrow.splitlines())) <= 80
 

@@ -149,7 +149,8 @@ def _marks(choice: Row, found: Recommendation, picked: bool) -> list[doc.Mark]:
         if found.nearest is not None and choice.cell == found.nearest.cell
         else []
     )
-    words += [doc.Mark("tied", "chip")] if choice.cell in {c.cell for c in found.ties} else []
+    for word, cells in (("tied", found.ties), ("undecided", found.undecided)):
+        words += [doc.Mark(word, "chip")] if choice.cell in {c.cell for c in cells} else []
     broken = ", ".join(b.partition(" ")[0] for b in choice.broken)
     words += [doc.Mark(f"breaks {broken}", "chip")] if choice.broken else []
     words += [doc.Mark(choice.rejected.partition(":")[0], "chip")] if choice.failed else []
@@ -167,6 +168,7 @@ def facts(found: Recommendation) -> Mapping[str, Any]:
         "constraints": [c.text for c in found.wanted.constraints],
         **{name: row.cell if row else None for name, row in named.items()},
         "ties": [c.cell for c in found.ties],
+        "undecided": [c.cell for c in found.undecided],
         "reasons": list(found.reasons),
         "front": [c.cell for c in found.front],
         "axes": list(found.axes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from edgescope import metrics, registry, units
 from edgescope.analysis.cells import ids
@@ -22,6 +22,8 @@ CELL = 8
 """Characters of a cell's id that a listing shows; `compare` takes them for all its replicates."""
 VARIANT = 19
 """Characters of a variant that a narrow listing shows at least: `onnxruntime fp32 b1`."""
+MODEL = 13
+"""Characters of a model that a narrow listing shows at least."""
 GOOD = (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE)
 Line = tuple[str, doc.Value | doc.Cell]
 
@@ -66,7 +68,7 @@ def several(results: Sequence[Result]) -> doc.Document:
     answer = doc.Answer(
         "Measured" if done else "Not measured", name, (lead, *figures), kind="" if done else "none"
     )
-    shown = _columns(results)
+    shown = columns_of(results)
     columns = (doc.Column("Process", head="process"), *shown, doc.Column("Verdict", head="verdict"))
     rows = tuple(
         doc.Row((f"#{r.trial.replicate} {ids.short_ids(results)[r.id]}", *_figures(r, shown), _verdict(r)))
@@ -399,7 +401,7 @@ def _value(field: Field) -> float:
 # -- a listing -----------------------------------------------------------------------------------------------
 
 
-def _columns(results: Sequence[Result]) -> list[doc.Column]:
+def columns_of(results: Sequence[Result]) -> list[doc.Column]:
     """Return the columns of a listing: a metric of some workloads, or of some results, only where one has it."""
     works = {r.trial.workload for r in results}
 
@@ -408,7 +410,7 @@ def _columns(results: Sequence[Result]) -> list[doc.Column]:
         return has and (not metric.workloads or bool(works & set(metric.workloads)))
 
     listed = filter(belongs, metrics.shown("list"))
-    return [doc.Column.of(m, rank=i) for i, m in enumerate(listed, start=1)]
+    return [doc.Column.of(m, rank=i) for i, m in enumerate(listed)]
 
 
 def _figures(result: Result, columns: Sequence[doc.Column]) -> list[doc.Value]:
@@ -421,22 +423,33 @@ def _figures(result: Result, columns: Sequence[doc.Column]) -> list[doc.Value]:
 
 
 def _verdict(result: Result) -> doc.Value:
-    return doc.badge(result.verdict.trust) if result.status is Status.OK else str(result.reason or "")[:70]
+    """Return the verdict of a result, or how it ended where there is none to trust."""
+    return (
+        doc.badge(result.verdict.trust)
+        if result.status is Status.OK
+        else doc.Mark(result.status.value, "bad")
+    )
+
+
+def reasons(results: Sequence[Result], names: Mapping[str, str]) -> doc.Items | None:
+    """Return why results are not ok, one bullet each."""
+    found = tuple(f"{names[r.id]}  {r.reason}" for r in results if r.reason is not None)
+    return doc.Items(found, "Why not", level=doc.DETAIL) if found else None
 
 
 def listing(results: Sequence[Result], *, brief: bool = False) -> doc.Document:
     """Return the table with one row for each result; if there are several machines, each row names its machine.
 
-    `brief` leaves the year out, and where there is little room, the cell, the status and the ends of long variants.
+    `brief` leaves the year out. Where there is little room, the cell and who judged go first, then every figure but the
+    median latency, then the time and the ends of long names.
     """
     several = len({r.machine.id for r in results}) > 1
-    columns = _columns(results)
+    columns = columns_of(results)
     names = ids.short_ids(results)
     heads = [
-        *(doc.Column("result"), doc.Column("started (UTC)", head="at (UTC)" if brief else "")),
+        *(doc.Column("result"), doc.Column("started (UTC)", head="at (UTC)" if brief else "", rank=1)),
         doc.Column("cell", rank=len(columns) + 2),
-        *(doc.Column("model"), doc.Column("variant", least=VARIANT)),
-        *(doc.Column("status", rank=len(columns) + 1), doc.Column("verdict")),
+        *(doc.Column("model", least=MODEL), doc.Column("variant", least=VARIANT), doc.Column("verdict")),
         *columns,
         doc.Column("judged by", rank=len(columns) + 3),
     ]
@@ -446,11 +459,7 @@ def listing(results: Sequence[Result], *, brief: bool = False) -> doc.Document:
         started = r.started_at[5 * brief : 16].replace("T", " ")
         cells: list[doc.Value] = [names[r.id], started, r.trial.cell[:CELL]]
         cells.append(r.trial.model.partition("#")[0])
-        cells += [
-            f"{r.trial.label}{again}",
-            doc.Mark(r.status.value, "good" if r.status is Status.OK else "bad"),
-        ]
-        cells += [_verdict(r), *_figures(r, columns), _judged(r)]
+        cells += [f"{r.trial.label}{again}", _verdict(r), *_figures(r, columns), _judged(r)]
         rows.append(doc.Row((*cells, r.machine.id[:8]) if several else tuple(cells)))
     heads += [doc.Column("machine")] if several else []
-    return doc.Document("Results", (doc.Table(tuple(heads), tuple(rows)),))
+    return doc.Document("Results", (doc.Table(tuple(heads), tuple(rows)), reasons(results, names)))

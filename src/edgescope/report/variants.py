@@ -21,6 +21,7 @@ from edgescope.records import Absent, Json, Measured, Trust
 from edgescope.report import document as doc
 from edgescope.report import evidence, inputs, provenance
 from edgescope.report.chapter import Chapter
+from edgescope.stats.pairs import SAME_WITHIN
 
 if TYPE_CHECKING:
     from edgescope.search.candidates import NotHere
@@ -110,7 +111,7 @@ def answer(chapter: Chapter, anchor: str = "c1") -> doc.Answer:
             "No recommendation", what, (short,), best.reason, kind="none", anchor=f"{anchor}-answer"
         )
     word = "Keep the baseline" if row.cell == chapter.table.baseline else "Use"
-    if chapter.baseline.label in best.ties:
+    if chapter.baseline.label in (*best.ties, *best.undecided):
         word = "Best figure, not significantly better than the baseline"
     word = "Measured" if chapter.alone is not None else word
     return doc.Answer(
@@ -140,9 +141,7 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
         yield f"speed-up over {base.label}: {speedup.reason}"
     checked = agreement(row)
     yield f"{goal.title.lower()} {units.why(row[goal.name])}" + (f"; {checked}" if checked else "")
-    if ties := chapter.pick.ties:
-        more = f" and {len(ties) - 2} more" if len(ties) > 2 else ""
-        yield f"statistically tied with {', '.join(ties[:2])}{more}"
+    yield from standing(chapter.pick.ties, chapter.pick.undecided, chapter.pick.more_pairs)
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
         yield said if len(said) <= ONE_LINE else f"{said[: ONE_LINE - 1]}…"
@@ -159,11 +158,25 @@ def agreement(row: Row) -> str:
     return f"top-1 agreement {units.cell(row['agreement'], 'share')} (min {100 * floor:g} %)"
 
 
+def standing(ties: Sequence[str], undecided: Sequence[str], more_pairs: int | None) -> Iterator[str]:
+    """Yield what is known of the variants that are not surely worse than the pick."""
+    if ties:
+        yield f"statistically tied with {_first(ties)}: the interval lies within {SAME_WITHIN:.0%}"
+    if undecided:
+        more = f"about {units.counted(more_pairs, 'more pair')}" if more_pairs else "too few pairs to tell"
+        yield f"undecided against {_first(undecided)}: {more}"
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first two names, and how many more there are."""
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
 def _ties(chapter: Chapter) -> Iterator[doc.Part]:
     """Yield the names of all variants that are not significantly worse, if they are too many for the sentence."""
-    ties = chapter.pick.ties
-    if len(ties) >= TIES_SAID:
-        yield doc.Items(tuple(ties), f"Not significantly worse ({len(ties)})", level=doc.DETAIL)
+    for names, title in ((chapter.pick.ties, "As good"), (chapter.pick.undecided, "Undecided")):
+        if len(names) >= TIES_SAID:
+            yield doc.Items(tuple(names), f"{title} ({len(names)})", level=doc.DETAIL)
 
 
 def _tiles(chapter: Chapter, row: Row) -> Iterator[doc.Tile]:
@@ -424,6 +437,7 @@ def _facts(chapter: Chapter, missing: Sequence[NotHere]) -> dict[str, Any]:
             "cell": best.row.cell if best.row else None,
             "reason": best.reason,
             "ties": list(best.ties),
+            "undecided": list(best.undecided),
             "nearest": best.nearest.cell if best.nearest else None,
         },
     }

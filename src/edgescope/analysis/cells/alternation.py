@@ -27,6 +27,7 @@ from edgescope.stats.alternation import (
     pairs_for,
 )
 from edgescope.stats.intervals import Interval
+from edgescope.stats.pairs import MIN_PAIRS, SAME_WITHIN
 from edgescope.stats.states import LEAST_SHARE
 
 CONFIRMING, SELECTING = "confirming", "selecting"
@@ -179,6 +180,20 @@ def further(found: Paired, said: Measured) -> Further | None:
     begun = [datetime.fromisoformat(mine.started_at) for mine, _ in found]
     each = statistics.median((b - a).total_seconds() for a, b in pairwise(begun))
     return Further(more, more * each)
+
+
+def deciding(ratio: Interval) -> int | None:
+    """Return how many further pairs like these would decide which of two is better, or that they are alike.
+
+    None where no number does, or too little is known of how pairs differ.
+    """
+    if ratio.n < MIN_PAIRS:
+        return MIN_PAIRS - ratio.n
+    if not (0 < ratio.lo <= ratio.hi < math.inf):
+        return None
+    gap, half = abs(math.log(ratio.value)), math.log(ratio.hi / ratio.lo) / 2
+    needed = pairs_for(half, ratio.n, max(gap, math.log1p(SAME_WITHIN) - gap), gap)
+    return None if needed is None else max(1, needed - ratio.n)
 
 
 def against(a: Paired, b: Paired, level: float = 0.95) -> Interval | None:

@@ -23,6 +23,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from edgescope.stats.pairs import SAME_WITHIN, Judgement
 from edgescope.stats.special import t_quantile
 
 CONFIDENCE = 0.95
@@ -102,11 +103,18 @@ def fresh(values: Sequence[float], machine: Spread | None) -> tuple[float, float
     return math.exp(mean - reach), math.exp(mean + reach)
 
 
-def apart(a: Sequence[float], b: Sequence[float], machine: Spread | None) -> bool | None:
-    """Whether the means of two cells' processes differ significantly (95 %); None if the spread is not known."""
+def compared(a: Sequence[float], b: Sequence[float], machine: Spread | None) -> Judgement | None:
+    """Return FASTER if the means of two cells' processes differ significantly (95 %), SAME if they surely do not.
+
+    SAME asks the 90 % interval of their ratio to lie within SAME_WITHIN. None if the spread is not known.
+    """
     first, second = moderated(a, machine), moderated(b, machine)
     if first is None or second is None or not a or not b:
         return None
     gap = abs(sum(map(math.log, a)) / len(a) - sum(map(math.log, b)) / len(b))
     error = math.sqrt(first.sd**2 / len(a) + second.sd**2 / len(b))
-    return gap > t_quantile(0.975, min(first.dof, second.dof)) * error
+    dof = min(first.dof, second.dof)
+    if gap > t_quantile(0.975, dof) * error:
+        return Judgement.FASTER
+    alike = gap + t_quantile(0.95, dof) * error <= math.log1p(SAME_WITHIN)
+    return Judgement.SAME if alike else Judgement.AMBIGUOUS

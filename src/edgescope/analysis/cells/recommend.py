@@ -14,6 +14,7 @@ other.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -21,7 +22,7 @@ from typing import TypeVar
 from edgescope import units
 from edgescope.analysis.cells import alternation, machines
 from edgescope.analysis.cells import choices as rows_of
-from edgescope.analysis.cells.bounds import apart
+from edgescope.analysis.cells.bounds import compared
 from edgescope.analysis.cells.choices import Spreads
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.row import Row
@@ -51,7 +52,9 @@ class Recommendation:
     pick: Row | None
     reasons: tuple[str, ...]
     ties: tuple[Row, ...] = ()
-    """Cells that keep every constraint and are not surely worse."""
+    """Cells that keep every constraint and are shown to be as good."""
+    undecided: tuple[Row, ...] = ()
+    """Cells that keep every constraint, of which nothing shows whether they are worse or as good."""
     best: Row | None = None
     """The best cell if nothing were constrained."""
     nearest: Row | None = None
@@ -82,13 +85,18 @@ def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> R
     if not confirmed:
         nearest, reasons = _unconfirmed(able[0], wanted, least) if able else _infeasible(ranked, wanted)
         return Recommendation(
-            models, wanted, tuple(ranked), front, axes, None, reasons, (), best, nearest, said
+            models, wanted, tuple(ranked), front, axes, None, reasons, (), (), best, nearest, said
         )
     pick = _leader(confirmed, wanted)
     best = pick if any(c is best for c in confirmed) else best
-    ties = tuple(c for c in confirmed if c is not pick and not _worse(pick, c, wanted, spreads))
-    reasons = _reasons(pick, ties, best, wanted, _turns(pick, [c for c in able if c is not pick], wanted))
-    return Recommendation(models, wanted, tuple(ranked), front, axes, pick, reasons, ties, best, None, said)
+    others = [(c, _standing(pick, c, wanted, spreads)) for c in confirmed if c is not pick]
+    ties = tuple(c for c, judged in others if judged is Judgement.SAME)
+    unsure = tuple(c for c, judged in others if judged is Judgement.AMBIGUOUS)
+    turns = _turns(pick, [c for c in able if c is not pick], wanted)
+    reasons = _reasons(pick, _beside(pick, ties, unsure), best, wanted, turns)
+    return Recommendation(
+        models, wanted, tuple(ranked), front, axes, pick, reasons, ties, unsure, best, None, said
+    )
 
 
 def _figure(choice: Row, wanted: Wanted) -> Measured | None:
@@ -148,22 +156,26 @@ def _turns(pick: Row, others: Sequence[Row], wanted: Wanted) -> tuple[str, ...]:
     )
 
 
-def _worse(pick: Row, other: Row, wanted: Wanted, spreads: Spreads) -> bool:
-    """Whether a cell is significantly worse than the pick."""
-    column = wanted.goal.name
+def _standing(pick: Row, other: Row, wanted: Wanted, spreads: Spreads) -> Judgement:
+    """Return FASTER if the pick is surely better than a cell, SAME if an interval shows it, else AMBIGUOUS."""
     turns = [_ratio(pick, other, wanted, level) for level in (0.95, 0.90)]
     if turns[0] is not None and turns[1] is not None and turns[0].reliable:
-        return judge(turns[0], turns[1], higher_is_better=True) is Judgement.FASTER
+        found = judge(turns[0], turns[1], higher_is_better=True)
+        return found if found in (Judgement.FASTER, Judgement.SAME) else Judgement.AMBIGUOUS
+    column = wanted.goal.name
     mine, its = (rows_of.values(list(c.replicates.values()), column) for c in (pick, other))
-    sure = apart(mine, its, spreads.of(column))
-    return _cost(other, wanted) - _cost(pick, wanted) > UNKNOWN_SPREAD if sure is None else sure
+    sure = compared(mine, its, spreads.of(column))
+    if sure is None:  # one process each says nothing of the next one: only a large gap is one
+        worse = _cost(other, wanted) - _cost(pick, wanted) > UNKNOWN_SPREAD
+        return Judgement.FASTER if worse else Judgement.AMBIGUOUS
+    return sure
 
 
 # -- in words -----------------------------------------------------------------------------------------------
 
 
 def _reasons(
-    pick: Row, ties: Sequence[Row], best: Row | None, wanted: Wanted, turns: Sequence[str]
+    pick: Row, standing: Sequence[str], best: Row | None, wanted: Wanted, turns: Sequence[str]
 ) -> tuple[str, ...]:
     kept = (
         "of those that keep every constraint"
@@ -178,8 +190,7 @@ def _reasons(
     out = [lead, *(c.kept(pick.metrics) for c in wanted.constraints), *turns]
     if best is not None and best.cell != pick.cell:
         out.append(_price(pick, best, wanted))
-    if ties:
-        out.append(_tied(pick, ties, wanted))
+    out += standing
     out += list(pick.notes)
     if pick.verdict.trust.value in ("THROTTLED", "DISTURBED"):
         out.append(f"measured while {pick.verdict.trust.value}: {'; '.join(pick.verdict.evidence)}")
@@ -205,10 +216,18 @@ def _price(pick: Row, best: Row, wanted: Wanted) -> str:
     return f"{text}, which breaks {'; '.join(b.replace(' broken:', ':') for b in best.broken)}"
 
 
-def _tied(pick: Row, ties: Sequence[Row], wanted: Wanted) -> str:
-    names = [c.label if c.trial.model == pick.trial.model else c.name for c in ties[:4]]
-    more = f" and {len(ties) - 4} more" if len(ties) > 4 else ""
-    return f"statistically tied with {', '.join(names)}{more}; add --confirm-runs 5"
+def _beside(pick: Row, ties: Sequence[Row], unsure: Sequence[Row]) -> list[str]:
+    """Return what is known of the cells that are not surely worse than the pick."""
+    out = [f"statistically tied with {_named(pick, ties)}"] if ties else []
+    return out + ([f"undecided against {_named(pick, unsure)}: --confirm-runs 5"] if unsure else [])
+
+
+def _named(pick: Row, found: Sequence[Row]) -> str:
+    """Return the first names, each once, and how many more there are."""
+    every = [c.label if c.trial.model == pick.trial.model else c.name for c in found]
+    count = Counter(every)
+    names = [name if n == 1 else f"{name} ({n} cells)" for name, n in count.items()]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _unconfirmed(best: Row, wanted: Wanted, least: int) -> tuple[Row, tuple[str, ...]]:

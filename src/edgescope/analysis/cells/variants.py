@@ -86,7 +86,11 @@ class Pick:
     row: Row | None
     reason: str
     ties: tuple[str, ...] = ()
-    """Labels of eligible variants that are not significantly worse."""
+    """Labels of eligible variants that an interval shows to be as good."""
+    undecided: tuple[str, ...] = ()
+    """Labels of those whose pairs with the pick decide nothing yet, or that have none."""
+    more_pairs: int | None = None
+    """Further pairs that would decide the hardest of them, if they are like these; None where that is not known."""
     nearest: Row | None = None
     """If no variant keeps the constraints: the one that breaks them the least."""
 
@@ -358,7 +362,21 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
     ties = [(other, *_against(best, other, wished)) for other in ranked[1:]]
     ties = [t for t in ties if t[2] is not Judgement.FASTER]
     sentences = [_figures(best, found, wished), *_undecided(ties)]
-    return Pick(best, " ".join(sentences), tuple(t[0].label for t in ties))
+    same = [t for t in ties if t[2] is Judgement.SAME]
+    unsure = [t for t in ties if t[2] is not Judgement.SAME]
+    return Pick(best, " ".join(sentences), _labels(same), _labels(unsure), _more_pairs(unsure))
+
+
+def _labels(found: Sequence[Tie]) -> tuple[str, ...]:
+    """Return the labels, each once."""
+    return tuple(dict.fromkeys(t[0].label for t in found))
+
+
+def _more_pairs(undecided: Sequence[Tie]) -> int | None:
+    """Return the pairs that would decide the hardest of the comparisons; None if one is not known, or of none."""
+    needed = [alternation.deciding(ratio) if ratio is not None else None for _, ratio, _ in undecided]
+    known = [n for n in needed if n is not None]
+    return max(known) if known and len(known) == len(needed) else None
 
 
 def _chosen(ranked: Sequence[Row], found: VariantTable, wished: Metric) -> Row:

@@ -75,10 +75,10 @@ def show(document: Document, *, verbose: bool = False, limit: int | None = LINES
         print(painted(line))
 
 
-def listing(document: Document) -> None:
+def listing(document: Document, *, verbose: bool = False) -> None:
     """Print all rows: as wide as the terminal, or at full width if stdout is a file."""
     wide = width() if sys.stdout.isatty() else 10_000
-    print("\n".join(painted(line) for line in lines(document, wide, limit=None)))
+    print("\n".join(painted(line) for line in lines(document, wide, verbose=verbose, limit=None)))
 
 
 def width() -> int:
