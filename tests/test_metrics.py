@@ -1,6 +1,7 @@
 """The table of metrics: what it may say, and that one more table is seen everywhere."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -125,3 +126,28 @@ def test_cells_of_two_workloads_answer_two_questions():
     training, inference = (steps("null", 0.01, work)[0].trial for work in ("training", "inference"))
     assert belongs(training, load(training)) and not belongs(training, load(inference))
     assert in_words(training).startswith("training, ") and setup(training) != setup(inference)
+
+
+def test_every_number_says_how_the_figures_of_several_workers_become_one():
+    lacking = [m.name for m in METRICS.values() if m.unit and m.merge not in metrics.MERGED]
+    assert not lacking
+    with pytest.raises(UsageError, match="E-METRIC-1"):
+        read('[x_s]\ntitle = "X"\nmerge = "guess"')
+    page = (Path(__file__).parents[1] / "docs" / "add-a-metric.md").read_text(encoding="utf-8")
+    assert all(f"`{rule}`" in page for rule in metrics.MERGED)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("frames", "frames"),
+        ("latency_p50_s", "p50_s"),
+        ("sobel_busy_s", "*_busy_s"),
+        ("decode_device_s", "decode_device_s"),
+        ("stall_handover_s", "stall_*_s"),
+        ("what_is_this", None),
+    ],
+)
+def test_a_figure_of_a_result_is_found_by_name_by_what_answers_for_it_or_by_pattern(name, known):
+    found = metrics.find(name)
+    assert (found and found.name) == known

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from edgescope.errors import UsageError
@@ -19,6 +20,17 @@ else:
     import tomli as tomllib
 
 SHOWN = ("list", "table", "compare", "pareto")
+MERGED = {
+    "rows": "computed from the rows of all workers together: counts, rates, pooled quantiles",
+    "sum": "the sum over workers; absent where one of them has none",
+    "mean": "the mean over workers, each weighed with its count (units, steps ...)",
+    "max": "the largest of the workers",
+    "machine": "measured once for the machine that all share",
+    "gate": "that of worker 0; the others must give the same outputs",
+    "cell": "of a cell's runs or of a trace, not of a run: there is nothing to merge",
+    "none": "not measured with several workers",
+}
+"""How the figures of a trial's workers become one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +66,8 @@ class Metric:
     """Whether it is a measure of right answers: judged on its value, and bounded relative to fp32's (0.99ref), too."""
     largest: bool = False
     """Whether replicates combine to their largest value, as bytes do, and not to their mean."""
+    merge: str = ""
+    """How several workers' figures become one, a key of MERGED; without it they do not, and the figure is absent."""
     optional: bool = False
     """Whether only some results have it by nature: it is a column, and missed, only where a result has it."""
     shown: tuple[str, ...] = ()
@@ -99,6 +113,7 @@ def _metric(name: str, table: Mapping[str, object]) -> Metric:
     wrong = [k for k, v in found.items() if k not in KNOWN or not isinstance(v, KINDS.get(k, str))]
     wrong += [k for k, needed in KNOWN.items() if needed and k not in found]
     wrong += [word for word in table.get("shown", ()) if word not in SHOWN]  # type: ignore[attr-defined]
+    wrong += ["merge"] if found.get("merge", "") not in ("", *MERGED) else []
     wrong += ["better"] if found.get("better", "") not in ("", "lower", "higher") else []
     if wrong:
         raise _unreadable(f"the metric {name!r}", f"wrong or missing: {', '.join(wrong)}")
@@ -121,6 +136,12 @@ METRICS: dict[str, Metric] = read(Path(__file__).with_name("metrics.toml").read_
 def add(text: str) -> None:
     """Add the metrics of a TOML text to those that every table shows."""
     METRICS.update(read(text))
+
+
+def find(name: str) -> Metric | None:
+    """Return the metric that a figure of a Result belongs to: by name, as one of `of`, or by a pattern (*_busy_s)."""
+    known = METRICS.get(name) or next((m for m in METRICS.values() if name in m.of), None)
+    return known or next((m for m in METRICS.values() if "*" in m.name and fnmatchcase(name, m.name)), None)
 
 
 def shown(where: str, workload: str = "") -> list[Metric]:

@@ -1,6 +1,7 @@
 """A worker's side of a run in this process: what it says to which order."""
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from edgescope.errors import Message
 from edgescope.isolate.counter import Counter
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
-from edgescope.records import Trial
+from edgescope.records import Measured, Trial
 from edgescope.workloads.base import Glimpse
 from edgescope.workloads.inference import glimpse
 
@@ -68,10 +69,16 @@ def served(tmp_path, *orders, **keys):
 
 
 def test_a_whole_run_is_told_step_by_step(tmp_path):
-    asked = ({"do": "answer"}, {"do": "verify", "machine": MACHINE}, {"do": "close"})
+    span = {"start_ns": 0, "stop_ns": 2**62}
+    asked = (
+        {"do": "metrics", **span},
+        {"do": "answer"},
+        {"do": "verify", "machine": MACHINE},
+        {"do": "close"},
+    )
     pipe, counts = served(tmp_path, order(tmp_path), *DRIVE, *asked)
     names = [name for name, _ in pipe.sent]
-    assert names == ["here", "opened", "ready", "driven", "answer", "verified", "closed"]
+    assert names == ["here", "opened", "ready", "driven", "metrics", "answer", "verified", "closed"]
     (opened,), (driven,), (ready,) = (pipe.events(name) for name in ("opened", "driven", "ready"))
     assert opened["effective"]["precision"] == "fp32" and opened["model"]["name"] == "null"
     assert "load_s" in opened["facts"] and ready == {"settled": True}
@@ -84,6 +91,40 @@ def test_a_whole_run_is_told_step_by_step(tmp_path):
     with np.load(answer["outputs"]) as outputs:
         assert answer["output_bytes"] == sum(outputs[name].nbytes for name in outputs.files)
     assert answer["input_bytes"] == 2 * zoo.get("null").samples(Purpose.BENCH, 1).arrays["input"].nbytes
+
+
+def test_the_workload_is_asked_for_its_metrics_of_the_shared_window_alone(tmp_path, monkeypatch):
+    asked = []
+    opened = worker.open_work
+
+    @contextmanager
+    def open_work(trial):
+        with opened(trial) as made:
+
+            def told(rows, window):
+                asked.append((rows, window))
+                return {"own": Measured(3.0, "1")}
+
+            yield replace(made, metrics=told)
+
+    monkeypatch.setattr(worker, "open_work", open_work)
+
+    class Half(Script):
+        def receive(self):
+            order = super().receive()
+            if order["do"] == "metrics":
+                with np.load(self.events("driven")[0]["rows"]) as columns:
+                    self.done = columns["done_ns"].copy()
+                order |= {"start_ns": int(self.done[3]), "stop_ns": int(self.done[7])}
+            return order
+
+    pipe = Half(order(tmp_path), *DRIVE, {"do": "metrics"}, {"do": "close"})
+    with Counter(tmp_path / "counter", 2):
+        worker.serve(pipe)
+    (told,), ((rows, window),) = pipe.events("metrics"), asked
+    assert told["metrics"]["own"]["value"] == 3.0
+    assert rows.columns["done_ns"].tolist() == pipe.done[3:8].tolist()
+    assert (window.start_ns, window.stop_ns) == (pipe.done[3], pipe.done[7])
 
 
 def test_a_second_trial_follows_the_first_and_the_end_of_the_leader_ends_it(tmp_path):

@@ -45,6 +45,12 @@ def test_the_parts_of_a_query_run_side_by_side_and_the_next_waits_for_the_last()
     assert (queries.latency_ns() >= 2 * MS).all()
 
 
+def test_a_query_holds_the_samples_that_its_parts_say_and_the_usual_number_of_the_others():
+    t = trial(scenario="multi_stream", batch=4, in_flight=3, max_queries=2, max_s=9.0)
+    work = Inline(lambda query_id: 1 if query_id == 5 else None, Failures())
+    assert list(MultiStream(t, Plan(t)).drive(work, FakeClock()).columns["samples"]) == [12, 9]
+
+
 def test_one_failed_part_fails_the_query():
     def call(query_id):
         if query_id == 5:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgescope.analysis.predict.pipeline import POLICIES
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
-from edgescope.video.flow import EndOfFilm, Queue, Sequential, Stage, Threaded
+from edgescope.video.flow import Calls, EndOfFilm, Ledger, Queue, Sequential, Stage, Threaded
 from edgescope.video.frame import Frame, Item
 
 
@@ -165,6 +165,51 @@ def test_the_time_of_each_stage_is_counted():
     flow = Sequential([Stage("decode", Film(4)), Stage("nap", lambda item: time.sleep(0.01))])
     driven(flow, 9, 1)
     assert 0.04 <= flow.counts.busy_ns["nap"] / 1e9 < 0.2 and flow.counts.busy_ns["decode"] < 0.02e9
+
+
+@pytest.mark.parametrize("kind", [Sequential, Threaded])
+def test_a_ledger_tells_one_stretch_of_a_run_from_another(kind):
+    def fails(item):
+        if item.frames[0].index == 2:
+            raise ValueError("unreadable")
+
+    flow, done = (
+        kind([Stage("decode", Film(7, batch=2)), Stage("fails", fails)], skip=True),
+        threading.Semaphore(0),
+    )
+    flow.ledger = Ledger()
+
+    def drive(units):
+        for number in range(units):
+            flow.issue(number, 1, lambda *told: done.release())
+            assert done.acquire(timeout=20)
+        return time.monotonic_ns()
+
+    between = drive(2)
+    with pytest.raises(EndOfFilm):
+        drive(9)
+    end = time.monotonic_ns()
+    flow.close()
+    early, late = (flow.ledger.calls(0, *when) for when in ((0, between), (between, end)))
+    assert (early.units, late.units) == (2, 2)
+    assert early.busy_ns + late.busy_ns == flow.counts.busy_ns["decode"]
+    assert flow.ledger.lost(0, between) == (0, 2) and flow.ledger.lost(between, end) == (0, 0)
+
+
+def test_units_that_a_stage_takes_together_share_its_time():
+    flow = Sequential([Stage("infer", lambda item: None)])
+    flow.ledger = Ledger()
+    flow.called(0, 10, 4, 8000, 4000)
+    flow.called(0, 20, 1, 2000, 0)
+    assert flow.ledger.calls(0, 10, 20) == Calls(5, 10_000, 4000)
+    assert flow.ledger.calls(0, 11, 19) == flow.ledger.calls(1, 0, 99) == Calls(0, 0, 0)
+
+
+def test_what_a_full_queue_drops_is_no_frame_that_a_stage_skipped():
+    flow = Sequential([Stage("decode", Film(1))])
+    flow.ledger = Ledger()
+    flow.dropped(Item(0, frames=[Frame(None, 0, 5)] * 3), lambda *told: None)
+    assert flow.ledger.lost(0, 2**62) == (3, 0)
 
 
 def compute(item):

@@ -4,12 +4,15 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from edgescope import bench
-from edgescope.records import Absent, Status, Trial
+from edgescope.records import Absent, Measured, Status, Trial, Window
 from edgescope.workloads import interleaved
 from edgescope.workloads.interleaved import GAP_S, PAUSE_S, Slices
+
+WHOLE = Window(0, 0, 0, 2**62)
 
 
 def slices(guard=0.0, *, waiting=0, ended=10.0, step_s=0.02, gap_s=0.05):
@@ -51,6 +54,7 @@ def turns(answer, **loop):
     work = SimpleNamespace(issue=lambda query, samples, done: answer(query))
     usual = {"line": SimpleNamespace(steps=1), "log": [{}, {}], "load": lambda: None}  # an epoch has ended
     usual["witness"] = SimpleNamespace(stop=lambda: None)
+    usual["between"] = lambda start_ns, stop_ns: SimpleNamespace(sizes=np.array([4, 4, 2]), took_s=0.3)
     return Slices(work, SimpleNamespace(**(usual | loop)), 0.0)
 
 
@@ -68,16 +72,29 @@ def test_the_thread_that_trains_warms_up_for_an_epoch_before_any_query():
     witness = SimpleNamespace(stop=lambda: stopped.append(True))
     made = turns(lambda query: None, step=step, log=log, line=line, witness=witness)
     made.warm_up()
-    assert (
-        len(by) == 3 and made.trained == 0 and stopped
-    )  # what looks at each operator would slow the training
+    assert len(by) == 3 and stopped  # what looks at each operator would slow the training
     first_gap(made)
-    while made.trained < 2:
+    while len(by) < 5:
         time.sleep(0.001)
     made.issue(2, 1, None)
     made.close()
     assert set(by) == {made.thread.ident} != {threading.get_ident()}
-    assert made.metrics()["trained_sps"].n == line.steps - 3
+
+
+def test_the_rate_of_training_is_that_of_the_steps_in_the_window():
+    made = turns(lambda query: None)
+    made.begin.set()
+    asked = []
+    made.loop.between = lambda *ends: (
+        asked.append(ends) or SimpleNamespace(sizes=np.array([4, 4, 2]), took_s=0.3)
+    )
+    found = made.metrics(Window(0, 9, 10**9, 3 * 10**9))
+    assert asked == [(10**9, 3 * 10**9)]
+    assert found["trained_sps"] == Measured(5.0, "samples/s", n=3)
+    assert found["train_step_s"] == Measured(pytest.approx(0.1), "s", n=3)
+    made.loop.between = lambda *ends: SimpleNamespace(sizes=np.empty(0, int), took_s=0.0)
+    found = made.metrics(Window(0, 9, 10**9, 3 * 10**9))
+    assert found["trained_sps"].value == 0 and isinstance(found["train_step_s"], Absent)
 
 
 def test_an_epoch_that_takes_long_is_not_waited_for(monkeypatch):
@@ -97,12 +114,14 @@ def test_queries_are_answered_while_a_minibatch_is_loaded():
         loading.set()
         assert go_on.wait(10)
 
-    made = turns(answered.append, load=load, step=lambda: 1)
+    stepped = []
+    made = turns(answered.append, load=load, step=lambda: stepped.append(1) or 1)
     made.warm_up()
+    stepped.clear()
     first_gap(made)
     assert loading.wait(10)
     made.issue(2, 1, None)
-    assert answered == [0, 1, 2] and not made.trained
+    assert answered == [0, 1, 2] and not stepped
     go_on.set()
     made.close()
     assert made.failure is None
@@ -139,7 +158,7 @@ def test_queries_that_are_overdue_are_answered_one_after_another_without_a_step_
         made.issue(query, 1, None)
     made.close()
     burst = order[order.index(2) : order.index(199)]
-    assert burst.count("step") <= 2 and made.trained >= 1  # 2: this thread, too, may be stopped for a while
+    assert burst.count("step") <= 2 and "step" in order  # 2: this thread, too, may be stopped for a while
 
 
 def test_queries_without_gaps_leave_nothing_to_train_in():
@@ -147,9 +166,9 @@ def test_queries_without_gaps_leave_nothing_to_train_in():
     made.ended = time.monotonic() + 100  # nothing that follows comes after a gap
     made.issue(0, 1, None)
     assert not made.begin.is_set()
+    assert isinstance(made.metrics(WHOLE)["trained_sps"], Absent)
     made.close()
-    assert not made.trained and order == [0]
-    assert isinstance(made.metrics()["trained_sps"], Absent)
+    assert order == [0]
 
 
 def test_a_step_that_fails_ends_the_run_at_the_next_query():
@@ -162,7 +181,7 @@ def test_a_step_that_fails_ends_the_run_at_the_next_query():
     with pytest.raises(ValueError, match="a broken file"):
         made.issue(2, 1, None)
     made.close()
-    assert 2 not in order and "a broken file" in made.metrics()["trained_sps"].reason
+    assert 2 not in order and "a broken file" in made.metrics(WHOLE)["trained_sps"].reason
 
 
 def test_a_training_that_cannot_go_on_fails_the_trial(monkeypatch):

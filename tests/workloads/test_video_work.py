@@ -10,9 +10,18 @@ from data_sets import classifier
 from edgescope import bench
 from edgescope.bench.parts import HERE
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.records import Absent, Status, Trial
+from edgescope.records import (
+    QUERY_DROPPED,
+    QUERY_OK,
+    Absent,
+    Measured,
+    Queries,
+    Status,
+    Trial,
+    Window,
+)
 from edgescope.video import annotated, stages, what_if
-from edgescope.video.flow import Sequential, Stage
+from edgescope.video.flow import Ledger, Sequential, Stage
 from edgescope.video.frame import Frame, Item
 from edgescope.video.sources import opening
 from edgescope.workloads import pipeline
@@ -65,8 +74,10 @@ def test_the_run_ends_with_the_film_and_every_frame_is_counted(trial, batch):
 
 
 def test_a_film_that_loops_goes_on(trial):
-    result = bench.run(trial(batch=8, min_s=1.0, max_s=1.0), hz=0)
-    assert result.metrics["frames"].value > COUNT
+    result = bench.run(trial(batch=8, warmup=0.2, min_s=1.0, max_s=1.0), hz=0)
+    rows = result.queries.rows(result.window).columns
+    assert result.metrics["frames"].value == rows["samples"].sum() > COUNT
+    assert result.metrics["infer_busy_s"].n == len(rows["samples"]) < len(result.queries)
     assert "in 13 frames is found" in result.verification.detail
 
 
@@ -103,13 +114,48 @@ def test_frames_with_their_boxes_are_written_after_the_window(trial, tmp_path, m
     assert refused.status is Status.UNSUPPORTED and "boxes.gif" in str(refused.reason)
 
 
-def test_the_cpu_time_of_a_stage_that_is_never_read_is_absent_and_not_zero():
+@pytest.fixture
+def noted():
+    """A flow whose ledger holds two units in a warm-up and three in the window, which lost one frame each way."""
     flow = Sequential([Stage("decode", lambda item: None), Stage("log", lambda item: None)])
-    flow.counts.units, flow.counts.busy_ns["log"], flow.counts.cpu_ns["log"] = 4, 8_000_000, 2_000_000
-    pipeline = SimpleNamespace(plan=SimpleNamespace(options={"what_if": False}))
-    found = work._metrics(flow, pipeline)
-    assert found["log_cpu_s"].value == 0.0005 and found["log_busy_s"].value == 0.002
+    flow.ledger = Ledger()
+    for end_ns, units, busy_ns, cpu_ns in (
+        (50, 2, 99_000_000, 9),
+        (150, 1, 2_000_000, 0),
+        (160, 3, 6_000_000, 2_000_000),
+    ):
+        flow.ledger.call(0, end_ns, units, 1000, 0)
+        flow.ledger.call(1, end_ns, units, busy_ns, cpu_ns)
+    flow.ledger._lost.extend((50, 7, 0, 50, 7, 1, 110, 2, 0, 120, 1, 1, 201, 5, 0))
+    return flow
+
+
+PLAIN = SimpleNamespace(plan=SimpleNamespace(options={"what_if": False}))
+WINDOW = Window(0, 4, 100, 200)
+
+
+def rows(samples, status=()):
+    state = np.array(status or [0] * len(samples), np.int8)
+    return Queries({"samples": np.array(samples, np.int32), "status": state})
+
+
+def test_the_cpu_time_of_a_stage_that_is_never_read_is_absent_and_not_zero(noted):
+    found = work._metrics(noted, PLAIN, rows([1, 1, 1, 1]), WINDOW)
+    assert found["log_cpu_s"] == Measured(0.0005, "s", n=4) and found["log_busy_s"] == Measured(
+        0.002, "s", n=4
+    )
     assert isinstance(found["decode_cpu_s"], Absent) and "20 us" in found["decode_cpu_s"].reason
+
+
+def test_frames_are_those_of_the_rows_in_the_window_and_so_are_those_that_were_lost(noted):
+    found = work._metrics(
+        noted, PLAIN, rows([4, 4, 4, 1], [QUERY_OK, QUERY_DROPPED, QUERY_OK, QUERY_OK]), WINDOW
+    )
+    assert found["frames"] == Measured(9.0, "frames", n=3)
+    assert found["frames_dropped"] == Measured(2.0, "frames", n=12)
+    assert found["frames_skipped"] == Measured(1.0, "frames", n=12)
+    found = work._metrics(noted, PLAIN, rows([]), Window(0, 0, 300, 400))
+    assert found["frames"].value == 0 and "log_busy_s" not in found
 
 
 @pytest.fixture

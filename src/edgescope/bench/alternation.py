@@ -8,7 +8,7 @@ it computes nothing, asks one side at a time, and watches the machine meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +144,12 @@ class Side:
             self.idle_ns += int(found["idle_ns"])
             self.idle_cpu_ns += int(found["idle_cpu_ns"])
 
+    def report(self) -> dict[str, Field]:
+        """Have it report its workload's own metrics, from its first turn to its last."""
+        ends = {"start_ns": self.turns[0].start_ns, "stop_ns": self.turns[-1].stop_ns}
+        told = self.ask("metrics", "metrics", **ends)["metrics"]
+        return {name: codec.field_from_json(value) for name, value in told.items()}
+
     def verify(self) -> Line:
         """Have it check its outputs."""
         machine = {"stable": dict(self.begun.machine.stable), "state": dict(self.begun.machine.state)}
@@ -222,13 +228,14 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
         for side in sides:
             side.peak = peak_rss(str(side.process.pid))
         driven = [side.ask("rows", "driven") for side in sides]
-        found = [side.verify() for side in sides]  # one by one: each side's threads spin while they wait
+        its_own = [side.report() for side in sides]  # one by one: each side's threads spin while they wait
+        found = [side.verify() for side in sides]
         for side in sides:
             if forks.unknown(side.begun.trial):
                 took = side.peak.value if isinstance(side.peak, Measured) else 0.0
                 names = side.ask("modules", "modules")["names"]
                 forks.learn(side.begun.trial, Imports(tuple(names), took))
-        runs = [_run(s, d, f, watch) for s, d, f in zip(sides, driven, found, strict=True)]
+        runs = [_run(*each, watch) for each in zip(sides, driven, its_own, found, strict=True)]
     ends = [outcome.concluded(s.begun, watch, run, in_effect) for s, run in zip(sides, runs, strict=True)]
     return _paired(ends[0], ends[1], sides, purpose)
 
@@ -246,14 +253,13 @@ def _take_turns(sides: Sequence[Side]) -> None:
         block += 1
 
 
-def _run(side: Side, driven: Line, found: Line, watch: Watch) -> Run:
+def _run(side: Side, driven: Line, its_own: Mapping[str, Field], found: Line, watch: Watch) -> Run:
     """Return what one side measured: the rows of its turns, the figures derived from them, and its check."""
     trial = side.begun.trial
     with np.load(driven["rows"]) as columns:
         queries = Queries(dict(columns))
     window = Window(driven["first"], driven["stop"], side.turns[0].start_ns, side.turns[-1].stop_ns)
     check = codec.verification_from_json(found["verification"]) if found["verification"] else None
-    its_own = {name: codec.field_from_json(value) for name, value in found["metrics"].items()}
     facts = {name: codec.field_from_json(value) for name, value in side.opened["facts"].items()}
     return Run(
         model=ModelInfo(**side.opened["model"]),

@@ -90,7 +90,9 @@ class InProcess:
             self.wait()
             with watch.watching(), watch.idling(trial.idle_s, self.clock), recorded(trial):
                 queries = drive(scenario, opened.work, self.clock)
-            peak, its_own, spans = peak_rss(), opened.metrics(), opened.breakdown()
+            peak = peak_rss()
+            its_own = opened.metrics(queries.rows(plan.window), plan.window)
+            spans = opened.breakdown()
             own = {**own_use.metrics(), **breakdown.metrics(spans), **its_own}
             if trial.in_flight > 1 and registry.scenario(trial.scenario).keeps_in_flight:
                 own["interpreter_wait_s"] = interpreter_wait(opened.work, trial, self.clock)

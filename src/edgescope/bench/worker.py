@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgescope import registry
+from edgescope.analysis.run import workers as joint
 from edgescope.bench.child import leave
 from edgescope.bench.drivers import drive
 from edgescope.bench.outcome import status_of
@@ -32,7 +33,7 @@ from edgescope.isolate.barrier import Agreed, Span
 from edgescope.isolate.counter import Counter
 from edgescope.isolate.imports import modules
 from edgescope.process import Line, Pipe, die_with_parent
-from edgescope.records import Machine, Measured, Queries, Trial, codec
+from edgescope.records import Machine, Measured, Trial, codec
 from edgescope.workloads.base import Opened
 
 
@@ -68,15 +69,17 @@ class WorkerRun:
                 work = counter.counted(opened.work, self.number)
                 with recorded(self.trial):
                     queries = drive(scenario, work, MonotonicClock())
-                self._send_driven(queries, opened, self.plan.window.first, self.plan.window.stop)
-                self._after(opened)
+                measured = joint.Rows(queries.columns, self.plan.window.first, self.plan.window.stop)
+                self._send_driven(measured, opened)
+                self._after(opened, measured)
 
     def _take_turns(self, opened: Opened) -> None:
         side = Side(self.trial, opened.work, self.pipe)
         side.serve()
-        rows = len(side.queries)
-        self._send_driven(side.queries, opened, rows - side.counted, rows)
-        self._after(opened)
+        queries = side.queries
+        measured = joint.Rows(queries.columns, len(queries) - side.counted, len(queries))
+        self._send_driven(measured, opened)
+        self._after(opened, measured)
 
     def _receive(self, what: str) -> Line:
         order = self.pipe.receive()
@@ -98,19 +101,19 @@ class WorkerRun:
             model=asdict(opened.model),
         )
 
-    def _send_driven(self, queries: Queries, opened: Opened, first: int, stop: int) -> None:
+    def _send_driven(self, measured: joint.Rows, opened: Opened) -> None:
         path = self.folder / f"rows-{self.number}.npz"
-        np.savez(path, **dict[str, Any](queries.columns))
+        np.savez(path, **dict[str, Any](measured.columns))
         self.pipe.send(
             event="driven",
             rows=str(path),
-            first=first,
-            stop=stop,
+            first=measured.first,
+            stop=measured.stop,
             stopped_by=self.plan.stopped_by,
             failure=opened.failure(),
         )
 
-    def _after(self, opened: Opened) -> None:
+    def _after(self, opened: Opened, measured: joint.Rows) -> None:
         """Carry out the leader's orders on the open session until `close`."""
         while (order := self.pipe.receive())["do"] != "close":
             if order["do"] == "verify":
@@ -118,7 +121,11 @@ class WorkerRun:
                 self.pipe.send(
                     event="verified",
                     verification=codec.verification_to_json(check) if check else None,
-                    metrics={name: codec.field_to_json(value) for name, value in opened.metrics().items()},
+                )
+            elif order["do"] == "metrics":
+                found = opened.metrics(*measured.within(order["start_ns"], order["stop_ns"]))
+                self.pipe.send(
+                    event="metrics", metrics={name: codec.field_to_json(f) for name, f in found.items()}
                 )
             elif order["do"] == "answer":
                 self._send_answer(opened)

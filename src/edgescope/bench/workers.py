@@ -7,7 +7,7 @@ outputs for one input. Every worker's engine is checked against the Trial. See e
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ import numpy as np
 
 from edgescope import registry
 from edgescope.analysis.run import workers as joint
+from edgescope.analysis.run.merge import merged
 from edgescope.analysis.run.workers import Rows
 from edgescope.bench import watch as footprint
 from edgescope.bench.drivers import Run, require
@@ -38,6 +39,7 @@ from edgescope.records import (
     Result,
     Trial,
     Verification,
+    Window,
     Worker,
     codec,
 )
@@ -93,13 +95,14 @@ def _run(bare: Result, watch: Watch, run: WorkerRun, driven: Driven[Looked], poo
         diluted = Absent(f"{idle} kept workers that do nothing in this trial share pages with those that do")
         workers = tuple(replace(worker, pss_bytes=diluted) for worker in workers)
     own = run.workers[: trial.processes]
+    its_own = _reported(run, trial, window)
     answers = run.ask("answer", "answer", own)
     _alike(trial, answers)
-    verification, its_own = _verified(run, bare)
+    verification = _verified(run, bare)
     effective = Effective(**run.opened[0]["effective"])
     model, artifact = ModelInfo(**run.opened[0]["model"]), run.opened[0]["artifact"]
     metrics: dict[str, Field] = {
-        **_facts(run.opened[: trial.processes]),
+        **merged([_fields(opened["facts"]) for opened in run.opened[: trial.processes]]),
         **its_own,
         **joint.worker_metrics(trial, queries, window, workers),
         "counter_gap_queries": _gap(driven, rows),
@@ -163,14 +166,21 @@ def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
     return Measured(float(max(gaps)), "queries", n=len(gaps))
 
 
-def _facts(opened: Sequence[Line]) -> dict[str, Field]:
-    """Return the largest value of each opening fact over the workers."""
-    found: dict[str, Field] = {}
-    for name in opened[0]["facts"]:
-        fields = [codec.field_from_json(one["facts"][name]) for one in opened]
-        known = [f for f in fields if isinstance(f, Measured)]
-        slowest = max(known, key=lambda f: f.value, default=None)
-        found[name] = replace(slowest, n=len(known)) if slowest else fields[0]
+def _fields(told: Mapping[str, Json]) -> dict[str, Field]:
+    return {name: codec.field_from_json(value) for name, value in told.items()}
+
+
+def _reported(run: WorkerRun, trial: Trial, window: Window) -> dict[str, Field]:
+    """Return the workloads' own metrics of the window: of the trial's own workers as one, of colocated ones by worker.
+
+    One by one: some measure a little more, and would measure each other.
+    """
+    ends = {"start_ns": window.start_ns, "stop_ns": window.stop_ns}
+    told = [run.ask("metrics", "metrics", [worker], **ends)[0] for worker in run.workers]
+    each = [_fields(found["metrics"]) for found in told]
+    found = merged(each[: trial.processes])
+    for number, fields in enumerate(each[trial.processes :], trial.processes):
+        found |= {f"worker{number}_{name}": field for name, field in fields.items()}
     return found
 
 
@@ -224,9 +234,8 @@ def _apart(
     return float(np.linalg.norm(a - b)) / size if size else float(np.linalg.norm(a))
 
 
-def _verified(run: WorkerRun, bare: Result) -> tuple[Verification | None, dict[str, Field]]:
-    """Return the accuracy gate's result in worker 0, and its workload's own metrics."""
+def _verified(run: WorkerRun, bare: Result) -> Verification | None:
+    """Return the accuracy gate's result in worker 0."""
     machine = {"stable": dict(bare.machine.stable), "state": dict(bare.machine.state)}
     (found,) = run.ask("verify", "verified", run.workers[:1], machine=machine)
-    check = codec.verification_from_json(found["verification"]) if found["verification"] else None
-    return check, {name: codec.field_from_json(value) for name, value in found["metrics"].items()}
+    return codec.verification_from_json(found["verification"]) if found["verification"] else None

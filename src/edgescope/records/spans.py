@@ -115,6 +115,10 @@ class Spans:
         """Return the rows that a mask or an array of indices chooses."""
         return Spans(self.names, {k: v[rows] for k, v in self.columns.items()})
 
+    def between(self, start_ns: int, stop_ns: int) -> Spans:
+        """Return the rows that began and ended between two moments."""
+        return self.where((self.columns["start_ns"] >= start_ns) & (self.columns["end_ns"] <= stop_ns))
+
     def moved(self, ns: int) -> Spans:
         """Return the same spans with `ns` added to every time."""
         times = {k: self.columns[k] + ns for k in ("start_ns", "end_ns")}

@@ -50,7 +50,7 @@ class Split:
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Start every part."""
-        part = _Countdown(query_id, self.parts, done).part
+        part = _Countdown(query_id, self.parts, samples // self.parts, done).part
         first = query_id * self.parts
         for number in range(first, first + self.parts):
             self.work.issue(number, samples // self.parts, part)
@@ -59,11 +59,14 @@ class Split:
 class _Countdown:
     """Calls `done` once, when every part is done; parts end in any thread."""
 
-    def __init__(self, query_id: int, parts: int, done: Done) -> None:
-        self.query_id, self.left, self.done = query_id, parts, done
+    def __init__(self, query_id: int, parts: int, usual: int, done: Done) -> None:
+        """`usual`: the samples of a part that does not say how many it holds."""
+        self.query_id, self.left, self.usual, self.done = query_id, parts, usual, done
         self.status, self.lock = 0, Lock()
         self.source_ns = -1
         """When the oldest input of the parts was created."""
+        self.samples = 0
+        """Samples of the parts that are done."""
 
     def part(self, number: int, status: int, samples: int = 0, source_ns: int = -1) -> None:
         """Note that one part is done."""
@@ -71,10 +74,11 @@ class _Countdown:
             self.status = max(self.status, status)
             if source_ns >= 0:
                 self.source_ns = min(source_ns, self.source_ns) if self.source_ns >= 0 else source_ns
+            self.samples += samples or self.usual
             self.left -= 1
             last = self.left == 0
         if last:
-            self.done(self.query_id, self.status, 0, self.source_ns)
+            self.done(self.query_id, self.status, self.samples, self.source_ns)
 
 
 class Offline(CheckedScenario):

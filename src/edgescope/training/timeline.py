@@ -68,6 +68,11 @@ class Timeline:
         ends = self._table()
         return float((ends[:, -1] - ends[:, 0]).sum()) * 1e-9
 
+    def ends(self) -> tuple[Times, Times]:
+        """Return when each step that ended began, and when it ended."""
+        ends = self._table()
+        return ends[:, 0], ends[:, -1]
+
     def _table(self) -> Times:
         """Return a row for each step: its begin, the end of each part, its own end."""
         return np.array(self._ends, np.int64).reshape(-1, len(PARTS) + 2)

@@ -11,10 +11,13 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.video.frame import Item, joined, parted
@@ -69,6 +72,46 @@ class Counts:
     """The part of it on a CPU: of the whole process where stages go one by one, else of the stage's own threads."""
 
 
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one stage that ended in a stretch of time."""
+
+    units: int
+    """Units that they took on, one that several calls tried counted for each."""
+    busy_ns: int
+    cpu_ns: int
+
+
+class Ledger:
+    """When each call of a stage ended and each unit was lost, so that any stretch of a run can be told from the rest.
+
+    For runs of bounded length: a call takes 40 bytes.
+    """
+
+    def __init__(self) -> None:
+        self._calls, self._lost = array("q"), array("q")
+
+    def call(self, stage: int, end_ns: int, units: int, busy_ns: int, cpu_ns: int) -> None:
+        """Note a call of a stage, by its place in the pipeline."""
+        self._calls.extend((stage, end_ns, units, busy_ns, cpu_ns))
+
+    def lose(self, frames: int, *, skipped: bool) -> None:
+        """Note frames that are lost now: skipped, or else dropped."""
+        self._lost.extend((time.monotonic_ns(), frames, skipped))
+
+    def calls(self, stage: int, start_ns: int, stop_ns: int) -> Calls:
+        """Return the calls of a stage that ended between two moments."""
+        place, end, *sums = np.array(self._calls, dtype=np.int64).reshape(-1, 5).T
+        inside = (place == stage) & (end >= start_ns) & (end <= stop_ns)
+        return Calls(*(int(column[inside].sum()) for column in sums))
+
+    def lost(self, start_ns: int, stop_ns: int) -> tuple[int, int]:
+        """Return how many frames were dropped, and how many skipped, between two moments."""
+        when, frames, skipped = np.array(self._lost, dtype=np.int64).reshape(-1, 3).T
+        inside = (when >= start_ns) & (when <= stop_ns)
+        return int(frames[inside & (skipped == 0)].sum()), int(frames[inside & (skipped == 1)].sum())
+
+
 class Flow(ABC):
     """What both ways of driving share: what becomes of a unit."""
 
@@ -79,6 +122,8 @@ class Flow(ABC):
         self.counts = Counts(busy_ns=dict.fromkeys(names, 0), cpu_ns=dict.fromkeys(names, 0))
         self.seen: Callable[[Item], None] = lambda item: None
         """Called with each finished unit."""
+        self.ledger: Ledger | None = None
+        """What happened when, where somebody asks for it."""
 
     @abstractmethod
     def issue(self, query_id: int, samples: int, done: Done) -> None:
@@ -87,6 +132,14 @@ class Flow(ABC):
     @abstractmethod
     def close(self) -> None:
         """Finish what is under way and end the threads."""
+
+    def called(self, number: int, end_ns: int, units: int, busy_ns: int, cpu_ns: int) -> None:
+        """Count a call of stage `number`."""
+        name = self.stages[number].name
+        self.counts.busy_ns[name] += busy_ns
+        self.counts.cpu_ns[name] += cpu_ns
+        if self.ledger is not None:
+            self.ledger.call(number, end_ns, units, busy_ns, cpu_ns)
 
     def finished(self, item: Item, done: Done) -> None:
         """Count a unit that passed every stage, and report it."""
@@ -99,6 +152,8 @@ class Flow(ABC):
     def dropped(self, item: Item, done: Done) -> None:
         """Count a unit that a full queue dropped, and report it."""
         self.counts.dropped += len(item.frames)
+        if self.ledger is not None:
+            self.ledger.lose(len(item.frames), skipped=False)
         done(item.query_id, QUERY_DROPPED, len(item.frames), item.frames[0].created_ns if item.frames else -1)
 
     def failed(self, item: Item, error: Exception, done: Done) -> None:
@@ -106,7 +161,10 @@ class Flow(ABC):
         self.counts.last_error = f"{type(error).__name__}: {error}"
         self.counts.first_error = self.counts.first_error or self.counts.last_error
         if self.skip:
-            self.counts.skipped += max(1, len(item.frames))
+            lost = max(1, len(item.frames))
+            self.counts.skipped += lost
+            if self.ledger is not None:
+                self.ledger.lose(lost, skipped=True)
             done(item.query_id, QUERY_DROPPED, len(item.frames))
         else:
             done(item.query_id, QUERY_ERROR)
@@ -124,19 +182,15 @@ class Sequential(Flow):
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Do one unit, then call `done`; EndOfFilm if no frame is left."""
-        item, busy, clock = Item(query_id), self.counts.busy_ns, time.monotonic_ns
-        on_cpu, used = self.counts.cpu_ns, time.process_time_ns  # a stage's helper threads count as its own
-        before, used_before = clock(), used()
+        item, clock, used = Item(query_id), time.monotonic_ns, time.process_time_ns
+        before, used_before = clock(), used()  # of the process: a stage's helper threads count as its own
         try:
-            for stage in self.stages:
+            for number, stage in enumerate(self.stages):
                 stage.run(item)
                 now = clock()
-                busy[stage.name] += now - before
-                if now - before > BRIEF_NS:
-                    used_now = used()
-                    on_cpu[stage.name] += used_now - used_before
-                    used_before, now = used_now, clock()
-                before = now
+                used_now = used() if now - before > BRIEF_NS else used_before
+                self.called(number, now, 1, now - before, used_now - used_before)
+                before, used_before = clock(), used_now
         except EndOfFilm:
             done(query_id, QUERY_END)
             raise
@@ -262,8 +316,8 @@ class Threaded(Flow):
             spent = clock() - before
             used_now = used() if spent > BRIEF_NS else used_before
             with self.lock:
-                self.counts.busy_ns[stage.name] += spent
-                self.counts.cpu_ns[stage.name] += used_now - used_before
+                if passed or not self.ended:  # to find that no frame is left is not a unit's time
+                    self.called(number, before + spent, len(some), spent, used_now - used_before)
                 used_before = used_now
                 if following is None:
                     for item, done in passed:

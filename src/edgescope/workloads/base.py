@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from edgescope.backends.base import Backend, Driven
 from edgescope.models.base import Batch, Model
 from edgescope.options import Option
-from edgescope.records import Effective, Field, Json, Machine, ModelInfo, Spans, Trial, Verification
+from edgescope.records import (
+    Effective,
+    Field,
+    Json,
+    Machine,
+    ModelInfo,
+    Queries,
+    Spans,
+    Trial,
+    Verification,
+    Window,
+)
 
 
 class Done(Protocol):
@@ -93,8 +104,12 @@ class Opened:
     """Returns the text of the first unit that failed, or ''."""
     breakdown: Callable[[], Spans] = Spans.none
     """Does a few more units and returns where the time of each went; called once, after the window."""
-    metrics: Callable[[], Mapping[str, Field]] = dict
-    """Returns the workload's own metrics; called once, after the window, before `breakdown`, whose they override."""
+    metrics: Callable[[Queries, Window], Mapping[str, Field]] = lambda rows, window: {}
+    """Returns the workload's own metrics of the window, whose rows are given; what lies before or after is left out.
+
+    Called once, after the window, before `breakdown`, whose they override. Of several workers each is asked for its own
+    part of the window that all share, and metrics.toml says how the answers become one (docs/add-a-metric.md).
+    """
     glimpse: Callable[[], Glimpse] = Glimpse
     exam: Callable[[], Exam | None] = lambda: None
 

@@ -121,7 +121,7 @@ class Inference:
                     artifact=ready.about,
                     failure=lambda: failures.first,
                     breakdown=lambda: _breakdown(ready),
-                    metrics=lambda: _absent_copies(ready, trial.io),
+                    metrics=lambda rows, window: _absent_copies(ready, trial.io),
                     glimpse=lambda: glimpse(model, trial.batch, ready.answer),
                     exam=lambda: exam(model, trial.batch, ready.answer),
                 )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from edgescope import registry
 from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
-from edgescope.records import Absent, Field, Measured, Trial
+from edgescope.records import Absent, Field, Measured, Trial, Window
 from edgescope.registry import need
 from edgescope.workloads.base import Done, Opened, Parts, Program, Work
 from edgescope.workloads.inference import Inference
@@ -92,7 +92,7 @@ class Interleaved(Inference):
                 yield replace(
                     served,
                     work=slices,
-                    metrics=lambda: {**served.metrics(), **slices.metrics()},
+                    metrics=lambda rows, window: {**served.metrics(rows, window), **slices.metrics(window)},
                     artifact={**served.artifact, "train": trained.model, **options},
                 )
             finally:
@@ -109,8 +109,7 @@ class Slices:
         self.waiting = 0
         """Number of queries that wait for the device or have it."""
         self.step_s, self.gap_s = 0.0, 0.0
-        self.ended = self.begun = math.inf
-        self.trained = self.uncounted = 0
+        self.ended = math.inf
         self.failure: Exception | None = None
         self.warm, self.begin = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._train, daemon=True)
@@ -135,7 +134,6 @@ class Slices:
         if self.begin.is_set():
             self.gap_s = gap if not self.gap_s else (1 - NEWEST) * self.gap_s + NEWEST * gap
         elif gap >= GAP_S:
-            self.begun = now
             self.begin.set()
         self.waiting += 1
         with self.device:
@@ -173,11 +171,10 @@ class Slices:
             self.step_s = time.monotonic() - start
             until = min(until, start + self.step_s + WARM_S)
         self.loop.witness.stop()
-        self.uncounted = self.loop.line.steps
 
     def _step(self) -> None:
         start = time.monotonic()
-        self.trained += self.loop.step() or 0
+        self.loop.step()
         spent = time.monotonic() - start
         self.step_s = spent if not self.step_s else (1 - NEWEST) * self.step_s + NEWEST * spent
 
@@ -188,17 +185,18 @@ class Slices:
             return False
         return not self.guard or not self.gap_s or since + self.guard * self.step_s <= self.gap_s
 
-    def metrics(self) -> dict[str, Field]:
-        """Return the rate of training beside the queries, and how long a step took."""
-        spent = self.ended - self.begun
-        if self.failure is not None or not 0 < spent < math.inf:
+    def metrics(self, window: Window) -> dict[str, Field]:
+        """Return the rate of training beside the queries of the window, and how long a step took."""
+        if self.failure is not None or not self.begin.is_set():
             none = Absent(
                 f"training: {self.failure}" if self.failure else "no gap between queries was long enough"
             )
             return {"trained_sps": none, "train_step_s": none}
-        steps = self.loop.line.steps - self.uncounted
-        step = Measured(self.step_s, "s", n=steps) if steps else Absent("no step fitted into a gap")
-        return {"trained_sps": Measured(self.trained / spent, "samples/s", n=steps), "train_step_s": step}
+        done = self.loop.between(window.start_ns, window.stop_ns)
+        steps, seconds = len(done.sizes), (window.stop_ns - window.start_ns) * 1e-9
+        rate = Measured(float(done.sizes.sum()) / seconds, "samples/s", n=steps)
+        step = Measured(done.took_s / steps, "s", n=steps) if steps else Absent("no step fitted into a gap")
+        return {"trained_sps": rate, "train_step_s": step}
 
     def close(self) -> None:
         """End the training after its present step."""

@@ -22,7 +22,7 @@ import numpy as np
 from edgescope.analysis.run import epochs
 from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
-from edgescope.records import Absent, Field, Measured, Trial, Verification
+from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Trial, Verification, Window
 from edgescope.registry import need
 from edgescope.workloads.base import EndOfInput, Glimpse, Opened, Parts
 from edgescope.workloads.blocking import Failures, blocking
@@ -38,6 +38,8 @@ CLOSE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2, "fp16": 2e-2}
 CLOSE_CUDA = 1e-2
 #: Steps are compared until this much time has passed, two of them in any case.
 CHECK_S, FEWEST = 4.0, 2
+NO_STEP = "no step began and ended in the window"
+UNREAD = Absent("the kernel does not say what the loader's processes read: /proc/self/io")
 
 
 class Training:
@@ -124,7 +126,7 @@ class Training:
                 },
                 failure=lambda: failures.first,
                 breakdown=loop.spans,
-                metrics=lambda: _metrics(loop, loss),
+                metrics=lambda rows, window: _metrics(loop, loss, rows, window),
                 glimpse=lambda: _glimpse(make(model, replace(trial, seed=0), options, dropout=False)),
             )
         finally:
@@ -192,22 +194,24 @@ def _losses(loop: Loop, batches: list[Any]) -> list[float]:
     return found
 
 
-def _metrics(loop: Loop, first: float) -> dict[str, Field]:
-    spans = loop.spans()
-    items = sum(row["samples"] + row["skipped"] for row in loop.log)
-    seen = sum(row["samples"] for row in loop.log if row["end_ns"])
-    whole = seen / max(1, sum(row["end_ns"] is not None for row in loop.log))
-    ended = loop.done / whole if whole else None
-    steps = max(1, loop.line.steps)
+def _metrics(loop: Loop, first: float, rows: Queries, window: Window) -> dict[str, Field]:
+    stretch = loop.between(window.start_ns, window.stop_ns)
+    steps = len(stretch.losses)
     found: dict[str, Field] = {
-        "loader_cpu_s": _each(loop.loader_cpu_s, steps, epochs.NO_COSTS),
-        "host_cpu_s": _each(loop.host_cpu_s, steps, "no step was taken"),
+        "loader_cpu_s": _each(stretch.loader_cpu_s, steps, epochs.NO_COSTS),
+        "host_cpu_s": _each(stretch.host_cpu_s, steps, NO_STEP),
         "loss_first": Measured(first, "nats"),
-        "loss_last": Measured(loop.loss, "nats"),
-        "epochs": Measured(ended, "epochs", n=loop.done) if ended else Absent("no epoch ended in the run"),
-        "skipped_items": Measured(float(loop.skipped), "items", n=items),
-        **epochs.metrics(spans, loop.log),
+        "loss_last": Measured(float(stretch.losses[-1]), "nats") if steps else Absent(NO_STEP),
+        "epochs": _epochs(loop, rows),
+        "skipped_items": Measured(
+            float(stretch.skipped), "items", n=int(stretch.sizes.sum()) + stretch.skipped
+        ),
+        **epochs.metrics(loop.spans().between(window.start_ns, window.stop_ns)),
     }
+    if loop.log and (held := loop.log[0].get("page_cache_before")) is not None:
+        disk = stretch.disk_bytes
+        found["page_cache_share"] = Measured(float(held), "1")
+        found["disk_read_bytes"] = UNREAD if disk is None else Measured(float(disk), "bytes", n=steps)
     if loop.options["page_cache"].startswith("cold") and (speed := loop.speed()) is not None:
         found |= {
             "medium_read_bytes_s": Measured(speed.bytes_s, "bytes/s", n=speed.files),
@@ -216,8 +220,17 @@ def _metrics(loop: Loop, first: float) -> dict[str, Field]:
     return found
 
 
+def _epochs(loop: Loop, rows: Queries) -> Field:
+    """Return the samples of the window over those of an epoch."""
+    ended = [row["samples"] for row in loop.log if row["end_ns"]]
+    done = int(rows.columns["samples"][rows.columns["status"] == QUERY_OK].sum())
+    if not sum(ended):
+        return Absent("no epoch ended in the run")
+    return Measured(done * len(ended) / sum(ended), "epochs", n=done)
+
+
 def _each(seconds: float | None, steps: int, why: str) -> Field:
-    return Absent(why) if seconds is None else Measured(seconds / steps, "s", n=steps)
+    return Measured(seconds / steps, "s", n=steps) if steps and seconds is not None else Absent(why)
 
 
 def _verified(again: Callable[..., list[float]], trial: Trial) -> Verification:

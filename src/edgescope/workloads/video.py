@@ -22,10 +22,23 @@ from typing import Any, ClassVar
 from edgescope.backends.base import spec_of
 from edgescope.models.base import Detections
 from edgescope.options import Option
-from edgescope.records import UNIT, Absent, Field, Json, Machine, Measured, Spans, Trial, Verification
+from edgescope.records import (
+    QUERY_OK,
+    UNIT,
+    Absent,
+    Field,
+    Json,
+    Machine,
+    Measured,
+    Queries,
+    Spans,
+    Trial,
+    Verification,
+    Window,
+)
 from edgescope.video import annotated, what_if
 from edgescope.video.boxes import matched_share
-from edgescope.video.flow import BRIEF_NS, Done, EndOfFilm, Flow, Sequential, Stage
+from edgescope.video.flow import BRIEF_NS, Calls, Done, EndOfFilm, Flow, Ledger, Sequential, Stage
 from edgescope.video.frame import Item
 from edgescope.workloads import gate
 from edgescope.workloads.base import EndOfInput, Opened, Parts
@@ -113,6 +126,7 @@ class Video:
             stack.callback(pipeline.close)
             flow = pipeline.flow(pipeline.stages())
             stack.callback(flow.close)
+            flow.ledger = Ledger()
             about = _described(pipeline)
 
             def verify(machine: Machine) -> Verification | None:
@@ -128,7 +142,7 @@ class Video:
                 artifact=about,
                 failure=lambda: flow.counts.first_error,
                 breakdown=lambda: _breakdown(pipeline),
-                metrics=lambda: _metrics(flow, pipeline),
+                metrics=lambda rows, window: _metrics(flow, pipeline, rows, window),
                 glimpse=lambda: glimpse(models[0], trial.batch, ready[0].answer),
             )
 
@@ -206,27 +220,32 @@ def _annotated(pipeline: Pipeline) -> dict[str, Json]:
     return about
 
 
-def _metrics(flow: Flow, pipeline: Pipeline) -> dict[str, Field]:
-    counts = flow.counts
-    read = counts.done + counts.dropped + counts.skipped
+def _metrics(flow: Flow, pipeline: Pipeline, rows: Queries, window: Window) -> dict[str, Field]:
+    right = rows.columns["samples"][rows.columns["status"] == QUERY_OK]
+    assert flow.ledger is not None  # since it was opened
+    dropped, skipped = flow.ledger.lost(window.start_ns, window.stop_ns)
+    read = int(right.sum()) + dropped + skipped
     found: dict[str, Field] = {
-        "frames": Measured(float(counts.done), "frames", n=counts.units),
-        "frames_dropped": Measured(float(counts.dropped), "frames", n=read),
-        "frames_skipped": Measured(float(counts.skipped), "frames", n=read),
+        "frames": Measured(float(right.sum()), "frames", n=len(right)),
+        "frames_dropped": Measured(float(dropped), "frames", n=read),
+        "frames_skipped": Measured(float(skipped), "frames", n=read),
     }
-    if counts.units:
-        found |= {
-            f"{name}_busy_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units)
-            for name, spent in counts.busy_ns.items()
-        }
-        found |= {
-            f"{name}_cpu_s": Measured(spent * 1e-9 / counts.units, "s", n=counts.units) if spent else UNREAD
-            for name, spent in counts.cpu_ns.items()
-        }
+    for number, stage in enumerate(flow.stages):
+        found |= _spent(stage.name, flow.ledger.calls(number, window.start_ns, window.stop_ns))
     found |= {f"{s.name}_device_s": Absent(_no_device(s)) for s in flow.stages if s.device_ns is None}
     if pipeline.plan.options["what_if"]:
         found |= _what_if(pipeline)
     return found
+
+
+def _spent(name: str, calls: Calls) -> dict[str, Field]:
+    """Return the mean time of a unit in a stage, and the part of it on a CPU."""
+    if not calls.units:
+        return {}
+    busy, cpu = (
+        Measured(ns * 1e-9 / calls.units, "s", n=calls.units) for ns in (calls.busy_ns, calls.cpu_ns)
+    )
+    return {f"{name}_busy_s": busy, f"{name}_cpu_s": cpu if calls.cpu_ns else UNREAD}
 
 
 UNREAD = Absent(f"no call of the stage is longer than {BRIEF_NS // 1000} us, so its CPU time is not read")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,10 +120,10 @@ def _of(spans: Spans, name: str, *columns: str) -> tuple[Times, ...]:
     return tuple(np.asarray(spans.columns[column][mine], dtype=np.int64) for column in columns)
 
 
-def metrics(spans: Spans, log: Sequence[Mapping[str, Any]]) -> dict[str, Field]:
-    """Return the figures of a training run: parts and stalls a step, and the times of its epochs.
+def metrics(spans: Spans) -> dict[str, Field]:
+    """Return the figures of a stretch of training: parts and stalls a step, and the times of its epochs.
 
-    They cover the epochs that ended, or, if none did, everything. `log` holds one row for each epoch.
+    They cover the epochs that began and ended in it, or, if none did, everything.
     """
     ended = bounds(spans)
     units = _of(spans, UNIT, "start_ns", "end_ns")
@@ -151,26 +150,18 @@ def metrics(spans: Spans, log: Sequence[Mapping[str, Any]]) -> dict[str, Field]:
     found["loader_hidden_share"] = (
         Measured(float(np.mean(hidden)), "1", n=len(hidden)) if hidden else Absent(NO_COSTS)
     )
-    return found | _epochs(ended, log)
+    return found | _epochs(ended)
 
 
-def _epochs(ended: Sequence[tuple[int, int, int]], log: Sequence[Mapping[str, Any]]) -> dict[str, Field]:
-    none = Absent("no epoch ended in the run: --workload-option epochs=2, and a longer --duration")
-    times = [(b - a) * 1e-9 for _, a, b in ended]
-    later = Absent("one epoch ended in the run") if times else none
-    found: dict[str, Field] = {
-        "epoch_first_s": Measured(times[0], "s") if times else none,
-        "epoch_later_s": spread(times[1:], "s") if len(times) > 1 else later,
+def _epochs(ended: Sequence[tuple[int, int, int]]) -> dict[str, Field]:
+    none = Absent(
+        "no epoch ended in the window: --workload-option epochs=2, --warmup 0, and a longer --duration"
+    )
+    first = [(end - start) * 1e-9 for number, start, end in ended if number == 0]
+    later = [(end - start) * 1e-9 for number, start, end in ended if number > 0]
+    gone = Absent("the first epoch of the run is not in the window: --warmup 0") if later else none
+    one = Absent("one epoch ended in the window") if first else none
+    return {
+        "epoch_first_s": Measured(first[0], "s") if first else gone,
+        "epoch_later_s": spread(later, "s") if later else one,
     }
-    held = [row.get("page_cache_before") for row in log]
-    if held and held[0] is not None:
-        found["page_cache_share"] = Measured(float(held[0]), "1")
-        found["disk_read_bytes"] = _disk_bytes(log)
-    return found
-
-
-def _disk_bytes(log: Sequence[Mapping[str, Any]]) -> Field:
-    read = [row["disk_bytes"] for row in log]
-    if None in read:
-        return Absent("the kernel does not say what the loader's processes read: /proc/self/io")
-    return Measured(float(sum(read)), "bytes", n=len(log))

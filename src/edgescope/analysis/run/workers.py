@@ -60,6 +60,21 @@ class Rows:
         """Return the measured rows."""
         return {name: column[self.first : self.stop] for name, column in self.columns.items()}
 
+    def inside(self, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
+        """Return the mask of measured rows that were done between two moments, or dropped and due between them."""
+        c = self.columns
+        index = np.arange(len(c["query_id"]))
+        due = np.maximum(c["scheduled_ns"], c["issued_ns"])
+        when = np.where(c["status"] == QUERY_DROPPED, due, c["done_ns"])
+        measured = (index >= self.first) & (index < self.stop)
+        return np.asarray(measured & (when >= start_ns) & (when <= stop_ns), dtype=np.bool_)
+
+    def within(self, start_ns: int, stop_ns: int) -> tuple[Queries, Window]:
+        """Return those rows, and the window that holds nothing else."""
+        inside = self.inside(start_ns, stop_ns)
+        rows = Queries({name: column[inside] for name, column in self.columns.items()})
+        return rows, Window(0, len(rows), start_ns, stop_ns)
+
     def ends(self) -> tuple[int, int]:
         """Return when the first measured query was issued and the last was done; -1 if there is none."""
         mine = self.measured()
@@ -85,7 +100,7 @@ def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tu
     part is in the order of issue; `query_id` counts within a worker.
     """
     parts = [_numbered(rows.columns, number) for number, rows in enumerate(workers)]
-    inside = [_inside(rows, start_ns, stop_ns) & (n < own) for n, rows in enumerate(workers)]
+    inside = [rows.inside(start_ns, stop_ns) & (n < own) for n, rows in enumerate(workers)]
     colocated = [np.full(len(i), n >= own) for n, i in enumerate(inside)]
     table = {name: np.concatenate([part[name] for part in parts]) for name in QUERY_DTYPES}
     where = np.where(np.concatenate(inside), 1, np.where(np.concatenate(colocated), 2, 0))
@@ -99,16 +114,6 @@ def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tu
 
 def _numbered(columns: Columns, number: int) -> dict[str, NDArray[Any]]:
     return {**columns, "worker": np.full(len(columns["query_id"]), number, dtype=np.int16)}
-
-
-def _inside(rows: Rows, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
-    """Return the mask of measured rows that were done within the window, or dropped and due within it."""
-    c = rows.columns
-    index = np.arange(len(c["query_id"]))
-    when = np.where(c["status"] == QUERY_DROPPED, np.maximum(c["scheduled_ns"], c["issued_ns"]), c["done_ns"])
-    return np.asarray(
-        (index >= rows.first) & (index < rows.stop) & (when >= start_ns) & (when <= stop_ns), dtype=np.bool_
-    )
 
 
 def of_worker(queries: Queries, worker: int, window: Window) -> Queries:

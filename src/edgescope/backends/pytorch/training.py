@@ -10,7 +10,7 @@ import itertools
 import time
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from edgescope.training.looks import Looks, scaled
 from edgescope.training.stages import Loaded
 from edgescope.training.step import Step
 from edgescope.training.task import Task
-from edgescope.training.timeline import Timeline, spans_of
+from edgescope.training.timeline import Timeline, Times, spans_of
 
 #: Number of different samples in an epoch that is drawn from the model's own; more would only fill memory.
 DISTINCT = 64
@@ -67,12 +67,16 @@ class Loop:
             self.batches = loading.Batches(lambda epoch: itertools.repeat(first))
         self.line = Timeline(self.spec.device)
         self._looks = Looks()
-        self._looked_ns = self._spent_ns = 0
-        """The time of the steps that were looked at, and this process's CPU time in it."""
-        self.done, self.loss, self.skipped, self.broken = 0, float("nan"), 0, False
+        self._looked = array("q")
+        """Rows of the steps that were looked at: when one began and ended, and this process's CPU time in it."""
+        self._losses, self._sizes = array("d"), array("q")
+        """The loss and the number of samples of each step."""
+        self.done, self.loss, self.broken = 0, float("nan"), False
         self.lost: list[str] = []
         self._loads = array("q")
         """Rows of LOAD: what loading each minibatch cost."""
+        self._arrived = array("q")
+        """Rows of each minibatch: when it came, the items that it lacks, the bytes read from disks (-1: unknown)."""
         self.log: list[dict[str, Json]] = []
         """One row for each epoch; it grows while the loop runs."""
         self.loader: dict[str, Json] = {}
@@ -147,9 +151,10 @@ class Loop:
         self.loss = float(self.take(batch, self.line.mark))
         ended = self.line.end()
         if cpu >= 0 and len(self.log) == epochs:  # what begins an epoch (page cache, workers) is no step
-            self._spent_ns += time.process_time_ns() - cpu
-            self._looked_ns += ended - begun
+            self._looked.extend((begun, ended, time.process_time_ns() - cpu))
         size, row = samples_in(batch), self.log[-1]
+        self._losses.append(self.loss)
+        self._sizes.append(size)
         self.done += size
         row["samples"] += size
         row["batches"] += 1
@@ -233,13 +238,14 @@ class Loop:
         self._loads.extend(
             (self.line.steps, found.worker, found.start_ns, found.end_ns, found.cpu_ns, *found.stages)
         )
+        disk = -1 if found.disk_bytes is None else found.disk_bytes
+        self._arrived.extend((time.monotonic_ns(), len(found.skipped or ()), disk))
         if found.disk_bytes != 0:
             row = self.log[-1]
             known = (row["disk_bytes"], found.disk_bytes)
             row["disk_bytes"] = None if None in known else sum(known)
         if found.skipped:
             self.log[-1]["skipped"] += len(found.skipped)
-            self.skipped += len(found.skipped)
             self.lost += found.skipped[: LISTED - len(self.lost)]
         return found.data
 
@@ -257,18 +263,22 @@ class Loop:
         """Return what loading each minibatch cost: LOAD, then the nanoseconds of each stage; empty if unknown."""
         return np.array(self._loads, np.int64).reshape(-1, len(LOAD) + len(STAGES))
 
-    @property
-    def host_cpu_s(self) -> float | None:
-        """Return the seconds of CPU of this process in its steps, None before the first; workers are not in it."""
-        return scaled(self._spent_ns, self._looked_ns, self.line.seconds)
-
-    @property
-    def loader_cpu_s(self) -> float | None:
-        """Return the seconds of CPU of loading, None if the loader does not tell."""
-        start, end, cpu = self.loads[:, 2:5].T
-        mine = cpu >= 0
-        return scaled(
-            float(cpu[mine].sum()), float((end - start)[mine].sum()), float((end - start).sum()) * 1e-9
+    def between(self, start_ns: int, stop_ns: int) -> Stretch:
+        """Return what the loop did in a stretch of time: the steps that began and ended in it."""
+        begins, ends = self.line.ends()
+        mine = _within(begins, ends, start_ns, stop_ns)
+        took_s = float((ends - begins)[mine].sum()) * 1e-9
+        looks = np.array(self._looked, np.int64).reshape(-1, 3)
+        came, lacking, disk = np.array(self._arrived, np.int64).reshape(-1, 3).T
+        here = _within(came, came, start_ns, stop_ns)
+        return Stretch(
+            losses=np.array(self._losses)[mine],
+            sizes=np.array(self._sizes, np.int64)[mine],
+            took_s=took_s,
+            skipped=int(lacking[here].sum()),
+            disk_bytes=None if (disk[here] < 0).any() else int(disk[here].sum()),
+            loader_cpu_s=_cpu_s(self.loads[:, 2:5], start_ns, stop_ns),
+            host_cpu_s=_cpu_s(looks, start_ns, stop_ns, took_s),
         )
 
     def spans(self) -> Spans:
@@ -289,6 +299,44 @@ class Loop:
         """End the loader's workers."""
         self._epoch = None
         self.batches.close()
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a loop did in a stretch of time."""
+
+    losses: NDArray[np.float64]
+    """Of each step."""
+    sizes: NDArray[np.int64]
+    """Samples of each step."""
+    took_s: float
+    """All steps together."""
+    skipped: int
+    """Items that could not be loaded and were left out."""
+    disk_bytes: int | None
+    """Bytes that loading read from disks; None if the kernel does not tell."""
+    loader_cpu_s: float | None
+    """Seconds of CPU of loading, None if the loader does not tell."""
+    host_cpu_s: float | None
+    """Seconds of CPU of this process in its steps, None without a step; workers are not in it."""
+
+
+def _within(begins: Times, ends: Times, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
+    return np.asarray((begins >= start_ns) & (ends <= stop_ns))
+
+
+def _cpu_s(
+    pieces: NDArray[np.int64], start_ns: int, stop_ns: int, whole_s: float | None = None
+) -> float | None:
+    """Return the CPU seconds of a stretch from some pieces of work in it; without `whole_s`, of all these pieces.
+
+    A row is when a piece began, when it ended, and its nanoseconds of CPU; -1 where nobody looked.
+    """
+    begins, ends, cpu = pieces.T
+    mine = _within(begins, ends, start_ns, stop_ns)
+    looked, took = mine & (cpu >= 0), ends - begins
+    whole = float(took[mine].sum()) * 1e-9 if whole_s is None else whole_s
+    return scaled(float(cpu[looked].sum()), float(took[looked].sum()), whole)
 
 
 _OVER = object()

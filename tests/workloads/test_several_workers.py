@@ -1,0 +1,60 @@
+"""What several workers report of their own work is one figure, of the window that the rows are of."""
+
+import numpy as np
+import pytest
+
+from edgescope import bench
+from edgescope.records import QUERY_OK, Absent, Measured, Status, Trial
+
+SHORT = {"warmup": 0.2, "min_s": 0.5, "max_s": 0.5, "processes": 2}
+
+
+def units(result):
+    """The samples of each unit that succeeded in the window."""
+    rows = result.queries.rows(result.window).columns
+    return rows["samples"][rows["status"] == QUERY_OK]
+
+
+@pytest.fixture(scope="module")
+def film():
+    """Two workers that decode; a training beside them."""
+    trial = Trial(
+        model="squeezenet1_1",
+        backend="onnxruntime",
+        workload="video",
+        workload_options={"source": "synthetic:64x64"},
+        colocated="lenet5 workload=training backend=torch_eager batch=4 epoch_samples=20",
+        **SHORT,
+    )
+    return bench.run(trial, hz=0)
+
+
+def test_frames_are_the_units_of_all_workers(film):
+    assert film.status in (Status.OK, Status.UNSTABLE), film.reason
+    held = units(film)
+    assert film.metrics["frames"] == Measured(float(held.sum()), "frames", n=len(held))
+    assert len(np.unique(film.queries.rows(film.window).columns["worker"])) == 2
+    assert film.metrics["frames_dropped"].n == held.sum() < len(film.queries)
+
+
+def test_the_time_in_a_stage_is_that_of_a_unit_of_all_workers(film):
+    assert film.metrics["infer_busy_s"].n == len(units(film))
+    assert 0 < film.metrics["infer_busy_s"].value < film.metrics["latency_max_s"].value
+
+
+def test_a_colocated_worker_has_its_own_figures_and_adds_to_no_others(film):
+    assert "epochs" not in film.metrics and film.metrics["worker2_epochs"].value > 0
+    assert "worker2_frames" not in film.metrics
+
+
+def test_two_trainings_are_counted_together():
+    options = {"epoch_samples": 20}
+    trial = Trial(model="lenet5", workload="training", batch=4, workload_options=options, **SHORT)
+    result = bench.run(trial, hz=0)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    held, found = units(result), result.metrics
+    assert found["epochs"].value == pytest.approx(held.sum() / 20) and found["epochs"].n == held.sum()
+    assert found["skipped_items"].value == 0 and abs(found["skipped_items"].n - held.sum()) <= 2 * 4
+    assert found["loss_last"].n == 2
+    assert isinstance(found["epoch_first_s"], Absent) and "--warmup 0" in found["epoch_first_s"].reason
+    assert 0 < found["forward_s"].value < found["latency_max_s"].value
