@@ -160,6 +160,7 @@ ORDER = (
         "stats",
         "cache",
         "options",
+        "foreign",
         "store",
     ),
     *(

@@ -10,6 +10,7 @@ from data_sets import coco, folder, picture
 from edgescope import registry
 from edgescope.data import opening
 from edgescope.errors import UnavailableError, UsageError
+from edgescope.verify.measures.mean_ap import CROWD, JUDGED
 
 
 def labels(name):
@@ -55,7 +56,8 @@ def test_a_csv_lists_files_labels_and_masks(tmp_path):
 def test_coco_boxes_are_corners_and_classes_follow_their_ids(tmp_path):
     found = opening.read(str(coco(tmp_path)))
     assert found.classes == ("cat", "dog") and len(found.records) == 4
-    assert found.records[1].boxes.tolist() == [[6, 5, 9, 7, 1]] and len(found.records[0].boxes) == 1
+    assert found.records[1].boxes.tolist() == [[6, 5, 9, 7, 1, JUDGED]]
+    assert found.records[0].boxes[:, 5].tolist() == [JUDGED, CROWD]
     (tmp_path / "no.json").write_text(json.dumps({"images": []}))
     with pytest.raises(UsageError, match="E-DATASET-10"):
         opening.read(str(tmp_path / "no.json"))

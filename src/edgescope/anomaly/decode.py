@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgescope.anomaly.preparation import Frames, Preparation
 from edgescope.errors import EdgescopeError, ModelError
+from edgescope.foreign import folders
 from edgescope.video.sources.opening import opened
 
 PICTURES = (".jpg", ".jpeg", ".png")
@@ -68,7 +69,7 @@ def _frames(path: Path, size: tuple[int, int], read: Read, damaged: str) -> Iter
 def _pictures(folder: Path, size: tuple[int, int]) -> Iterator[NDArray[np.uint8]]:
     from PIL import Image, UnidentifiedImageError
 
-    for path in sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES):
+    for path in folders.inside(folder, PICTURES):
         try:
             with Image.open(path) as image:
                 picture = image.convert("RGB").resize(size, Image.Resampling.BILINEAR)

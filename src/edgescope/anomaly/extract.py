@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from edgescope.anomaly.features import DEFAULT, Engine, Extractor
 from edgescope.anomaly.preparation import Preparation
 from edgescope.anomaly.videos import Video
 from edgescope.errors import EdgescopeError, Message
+from edgescope.foreign import folders
 from edgescope.records import Json, digest
 
 VERSION = 1  # raise this when decoding or preparing changes
@@ -210,18 +212,25 @@ def _row(job: _Job, preparation: Preparation) -> Row:
 
 
 def _there(job: _Job, known: dict[str, Row], output: Path) -> Row | None:
-    """Return the row of a video whose features are there, with the labels of now; None if they must be computed."""
-    row = known.get(job.video.name)
+    """Return the row of a video whose features are there, with the name and labels of now; None if they are not.
+
+    They are found by the file's own facts, whatever the layout calls the video.
+    """
+    video = job.video
+    alike = [row for row in known.values() if row.key == job.key]
+    row = known.get(video.name) or (alike[0] if len(alike) == 1 else None)
     if row is None or row.key != job.key or row.left_out or not (output / row.file).exists():
         return None
-    video = job.video
-    return Row(
-        **{**asdict(row), "split": video.split, "category": video.category, "intervals": video.intervals}
-    )
+    labels = {"split": video.split, "category": video.category, "intervals": video.intervals}
+    now = Row(**{**asdict(row), **labels, "name": video.name})
+    if now.file != row.file:  # another layout gives the same file another name
+        (output / now.file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(output / row.file, output / now.file)
+    return now
 
 
 def _key(base: str, video: Video, damaged: str) -> str:
-    files = sorted(video.path.iterdir()) if video.path.is_dir() else [video.path]
+    files = folders.inside(video.path, decode.PICTURES) if video.path.is_dir() else [video.path]
     stamps = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
     return digest([base, damaged, stamps])
 

@@ -1,7 +1,7 @@
 """How published data sets lay out their videos and labels: one function a layout, from a folder to its videos.
 
-    folders          ROOT/normal/*.mp4 and ROOT/KIND/*.mp4, below ROOT/train, validation, test or not; labels.csv of
-                     video,start,end gives frame labels
+    folders          ROOT/normal/*.mp4 and ROOT/KIND/*.mp4, below ROOT/train, validation (or val), test or not;
+                     labels.csv of video,start,end gives frame labels
     ucf_crime        Anomaly_Train.txt and the temporal annotation, of the authors or with frame counts (UR-DMU)
     uit_vnanomaly    the form of ucf_crime; the set is not public, so this is what its paper suggests and no more
     shanghaitech     SH_Train.txt, SH_Test.txt (the weakly supervised split) and test_frame_mask/*.npy
@@ -25,6 +25,8 @@ import numpy as np
 from edgescope.anomaly import videos as listed
 from edgescope.anomaly.videos import NORMAL, SPLITS, SUFFIXES, Span, Video, by_hash, checked, wrong
 from edgescope.errors import Message, UsageError, closest_name
+from edgescope.foreign import folders as placed
+from edgescope.foreign import text
 
 VALIDATION = 0.2
 
@@ -37,6 +39,21 @@ class VideoSet:
     layout: str
     videos: tuple[Video, ...]
     missing: tuple[str, ...] = ()
+    by: str = ""
+    """The label file by which the layout was found, '' if it was asked for or there is none."""
+
+    @property
+    def found(self) -> Message | None:
+        """Return the note that says which layout was found by which file, None if it was asked for or usual."""
+        if not self.by:
+            return None
+        return Message(
+            "W-ANOMALY-3",
+            f"{self.root} is read as {self.layout}",
+            evidence=f"it holds {self.by}",
+            effect="Categories, splits and frame labels are what its label files say",
+            fix="--layout folders reads folders of videos and no label file",
+        )
 
     @property
     def warning(self) -> Message | None:
@@ -53,11 +70,12 @@ class VideoSet:
 
 
 def read(root: Path, layout: str = "") -> VideoSet:
-    """Return the videos of a folder; without a layout, that of videos.csv or of folders.
+    """Return the videos of a folder; without a layout, that of its label files, else of folders.
 
-    UsageError for an unknown layout, ModelError for a label file that cannot be used or a folder without videos.
+    UsageError for an unknown layout, and for label files of two; ModelError for a label file that cannot be used or a
+    folder without videos.
     """
-    name = layout or ("list" if (root / listed.LIST).exists() else "folders")
+    name, by = (layout, "") if layout else _recognised(root)
     if name not in LAYOUTS:
         raise UsageError(
             "E-ANOMALY-9",
@@ -70,7 +88,28 @@ def read(root: Path, layout: str = "") -> VideoSet:
     if not there:
         raise wrong(root, 0, f"the layout {name} found no video")
     missing = tuple(video.name for video in videos if not video.path.exists())
-    return VideoSet(root, name, tuple(_with_validation(there)), missing)
+    return VideoSet(root, name, tuple(_with_validation(there)), missing, by)
+
+
+def _recognised(root: Path) -> tuple[str, str]:
+    """Return the layout of the label files in a folder and the file that shows it, ('folders', '') without any.
+
+    UsageError where there are label files of two layouts.
+    """
+    if (root / listed.LIST).exists():
+        return "list", ""
+    paths = {name: [_first(root, pattern) for pattern in patterns] for name, patterns in MARKS.items()}
+    found = {name: str(p[0].relative_to(root)) for name, p in paths.items() if p[0] and None not in p}
+    if len(found) > 1:
+        both = ", ".join(f"{path} of {name}" for name, path in found.items())
+        raise UsageError(
+            "E-ANOMALY-16",
+            f"{root} holds the label files of {len(found)} layouts",
+            evidence=both,
+            effect="Which videos are normal depends on which of them is meant",
+            fix=f"--layout {next(iter(found))}",
+        )
+    return next(iter(found.items()), ("folders", ""))
 
 
 def _with_validation(videos: Sequence[Video]) -> Iterator[Video]:
@@ -93,10 +132,10 @@ def folders(root: Path) -> list[Video]:
     """Return the videos of ROOT/KIND or ROOT/SPLIT/KIND; a folder's name is the category."""
     labels = _spans_of(root / "labels.csv")
     found = []
-    tops = [(split, root / split) for split in SPLITS if (root / split).is_dir()] or [("", root)]
-    for split, top in tops:
-        for kind in sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith(".")):
-            files = _videos_in(kind)
+    tops = placed.parts(root, SUFFIXES) or {"": root}
+    for split, top in tops.items():
+        for kind in placed.folders(top):
+            files = placed.files(kind, SUFFIXES)
             splits = (
                 dict.fromkeys((f.stem for f in files), split) if split else by_hash([f.stem for f in files])
             )
@@ -106,13 +145,27 @@ def folders(root: Path) -> list[Video]:
                 category = NORMAL if kind.name.lower() == NORMAL else kind.name
                 known = () if category == NORMAL else spans
                 found.append(Video(name, file, splits[file.stem], category, known))
+    _normal_known(root, {video.category for video in found})
     return checked(root, found)
+
+
+def _normal_known(root: Path, kinds: set[str]) -> None:
+    """Raise UsageError where no folder is called normal and one nearly is: it would become a kind of anomaly."""
+    near = sorted(kind for kind in kinds if NORMAL in kind.lower() and "abnormal" not in kind.lower())
+    if near and NORMAL not in kinds:
+        raise UsageError(
+            "E-ANOMALY-17",
+            f"it is not known which videos of {root} are normal",
+            evidence=f"no folder is called {NORMAL}, and one {near[0]}",
+            effect="As a kind of anomaly it would turn all scores round",
+            fix=f"mv {root / near[0]} {root / NORMAL}, or --layout with the name of the published set",
+        )
 
 
 def ucf_crime(root: Path) -> list[Video]:
     """Return the 1,610 training and 290 test videos of UCF-Crime."""
     train, annotation = (
-        root / "Anomaly_Train.txt",
+        _one(root, *MARKS["ucf_crime"]),
         _one(root, "*emporal*nnotation*.txt", "UCF_Annotation.txt"),
     )
     files = _index(root)
@@ -193,7 +246,7 @@ def xd_violence(root: Path) -> list[Video]:
         file
         for folder in root.rglob("*")
         if folder.is_dir() and "test" in folder.name
-        for file in _videos_in(folder)
+        for file in placed.inside(folder, SUFFIXES)
     }
     found = []
     for name, file in sorted(_index(root).items()):
@@ -229,6 +282,13 @@ def msad(root: Path) -> list[Video]:
     return checked(path, found)
 
 
+MARKS: Mapping[str, tuple[str, ...]] = {
+    "ucf_crime": ("Anomaly_Train.txt",),
+    "shanghaitech": ("SH_Train.txt",),
+    "xd_violence": ("annotations.txt", "*_label_*.mp4"),
+    "msad": ("anomaly_annotation.csv",),
+}
+"""The files by which a layout is recognised, all of them."""
 LAYOUTS: Mapping[str, Callable[[Path], list[Video]]] = {
     "list": listed.read,
     "folders": folders,
@@ -267,16 +327,10 @@ def _spans_of(path: Path) -> dict[str, tuple[Span, ...]]:
     return found
 
 
-def _videos_in(folder: Path) -> list[Path]:
-    return [
-        p for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")
-    ]
-
-
 def _index(root: Path, *, pictures: bool = False) -> dict[str, Path]:
     """Return stem -> path of every video below a folder, and of folders of pictures if these are videos, too."""
-    found = {p.stem: p for p in sorted(root.rglob("*")) if p.suffix.lower() in SUFFIXES}
-    return found | ({p.parent.name: p.parent for p in root.rglob("*.jpg")} if pictures else {})
+    found = {p.stem: p for p in placed.files(root, SUFFIXES)}
+    return found | ({p.parent.name: p.parent for p in placed.files(root, (".jpg",))} if pictures else {})
 
 
 def _place(files: Mapping[str, Path], root: Path, name: str) -> Path:
@@ -288,16 +342,22 @@ def _listed(path: Path, split: str, category: str, spans: tuple[Span, ...] | Non
     return Video(path.stem, path, split, category, () if category == NORMAL else spans)
 
 
+def _first(root: Path, pattern: str) -> Path | None:
+    """Return the first file below a folder that fits a pattern, and that no system left; None if there is none."""
+    fitting = sorted(root.rglob(pattern))
+    return next((p for p in fitting if not any(map(placed.hidden, p.relative_to(root).parts))), None)
+
+
 def _one(root: Path, *patterns: str) -> Path:
     """Return the first file below a folder that fits one of the patterns; ModelError if there is none."""
-    for pattern in patterns:
-        for path in sorted(root.rglob(pattern)):
-            return path
-    raise wrong(root, 0, f"there is no {' or '.join(patterns)}")
+    found = next(filter(None, (_first(root, pattern) for pattern in patterns)), None)
+    if found is None:
+        raise wrong(root, 0, f"there is no {' or '.join(patterns)}")
+    return found
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        return [line for line in text.read(path).splitlines() if line.strip()]
+    except OSError as error:
         raise wrong(path, 0, str(error)) from error

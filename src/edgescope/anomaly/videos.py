@@ -20,6 +20,7 @@ from pathlib import Path
 
 from edgescope import cache
 from edgescope.errors import ModelError
+from edgescope.foreign import text
 
 LIST = "videos.csv"
 SPLITS = ("train", "validation", "test")
@@ -54,8 +55,8 @@ def read(root: Path) -> list[Video]:
     """Return the videos of ROOT/videos.csv; ModelError names a row that cannot be used."""
     path = root / LIST
     try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = list(csv.DictReader(text.read(path).splitlines()))
+    except (OSError, csv.Error) as error:
         raise wrong(path, 0, str(error)) from error
     found = []
     for number, row in enumerate(rows, start=2):
@@ -85,10 +86,10 @@ def _video(root: Path, path: Path, number: int, row: dict[str, str]) -> Video:
     )
 
 
-def spans(text: str, path: Path, number: int) -> tuple[Span, ...]:
+def spans(words: str, path: Path, number: int) -> tuple[Span, ...]:
     """Return the intervals of `32-64;80-90`; ModelError names the row if they are none."""
     found = []
-    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+    for part in filter(None, (piece.strip() for piece in words.split(";"))):
         start, dash, end = part.partition("-")
         if not (dash and start.strip().isdigit() and end.strip().isdigit() and int(start) < int(end)):
             raise wrong(path, number, f"{part!r} is no interval START-END")
@@ -98,15 +99,15 @@ def spans(text: str, path: Path, number: int) -> tuple[Span, ...]:
 
 def write(root: Path, videos: Iterable[Video]) -> Path:
     """Write ROOT/videos.csv, completely or not at all; return its path."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
     rows.writerow(COLUMNS)
     for video in videos:
         intervals = ";".join(f"{start}-{end}" for start, end in video.intervals or ())
         place = video.path.relative_to(root).as_posix()
         rows.writerow([place, video.split, video.category, intervals, video.frames or ""])
     with cache.writing(root / LIST) as temporary:
-        temporary.write_text(text.getvalue(), encoding="utf-8")
+        temporary.write_text(out.getvalue(), encoding="utf-8")
     return root / LIST
 
 

@@ -36,7 +36,10 @@ class Record:
     """Returns a PIL image, an array of the only input, or arrays by input name, without a batch axis."""
     label: Label = None
     boxes: NDArray[np.float32] | None = None
-    """(k, 5): x1, y1, x2, y2 in pixels of the picture, class number."""
+    """(k, 5): x1, y1, x2, y2 in pixels of the picture, class number; or (k, 6),
+    with JUDGED, CROWD or IGNORED of verify.measures.mean_ap."""
+    size: tuple[int, int] | None = None
+    """Width and height of the picture that boxes are given for; None where nobody says it."""
     classes: Callable[[], Any] | None = None
     """Returns an array (height, width) of class numbers, as large as the picture."""
     mark: str = ""
@@ -46,7 +49,9 @@ class Record:
     def truth(self) -> str:
         """Return text that changes with what is right for it, '' where that is not known."""
         label = "" if self.label is None else str(self.label)
-        return f"{label}{self.mark}{'' if self.boxes is None else digest(self.boxes.tolist())}"
+        return (
+            f"{label}{self.mark}{'' if self.boxes is None else digest(self.boxes.tolist())}{self.size or ''}"
+        )
 
 
 @dataclass(frozen=True)

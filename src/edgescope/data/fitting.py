@@ -34,13 +34,22 @@ def fitted(
     return {spec.name: _one(value[spec.name], name, spec, preprocess) for spec in specs}
 
 
+def picture(value: Any, specs: Sequence[TensorSpec]) -> Any:
+    """Return the picture (PIL) that a record holds, None where it holds arrays as the network takes them."""
+    spec = picture_input(specs)
+    if isinstance(value, Mapping):
+        value = next(iter(value.values())) if len(value) == 1 else None
+    if value is None or hasattr(value, "convert") or spec is None:
+        return value if hasattr(value, "convert") else None
+    return as_picture(value, spec)
+
+
 def _one(value: Any, name: str, spec: TensorSpec, preprocess: Preprocess | None) -> NDArray[Any]:
     """Return one input of the shape and type that the network takes."""
-    picture = value if hasattr(value, "convert") else as_picture(value, spec)
-    if picture is not None:
+    if (image := value if hasattr(value, "convert") else as_picture(value, spec)) is not None:
         if preprocess is None:
-            raise _shape(name, f"a picture of {picture.size[0]} x {picture.size[1]}", spec)
-        array: NDArray[Any] = preprocess(picture)
+            raise _shape(name, f"a picture of {image.size[0]} x {image.size[1]}", spec)
+        array: NDArray[Any] = preprocess(image)
         if array.shape != spec.shape:
             array = array.transpose(1, 2, 0)
         if np.dtype(spec.dtype).kind in "iu":
@@ -65,14 +74,20 @@ def _one(value: Any, name: str, spec: TensorSpec, preprocess: Preprocess | None)
 
 
 def as_picture(value: Any, spec: TensorSpec) -> Any:
-    """Return bytes of a picture (height, width, channels) as a PIL image; None for what is a network's own input."""
+    """Return bytes of a picture as a PIL image; None for what is a network's own input.
+
+    They are (height, width, channels), or (channels, height, width) where the network takes just that shape.
+    """
     array = np.asarray(value)
     if array.dtype != np.uint8 or sides_of(spec.shape) is None or spec.dtype == "uint8":
         return None
+    if array.shape == spec.shape and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
+        array = array.transpose(1, 2, 0)
     if not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))):
         return None
     plain = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
-    return need("PIL.Image:fromarray", "the image reader", "pip install pillow")(plain)
+    made = need("PIL.Image:fromarray", "the image reader", "pip install pillow")
+    return made(np.ascontiguousarray(plain))
 
 
 def _names(name: str, given: Sequence[str], specs: Sequence[TensorSpec]) -> UsageError:

@@ -14,25 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.data.base import Found, Record
-from edgescope.data.folder import names, rules
+from edgescope.data.base import Found, Label, Record
+from edgescope.data.folder import rules
+from edgescope.foreign import folders
 from edgescope.records import digest
+
+ARRAYS = (".npy",)
 
 
 def read(name: str) -> Found:
     """Return the samples under a folder of .npy files."""
     root = Path(name)
-    files = sorted(root.rglob("*.npy"))
-    parents = {path.parent for path in files}
-    same = {tuple(sorted(p.name for p in parent.glob("*.npy"))) for parent in parents}
-    if root not in parents and len(parents) > 1 and len(same) == 1 and len(next(iter(same))) > 1:
-        return Found([_several(parent, root) for parent in sorted(parents)], (), (), rules(root))
-    folders = sorted({path.relative_to(root).parts[0] for path in files if path.parent != root})
-    return Found([_one(path, root) for path in files], names(root, folders), (), rules(root))
+    by_folder = {p: folders.inside(p, ARRAYS) for p in {p.parent for p in folders.files(root, ARRAYS)}}
+    same = {tuple(sorted(p.name for p in files)) for files in by_folder.values()}
+    if root not in by_folder and len(by_folder) > 1 and len(same) == 1 and len(next(iter(same))) > 1:
+        return Found([_several(p, by_folder[p], root) for p in sorted(by_folder)], (), (), rules(root))
+    place = folders.find(root, ARRAYS)
+    files = folders.files(place.top, ARRAYS)
+    known = place.classes(root, {place.kind(path) for path in files} - {""})
+    records = [_one(path, root, known.label(place.kind(path))) for path in files]
+    return Found(records, known.names, (*place.notes, *known.notes), rules(place.top) or rules(root))
 
 
-def _several(folder: Path, root: Path) -> Record:
-    files = {path.stem: path for path in sorted(folder.glob("*.npy"))}
+def _several(folder: Path, paths: list[Path], root: Path) -> Record:
+    files = {path.stem: path for path in sorted(paths)}
     return Record(
         str(folder.relative_to(root)), partial(_content, list(files.values())), partial(_all, files)
     )
@@ -46,10 +51,6 @@ def _all(files: Mapping[str, Path]) -> dict[str, NDArray[Any]]:
     return {name: np.load(path, allow_pickle=False) for name, path in files.items()}
 
 
-def _one(path: Path, root: Path) -> Record:
-    inside = path.relative_to(root)
-    word = inside.parts[0] if len(inside.parts) > 1 else ""
-    label = int(word) if word.isdecimal() else word or None
-    return Record(
-        str(inside), partial(cache.content, path), partial(np.load, path, allow_pickle=False), label
-    )
+def _one(path: Path, root: Path, label: Label) -> Record:
+    load = partial(np.load, path, allow_pickle=False)
+    return Record(str(path.relative_to(root)), partial(cache.content, path), load, label)

@@ -22,10 +22,11 @@ from edgescope import cache
 from edgescope.data.base import Found, digest_of
 from edgescope.data.loader import materialised
 from edgescope.errors import UsageError
+from edgescope.foreign import folders
 from edgescope.registry import DATA, load
 
 PIN = re.compile(r"#([0-9a-f]{12})$")
-SUFFIXES = {".csv": "csv", ".json": "coco", ".npz": "npz"}
+SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "coco", ".npz": "npz"}
 HELP = "edgescope docs your-data"
 
 
@@ -42,7 +43,9 @@ def kind(name: str) -> str:
     if path.is_dir():
         if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
             return "datasets"
-        return "npy" if next(path.rglob("*.npy"), None) and not _pictures(path) else "folder"
+        from edgescope.data.folder import IMAGES
+
+        return "npy" if folders.holds(path, (".npy",)) and not folders.holds(path, IMAGES) else "folder"
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
     if ":" in name and not path.exists():
@@ -54,12 +57,6 @@ def kind(name: str) -> str:
         effect="Nothing was measured",
         fix=f"--data FOLDER, a .csv, .npz or COCO .json, or module:callable ({HELP})",
     )
-
-
-def _pictures(path: Path) -> bool:
-    from edgescope.data.folder import IMAGES
-
-    return any(p.suffix.lower() in IMAGES for p in path.rglob("*"))
 
 
 def read(name: str) -> Found:

@@ -17,21 +17,30 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.data.base import Found, Record, some
-from edgescope.data.fitting import fitted
+from edgescope.data.fitting import fitted, picture
 from edgescope.data.split import Split, split
 from edgescope.errors import UsageError
 from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.image import turning
 from edgescope.models.image.photos import fingerprint
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import Json, digest
 
-VERSION = 2  # raise this when the same records give other arrays
+VERSION = 3  # raise this when the same records give other arrays
 MOST_BYTES = 768e6
 """Most bytes of the inputs of one purpose: 1275 pictures of 224 x 224, 156 of 640 x 640."""
 AT_ONCE = 32
 """Records that are decoded together, on all cores."""
 READ_ERRORS = (OSError, ValueError, EOFError, SyntaxError)
 """What Pillow and numpy raise for a damaged file."""
+
+
+WHITE, DIM = 65535, 4
+"""White of 16 bits; pictures of which the brightest value is DIM times darker may hold fewer bits than that."""
+
+
+class Unfit(ValueError):
+    """Why a record is left out, in the words that name it."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,7 @@ def made(
             effect="What is left stands for little of it",
             fix="mend or remove these files",
         )
+    _white_known(rows, found)
     return _joined(rows, f"the user's data {Path(found.name).name}", tuple(bad)) if rows else None
 
 
@@ -98,6 +108,8 @@ def _decoded(records: Sequence[Record], found: Found, wanted: Wanted) -> Iterato
     def tried(record: Record) -> _Row | str:
         try:
             return _row(record, found, wanted)
+        except Unfit as error:
+            return f"{record.name} ({error})"
         except READ_ERRORS as error:
             return f"{record.name} ({type(error).__name__})"
 
@@ -112,21 +124,79 @@ class _Row:
     digest: str
     label: int | NDArray[np.int64] | None
     boxes: NDArray[np.float32] | None
+    brightest: float | None
+    """The highest value of a picture of more than 8 bits of which nobody says what is white; None for others."""
 
 
 def _row(record: Record, found: Found, wanted: Wanted) -> _Row:
-    value = record.load()
-    arrays = fitted(value, record.name, wanted.specs, wanted.preprocess)
+    value, prepare = record.load(), wanted.preprocess
+    image = picture(value, wanted.specs) if prepare else None
+    bright = _brightest(image) if prepare and not prepare.white else None
+    if bright is not None and image is not None and image.mode == "F":
+        raise _white_unknown(record.name, bright)
+    arrays = fitted(value, record.name, wanted.specs, prepare)
     label: int | NDArray[np.int64] | None = None
-    boxes, prepare = record.boxes, wanted.preprocess
-    size = getattr(value, "size", None) if hasattr(value, "convert") else None
     if record.classes is not None:
-        label = class_map(record.classes(), prepare if size else None)
+        label = class_map(_map_as_seen(record.classes(), image), prepare if image else None)
     elif record.label is not None:
         label = number(record, found) + (prepare.label_offset if prepare else 0)
-    if boxes is not None and prepare is not None and size is not None:
-        boxes = prepare.boxes(boxes, *size)
-    return _Row(arrays, fingerprint(dict(arrays)), label, boxes)
+    boxes = record.boxes
+    if boxes is not None and prepare is not None and image is not None:
+        boxes = prepare.boxes(_boxes_as_seen(boxes, record.size, image), *turning.size(image))
+    return _Row(arrays, fingerprint(dict(arrays)), label, boxes, bright)
+
+
+def _boxes_as_seen(
+    boxes: NDArray[np.float32], size: tuple[int, int] | None, image: Any
+) -> NDArray[np.float32]:
+    """Return boxes of a picture of this size as they lie on the turned picture; Unfit where it is another one."""
+    seen = turning.size(image)
+    if size in (None, seen):
+        return boxes
+    if size == image.size:
+        return turning.boxes(boxes, image)
+    raise Unfit(f"its boxes are given for {_by(size)}, it is {_by(seen)}")
+
+
+def _map_as_seen(found: NDArray[Any], image: Any) -> NDArray[Any]:
+    """Return a map of classes as it lies on the turned picture; Unfit where it is of another form."""
+    if image is None:
+        return found
+    if found.ndim != 2:
+        raise Unfit(f"its map of classes has {found.ndim} axes, not height and width")
+    size, seen = found.shape[::-1], turning.size(image)
+    if size == image.size != seen:
+        return turning.class_map(found, image)
+    if abs(size[0] * seen[1] - size[1] * seen[0]) > max(*size, *seen):  # a pixel of rounding at most
+        raise Unfit(f"its map of classes is {_by(size)}, it is {_by(seen)}")
+    return found
+
+
+def _by(size: Sequence[int] | None) -> str:
+    return " x ".join(map(str, size or ()))
+
+
+def _brightest(image: Any) -> float | None:
+    """Return the highest value of a picture of more than 8 bits, or of floats; None for others."""
+    return float(np.max(np.asarray(image))) if image is not None and image.mode[0] in "IF" else None
+
+
+def _white_known(rows: Sequence[_Row], found: Found) -> None:
+    """Raise UsageError where pictures of more than 8 bits do not look as if 65535 were white."""
+    levels = [row.brightest for row in rows if row.brightest is not None]
+    if levels and not WHITE / DIM < max(levels) <= WHITE:
+        raise _white_unknown(f"{len(levels)} pictures of {Path(found.name).name}", max(levels))
+
+
+def _white_unknown(name: str, brightest: float) -> UsageError:
+    usual = next((white for white in (1, 255, 1023, 4095, 16383, WHITE) if brightest <= white), brightest)
+    return UsageError(
+        "E-PREPROCESS-3",
+        f"it is not known which value is white in {name}",
+        evidence=f"they hold more than 8 bits, and the highest value is {brightest:g}",
+        effect="The network would see black pictures, or white ones",
+        fix=f"--preprocess white={usual:g}, beside what else it says",
+    )
 
 
 def number(record: Record, found: Found) -> int:
@@ -200,9 +270,13 @@ def kept(path: Path) -> Samples | None:
         digests=tuple(about["digests"]),
         origin=about["origin"],
         labels=None if labels is None or isinstance(labels, str) else labels,
-        boxes=None if boxes is None else tuple(np.array(b, dtype=np.float32).reshape(-1, 5) for b in boxes),
+        boxes=None if boxes is None else tuple(_boxes(b, about["columns"]) for b in boxes),
         unread=tuple(about["unread"]),
     )
+
+
+def _boxes(rows: list[list[float]], columns: int) -> NDArray[np.float32]:
+    return np.array(rows, dtype=np.float32).reshape(-1, columns)
 
 
 def keep(path: Path, samples: Samples | None) -> None:
@@ -219,6 +293,7 @@ def keep(path: Path, samples: Samples | None) -> None:
     if samples is not None:
         about |= {"digests": list(samples.digests), "origin": samples.origin, "unread": list(samples.unread)}
         about["boxes"] = None if samples.boxes is None else [b.tolist() for b in samples.boxes]
+        about["columns"] = max((b.shape[1] for b in samples.boxes or ()), default=5)
         for i, (name, array) in enumerate(samples.arrays.items()):
             about["arrays"][name] = _saved(path.with_name(f"{path.stem}-{i}.npy"), array)
         if samples.labels is not None:

@@ -73,7 +73,7 @@ def _right(labelled: Samples) -> dict[str, Any]:
     """Return what is right for each input, as check.npz holds it."""
     if labelled.boxes is not None:
         counts = [len(boxes) for boxes in labelled.boxes]
-        return {"boxes": np.concatenate([np.reshape(b, (-1, 5)) for b in labelled.boxes]), "counts": counts}
+        return {"boxes": np.concatenate(labelled.boxes), "counts": counts}
     return {} if labelled.labels is None else {"labels": np.array(labelled.labels)}
 
 

@@ -7,6 +7,7 @@ folder with `images.npy` and `labels.npy` is held in memory, as MNIST and CIFAR 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from edgescope.errors import UsageError
+from edgescope.foreign import folders
 from edgescope.training import page_cache
 from edgescope.training.medium import MEDIA, Throttle
 from edgescope.training.stages import stage
 
 IMAGES, LABELS = "images.npy", "labels.npy"
 """Files of a packed data set: uint8 (n, height, width, channels), int64 (n,)."""
-ENDINGS = (".jpg", ".jpeg")
+ENDINGS, OTHERS = (".jpg", ".jpeg"), (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+"""Endings of what is read, and of pictures that are not."""
 CUTOUT = 16
 """Side in pixels of the square that augmentation blanks."""
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -72,6 +75,7 @@ class Packed(Dataset[Any]):
     files: Sequence[Path] = ()
 
     def __init__(self, folder: Path, pictures: Pictures, size: int) -> None:
+        self.notes: tuple[str, ...] = ()
         self.images: NDArray[np.uint8] = np.load(folder / IMAGES)
         self.labels: NDArray[np.int64] = np.load(folder / LABELS)
         self.pictures, self.size = pictures, min(size or len(self.labels), len(self.labels))
@@ -109,7 +113,7 @@ class Photographs(Dataset[Any]):
         medium: str = "",
         preload: bool = False,
     ) -> None:
-        rows = _listed(folder)
+        rows, self.notes = _listed(folder), _notes(folder)
         chosen = rows[:: max(1, len(rows) // size)][:size] if size else rows
         self.files = [path for path, _ in chosen]
         self.labels = [label for _, label in chosen]
@@ -217,15 +221,30 @@ def draft_share(folder: Path, shape: tuple[int, ...], files: int = 8) -> tuple[f
 
 def _listed(folder: Path) -> list[tuple[Path, int]]:
     """Return (file, class number) of every JPEG file; a sub-folder is a class, and classes alternate."""
-    kinds = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    by_class = [sorted(p for p in kind.iterdir() if p.suffix.lower() in ENDINGS) for kind in kinds]
-    longest = max(map(len, by_class), default=0)
-    return [
-        (files[row], label)
-        for row in range(longest)
-        for label, files in enumerate(by_class)
-        if row < len(files)
-    ]
+    if not folder.is_dir():
+        return []
+    place = folders.find(folder, ENDINGS, folders.TRAINING)
+    by_class: dict[str, list[Path]] = {}
+    for path in folders.files(place.top, ENDINGS):
+        by_class.setdefault(place.kind(path), []).append(path)
+    by_class.pop("", None)  # those at the top have no class
+    known = place.classes(folder, by_class)
+    numbered = [(number, by_class[kind]) for kind in by_class if (number := known.number(kind)) is not None]
+    numbered.sort(key=lambda one: one[0])
+    turns = itertools.zip_longest(*(files for _, files in numbered))
+    numbers = [number for number, _ in numbered]
+    return [(path, n) for turn in turns for path, n in zip(turn, numbers, strict=True) if path is not None]
+
+
+def _notes(folder: Path) -> tuple[str, ...]:
+    """Return which part of the data set is used, and what of it is left out."""
+    if not folder.is_dir():
+        return ()
+    place = folders.find(folder, ENDINGS, folders.TRAINING)
+    full = {place.kind(path) for path in folders.files(place.top, ENDINGS)} - {""}
+    unread = len(folders.files(place.top, OTHERS))
+    left_out = (f"{unread} pictures that are no JPEG files are left out",) if unread else ()
+    return (*place.notes, *place.classes(folder, full).notes, *left_out)
 
 
 def _unfit(folder: Path, why: str) -> UsageError:

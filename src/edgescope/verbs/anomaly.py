@@ -78,8 +78,8 @@ def extract(
             raise UsageError("E-ANOMALY-2", f"{name} must be at least 1, not {value}", fix=f"{name} 1")
     prepared = preparation.preparation(features, crops=crops, normalisation=normalisation)
     found = layouts.read(Path(videos), layout)
-    if found.warning:
-        noted(found.warning)
+    for message in filter(None, (found.found, found.warning)):
+        noted(message)
     engine = Engine(backend, device, precision, batch, options or {})
     return extraction.extract(
         found.videos,

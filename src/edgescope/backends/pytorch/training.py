@@ -427,7 +427,7 @@ def items_of(model: Model, network: nn.Module, trial: Trial, options: Mapping[st
                 effect="Nothing was trained",
                 fix=f"edgescope train data {folder} --photographs {classes}",
             )
-        return items, f"{len(items)} samples of {folder}"
+        return items, "; ".join((f"{len(items)} samples of {folder}", *items.notes))
     samples = model.samples(Purpose.BENCH, DISTINCT)
     if samples is None:
         raise UnsupportedError("E-STEP-2", f"there is nothing to train {model.info.name} with")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.errors import Message, ModelError
+from edgescope.foreign import folders
 from edgescope.records import digest
 from edgescope.registry import need
 
@@ -130,7 +131,7 @@ def _readable(
 
 def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
     """Return class -> its video files, both in order; ModelError if there are fewer than two classes."""
-    there = {p.name: p for p in sorted(folder.glob("*")) if p.is_dir() and not p.name.startswith(".")}
+    there = {p.name: p for p in folders.folders(folder)} if folder.is_dir() else {}
     unknown = [name for name in classes if name not in there]
     if unknown or not there:
         raise ModelError(
@@ -147,7 +148,7 @@ def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
             f"{folder} gives one class, {chosen[0]}, and a classifier needs at least two",
             fix=f"{LAYOUT}, with two classes or more",
         )
-    found = {name: _videos_in(there[name]) for name in chosen}
+    found = {name: folders.inside(there[name], SUFFIXES) for name in chosen}
     empty = [name for name, paths in found.items() if not paths]
     if empty:
         raise ModelError(
@@ -157,12 +158,6 @@ def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
             fix=f"--classes {shlex.quote(','.join(name for name in chosen if name not in empty))}, or add videos",
         )
     return found
-
-
-def _videos_in(folder: Path) -> list[Path]:
-    return [
-        p for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")
-    ]
 
 
 def _group(path: Path) -> str:

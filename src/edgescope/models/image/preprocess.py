@@ -71,6 +71,8 @@ class Preprocess:
     """What pixels are divided by before mean and std apply: 255, or 1 for a network that takes 0 to 255."""
     label_offset: int = 0
     """What is added to every label: 1 for a network whose class 0 is the background."""
+    white: float = 0.0
+    """The value that is white in pictures of more than 8 bits: 4095 for 12 bits, 1 for floats; 0 for 65535."""
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -106,7 +108,7 @@ class Preprocess:
         """Return float32 (channels, height, width) of a PIL image: (x/255 - mean) / std."""
         colour = len(self.mean) == 3
         fill = (114, 114, 114) if colour else 114
-        plain = upright(image).convert("RGB" if colour else "L")
+        plain = upright(image, self.white).convert("RGB" if colour else "L")
         cut = self.cut(plain, FILTERS.index(self.interpolation), fill)
         mean, std = np.array(self.mean, dtype=np.float32), np.array(self.std, dtype=np.float32)
         pixels = np.asarray(cut, dtype=np.float32).reshape(*self.sides, -1)
@@ -116,7 +118,7 @@ class Preprocess:
         return np.ascontiguousarray(scaled.transpose(2, 0, 1), dtype=np.float32)
 
     def boxes(self, found: NDArray[np.float32], width: int, height: int) -> NDArray[np.float32]:
-        """Return boxes (k, 5) of a picture in pixels of the input; those that are cut off altogether are left out."""
+        """Return boxes (k, 5 or 6) of a picture in pixels of the input, without those that are cut off altogether."""
         at, (high, wide) = self.placed(width, height), self.sides
         out = found.copy()
         out[:, [0, 2]] = (found[:, [0, 2]] * (at.width / width) - at.left).clip(0, wide)
@@ -124,14 +126,20 @@ class Preprocess:
         return out[(out[:, 2] > out[:, 0]) & (out[:, 3] > out[:, 1])]
 
 
-def upright(image: Any) -> Any:
-    """Return a PIL image as a person sees it: turned as its camera noted, 16 bits brought to 8."""
+def upright(image: Any, white: float = 0.0) -> Any:
+    """Return a PIL image as a person sees it: turned as its camera noted, of 8 bits.
+
+    `white` is the value that is white, 0 for 65535 of whole numbers. ValueError for floats whose white nobody says.
+    """
     from PIL import Image, ImageOps
 
     turned = ImageOps.exif_transpose(image)
-    if turned.mode.startswith("I"):
-        return Image.fromarray((np.asarray(turned).astype(np.float64) / 257).clip(0, 255).astype(np.uint8))
-    return turned
+    if turned.mode[0] not in "IF":
+        return turned
+    if not white and turned.mode == "F":
+        raise ValueError("its values are floats, and nobody says which is white")
+    pixels = np.asarray(turned).astype(np.float64) * (255 / (white or 65535))
+    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
 
 
 # -- reading it from words, files and other packages' configs --------------------------------------------------
@@ -186,6 +194,7 @@ def _checked(found: Preprocess, channels: int, sides: tuple[int, int]) -> None:
         (len(found.std) == channels, f"{len(found.std)} deviations for {channels} channels"),
         (all(found.std), "std holds 0"),
         (found.divide > 0, f"divide {found.divide:g} must be positive"),
+        (found.white >= 0, f"white {found.white:g} must be positive"),
         *(
             (getattr(found, key) in words, f"{key} {getattr(found, key)} is none of {', '.join(words)}")
             for key, words in (("resize", RESIZES), ("interpolation", FILTERS), ("order", ("rgb", "bgr")))

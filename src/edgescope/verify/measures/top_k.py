@@ -37,7 +37,11 @@ class TopK:
         scores, labels = outputs[0], self.labels[rows]
         if scores.ndim != 2 or scores.shape[1] < 2:
             raise ValueError(f"the first output has shape {scores.shape[1:]} an input, not one score a class")
-        if self.labels.ndim != 1 or self.labels.min() < 0 or self.labels.max() >= scores.shape[1]:
+        if self.labels.ndim != 1:
+            raise ValueError(
+                f"labels of shape {self.labels.shape[1:]} an input are neither numbers nor one-hot"
+            )
+        if self.labels.min() < 0 or self.labels.max() >= scores.shape[1]:
             low, high = self.labels.min(), self.labels.max()
             raise ValueError(f"labels from {low} to {high} for {scores.shape[1]} classes")
         own = np.take_along_axis(scores, labels[:, None], 1)

@@ -1,0 +1,6 @@
+"""What files of other people have in common: layouts of folders, text, names of classes.
+
+folders    what of a folder is data: hidden files, splits, class folders; one rule for all who read folders
+classes    names of classes and their numbers: numbers as text, classes.txt
+text       text in any encoding that programs write, and whole numbers in it
+"""

@@ -1,0 +1,184 @@
+"""What of a folder of a user's is data: one rule for judging, for training and for anomaly detection.
+
+ROOT/cat/1.jpg ROOT/dog/2.jpg         sub-folders are classes
+ROOT/train/cat/1.jpg ROOT/val/...     parts of a data set: one is used and said, and classes are those of all parts
+ROOT/images/1.jpg                     a lone folder around all of it is gone into
+
+Files and folders that a system left (a dot in front, __MACOSX, @eaDir, lost+found ...) are no data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope.errors import UsageError
+from edgescope.foreign import classes, text
+
+SYSTEM = frozenset(
+    ("__macosx", "@eadir", "@recycle", "#recycle", "#snapshot", "lost+found", "thumbs.db", "ehthumbs.db")
+) | {"desktop.ini", "$recycle.bin", "recycler", "__pycache__", "system volume information", "temporary items"}
+"""Names in small letters that macOS, Windows, a NAS, Linux or Python leave in folders."""
+SPLITS: Mapping[str, Collection[str]] = {
+    "train": ("train", "training", "trn"),
+    "validation": ("validation", "val", "valid", "dev", "eval"),
+    "test": ("test", "testing", "tst"),
+}
+"""The parts of a data set, and what people call them."""
+JUDGING, TRAINING = ("validation", "test", "train"), ("train",)
+"""Which part is used, the first that is there: held-out ones judge."""
+PLAIN = frozenset(("images", "image", "imgs", "img", "pictures", "photos", "jpegimages"))
+"""Names of a folder that holds all pictures, and no class."""
+DEEPEST = 5
+"""How many folders around the data are gone into."""
+
+_AFTER = r"(?:[_-]?(?:set|data|images?|imgs?|videos?|split))?(?:[_-]?(?:19|20)\d\d)?"
+_PARTS = {
+    split: re.compile(rf"(?:seg[_-])?(?:{'|'.join(words)}){_AFTER}", re.IGNORECASE)
+    for split, words in SPLITS.items()
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder that holds the data, and the classes below it."""
+
+    top: Path
+    kinds: tuple[str, ...]
+    """The names of all class folders, those of other parts of the data set included."""
+    notes: tuple[str, ...] = ()
+    """What was chosen, and what was left out."""
+
+    def kind(self, path: Path) -> str:
+        """Return the class folder that a file lies in, '' for a file at the top."""
+        inside = path.relative_to(self.top).parts
+        return inside[0] if len(inside) > 1 else ""
+
+    def classes(self, root: Path, full: Collection[str] = ()) -> classes.Classes:
+        """Return what the names of the class folders mean; those in `full` hold files and say if they are numbers."""
+        given = next((p for p in (self.top, root) if (p / classes.CLASSES).is_file()), root)
+        found = classes.of(full, given) if full else classes.of(self.kinds, given)
+        return found if found.numeric else classes.of(self.kinds, given)
+
+
+def hidden(name: str) -> bool:
+    """Return whether a file or folder of this name was left by a system, and is no data."""
+    return name.startswith((".", "~$")) or name.lower() in SYSTEM
+
+
+def folders(root: Path) -> list[Path]:
+    """Return the sub-folders that may be data, as people count: 2 before 10."""
+    found = [p for p in root.iterdir() if not hidden(p.name) and p.is_dir()]
+    return sorted(found, key=lambda p: text.counted(p.name))
+
+
+def files(root: Path, endings: Collection[str]) -> list[Path]:
+    """Return all files below a folder with one of these endings (in small letters), in order; links are followed."""
+    return sorted(_walk(root, endings))
+
+
+def inside(root: Path, endings: Collection[str]) -> list[Path]:
+    """Return the files in a folder itself, as people count: frame 2 before frame 10."""
+    found = [p for p in root.iterdir() if _fits(p.name, endings) and p.is_file()]
+    return sorted(found, key=lambda p: text.counted(p.name))
+
+
+def _fits(name: str, endings: Collection[str]) -> bool:
+    return not hidden(name) and os.path.splitext(name)[1].lower() in endings
+
+
+def _walk(root: Path, endings: Collection[str]) -> Iterator[Path]:
+    for place, below, names in os.walk(root, followlinks=True):
+        below[:] = [name for name in below if not hidden(name) and not _loops(place, name)]
+        yield from (Path(place, name) for name in names if _fits(name, endings))
+
+
+def _loops(place: str, name: str) -> bool:
+    """Return whether a link leads back to a folder that it lies in."""
+    path = Path(place, name)
+    return path.is_symlink() and any(path.samefile(parent) for parent in path.parents if path.exists())
+
+
+def holds(root: Path, endings: Collection[str]) -> bool:
+    """Return whether there is any file with one of these endings below a folder."""
+    return next(_walk(root, endings), None) is not None
+
+
+def part_of(name: str) -> str:
+    """Return the part of a data set that a folder's name stands for: train, validation, test, or ''."""
+    return next((split for split, words in _PARTS.items() if words.fullmatch(name)), "")
+
+
+def parts(root: Path, endings: Collection[str]) -> dict[str, Path]:
+    """Return the folders of a data set's parts; {} where sub-folders are classes.
+
+    UsageError where two parts stand beside folders that are none: nobody knows which are which.
+    """
+    found, others = dict[str, Path](), list[str]()
+    for folder in (f for f in folders(root) if holds(f, endings)):
+        split = part_of(folder.name)
+        if split in found:
+            return {}  # test1 and test2 are classes of somebody's
+        if split:
+            found[split] = folder
+        else:
+            others.append(folder.name)
+    if len(found) > 1 and others:
+        raise _unclear(root, [p.name for p in found.values()], others, "parts of a data set")
+    return {} if others else found
+
+
+def find(root: Path, endings: Collection[str], wanted: Sequence[str] = JUDGING, depth: int = 0) -> Place:
+    """Return where the data of a folder lie: of the parts that `wanted` names, the first with classes, or the first.
+
+    UsageError where it is not clear which folders are classes.
+    """
+    if found := parts(root, endings) if depth < DEEPEST else {}:
+        return _chosen(root, {s: find(p, endings, wanted, depth + 1) for s, p in found.items()}, wanted)
+    full = [f for f in folders(root) if holds(f, endings)]
+    if depth < DEEPEST and len(full) == 1 and not inside(root, endings) and _around(full[0], endings):
+        return find(full[0], endings, wanted, depth + 1)
+    plain = [f.name for f in full if f.name.lower() in PLAIN]
+    if plain and len(full) > 1:
+        raise _unclear(root, plain, [f.name for f in full if f.name not in plain], "no class")
+    return Place(root, tuple(f.name for f in folders(root)))
+
+
+def _around(folder: Path, endings: Collection[str]) -> bool:
+    """Return whether the only folder with data is no class but holds all: by its name, or by classes within."""
+    if folder.name.lower() in PLAIN:
+        return True
+    within = [f for f in folders(folder) if holds(f, endings)]
+    if inside(folder, endings):
+        return False
+    return len(within) > 1 or any(part_of(f.name) or _around(f, endings) for f in within)
+
+
+def _chosen(root: Path, found: Mapping[str, Place], wanted: Sequence[str]) -> Place:
+    """Return the part to use, with the classes of all, and a note that says so."""
+    usable = [split for split in (*wanted, *found) if split in found]
+    split = next((s for s in usable if found[s].kinds), usable[0])
+    place, others = found[split], [p.top for s, p in found.items() if s != split]
+    kinds = {kind for p in found.values() for kind in p.kinds}
+    notes = list(place.notes)
+    if others:
+        rest = ", ".join(_shown(p, root) for p in others)
+        notes.insert(0, f"{_shown(place.top, root)} is used, and not {rest}; name another folder to use that")
+    return Place(place.top, tuple(sorted(kinds)), tuple(notes))
+
+
+def _shown(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _unclear(root: Path, some: Sequence[str], others: Sequence[str], what: str) -> UsageError:
+    return UsageError(
+        "E-DATASET-14",
+        f"it is not clear which folders of {root} are classes",
+        evidence=f"{', '.join(some[:3])} look like {what}, {', '.join(others[:3])} stand beside them",
+        effect="Pictures under wrong classes would be judged wrong",
+        fix=f"name the one to use: {root / some[0]}",
+    )
