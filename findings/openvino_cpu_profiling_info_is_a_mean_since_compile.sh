@@ -9,9 +9,8 @@
 #   reading; the median over many readings does not take it out, for each reading holds it.
 # Why it matters: per-layer tables and rooflines made by reading after each inference rank layers by how cold their
 #   first run was. With an open shape the figure of a small input is that of a large one that came before.
-# Seen: 2026-11-27, two busy cores of an x86_64 virtual machine, ten small inferences after a large one. Figures vary, the
-
-#   conclusion does not:
+# Seen: 2026-11-27, two busy cores of an x86_64 virtual machine, ten small inferences after a large one. Figures
+#   vary, the conclusion does not:
 #       small input: the last inference alone 0.18 ms; get_profiling_info() says 51.37 ms
 # What to do: read after w inferences and after n; the time an inference took between is (n * late - w * early) / (n - w).
 # In edgescope: backends/openvino/layers.py reads twice and unrolls.
