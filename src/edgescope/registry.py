@@ -137,6 +137,16 @@ def _entry_points(group: str) -> list[EntryPoint]:
 
 
 EITHER = ("cpu", "cuda")
+#: Extra of pyproject.toml -> the modules that it installs.
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch", "torchvision", "timm", "safetensors", "cloudpickle", "PIL"),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "openvino": ("openvino",),
+    "litert": ("ai_edge_litert",),
+    "video": ("av",),
+    "nvdec": ("PyNvVideoCodec",),
+    "datasets": ("pyarrow",),
+}
 REPLAYED = "replayed"
 """The name of a recorded board among the devices and in a machine's facts."""
 BOARD = "EDGESCOPE_BOARD"
@@ -540,6 +550,18 @@ def without_cuda(fix: str) -> str:
     """Return `fix`; if it installs PyTorch, add the command that saves a machine without a GPU gigabytes of CUDA."""
     return (
         f"{fix}; on a machine without an NVIDIA GPU first: {CPU_TORCH}" if "edgescope[torch" in fix else fix
+    )
+
+
+def lacks(error: ImportError) -> UnavailableError:
+    """Return what is missing, and what installs it, for a package that was imported without `need`."""
+    package = (error.name or "").partition(".")[0]
+    if package == __package__ or not package:
+        raise error  # a fault of edgescope, not of the installation
+    extra = next((name for name, packages in EXTRAS.items() if package in packages), "")
+    fix = f"pip install 'edgescope[{extra}]'" if extra else f"pip install {package}"
+    return UnavailableError(
+        "E-NAME-2", f"the package {package} cannot be loaded", evidence=str(error), fix=without_cuda(fix)
     )
 
 

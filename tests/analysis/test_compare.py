@@ -8,7 +8,7 @@ import pytest
 from edgescope.analysis.cells.compare import compare, differences
 from edgescope.analysis.cells.replicates import across
 from edgescope.errors import Message, UsageError
-from edgescope.records import Absent, Machine, Measured, Status
+from edgescope.records import Machine, Measured, Status
 from edgescope.stats import Judgement
 from making import result
 
@@ -113,8 +113,12 @@ def test_no_common_replicate_is_ambiguous_with_a_reason(make):
 def test_one_pair_bounds_no_ratio(make):
     found = compare(make.cell(10 * MS, replicates=1), make.cell(5 * MS, replicates=1, batch=2))
     assert found.judgement is Judgement.AMBIGUOUS
-    assert found.rows[0].ratio == Absent("1 pair cannot bound a ratio: use --replicates 5")
-    assert found.warnings == ("one pair gives no interval: nothing is judged by it",)
+    ratio = found.rows[0].ratio
+    assert isinstance(ratio, Measured) and ratio.value == pytest.approx(0.5, rel=0.05)
+    assert (ratio.lo, ratio.hi, ratio.n) == (None, None, 1)
+    assert [w.partition(":")[0] for w in found.warnings] == [
+        "W-CMP-2"
+    ] and "--replicates 5" in found.warnings[0]
 
 
 def powered(group, watts, off, warnings=()):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.replicates import LONGER
 from edgescope.analysis.cells.variants import _listed, _undecided, pick, show, table
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
@@ -100,7 +101,7 @@ def test_an_indistinguishable_runner_up_is_named(make):
     best = pick(table(base + a + b))
     beside = (*best.ties, *best.undecided)
     assert len(beside) == 1 and {best.row.label, *beside} == {"onnxruntime fp32 b1", "openvino fp32 b1"}
-    assert best.reason.endswith(("either will do.", "use a longer --budget."))
+    assert best.reason.endswith(("either will do.", f"use {LONGER}."))
     assert "Not significantly better than" in best.reason or "Tied with" in best.reason
 
 
@@ -109,7 +110,7 @@ def test_one_sentence_sums_up_what_is_undecided(make):
     best = pick(table([r for cell in many for r in cell]))
     assert len(best.ties) + len(best.undecided) > 4
     assert best.reason.count("Not significantly better than") + best.reason.count("Tied with") <= 2
-    assert "more: use a longer --budget" in best.reason and "ratio" not in best.reason
+    assert f"more: use {LONGER}" in best.reason and "ratio" not in best.reason
 
 
 def test_energy_needs_energy(make):
@@ -198,7 +199,9 @@ def test_screening_runs_stand_apart_and_are_not_in_the_figures(make):
     assert found.row(found.baseline).trial.max_s == 10.0
     (out,) = found.screened
     assert out.label == "openvino fp32 b1"
-    assert out["speedup"] == Absent("1 pair cannot bound a ratio: use a longer --budget")
+    assert out["speedup"] == Absent(
+        "1 pair cannot bound a ratio: use more pairs (optimize --budget, sweep --replicates)"
+    )
     assert pick(found).row.label == "onnxruntime fp32 b1"
 
 
@@ -295,7 +298,11 @@ def test_a_pair_is_left_out_for_a_crash_and_not_in_silence(make):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "said"), [(2, "2 pairs cannot bound a ratio: use a longer --budget"), (3, "not resolved")]
+    ("rounds", "said"),
+    [
+        (2, f"2 pairs cannot bound a ratio: use {LONGER}"),
+        (3, "not resolved"),
+    ],
 )
 def test_a_disturbed_baseline_makes_no_headline(make, rounds, said):
     """One replicate of the baseline stood still: 63 ms where the others took 0.19 ms."""

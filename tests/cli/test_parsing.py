@@ -41,6 +41,9 @@ def refused(typed, capsys):
         ),
         (["bench", "null", "--qqqqq"], "has no flag --qqqqq. Try: edgescope bench --help\n"),
         ([], "the following arguments are required: VERB. Try: edgescope --help"),
+        (["study"], "required: STUDY (known: anomaly, concurrent, training, nano_table, ladder). Try: "),
+        (["anomaly"], "required: PART (known: generate, extract, train, evaluate, watch). Try: "),
+        (["train"], "required: PART (known: advise, interleave, characterize, data, clips). Try: "),
     ],
 )
 def test_the_word_that_was_probably_meant_is_named(typed, says, capsys):

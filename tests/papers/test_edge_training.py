@@ -17,7 +17,7 @@ PAPER = papers()["training"]
 
 def epoch(trial, first):
     """Seconds of an epoch on a made-up machine: loading overlaps with workers, a disk is slow when it is cold."""
-    model, workers, batch, medium, mode = grid.place(trial)
+    model, workers, batch, medium, mode, _ = grid.place(trial)
     load = {"lenet5": 0.5, "resnet18_cifar": 0.2, "mobilenet_v3_large_203class": 4.0}[model]
     device = 2.0 + 8.0 / batch
     if first and model.startswith("mobilenet"):

@@ -81,7 +81,7 @@ def test_what_arrivals_meant_is_said_by_name(found):
     assert migration._OPTIONS["idle_gap"](migration.USUAL_GAPS) == {}
 
 
-ADVICE = {"use --rounds 5": "use a longer --budget"}
+ADVICE = {"use --rounds 5": "use more pairs (optimize --budget, sweep --replicates)"}
 """What helps an absent figure, in the words of then and of today."""
 FIGURES = ("speedup", "p50", "p99", "throughput", "peak", "power", "energy", "accuracy")
 
@@ -107,6 +107,10 @@ def test_the_report_has_the_same_numbers(tmp_path):
 def test_the_comparison_has_the_same_numbers(capsys):
     assert main(["compare", "4a26", "e093", "--store", str(HERE / "results"), "--json"]) == 0
     new, old = json.loads(capsys.readouterr().out), json.loads((HERE / "compare.json").read_text())
+    for row, before in zip(new["rows"], old["rows"], strict=True):
+        if "1 pair cannot bound a ratio" in before["ratio"].get("absent", ""):  # today it is shown as a point
+            assert row["ratio"]["lo"] is None and row["ratio"]["value"] > 0
+            row["ratio"] = before["ratio"]
     assert new["rows"] == old["rows"] and new["blockers"] == old["blockers"]
 
 

@@ -56,14 +56,13 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, print losses and values, write the detector; return 0."""
-    from edgescope.anomaly.train import recipe
     from edgescope.verbs import anomaly
 
     changed = {
         name: getattr(args, name)
         for name in (*CHANGED, "learning_rate", "select", "precision", "device", "seed")
     }
-    print(_words(recipe(args.head, **changed)), file=sys.stderr)
+    print(_words(anomaly.recipe(args.head, **changed)), file=sys.stderr)
     trained = anomaly.train(args.features, args.output, head=args.head, log=args.log, tell=_tell, **changed)
     about = trained.about
     if args.json:

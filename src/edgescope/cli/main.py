@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from edgescope import __version__
+from edgescope import __version__, registry
 from edgescope.cli.parsing import Parser
 from edgescope.errors import EdgescopeError, Message
 from edgescope.registry import BOARD
@@ -69,6 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EdgescopeError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except ImportError as error:
+        missing = registry.lacks(error)
+        print(missing, file=sys.stderr)
+        return missing.exit_code
     except BrokenPipeError:
         sys.stderr.close()
         return 0

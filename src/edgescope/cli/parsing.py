@@ -8,6 +8,9 @@ from typing import Any, NoReturn
 
 from edgescope.errors import Message, closest_name
 
+LISTED = 10
+"""Most names of parts or studies that a message lists."""
+
 
 def add_parts(sub: argparse.ArgumentParser, parts: Mapping[str, Any]) -> None:
     """Add the parts of a verb (`edgescope VERB PART ...`): name -> module with HELP, configure and run."""
@@ -28,7 +31,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, text: str) -> NoReturn:
         """Print what is wrong and what to type instead; exit with code 2."""
-        self.exit(2, f"{Message('E-ARGS-1', text, fix=self.fix or f'{self.prog} --help')}\n")
+        parts = [name for action in self._actions for name in _parts(action)]
+        listed = 0 < len(parts) <= LISTED and text.startswith("the following arguments are required")
+        evidence = f"known: {', '.join(parts)}" if listed else ""
+        fix = self.fix or f"{self.prog} --help"
+        self.exit(2, f"{Message('E-ARGS-1', text, evidence=evidence, fix=fix)}\n")
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -61,6 +68,11 @@ class Parser(argparse.ArgumentParser):
         close = dict.fromkeys(filter(None, (closest_name(f, self._option_string_actions) for f in flags)))
         self.fix = " ".join(close)
         self.error(f"{self.prog} has no flag {', '.join(flags)}")
+
+
+def _parts(action: argparse.Action) -> list[str]:
+    """Return the names of the verbs, parts or studies that an action chooses among."""
+    return list(action.choices) if isinstance(action, argparse._SubParsersAction) else []
 
 
 def _innermost(parser: Parser, found: argparse.Namespace) -> Parser:

@@ -113,7 +113,9 @@ def _bar_text(row: Row, field: Measured | None, is_baseline: bool) -> str:
         return "baseline"
     if row.rejected:
         return f"rejected: {html.escape(_cut(row.rejected))}"
-    return f"<b>{field.value:.3g}×</b>" if field else "not measured"
+    if field is not None:
+        return f"<b>{field.value:.3g}×</b>"
+    return "no speed-up is known" if isinstance(row["p50_s"], Measured) else "not measured"
 
 
 def _cut(text: str) -> str:

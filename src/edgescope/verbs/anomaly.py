@@ -31,7 +31,7 @@ from edgescope.records.codec import to_plain
 from edgescope.registry import need
 
 if TYPE_CHECKING:
-    from edgescope.anomaly.train import Trained
+    from edgescope.anomaly.train import Recipe, Trained
     from edgescope.training.fit import Epoch
 
 TORCH = "pip install 'edgescope[torch]'"
@@ -106,12 +106,16 @@ def train(
 
     `changed` are fields of the recipe (edgescope.anomaly.train.Recipe); the others are as published.
     """
-    recipe = need("edgescope.anomaly.train:recipe", "training", TORCH)(head, **changed)
     run = need("edgescope.anomaly.train:read_and_train", "training", TORCH)
-    trained: Trained = run(
-        Path(features), Path(output), recipe, tell=tell, log=None if log is None else Path(log)
-    )
+    kept = None if log is None else Path(log)
+    trained: Trained = run(Path(features), Path(output), recipe(head, **changed), tell=tell, log=kept)
     return trained
+
+
+def recipe(head: str, **changed: Any) -> Recipe:
+    """Return how a head is trained, as published but for `changed`; UnavailableError without PyTorch."""
+    found: Recipe = need("edgescope.anomaly.train:recipe", "training", TORCH)(head, **changed)
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgescope import bench
+from edgescope import bench, registry
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.choices import Load, asks_tails, belongs, load
 from edgescope.analysis.cells.compare import by_cell
@@ -23,7 +23,7 @@ from edgescope.analysis.cells.question import of_harness
 from edgescope.analysis.cells.recommend import Recommendation
 from edgescope.analysis.cells.recommend import recommend as best
 from edgescope.analysis.cells.variants import variant
-from edgescope.errors import UsageError
+from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.records import TABLES, Answer, Json, Result, Trial
 from edgescope.runner.own_results import Tell, own_results, silent
@@ -34,6 +34,7 @@ from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.study.grid import Study
 from edgescope.verbs.optimize import WINDOW, row_line, row_of
+from edgescope.workloads.base import Choosy
 
 #: Keys that select cells -> the values that a search uses if they are not given.
 AXES: Mapping[str, Any] = {
@@ -193,7 +194,7 @@ class Scope:
             trials = tuple(t for t in found if question.load in (None, load(t)))
             if not trials:
                 raise UsageError("E-PICK-5", "the study has no cell that the flags and models name")
-            return trials
+            return able(trials)
         if not question.models:
             raise UsageError(
                 "E-PICK-2",
@@ -203,13 +204,30 @@ class Scope:
         keys = {**WINDOW, **self.keys}
         if keys["backend"]:
             keys["precision"] = keys["precision"] or ["fp32"]
-            return grid.grid(keys | {"model": list(question.models)})
+            return able(grid.grid(keys | {"model": list(question.models)}))
         cells: list[Trial] = []
         for model in question.models:
             for t in _proposed(model, keys["device"], keys["precision"]):
                 one = {"model": model, "backend": t.backend, "precision": t.precision, "device": t.device}
                 cells += grid.grid(keys | one | {"options": {**t.options, **keys["options"]}})
-        return tuple({t.id: t for t in cells}.values())
+        return able(tuple({t.id: t for t in cells}.values()))
+
+
+def able(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the trials whose workload their engine can do; UnsupportedError, of the first, if there is none."""
+    found, refused = [], None
+    for trial in trials:
+        kind = registry.load(registry.WORKLOADS, trial.workload, "workload")()
+        try:
+            if isinstance(kind, Choosy):
+                kind.check(trial)
+        except UnsupportedError as error:
+            refused = refused or error
+        else:
+            found.append(trial)
+    if refused is not None and not found:
+        raise refused
+    return tuple(found)
 
 
 def _values(given: Any) -> Sequence[Any]:

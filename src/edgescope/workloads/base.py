@@ -149,6 +149,14 @@ class Tunable(Protocol):
     """Device -> what a search tries with every engine: fields of the trial, those that are tables merged into it."""
 
 
+@runtime_checkable
+class Choosy(Protocol):
+    """Optional for a workload: some engines and settings cannot do its work, which a search need not try."""
+
+    def check(self, trial: Trial) -> None:
+        """Raise UnsupportedError for a trial that would be refused, before anything is built."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A program that owns its loop, ready to run; bench watches it but does not drive it."""

@@ -77,6 +77,10 @@ class Training:
         "on_error": Option("stop", "skip: an item that cannot be loaded is counted", ("stop", "skip")),
     }
 
+    def check(self, trial: Trial) -> None:
+        """Raise UnsupportedError for an engine, a precision or a setting that nothing is trained with."""
+        _supported(trial)
+
     def prepare(self, trial: Trial, parts: Parts) -> None:
         """Raise UnsupportedError for a trial that cannot be trained; nothing is built beforehand."""
         read("training", trial.workload_options, self.OPTIONS)

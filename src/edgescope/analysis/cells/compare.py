@@ -20,6 +20,7 @@ from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.devices import NO_TERMS, DeviceRow, Terms, device_rows
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
+    ENOUGH,
     MIN_REPLICATES,
     across,
     by_replicate,
@@ -29,11 +30,12 @@ from edgescope.analysis.cells.replicates import (
     of_pairs,
 )
 from edgescope.analysis.energy.scopes import scope, scopes
-from edgescope.errors import UsageError
+from edgescope.errors import Message, UsageError
 from edgescope.metrics import scoped, shown
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result
 from edgescope.records.answers import figure_text, plain
 from edgescope.stats import Interval, Judgement, judge
+from edgescope.units import counted
 
 #: Facts that differ between any two runs: clocks, load, free memory, the command.
 MOMENTARY = re.compile(r"(^|\.)(time|uptime_s|load_average|memory_available_bytes|psi_\w+|command)(\.|$)")
@@ -161,7 +163,16 @@ def _warnings(
     old: Mapping[int, Result], new: Mapping[int, Result], rows: Sequence[Compared], pairs: int
 ) -> tuple[str, ...]:
     """Return the warnings that weaken the rows; those of the meter if power or energy is among them."""
-    found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
+    found: list[str] = []
+    lead = next((r for r in rows if r.judgement), None)
+    if lead is not None and lead.judgement is Judgement.AMBIGUOUS and pairs < ENOUGH:
+        text = Message(
+            "W-CMP-2",
+            f"{counted(pairs, 'pair')} of runs judge nothing",
+            effect="The ratio is what was measured once, and may be chance",
+            fix=f"edgescope sweep --model {_model(old)} --replicates {ENOUGH} with both settings, then compare",
+        )
+        found.append(str(text))
     if not pairs and rows:
         found.append(
             "not measured together: the ratios of independent figures include changes of the machine between them"
@@ -179,6 +190,10 @@ def by_cell(results: Iterable[Result]) -> dict[str, list[Result]]:
     for result in results:
         groups.setdefault(result.trial.cell, []).append(result)
     return groups
+
+
+def _model(runs: Mapping[int, Result]) -> str:
+    return next(iter(runs.values())).trial.model.partition("#")[0]
 
 
 def _one_cell(group: Sequence[Result], side: str) -> None:
@@ -201,13 +216,20 @@ def _paired(
     found = judged(runs[1], runs[0], name, higher)
     if found is None:
         return Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
-    return of_pairs(found[0], "--replicates"), found[1]
+    return _with_point(found[0]), found[1]
+
+
+def _with_point(ratio: Interval) -> Field:
+    """Return a paired ratio; what too few pairs cannot bound is shown without an interval, and judged by nothing."""
+    if ratio.reliable or not (ratio.value > 0 and math.isfinite(ratio.value)):
+        return of_pairs(ratio, "--replicates")
+    return Measured(ratio.value, "1", n=ratio.n)
 
 
 def _turned(turns: alternation.Paired) -> tuple[Field, Judgement]:
     """Return the ratio candidate / baseline of the times of pairs that took turns, and its judgement."""
     sure, likely = (_inverse(alternation.speedup(turns, level)) for level in (0.95, 0.90))
-    return of_pairs(sure, "--replicates"), judge(sure, likely)
+    return _with_point(sure), judge(sure, likely)
 
 
 def _inverse(ratio: Interval) -> Interval:

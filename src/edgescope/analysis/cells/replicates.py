@@ -298,7 +298,8 @@ def _half(errors: Sequence[Error | None], weights: Sequence[float]) -> float | N
 
 NOTICED = 0.05
 """Share by which two cells must differ before a difference is reported."""
-LONGER = "a longer --budget"
+LONGER = "more pairs (optimize --budget, sweep --replicates)"
+"""What resolves a ratio of a table, whichever verb measured it: stored results do not say."""
 ENOUGH, MOST = 5, 20
 """Pairs that bound a ratio on a quiet machine, and the most that are worth requesting on a noisy one."""
 

@@ -460,7 +460,8 @@ def _listed(ties: Sequence[Tie]) -> str:
     ratio = ties[0][1]
     if len(ties) == 1 and ratio is not None:
         count = f"{ratio.n} pair{'s' * (ratio.n != 1)}"
-        return f"{names[0]} (ratio {show(of_pairs(ratio, LONGER))}, {count})"
+        known = f"ratio {show(of_pairs(ratio, LONGER))}, {count}" if ratio.reliable else ratio.note
+        return f"{names[0]} ({known})"
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 

@@ -17,7 +17,7 @@ from edgescope.analysis.diagnose.case import Case
 from edgescope.analysis.diagnose.finding import Confidence, Diagnosis, Finding
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.predict.roofline import Ceilings
-from edgescope.records import Result
+from edgescope.records import Absent, Measured, Result
 
 LEAST = 0.12
 """A cause that explains less of the time than this is not worth a change."""
@@ -27,6 +27,8 @@ CLOSE = 0.6
 """A more specific cause that explains this share of what a general one does stands for it."""
 OVERFULL = 1.25
 """Two causes whose shares add to more than this contradict each other."""
+FEW = 10
+"""Queries of a window from which a gain is predicted: fewer do not tell how they spread."""
 LOOKS = (machine.found, threads.found, stages.found, network.found, gpu.found)
 NATURAL = frozenset({"compute-bound", "memory-bound"})
 """Causes that say that the machine does what it can: whatever wastes time goes before them."""
@@ -55,8 +57,21 @@ def diagnose(
         )
     if case.unit_s is None:
         return Diagnosis(result, (), "no throughput was measured", (), missing)
-    own = [f for look in LOOKS for f in look(case)]
+    own = [_sure(f, result) for look in LOOKS for f in look(case)]
     return judged(result, [*own, *(traced.found(account) if account is not None else ())], missing)
+
+
+def _sure(finding: Finding, result: Result) -> Finding:
+    """Return the finding, without predicted gains if the window holds too few queries to say how much they vary."""
+    window = result.window
+    seen = window.stop - window.first if window is not None else FEW
+    if seen >= FEW:
+        return finding
+    few = Absent(
+        f"not predicted: {seen} quer{'y' if seen == 1 else 'ies'} in the window, {FEW} needed (--duration)"
+    )
+    changed = (replace(r, gain=few) if isinstance(r.gain, Measured) else r for r in finding.remedies)
+    return replace(finding, remedies=tuple(changed))
 
 
 def of_trace(account: Account, name: str) -> Diagnosis:

@@ -163,7 +163,8 @@ def _contention(case: Case) -> Finding | None:
         text = f"{threads} threads share each operation: all of them run {least}{left:.0%} of the time"
         evidence.append(Evidence(text, WINDOW))
     remedy = Remedy(
-        "end the other programs (edgescope doctor names them), or give it cores of its own (--mode cpus=0-1)",
+        "end the other programs, or keep them off its CPUs "
+        " (edgescope doctor names them; --mode cpus= keeps nobody away)",
         {},
         Measured(1 / left, "ratio"),
         basis,

@@ -1,6 +1,6 @@
 """The cells of the study: whole chains as trials of the workload `video`, and what was measured of each.
 
-engines   the study's chain in each engine, in rounds of fresh processes
+engines   the study's own chain, the form that its boards ran, in each engine, in rounds of fresh processes
 shapes    snippets that the head looks at x frames of a snippet
 views     one crop against ten
 chains    the other chains in one engine
@@ -21,6 +21,7 @@ PARTS = ("engines", "shapes", "views", "chains")
 ROUNDS = 3
 """Runs of each engine; the other parts differ by so much that one run shows it."""
 SNIPPETS, FRAMES = 32, 16
+MEMORY, UNIFIED = "memory_bytes", "unified_memory_bytes"
 GOOD = (Status.OK, Status.UNSTABLE)
 TIMES: Mapping[str, Any] = {"warmup": 1.0, "min_s": 4.0, "max_s": 6.0}
 
@@ -49,7 +50,17 @@ class Cell:
         """Return one figure over its runs."""
         if not self.runs:
             return Absent(self.problem or "not measured")
-        return across(self.runs, name)
+        return self._memory() if name == MEMORY else across(self.runs, name)
+
+    def _memory(self) -> Field:
+        """Return the memory that the chain takes of the one memory there is, where CPU and GPU share it."""
+        unified = [r for r in self.runs if UNIFIED in r.metrics or "jetson" in r.machine.stable]
+        if self.trial.device == "cpu" or not unified:
+            return across(self.runs, "peak_rss_bytes")
+        found = across(self.runs, UNIFIED)
+        if isinstance(found, Measured):
+            return found
+        return Absent(f"what CPU and GPU took of their memory was not measured ({found.reason})")
 
     @property
     def fps(self) -> Field:
@@ -125,7 +136,7 @@ def _cells(paper: Paper, device: str, source: str) -> list[Cell]:
         return replace(made, **shape)
 
     return [
-        *(cell("engines", "rtfm", each) for each in page["engines"][device]),
+        *(cell("engines", page["usual"]["study"], each) for each in page["engines"][device]),
         *(
             cell("shapes", "rtfm", engine, snippets=snippets, frames=frames)
             for frames in usual["frames"]

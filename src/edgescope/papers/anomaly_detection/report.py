@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from edgescope.analysis.cells.machines import called
-from edgescope.papers.anomaly_detection.chain import SNIPPETS, Cell, Cells, gain, measured, planned, question
+from edgescope.papers.anomaly_detection.chain import (
+    MEMORY,
+    SNIPPETS,
+    Cell,
+    Cells,
+    gain,
+    measured,
+    planned,
+    question,
+)
 from edgescope.papers.claim import answered, section, tally
 from edgescope.papers.claim import plain as plain_claims
 from edgescope.papers.paper import Number, Paper
@@ -20,7 +29,7 @@ __all__ = ["document", "planned", "wanted"]
 
 FIGURES = (
     ("throughput_sps", "Frames per second", "frames/s"),
-    ("peak_rss_bytes", "Memory", "bytes"),
+    (MEMORY, "Memory", "bytes"),
     ("power_w", "Power", "W"),
     ("energy_per_sample_j", "Energy per frame", "J"),
 )
@@ -62,7 +71,7 @@ def document(
     )
     tiles = (
         doc.Tile("Frames per second", best.fps),
-        doc.Tile("Memory", best["peak_rss_bytes"]),
+        doc.Tile("Memory", best[MEMORY]),
     )
     parts = (
         doc.Answer("The fastest engine here", best.engine, short, ". ".join(short), tiles),
@@ -146,7 +155,9 @@ def _engines(paper: Paper, cells: Cells) -> Table:
         for cell in cells.of("engines")
     ]
     rows += [_printed(paper, board) for board in dict.fromkeys(number.board for number in paper.numbers)]
-    return Table(columns, tuple(rows), "The whole chain, by engine", f"{paper.method}; {OTHERS}")
+    return Table(
+        columns, tuple(rows), "The whole chain, by engine", f"{_ran(paper)}; {paper.method}; {OTHERS}"
+    )
 
 
 def _printed(paper: Paper, board: str) -> Row:
@@ -162,6 +173,13 @@ def _printed(paper: Paper, board: str) -> Row:
     fields = [one(name, unit) for name, unit in zip(names, units, strict=True)]
     rest = [Absent("not in the study's text")] * (1 + len(STAGES))
     return Row((f"{board} (study)", *fields, *rest), "dim")
+
+
+def _ran(paper: Paper) -> str:
+    """Return which network stands in this table: the boards' own."""
+    chain = next(row for row in paper.page["chain"] if row["key"] == paper.page["usual"]["study"])
+    boards = ", ".join(dict.fromkeys(number.model for number in paper.numbers))
+    return f"{chain['features']} + {chain['head']} here, {boards} on the boards"
 
 
 def _shapes(cells: Cells) -> Table | None:

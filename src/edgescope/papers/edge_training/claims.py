@@ -10,11 +10,11 @@ import numpy as np
 
 from edgescope.papers.claim import Claim, Voice, held
 from edgescope.papers.edge_training import grid
+from edgescope.papers.edge_training.grid import Place
 from edgescope.papers.paper import papers
 from edgescope.records import Measured, Result
 from edgescope.stats import paired_log_ratio
 
-Key = tuple[str, int, int, str, str]
 SAME = 1.05
 """Epochs whose ratio lies within this factor take as long."""
 VARIES = 0.05
@@ -28,9 +28,9 @@ MISSING = "edgescope train characterize measures its cells"
 class Cells:
     """The runs of each cell of the grid, in the order of their replicates."""
 
-    runs: dict[Key, list[Result]] = field(default_factory=dict)
+    runs: dict[Place, list[Result]] = field(default_factory=dict)
 
-    def ratio(self, name: str, over: Key, under: Key, under_name: str = "") -> Measured | None:
+    def ratio(self, name: str, over: Place, under: Place, under_name: str = "") -> Measured | None:
         """Return one cell's metric over another's, with its interval over pairs of runs; None without a pair."""
         pairs = [
             (a, b)
@@ -44,7 +44,7 @@ class Cells:
             return None
         return paired_log_ratio([a for a, _ in pairs], [b for _, b in pairs]).measured("ratio")
 
-    def of(self, *keys: Key) -> list[Any]:
+    def of(self, *keys: Place) -> list[Any]:
         """Return the runs of some cells."""
         return [run for key in keys for run in self.runs.get(key, ())]
 
@@ -56,15 +56,22 @@ def figure(result: Result, name: str) -> float | None:
 
 
 def _over(
-    table: Cells, words: str, name: str, over: Key, under: Key, *, rises: bool = True, under_name: str = ""
+    table: Cells,
+    words: str,
+    name: str,
+    over: Place,
+    under: Place,
+    *,
+    rises: bool = True,
+    under_name: str = "",
 ) -> Voice | None:
     ratio = table.ratio(name, over, under, under_name)
     if ratio is None:
         return None
-    return held(ratio, (f"{over[0]}, {words}: ", ""), table.of(over, under), rises=rises)
+    return held(ratio, (f"{over.model}, {words}: ", ""), table.of(over, under), rises=rises)
 
 
-def _same(table: Cells, words: str, name: str, over: Key, under: Key) -> Voice | None:
+def _same(table: Cells, words: str, name: str, over: Place, under: Place) -> Voice | None:
     """Return the voice of two cells that should take as long."""
     ratio = table.ratio(name, over, under)
     if ratio is None:
@@ -73,28 +80,22 @@ def _same(table: Cells, words: str, name: str, over: Key, under: Key) -> Voice |
     inside = known and float(ratio.lo or 0) >= 1 / SAME and float(ratio.hi or 0) <= SAME
     apart = known and (float(ratio.lo or 0) > SAME or float(ratio.hi or 0) < 1 / SAME)
     bounds = f" [{ratio.lo:.3g}, {ratio.hi:.3g}]" if known else " (no interval)"
-    text = f"{over[0]}, {words}: {ratio.value:.3g}x{bounds}"
+    text = f"{over.model}, {words}: {ratio.value:.3g}x{bounds}"
     return Voice(True if inside else False if apart else None, text, table.of(over, under), ratio.value)
 
 
-def _other(key: Key, **changes: Any) -> Key:
-    names = ("model", "workers", "batch", "medium", "mode")
-    values: dict[str, Any] = dict(zip(names, key, strict=True)) | changes
-    return (values["model"], values["workers"], values["batch"], values["medium"], values["mode"])
-
-
-def _usual(table: Cells) -> Iterator[Key]:
+def _usual(table: Cells) -> Iterator[Place]:
     """Yield the usual cell of each network that was measured."""
     protocol = papers()[grid.NAME].page["protocol"]
+    usual = (protocol["workers"], protocol["batch"], "as_is", "as_is")
     for network in grid.networks():
-        key = (network.model, protocol["workers"], protocol["batch"], "as_is", "as_is")
-        if key in table.runs:
-            yield key
+        found = [key for key in table.runs if key.model == network.model and key[1:5] == usual]
+        yield from sorted(found)
 
 
 def _pipelining(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
-        none, one = _other(key, workers=0), _other(key, workers=1)
+        none, one = key._replace(workers=0), key._replace(workers=1)
         yield _over(table, "no worker over one", LATER, none, one)
 
 
@@ -102,21 +103,21 @@ def _enough(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
         waits = [s for run in table.of(key) if (s := figure(run, "stall_share")) is not None]
         if waits and float(np.mean(waits)) < VARIES:
-            yield _same(table, "four workers over two", LATER, _other(key, workers=4), key)
+            yield _same(table, "four workers over two", LATER, key._replace(workers=4), key)
 
 
 def _first(table: Cells) -> Iterator[Voice | None]:
     for network in grid.networks():
         for key in table.runs:
-            if key[0] == network.model and not network.packed and key[3] == "as_is":
-                words = f"first epoch over later ones, {key[1]} workers, batch {key[2]}"
+            if key.model == network.model and not network.packed and key.medium == "as_is":
+                words = f"first epoch over later ones, {key.workers} workers, batch {key.batch}"
                 yield _over(table, words, FIRST, key, key, under_name=LATER)
 
 
-def _media(table: Cells) -> Iterator[tuple[str, Key, Key]]:
+def _media(table: Cells) -> Iterator[tuple[str, Place, Place]]:
     for key in table.runs:
-        if key[3] in ("sd", "hdd"):
-            yield key[3], key, _other(key, medium="nvme")
+        if key.medium in ("sd", "hdd"):
+            yield key.medium, key, key._replace(medium="nvme")
 
 
 def _medium_cold(table: Cells) -> Iterator[Voice | None]:
@@ -131,12 +132,12 @@ def _medium_warm(table: Cells) -> Iterator[Voice | None]:
 
 def _batch(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
-        yield _over(table, "batch 4 over 16", LATER, _other(key, batch=4), key)
+        yield _over(table, "batch 4 over 16", LATER, key._replace(batch=4), key)
 
 
 def _cores(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
-        yield _over(table, "one CPU over all", LATER, _other(key, mode="cpus=0"), key)
+        yield _over(table, "one CPU over all", LATER, key._replace(mode="cpus=0"), key)
 
 
 def _variability(table: Cells) -> Iterator[Voice | None]:
@@ -144,7 +145,7 @@ def _variability(table: Cells) -> Iterator[Voice | None]:
         times = [t for run in table.of(key) if (t := figure(run, LATER)) is not None]
         if len(times) >= FEW:
             varies = float(np.std(times, ddof=1) / np.mean(times))
-            text = f"{key[0]}: {varies:.1%} over {len(times)} runs"
+            text = f"{key.model}: {varies:.1%} over {len(times)} runs"
             yield Voice(varies <= VARIES, text, table.of(key), varies)
 
 

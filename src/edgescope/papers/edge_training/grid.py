@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgescope import cache
 from edgescope.papers.paper import Paper, papers
-from edgescope.records import Trial
+from edgescope.records import Role, Trial
 
 NAME = "training"
 REPLICATES = 3
@@ -95,13 +95,47 @@ def _with(trial: Trial, name: str, value: Any) -> Trial:
     return replace(trial, workload_options={**trial.workload_options, name: value})
 
 
-def place(trial: Trial) -> tuple[str, int, int, str, str]:
-    """Return what tells the cells of a device apart: model, workers, batch, medium, mode."""
+class Place(NamedTuple):
+    """What tells the study's cells apart; whatever else a trial may differ in makes it another study's."""
+
+    model: str
+    workers: int
+    batch: int
+    medium: str
+    mode: str
+    device: str
+
+
+def place(trial: Trial) -> Place:
+    """Return the cell of the study that a trial belongs to."""
     options = trial.workload_options
-    return (
+    return Place(
         trial.model.partition("#")[0],
         int(options.get("num_workers", 0)),
         trial.batch,
         str(options.get("medium", "as_is")),
         trial.mode,
+        trial.device,
     )
+
+
+def belongs(trial: Trial) -> bool:
+    """Return whether a trial is a cell of the grid, in this mode or another: the same data, engine and protocol.
+
+    The length of the run is free: epochs that did not end within it are left out anyway.
+    """
+    protocol = papers()[NAME].page["protocol"]
+    named = [n for n in networks() if n.model == trial.model.partition("#")[0]]
+    return any(_fixed(trial) == _fixed(_usual(network, trial.device, protocol)) for network in named)
+
+
+ASKED = Role.ARTIFACT | Role.LOAD | Role.CONCURRENCY | Role.SHARING | Role.TRACING
+AXES = ("num_workers", "medium")
+"""Options of the workload that the grid varies, besides the fields batch and mode."""
+
+
+def _fixed(trial: Trial) -> tuple[str, dict[str, Any]]:
+    """Return all that the grid does not vary; the folder of the pictures by its name, wherever the cache was."""
+    options = {name: value for name, value in trial.workload_options.items() if name not in AXES}
+    options["images"] = Path(str(options.get("images", ""))).name
+    return trial.key(ASKED, but=("model", "workload_options")), options

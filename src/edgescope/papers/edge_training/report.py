@@ -42,8 +42,7 @@ COLD = (
 
 def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
     """Return whether a stored trial belongs to the study's grid."""
-    names = {network.model for network in grid.networks()}
-    return trial.model.partition("#")[0] in names and "epochs" in trial.workload_options
+    return grid.belongs(trial)
 
 
 def document(
@@ -83,7 +82,7 @@ def document(
 
 def table(results: Iterable[Result]) -> Cells:
     """Return the finished runs by cell."""
-    found: dict[tuple[str, int, int, str, str], list[Result]] = {}
+    found: dict[grid.Place, list[Result]] = {}
     for result in sorted(results, key=lambda r: r.trial.replicate):
         if result.status in GOOD:
             found.setdefault(grid.place(result.trial), []).append(result)
@@ -95,11 +94,10 @@ def value(runs: Sequence[Result], name: str) -> Field:
     return spread([figure(run, name) for run in runs], FIGURES.get(name, "s"))
 
 
-def words(key: tuple[str, int, int, str, str]) -> str:
+def words(key: grid.Place) -> str:
     """Return a cell's name."""
-    model, workers, batch, medium, mode = key
-    more = "".join(f", {each}" for each in (medium, mode) if each != "as_is")
-    return f"{model}, {workers} workers, batch {batch}{more}"
+    more = "".join(f", {each}" for each in (key.medium, key.mode) if each != "as_is")
+    return f"{key.model}, {key.workers} workers, batch {key.batch}{more}, {key.device}"
 
 
 def _drawn(call: str, cells: Cells) -> Any:
@@ -138,7 +136,7 @@ def _cells(cells: Cells) -> Table:
 
 def _rows(cells: Cells) -> Table:
     """Return one row for each cell, for a CSV."""
-    heads = ("model", "workers", "batch", "medium", "mode", "runs", *FIGURES)
+    heads = (*grid.Place._fields, "runs", *FIGURES)
     rows = [
         Row((*key, len(runs), *(value(runs, name) for name in FIGURES)))
         for key, runs in sorted(cells.runs.items())

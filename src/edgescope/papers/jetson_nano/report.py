@@ -121,8 +121,17 @@ def _answer(found: NanoTable) -> doc.Answer:
         Tile("The study, printed", f"{printed}×", small=(abstract,)),
     )
     if not n:
-        none = f"None of the {of} networks was measured on {found.device}: edgescope study nano_table --run"
-        return doc.Answer("Nothing measured", "", (none, theirs), none, tiles, kind="none")
+        some = sum(
+            isinstance(getattr(s, t), Measured)
+            for r in found.rows
+            for s in (r.before, r.after)
+            for t in TIMES
+        )
+        what = "has a speed-up: before or after is missing" if some else "was measured"
+        none = f"None of the {of} networks {what} on {found.device}: edgescope study nano_table --run"
+        return doc.Answer(
+            "No speed-up" if some else "Nothing measured", "", (none, theirs), none, tiles, kind="none"
+        )
     short = (
         f"{theirs}, printed {printed}x",
         f"timed the study's way, cold before and warm after: {units.ratio(found.claimed)}",

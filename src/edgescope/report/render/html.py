@@ -182,7 +182,9 @@ class _Page:
     def tile(self, tile: Tile) -> Markup:
         """Return one figure in large print."""
         small = join([join(tag("br") if i else None, text) for i, text in enumerate(tile.small)])
-        value = self.words(tile.value)
+        value = self.words("n/a" if isinstance(tile.value, Absent) else tile.value)
+        if isinstance(tile.value, Absent):  # a sentence in large print would run over its neighbour
+            small = join(tile.value.reason, tag("br") if tile.small else None, small)
         if isinstance(tile.value, Measured):
             form = units.column(tile.unit or tile.value.unit, [tile.value])
             unit = f" {form.unit}" if form.unit not in ("", "×") else form.unit
