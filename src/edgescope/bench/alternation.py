@@ -259,7 +259,7 @@ def _run(side: Side, driven: Line, its_own: Mapping[str, Field], found: Line, wa
     with np.load(driven["rows"]) as columns:
         queries = Queries(dict(columns))
     window = Window(driven["first"], driven["stop"], side.turns[0].start_ns, side.turns[-1].stop_ns)
-    check = codec.verification_from_json(found["verification"]) if found["verification"] else None
+    check = codec.judged_from_json(found["verification"])
     facts = {name: codec.field_from_json(value) for name, value in side.opened["facts"].items()}
     return Run(
         model=ModelInfo(**side.opened["model"]),

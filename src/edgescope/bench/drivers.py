@@ -19,12 +19,12 @@ from edgescope.records import (
     Effective,
     Field,
     Json,
+    Judged,
     ModelInfo,
     Queries,
     Result,
     Spans,
     Trial,
-    Verification,
     Window,
     Worker,
 )
@@ -40,7 +40,8 @@ class Run:
     model: ModelInfo
     artifact: Mapping[str, Json]
     effective: Effective
-    verification: Verification | None
+    verification: Judged | None
+    """What the accuracy gate said, or why it can say nothing."""
     queries: Queries
     window: Window
     metrics: Mapping[str, Field]

@@ -29,7 +29,7 @@ from edgescope.errors import (
     WrongOutputError,
 )
 from edgescope.isolate.worker import WorkerError
-from edgescope.records import Json, Measured, Result, Status
+from edgescope.records import Json, Measured, Result, Status, Verification
 from edgescope.registry import REPLAYED
 from edgescope.store.recorded import RECORDING, told_apart
 
@@ -78,7 +78,8 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
         model=run.model,
         artifact=run.artifact,
         effective=run.effective,
-        verification=run.verification,
+        verification=run.verification if isinstance(run.verification, Verification) else None,
+        unverified=run.verification if isinstance(run.verification, Message) else None,
         window=window,
         workers=run.workers,
         idle=watch.idle,

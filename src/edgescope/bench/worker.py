@@ -120,7 +120,7 @@ class WorkerRun:
                 check = opened.verify(Machine(**order["machine"]))
                 self.pipe.send(
                     event="verified",
-                    verification=codec.verification_to_json(check) if check else None,
+                    verification=codec.judged_to_json(check),
                 )
             elif order["do"] == "metrics":
                 found = opened.metrics(*measured.within(order["start_ns"], order["stop_ns"]))

@@ -34,11 +34,11 @@ from edgescope.records import (
     Effective,
     Field,
     Json,
+    Judged,
     Measured,
     ModelInfo,
     Result,
     Trial,
-    Verification,
     Window,
     Worker,
     codec,
@@ -234,8 +234,8 @@ def _apart(
     return float(np.linalg.norm(a - b)) / size if size else float(np.linalg.norm(a))
 
 
-def _verified(run: WorkerRun, bare: Result) -> Verification | None:
+def _verified(run: WorkerRun, bare: Result) -> Judged | None:
     """Return the accuracy gate's result in worker 0."""
     machine = {"stable": dict(bare.machine.stable), "state": dict(bare.machine.state)}
     (found,) = run.ask("verify", "verified", run.workers[:1], machine=machine)
-    return codec.verification_from_json(found["verification"]) if found["verification"] else None
+    return codec.judged_from_json(found["verification"])

@@ -33,7 +33,7 @@ from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.bench.parts import HERE
 from edgescope.deploy import card as deploy_card
 from edgescope.deploy import check, checkable, run_script
-from edgescope.errors import StoreError, UsageError, WrongOutputError
+from edgescope.errors import Message, StoreError, UsageError, WrongOutputError
 from edgescope.isolate import fresh
 from edgescope.models.base import Model
 from edgescope.records import Result, Trial, Verification
@@ -179,7 +179,14 @@ def _truth(model: Model, trial: Trial) -> Reference:
             fix="edgescope optimize MODEL --no-cache",
         )
 
-    return reference.reference(model, missing, metric=trial.metric)
+    found = reference.reference(model, missing, metric=trial.metric)
+    if isinstance(found, Message):
+        found = reference.reference(model, missing, metric=trial.metric, alone=True)
+    if isinstance(found, Message):
+        raise WrongOutputError(
+            found.code, found.what, evidence=found.evidence, effect=found.effect, fix=found.fix
+        )
+    return found
 
 
 def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str]]:

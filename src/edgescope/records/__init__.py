@@ -14,6 +14,7 @@ from edgescope.records.field import Absent, Field, Json, Measured, Scalar, diges
 from edgescope.records.result import (
     Alternation,
     Effective,
+    Judged,
     Machine,
     Meter,
     ModelInfo,
@@ -80,6 +81,7 @@ __all__ = [
     "Field",
     "Idle",
     "Json",
+    "Judged",
     "Machine",
     "Measured",
     "Meter",

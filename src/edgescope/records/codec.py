@@ -10,13 +10,14 @@ import dataclasses
 from collections.abc import Mapping
 from enum import Enum
 
-from edgescope.errors import StoreError, UsageError
+from edgescope.errors import Message, StoreError, UsageError
 from edgescope.records import (
     SCHEMA_VERSION,
     Absent,
     Channel,
     Field,
     Json,
+    Judged,
     Measured,
     Result,
     Trial,
@@ -51,6 +52,20 @@ def verification_from_json(data: Mapping[str, Json]) -> Verification:
     return plain_json.record(Verification, data, "verification")
 
 
+def judged_to_json(found: Judged | None) -> dict[str, Json] | None:
+    """Return what the gate said as plain JSON values: a Verification, or {unjudged: why}."""
+    if isinstance(found, Message):
+        return {"unjudged": dataclasses.asdict(found)}
+    return verification_to_json(found) if found is not None else None
+
+
+def judged_from_json(data: Mapping[str, Json] | None) -> Judged | None:
+    """Return what the gate said."""
+    if data is not None and "unjudged" in data:
+        return Message(**data["unjudged"])
+    return verification_from_json(data) if data is not None else None
+
+
 def _worker_to_json(worker: Worker) -> dict[str, Json]:
     plain = {f.name: getattr(worker, f.name) for f in dataclasses.fields(worker)}
     return {k: field_to_json(v) if isinstance(v, Measured | Absent) else v for k, v in plain.items()} | {
@@ -83,6 +98,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "artifact": _described(result.artifact),
         "effective": dataclasses.asdict(result.effective) if result.effective else None,
         "verification": verification_to_json(check) if check else None,
+        "unverified": dataclasses.asdict(result.unverified) if result.unverified else None,
         "window": dataclasses.asdict(result.window) if result.window else None,
         "workers": [_worker_to_json(w) for w in result.workers],
         "alternation": dataclasses.asdict(result.alternation) if result.alternation else None,
@@ -118,7 +134,7 @@ def from_json(data: Mapping[str, Json]) -> Result:
 def _read(data: Mapping[str, Json]) -> Result:
     """Return the result; the keys that results of schema 1 may lack have defaults."""
     names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings", "spans")]
-    older = {"process", "workers", "alternation", "idle", "meter"}
+    older = {"process", "workers", "alternation", "idle", "meter", "unverified"}
     given = {name: data[name] for name in names if name in data or name not in older}
     return plain_json.record(Result, given)
 

@@ -97,6 +97,10 @@ class Verification:
         return self.fields.get(name) or self.fields.get(own) or Absent(f"not judged by {name}")
 
 
+Judged = Verification | Message
+"""The answer of the gate, or why the outputs cannot be judged: they are timed, and not verified."""
+
+
 @dataclass(frozen=True)
 class Effective:
     """What the engine reports that it did, read back after the first inference."""
@@ -206,6 +210,8 @@ class Result(Answer):
     """Path, digest, and how the artifact was built."""
     effective: Effective | None = None
     verification: Verification | None = None
+    unverified: Message | None = None
+    """Why the outputs of a trial that was measured could not be judged; None if they were, or if nobody asked."""
     window: Window | None = None
     workers: tuple[Worker, ...] = ()
     """The processes of a multi-process trial; empty if one process did the work."""

@@ -55,7 +55,13 @@ def _gate_row(chapter: Chapter, row: Row) -> list[doc.Value]:
     every = [r.verification for r in chapter.groups[row.cell] if r.verification]
     check = next((v for v in every if not v.passed), every[0] if every else None)
     if check is None:
-        return [row.label, "not verified", row.rejected or str(chapter.first(row).reason or ""), "", ""]
+        return [
+            row.label,
+            "outputs not verified",
+            row.rejected or str(chapter.first(row).reason or ""),
+            "",
+            "",
+        ]
     passed = doc.Mark("passed", "good") if check.passed else doc.Mark("FAILED", "bad")
     if check.method == "none":
         passed = doc.Mark("nothing to compare")

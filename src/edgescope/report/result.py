@@ -129,9 +129,14 @@ def _lines(result: Result) -> Iterator[Line]:
 def _gate(result: Result) -> doc.Value:
     check = result.verification
     if check is None:
-        text = "not verified: there is no fp32 reference to compare them with; this can never be a pick"
-        return doc.Mark(text, "warn")
+        return doc.Mark(f"outputs not verified: {_unverified(result)}; this can never be a pick", "warn")
     return f"passed: {check.detail}" if check.passed else doc.Mark(f"FAILED: {check.detail}", "bad")
+
+
+def _unverified(result: Result) -> str:
+    if (why := result.unverified) is None:
+        return "there is no fp32 reference to compare them with"
+    return f"{why.what} ({why.evidence})" if why.evidence else why.what
 
 
 def _judged(result: Result) -> str:

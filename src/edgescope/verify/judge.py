@@ -169,7 +169,8 @@ def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
     """Return run's outputs over the samples, in chunks of `batch`; the last is padded and cut again.
 
     All samples are used, or the first few if an output has one value per pixel or box (`fitting`).
-    WrongOutputError at the first output that has no row per sample or is not finite.
+    WrongOutputError at the first output that is no tensor of numbers, has no row per sample, or is not finite. What one
+    sample alone gives is its row, whatever its shape.
     """
     kept = _Outputs(len(samples))
     for _, got in _chunks(run, samples, batch):
@@ -229,9 +230,40 @@ def _chunks(run: Run, samples: Samples, batch: int) -> Iterator[tuple[int, list[
     for start in range(0, len(samples), batch):
         rows = np.minimum(np.arange(start, start + batch), len(samples) - 1)
         given = {name: np.ascontiguousarray(array[rows]) for name, array in samples.arrays.items()}
-        got = [np.asarray(array) for array in run(given)]
+        got = _numbers(run(given))
+        if batch == 1:
+            got = [array if array.ndim and len(array) == 1 else array[None] for array in got]
         _check(got, batch, start)
         yield start, [array[: len(samples) - start] for array in got]
+
+
+def numeric(output: object) -> bool:
+    """Return whether an output is a tensor of real numbers, and no text, sequence or map."""
+    if isinstance(output, list | tuple | dict | str | bytes):
+        return False
+    return np.asarray(output).dtype.kind in "biuf"
+
+
+def _numbers(outputs: Sequence[Any]) -> list[NDArray[Any]]:
+    for index, output in enumerate(outputs):
+        if not numeric(output):
+            raise WrongOutputError(
+                "E-GATE-9",
+                f"output {index} is no tensor of numbers",
+                evidence=f"it is {_kind(output)}",
+                fix="export it with tensors of numbers as its outputs (skl2onnx: zipmap=False), or leave text out",
+            )
+    return [np.asarray(output) for output in outputs]
+
+
+def _kind(output: object) -> str:
+    """Return `a sequence of 3 dict`, or `text` and other types of values."""
+    if isinstance(output, list | tuple):
+        return f"a sequence of {len(output)} {type(output[0]).__name__ if output else 'values'}"
+    if isinstance(output, dict):
+        return "a map"
+    kind = np.asarray(output).dtype
+    return "text" if kind.kind in "OSU" else f"of type {kind.name}"
 
 
 def _values(got: Sequence[NDArray[Any]]) -> int:
@@ -251,7 +283,7 @@ def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
                 "E-GATE-3",
                 f"output {index} has no row per sample",
                 evidence=f"shape {shape} for batch {batch}",
-                fix="let every output keep the batch as its first axis, or measure with --batch 1",
+                fix="--batch 1, or let every output keep the batch as its first axis",
             )
         bad = array.size - int(np.count_nonzero(np.isfinite(array)))
         if bad:
@@ -259,7 +291,7 @@ def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
                 "E-GATE-4",
                 f"output {index} holds NaN or infinity",
                 evidence=f"{bad} of {array.size} values, inputs {start} to {start + batch - 1}",
-                fix="--precision fp32; if that gives NaN too, check the model's weights and input range",
+                fix="--precision fp32; if that gives NaN too, real inputs (--data FOLDER)",
             )
 
 

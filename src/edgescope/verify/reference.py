@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache, registry
-from edgescope.errors import WrongOutputError
+from edgescope.errors import Message, WrongOutputError
 from edgescope.models.base import MIN_FRAMES, Model, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
@@ -28,7 +28,7 @@ from edgescope.verify.closeness import Outputs, centred_l2
 from edgescope.verify.judge import Basis, Reference, Run
 from edgescope.verify.measure import called
 
-VERSION = 4  # raise this when the comparison changes
+VERSION = 5  # raise this when the comparison changes
 JUDGING = (
     "by measures"  # change this when the same outputs may be judged otherwise; the fp32 outputs are kept
 )
@@ -49,43 +49,62 @@ def known(model: Model, metric: str = "") -> bool:
     return _read(_path(model, judge.basis(model, metric))) is not None
 
 
-def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metric: str = "") -> Reference:
+def reference(
+    model: Model, open_run: Callable[[], Run], *, batch: int = 1, metric: str = "", alone: bool = False
+) -> Reference | Message:
     """Return the fp32 outputs of `model`, computed with `open_run()` the first time, then read from the cache.
 
     `open_run` is called only if they are not cached, and returns the model's reference backend as a function of one
-    batch of `batch`. WrongOutputError if fp32 itself gives unusable outputs, NaN for example; ModelError if the measure
-    gives no number for them: no minutes are spent on variants that nothing can judge.
+    batch of `batch`. `alone`: the answers to inputs that come one by one. A Message says why nothing can be judged by
+    the outputs: fp32 itself gives NaN, as many rows as it finds, or no numbers. ModelError if the measure gives no
+    number for them: no minutes are spent on variants that nothing can judge.
     """
     of = judge.basis(model, metric)
-    path, origin = _path(model, of), f"{model.reference} fp32"
+    path, origin = _path(model, of, alone), f"{model.reference} fp32"
     found = _read(path)
     if found is None:
         with cache.alone(path):  # what is built beside this needs the same outputs
             found = _read(path)
             if found is None:
-                found = _computed(open_run(), of, batch, model.info.name)
-                _write(path, found, {})
+                found, why = _computed(open_run(), of, 1 if alone else batch, model.info.name)
+                _write(path, found, to_plain(why) if why else {})
+                found = _read(path) or found
+    if "gate" not in found:
+        return Message(**json.loads(bytes(found["about"][0]).decode()))
     return Reference(found["gate"], found.get("tally"), origin)
 
 
-def _computed(run: Run, of: Basis, batch: int, name: str) -> dict[str, Outputs]:
-    """Return the outputs on the gate's inputs, and what the measure keeps of the labelled ones."""
+def _computed(run: Run, of: Basis, batch: int, name: str) -> tuple[dict[str, Outputs], Message | None]:
+    """Return the outputs on the gate's inputs and what the measure keeps of labelled ones, or why there are none."""
     try:
         _labels_fit(run, of, batch, name)
         gate, kept = judge.answers(run, of, batch)
+        _something(gate)
+        _steady(run, of.gate, gate, batch)
     except WrongOutputError as error:
-        raise WrongOutputError(
+        return {}, Message(
             "E-GATE-6",
-            f"the fp32 network {name} itself gives no usable output",
-            evidence=str(error),
-            effect="No variant of it can be judged",
-            fix="repair the model first",
-        ) from error
-    _steady(run, of.gate.first(AGAIN), gate, batch, name)
+            f"{name} cannot be judged: {error.what}",
+            evidence=error.evidence,
+            effect="It is timed, and whether its outputs are right is not known",
+            fix=error.fix,
+        )
     if not isinstance(kept, tuple) or of.measure is None:
-        return {"gate": gate}
+        return {"gate": gate}, None
     called(of.measure, kept, np.arange(len(kept[0])))
-    return {"gate": gate, "tally": kept}
+    return {"gate": gate, "tally": kept}, None
+
+
+def _something(gate: Outputs) -> None:
+    """Raise WrongOutputError if an output is empty for every input."""
+    for index, array in enumerate(gate):
+        if not array.size:
+            raise WrongOutputError(
+                "E-GATE-10",
+                f"output {index} of fp32 is empty for every input",
+                evidence=f"shape {'x'.join(map(str, array.shape[1:]))} on {len(array)} inputs",
+                fix="real inputs (--data FOLDER): what finds things finds none in random numbers",
+            )
 
 
 def _labels_fit(run: Run, of: Basis, batch: int, name: str) -> None:
@@ -98,19 +117,38 @@ def _labels_fit(run: Run, of: Basis, batch: int, name: str) -> None:
     labels.checked(judge.outputs(run, some, batch)[0], some.labels, name)
 
 
-def _steady(run: Run, inputs: Samples, first: Outputs, batch: int, name: str) -> None:
-    """Raise WrongOutputError if a second call on the same inputs gives other outputs."""
-    again = judge.outputs(run, inputs, batch)
-    apart = centred_l2(again, tuple(array[: len(again[0])] for array in first))
-    if apart > QUICK_CEILING:
+def _steady(run: Run, inputs: Samples, first: Outputs, batch: int) -> None:
+    """Raise WrongOutputError if the same batch, or the same inputs among others, give other outputs."""
+    some = min(AGAIN, len(first[0]))
+    again = _apart(run, inputs.first(max(some, min(batch, len(first[0])))), first, batch)
+    if again > QUICK_CEILING:
         raise WrongOutputError(
             "E-GATE-8",
-            f"the fp32 network {name} is not deterministic",
-            evidence=f"a second call on the same {len(again[0])} inputs changed its outputs by {apart:.2g} of what"
-            f" another input changes, at most {QUICK_CEILING:g} is allowed",
-            effect="Right outputs of another engine cannot be told from wrong ones",
+            "fp32 is not deterministic",
+            evidence=_changed("a second call on the same inputs", again),
             fix="call eval() before exporting it, and leave out or seed what draws random numbers",
         )
+    among = _apart(run, inputs.first(some), first, batch) if batch > some else 0.0
+    if among > QUICK_CEILING:
+        raise WrongOutputError(
+            "E-GATE-11",
+            "its answers depend on the other inputs of their batch",
+            evidence=_changed(f"{some} inputs in other company", among),
+            fix="--batch 1, where an input has no company",
+        )
+
+
+def _apart(run: Run, inputs: Samples, first: Outputs, batch: int) -> float:
+    got = judge.outputs(run, inputs, batch)
+    n = min(len(got[0]), len(first[0]))
+    return centred_l2(tuple(array[:n] for array in got), tuple(array[:n] for array in first))
+
+
+def _changed(what: str, apart: float) -> str:
+    return (
+        f"{what} changed its outputs by {apart:.2g} of what another input changes,"
+        f" at most {QUICK_CEILING:g} is allowed"
+    )
 
 
 def verified(
@@ -188,10 +226,12 @@ def unchanged(run: Run, samples: Samples, first: Outputs, batch: int, rows: slic
     return same_shapes and closeness.centred_l2(got, then) <= QUICK_CEILING
 
 
-def _path(model: Model, of: Basis) -> Path:
+def _path(model: Model, of: Basis, alone: bool = False) -> Path:
     known = model.reference in registry.BACKENDS
     made_with = cache.versions(registry.about(model.reference).PACKAGES if known else ())
-    key = digest([VERSION, model.info.digest, model.reference, made_with, of.key])
+    key = digest(
+        [VERSION, model.info.digest, model.reference, made_with, of.key, *(["alone"] if alone else [])]
+    )
     return cache.folder("references") / f"{key}.npz"
 
 

@@ -21,12 +21,12 @@ from edgescope.records import (
     Effective,
     Field,
     Json,
+    Judged,
     Machine,
     ModelInfo,
     Queries,
     Spans,
     Trial,
-    Verification,
     Window,
 )
 
@@ -95,8 +95,8 @@ class Opened:
     model: ModelInfo
     effective: Callable[[], Effective]
     """Returns the device, precision and threads that the engine ran with, read back from it."""
-    verify: Callable[[Machine], Verification | None] = lambda machine: None
-    """Returns whether its outputs are right; None if there is nothing to compare them with."""
+    verify: Callable[[Machine], Judged | None] = lambda machine: None
+    """Returns whether its outputs are right, or why that cannot be judged; None if there is no such question."""
     facts: Mapping[str, Field] = field(default_factory=dict)
     """build_s, load_s, first_s: what happened before steady state, in seconds."""
     artifact: Mapping[str, Json] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Program:
 
     model: ModelInfo
     drive: Callable[[], Driven]
-    verify: Callable[[Driven, Machine], Verification | None]
+    verify: Callable[[Driven, Machine], Judged | None]
     artifact: Mapping[str, Json]
 
 

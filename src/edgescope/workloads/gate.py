@@ -6,35 +6,93 @@ stored between processes is in verify/reference.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from edgescope.backends.base import Spec, spec_of
+from edgescope.errors import EdgescopeError, Message, UnavailableError
 from edgescope.models.base import Model, usual_batch
-from edgescope.records import Json, Machine, Trial, Verification
+from edgescope.records import Json, Judged, Machine, Trial, Verification
 from edgescope.verify import reference
 from edgescope.verify.judge import Reference, Run
 from edgescope.workloads.base import Answer, Parts
 
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
+QUANTISED = Message(
+    "W-GATE-1",
+    "the file is quantised and holds no fp32 network to compare its answers with",
+    effect="It is timed, and whether its outputs are right is not known",
+    fix="edgescope optimize FLOAT_FILE, the file before it was quantised",
+)
+UNANSWERED = Message(
+    "W-GATE-2",
+    "the engine returns no answers that could be compared",
+    effect="It is timed, and whether its outputs are right is not known",
+    fix="edgescope backends",
+)
 
 
-def prepare(model: Model, parts: Parts, metric: str = "") -> Reference | None:
-    """Return the fp32 outputs of `model`, computed once by its reference backend, or None if it has none.
+def prepare(model: Model, parts: Parts, metric: str = "", batch: int = 1) -> Reference | Message | None:
+    """Return the fp32 outputs of `model`, computed once by its reference backend, or why there are none.
 
-    The null model computes nothing (`null`); a file that is already quantised has no fp32 network (`none`).
+    The null model computes nothing: None. Where answers cannot be told apart in a batch, those of single inputs are
+    what a trial of batch 1 is compared with. An engine that lacks an operator of the file must not keep another one,
+    which has it, from being measured: its error is the reason.
     """
-    if model.reference in ("null", "none"):
+    if model.reference == "null":
         return None
+    if model.reference == "none":
+        return QUANTISED
+    usual = usual_batch(model)
+    found = _reference(model, parts, metric, usual)
+    if isinstance(found, Message) and batch == 1 < usual:
+        single = _reference(model, parts, metric, 1, alone=True)
+        return found if isinstance(single, Message) else single
+    return found
 
-    spec = Spec(batch=usual_batch(model))
 
+class _NoReferenceError(Exception):
+    """The engine of the reference cannot load or run the network."""
+
+
+def _reference(
+    model: Model, parts: Parts, metric: str, batch: int, *, alone: bool = False
+) -> Reference | Message:
     def open_run() -> Run:
         backend = parts.backend(model.reference)
-        session: Run = backend.load(backend.prepare(model, spec, parts.folder))
-        return session
+        session: Run = _or_no_reference(
+            lambda: backend.load(backend.prepare(model, Spec(batch=batch), parts.folder))
+        )
+        return lambda inputs: _or_no_reference(lambda: session(inputs))
 
-    return reference.reference(model, open_run, batch=spec.batch, metric=metric)
+    try:
+        return reference.reference(model, open_run, batch=batch, metric=metric, alone=alone)
+    except _NoReferenceError as error:
+        return _none_of(model, error.__cause__)
+
+
+def _or_no_reference(work: Callable[[], Any]) -> Any:
+    """Return what `work` returns; UnavailableError where a package is missing, which is the user's to mend."""
+    try:
+        return work()
+    except (UnavailableError, MemoryError):
+        raise
+    except Exception as error:  # engines raise anything
+        raise _NoReferenceError from error
+
+
+def _none_of(model: Model, error: BaseException | None) -> Message:
+    known = error if isinstance(error, EdgescopeError) else None
+    return Message(
+        "E-GATE-12",
+        f"{model.reference} cannot compute the fp32 answers of {model.info.name}",
+        evidence=f"{known.code}: {known.what}"
+        if known
+        else " ".join(f"{type(error).__name__}: {error}".split())[:300],
+        effect="Other engines are timed, and whether their outputs are right is not known",
+        fix=known.fix if known else "",
+    )
 
 
 def check(
@@ -45,13 +103,15 @@ def check(
     *,
     machine: Machine,
     parts: Parts,
-) -> Verification | None:
-    """Return the gate's verdict on `answer`, made from `artifact`; None if there is nothing to compare with."""
-    if model.reference == "none":
-        return None
-    truth = prepare(model, parts, trial.metric) if answer is not None else None
-    if answer is None or truth is None:
+) -> Judged:
+    """Return the gate's verdict on `answer`, made from `artifact`, or why there is none."""
+    truth = prepare(model, parts, trial.metric, trial.batch)
+    if truth is None:
         return NOTHING
+    if answer is None:
+        return UNANSWERED
+    if isinstance(truth, Message):
+        return truth
     facts: dict[str, Json] = {
         "artifact": artifact.get("digest"),
         "backend": trial.backend,

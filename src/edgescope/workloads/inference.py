@@ -31,7 +31,7 @@ from edgescope.backends.base import (
     Staged,
     spec_of,
 )
-from edgescope.errors import UnavailableError, UnsupportedError, UsageError
+from edgescope.errors import UnavailableError, UnsupportedError, UsageError, WrongOutputError
 from edgescope.models.base import Batch, Model, Purpose, Samples
 from edgescope.options import Option, read
 from edgescope.records import (
@@ -39,11 +39,11 @@ from edgescope.records import (
     Absent,
     Field,
     Json,
+    Judged,
     Machine,
     Measured,
     Spans,
     Trial,
-    Verification,
 )
 from edgescope.verify import judge
 from edgescope.workloads import gate
@@ -74,7 +74,7 @@ class Inference:
         read("inference", trial.workload_options, self.OPTIONS)
         model = parts.model(trial)
         parts.backend(trial.backend).prepare(model, spec_of(trial), parts.folder)
-        gate.prepare(model, parts, trial.metric)
+        gate.prepare(model, parts, trial.metric, trial.batch)
 
     def program(self, trial: Trial, parts: Parts) -> Program | None:
         """Return the program, with its engine file built, if the engine owns its loop; otherwise None."""
@@ -92,7 +92,7 @@ class Inference:
         artifact = backend.prepare(model, spec_of(trial), parts.folder)
         about = described(artifact)
 
-        def verify(driven: Driven, machine: Machine) -> Verification | None:
+        def verify(driven: Driven, machine: Machine) -> Judged | None:
             rows = replace(trial, batch=driven.answer_rows or trial.batch)
             return gate.check(rows, model, driven.answer, about, machine=machine, parts=parts)
 
@@ -222,21 +222,27 @@ def _absent_copies(ready: Loaded, io: str) -> dict[str, Field]:
 
 
 def glimpse(model: Model, batch: int, answer: Answer) -> Glimpse:
-    """Return a session's outputs for the model's first input."""
+    """Return a session's outputs for the model's first input, without those that are no tensors of numbers."""
     samples = model.samples(Purpose.BENCH, 1)
     if samples is None or not len(samples):
         return Glimpse()
     first = _cut(samples.first(1), 0, batch)
     given = sum(array.nbytes for array in first.values())
-    return Glimpse([np.asarray(array) for array in answer(first)], given)
+    return Glimpse([np.asarray(array) for array in answer(first) if judge.numeric(array)], given)
 
 
 def exam(model: Model, rows: int, answer: Answer) -> Exam | None:
-    """Return the gate's inputs as an exam, or None for a network that computes nothing or has no fp32 reference."""
+    """Return the gate's inputs as an exam.
+
+    None for a network that computes nothing, has no fp32 reference, or whose outputs cannot be compared row by row.
+    """
     if model.reference in ("null", "none"):
         return None
     samples = judge.gate_samples(model)
-    expected = judge.outputs(answer, samples, rows)
+    try:
+        expected = judge.outputs(answer, samples, rows)
+    except WrongOutputError:
+        return None
 
     def answers(indices: Sequence[int]) -> list[tuple[NDArray[Any], ...]]:
         index = np.resize(np.asarray(indices), rows)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from edgescope.backends.base import spec_of
+from edgescope.errors import Message
 from edgescope.models.base import Detections
 from edgescope.options import Option
 from edgescope.records import (
@@ -28,6 +29,7 @@ from edgescope.records import (
     Absent,
     Field,
     Json,
+    Judged,
     Machine,
     Measured,
     Queries,
@@ -101,7 +103,7 @@ class Video:
             if one.model != plan.trials[-1].model or not plan.options["head"]:
                 preprocess_of(model)
             parts.backend(one.backend).prepare(model, spec_of(one), parts.folder)
-            gate.prepare(model, parts, one.metric)
+            gate.prepare(model, parts, one.metric, one.batch)
         source = plan.source()
         try:
             source.read()
@@ -129,7 +131,7 @@ class Video:
             flow.ledger = Ledger()
             about = _described(pipeline)
 
-            def verify(machine: Machine) -> Verification | None:
+            def verify(machine: Machine) -> Judged | None:
                 about.update(_annotated(pipeline))
                 return _verified(trial, pipeline, parts, machine)
 
@@ -286,8 +288,11 @@ def _breakdown(pipeline: Pipeline) -> Spans:
     return Spans.joined([Spans.of("stage", rows), Spans.of("phase", device)])
 
 
-def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) -> Verification | None:
-    """Return the gate's verdict on the worst network; failed if the pipeline finds other things than a plain loop."""
+def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) -> Judged | None:
+    """Return the gate's verdict on the worst network, or why one cannot be judged.
+
+    It is a failed one if the pipeline finds other things than a plain loop.
+    """
     judged = [
         found
         for one, model, made in pipeline.every
@@ -296,8 +301,10 @@ def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) 
     ]
     if not judged:
         return None
-    worst = next((check for check in judged if not check.passed), judged[0])
-    if not worst.passed:
+    unjudged = next((found for found in judged if isinstance(found, Message)), None)
+    checks = [found for found in judged if isinstance(found, Verification)]
+    worst = next((check for check in checks if not check.passed), unjudged or checks[0])
+    if isinstance(worst, Message) or not worst.passed:
         return worst
     if why := _unchecked(pipeline):
         return replace(worst, fields={**worst.fields, "frame_agreement": Absent(why)})

@@ -237,7 +237,12 @@ def rejection(every: Sequence[Result]) -> tuple[Status, str]:
     done = [r for r in group if r.status in MEASURED]
     if not done:
         return group[0].status, f"{group[0].status.value}: {group[0].reason or 'did not run'}"
-    return Status.OK, "" if all(r.verification for r in done) else "not verified against the fp32 reference"
+    return Status.OK, next((_unverified(r) for r in done if not r.verification), "")
+
+
+def _unverified(result: Result) -> str:
+    why = result.unverified
+    return f"outputs not verified: {why}" if why else "not verified against the fp32 reference"
 
 
 def worst_verdict(results: Sequence[Result]) -> Verdict:

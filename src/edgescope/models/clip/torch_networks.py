@@ -25,7 +25,7 @@ def network(entry: dict[str, Any], weights: Path | None, *, classes: int, seed: 
     """Return the network of a zoo entry with the weights of a file, or with random weights from `seed`."""
     module = build(entry, classes=classes, seed=seed)
     if weights:
-        fill(module, read_state(weights), name=entry["definition"], in_order=False)
+        fill(module, read_state(weights, module), name=entry["definition"], in_order=False)
     return module
 
 

@@ -63,7 +63,7 @@ def network(entry: dict[str, Any], weights: Path | None, *, seed: int, in_order:
     """Return the network of a zoo entry with the weights of a file, or with random weights from `seed`."""
     module = build(entry, seed)
     if weights:
-        state = {k: v for k, v in read_state(weights).items() if not k.startswith(AUXILIARY)}
+        state = {k: v for k, v in read_state(weights, module).items() if not k.startswith(AUXILIARY)}
         if entry.get("head") == "any" and (classes := _classes(module, state)):
             module = build(entry | {"classes": classes}, seed)
         fill(module, state, name=entry["definition"], in_order=in_order)

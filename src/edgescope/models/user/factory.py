@@ -55,7 +55,7 @@ def make(name: str, state: str | None = None) -> Called:
     if weights:
         if not isinstance(made[0], torch.nn.Module):
             raise _unfit(factory, f"it returned {_kind(made[0])} where weights are given for a network")
-        fill(made[0], read_state(Path(weights)), name=factory, in_order=False)
+        fill(made[0], read_state(Path(weights), made[0]), name=factory, in_order=False)
     if state is not None and state_of(found.module) != state:
         raise ModelError(
             "E-FACTORY-4",
