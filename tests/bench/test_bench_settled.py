@@ -7,6 +7,7 @@ import pytest
 from edgescope.bench.outcome import guarded, settled, status_of
 from edgescope.errors import (
     DeviceError,
+    Message,
     ModelError,
     SafetyError,
     UnavailableError,
@@ -198,9 +199,9 @@ def test_a_worker_that_died_says_what_became_of_the_trial():
 @pytest.mark.parametrize(
     ("reference", "answer", "found"),
     [
-        ("none", len, None),
+        ("none", len, "W-GATE-1"),
         ("null", len, "nothing"),
-        ("onnxruntime", None, "nothing"),
+        ("onnxruntime", None, "W-GATE-2"),
         ("onnxruntime", len, "asked"),
     ],
 )
@@ -215,7 +216,8 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
         facts.update(keys["facts"], own=keys["own"], replicate=keys["replicate"])
         return "asked"
 
-    def reference_of(model, open_run, *, batch, metric):
+    def reference_of(model, open_run, *, batch, metric, alone):
+        assert not alone
         return f"truth of {batch} by {metric or 'its labels'}"
 
     monkeypatch.setattr(gate.reference, "reference", reference_of)
@@ -224,7 +226,7 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
     trial = Trial(model="null", backend="null", options={"threads": 2}, shapes={"x": (1, 2)}, replicate=3)
     parts = SimpleNamespace()
     said = gate.check(trial, model, answer, {"digest": "d"}, machine=result().machine, parts=parts)
-    assert said == (gate.NOTHING if found == "nothing" else found)
+    assert (gate.NOTHING if found == "nothing" else found) in (said, getattr(said, "code", None))
     if found == "asked":
         assert (
             facts["options"] == {"threads": 2}
@@ -242,3 +244,61 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
             gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3, check_batch=len), parts)
             == "truth of 3 by its labels"
         )
+
+
+def gate_with(monkeypatch, together, alone):
+    """The gate of a model whose fp32 answers in a batch of 8, and one by one, are these."""
+    from types import SimpleNamespace
+
+    from edgescope.workloads import gate
+
+    asked = []
+
+    def reference_of(model, open_run, *, batch, metric, alone):
+        asked.append((batch, alone))
+        return single if alone else together
+
+    single = alone
+    monkeypatch.setattr(gate.reference, "reference", reference_of)
+    model = SimpleNamespace(reference="onnxruntime", closed_batch=None, info=SimpleNamespace(name="m.onnx"))
+    return gate, model, asked
+
+
+@pytest.mark.parametrize(
+    ("batch", "alone", "found", "asked"),
+    [
+        (1, "single answers", "single answers", [(8, False), (1, True)]),
+        (1, Message("E-GATE-6", "alone"), Message("E-GATE-6", "together"), [(8, False), (1, True)]),
+        (4, "single answers", Message("E-GATE-6", "together"), [(8, False)]),
+    ],
+)
+def test_a_trial_of_single_inputs_is_compared_with_single_answers_where_a_batch_cannot_be(
+    monkeypatch, batch, alone, found, asked
+):
+    gate, model, seen = gate_with(monkeypatch, Message("E-GATE-6", "together"), alone)
+    assert gate.prepare(model, None, "", batch) == found and seen == asked
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ModelError("E-ONNX-1", "it lacks Frobnicate", fix="do"), "E-ONNX-1: it lacks Frobnicate"),
+        (RuntimeError("bad graph"), "RuntimeError: bad graph"),
+    ],
+)
+def test_an_engine_that_cannot_compute_the_reference_keeps_no_other_one_from_being_timed(
+    monkeypatch, error, said
+):
+    from types import SimpleNamespace
+
+    def fails(*args):
+        raise error
+
+    gate, model, _ = gate_with(monkeypatch, None, None)
+    monkeypatch.setattr(gate.reference, "reference", lambda model, open_run, **keys: open_run())
+    parts = SimpleNamespace(backend=lambda name: SimpleNamespace(prepare=fails), folder=None)
+    found = gate.prepare(model, parts)
+    assert found.code == "E-GATE-12" and found.evidence == said
+    error = UnavailableError("E-CUDA-2", "no onnxruntime", fix="pip install onnxruntime")
+    with pytest.raises(UnavailableError):
+        gate.prepare(model, SimpleNamespace(backend=lambda name: SimpleNamespace(prepare=fails), folder=None))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.errors import WrongOutputError
+from edgescope.errors import Message
 from edgescope.models import zoo
 from edgescope.models.null import NullModel
 from edgescope.verify import judge, reference
@@ -70,9 +70,42 @@ def test_a_damaged_reference_is_computed_again(own_cache):
     assert np.array_equal(reference.reference(NullModel(), Counting).gate[0], truth.gate[0])
 
 
-def test_an_fp32_network_that_returns_nan_is_said(own_cache):
-    with pytest.raises(WrongOutputError, match=r"fp32 network null itself.*NaN"):
-        reference.reference(NullModel(), lambda: lambda batch: [batch["input"] * np.nan])
+def test_why_fp32_cannot_be_judged_is_kept(own_cache):
+    said = reference.reference(NullModel(), lambda: lambda batch: [batch["input"] * np.nan])
+    assert isinstance(said, Message) and said.code == "E-GATE-6" and "NaN" in said.what and said.fix
+    assert reference.reference(NullModel(), lambda: pytest.fail("computed twice")) == said
+    alone = reference.reference(NullModel(), Counting, alone=True)
+    assert isinstance(alone, reference.Reference), "the answers to single inputs are others"
+
+
+class Mates:
+    """Answers shifted by something of the whole batch, or, where `calls`, of how often it was asked."""
+
+    def __init__(self, share, calls=False):
+        self.share, self.calls, self.asked = share, calls, 0
+
+    def __call__(self, batch):
+        given, self.asked = batch["input"], self.asked + 1
+        spread = np.abs(given).mean(axis=0) * np.sign(given)
+        return [given + self.share * spread * (self.asked if self.calls else 1)]
+
+
+@pytest.mark.parametrize(
+    ("run", "batch", "code"),
+    [
+        (Mates(0.5), 8, "depend on the other inputs"),
+        (Mates(0.5, calls=True), 8, "not deterministic"),
+        (Mates(0.5, calls=True), 1, "not deterministic"),
+        (Mates(0.5), 1, ""),
+        (Mates(1e-4), 8, ""),
+        (lambda b: [b["input"][:, :0]], 8, "empty for every input"),
+        (lambda b: [b["input"][:1]], 8, "no row per sample"),
+        (lambda b: [{"a": 1}], 8, "no tensor of numbers"),
+    ],
+)
+def test_company_and_chance_are_told_apart(own_cache, run, batch, code):
+    found = reference.reference(NullModel(), lambda: run, batch=batch)
+    assert (code in found.what) if code else isinstance(found, reference.Reference)
 
 
 def test_the_whole_gate_runs_once_and_then_four_inputs(own_cache):

@@ -247,12 +247,29 @@ SAMPLES = Samples({"input": np.arange(10, dtype=np.float32).reshape(10, 1)}, tup
         (lambda b: [], "no output"),
         (lambda b: [b["input"].sum()], "no row per sample.*a single number"),
         (lambda b: [b["input"][:1]], "shape 1x1 for batch 4"),
+        (lambda b: [b["input"], [{0: 0.5}] * 4], "output 1 is no tensor.*a sequence of 4 dict"),
+        (lambda b: [[]], "a sequence of 0 values"),
+        (lambda b: [{"a": b["input"]}], "a map"),
+        (lambda b: [b["input"].astype(str)], "it is text"),
+        (lambda b: ["cat"], "output 0 is no tensor"),
+        (lambda b: [b["input"].astype(np.complex64)], "of type complex64"),
         (lambda b: [np.zeros((4, int(b["input"][0, 0])))], "change shape"),
     ],
 )
 def test_unusable_outputs_fail_at_once(run, said):
     with pytest.raises(judge.WrongOutputError, match=f"{said}.*Try: "):
         judge.outputs(run, SAMPLES, 4)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (2, 3), (0, 3)], ids=str)
+def test_what_one_sample_gives_alone_is_its_row(shape):
+    (got,) = judge.outputs(lambda b: [np.full(shape, b["input"][0, 0])], SAMPLES, 1)
+    assert got.shape == ((10, *shape[1:]) if shape[:1] == (1,) else (10, *shape))
+
+
+def test_rows_that_vary_are_not_joined():
+    with pytest.raises(judge.WrongOutputError, match="E-GATE-5"):
+        judge.outputs(lambda b: [np.zeros((int(b["input"][0, 0]), 3))], SAMPLES, 1)
 
 
 def test_nan_fails_the_gate_and_says_so(untrained, untrained_truth):

@@ -126,9 +126,7 @@ def matched(state: Mapping[str, torch.Tensor], wanted: Collection[str]) -> State
     prefix = _prefix(given, names)
     inner = _prefix(names, given) if not prefix else ""
     found = {
-        inner + key.removeprefix(prefix): state[name]
-        for key, name in given.items()
-        if key.startswith(prefix)
+        inner + key.removeprefix(prefix): state[name] for key, name in given.items() if key.startswith(prefix)
     }
     found = {names.get(key, key): value for key, value in found.items()}
     if not set(wanted) <= found.keys():
@@ -208,7 +206,9 @@ def _shape(tensor: torch.Tensor) -> str:
 def _sentence(error: BaseException) -> str:
     """Return what an error says, in one line without colours; of torch's page on pickles, what stopped it."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
-    inner = re.search(r"WeightsUnpickler error: (.*?)(?: was not an allowed|\. Please| Check the doc|$)", text)
+    inner = re.search(
+        r"WeightsUnpickler error: (.*?)(?: was not an allowed|\. Please| Check the doc|$)", text
+    )
     if inner and inner[1].startswith("Unsupported operand"):
         return "a pickle that PyTorch did not write"
     return f"{type(error).__name__}: {(inner[1] if inner else text)[:200]}"
