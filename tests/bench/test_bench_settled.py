@@ -296,9 +296,9 @@ def test_an_engine_that_cannot_compute_the_reference_keeps_no_other_one_from_bei
 
     gate, model, _ = gate_with(monkeypatch, None, None)
     monkeypatch.setattr(gate.reference, "reference", lambda model, open_run, **keys: open_run())
-    parts = SimpleNamespace(backend=lambda name: SimpleNamespace(prepare=fails), folder=None)
+    parts = SimpleNamespace(backend=lambda name: SimpleNamespace(prepare=fails, load=fails), folder=None)
     found = gate.prepare(model, parts)
     assert found.code == "E-GATE-12" and found.evidence == said
     error = UnavailableError("E-CUDA-2", "no onnxruntime", fix="pip install onnxruntime")
     with pytest.raises(UnavailableError):
-        gate.prepare(model, SimpleNamespace(backend=lambda name: SimpleNamespace(prepare=fails), folder=None))
+        gate.prepare(model, parts)
