@@ -37,14 +37,17 @@ test: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests
 
 # Both halves always run: a failure in one must not hide what the other would have found. A test that fails runs once
-# more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary names it.
+# more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary names it,
+# $(RERAN) keeps it, and with three of them in both halves the run fails (tests/reruns.py).
+RERAN := .pytest_cache/passed-only-when-rerun
+TEST := -m pytest --reruns 1 --reran $(RERAN) -r fER
 # The C library keeps freed memory (a quarter of a gigabyte a process), as where artifacts are built (isolate/fresh.py).
 tests: export MALLOC_MMAP_MAX_ = 0
 tests: export MALLOC_TRIM_THRESHOLD_ = 268435456
 tests: venv
-	status=0; \
-	$(BIN)/python -m pytest -n 4 --dist worksteal --reruns 1 -r fER -m "not alone and not gpu and not jetson" || status=1; \
-	$(BIN)/python -m pytest --reruns 1 -r fER -m "alone and not gpu and not jetson" || status=1; \
+	status=0; rm -f $(RERAN); \
+	$(BIN)/python $(TEST) -n 4 --dist worksteal -m "not alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson" || status=1; \
 	exit $$status
 
 # The tests marked gpu, on a machine that has one; GPU_PYTHON is an interpreter with the dev packages and a torch that drives it.

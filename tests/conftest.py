@@ -11,7 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import hypothesis
 import pytest
+
+from reruns import Reruns
 
 HERE = Path(__file__).parent
 ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py")
@@ -79,11 +82,23 @@ def no_gpu(backend: str) -> str:
     return ""
 
 
-def pytest_configure() -> None:
-    """Take Ctrl-C as usual: a shell ignores it for what runs in the background, and so would what tests start.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the file that all parts of one run share (tests/reruns.py)."""
+    parser.addoption(
+        "--reran", type=Path, help="keep here which tests passed only when rerun; those in it count"
+    )
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count what passes only when rerun, and let property tests take their time: a machine may be busy.
+
+    Ctrl-C is taken as usual: a shell ignores it for what runs in the background, and so would what tests start.
     Bytecode is kept even where the environment forbids it: hundreds of short processes would compile edgescope anew.
     """
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reruns(config.option.reran))
+    hypothesis.settings.register_profile("edgescope", deadline=None, print_blob=True)
+    hypothesis.settings.load_profile("edgescope")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
