@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,15 @@ class Map:
     source: Path
 
     @classmethod
-    def made(cls, work: Path, lay_out: Callable[[], None], tests: Sequence[str]) -> Map:
-        """The map in this folder: each file or folder of `tests` is run once, what was run already is read."""
+    def made(cls, work: Path, lay_out: Callable[[], None], tests: Sequence[str], jobs: int) -> Map:
+        """The map in this folder: each file or folder of `tests` is run once, `jobs` at a time; the rest is read."""
         if not (work / "tree").exists():
             lay_out()
-        parts = [
-            json.loads(_part(work, path).read_text()) for path in tests if (work / "tree" / path).exists()
-        ]
+        if absent := [path for path in tests if not (work / "tree" / path).exists()]:
+            raise SystemExit(f"these tests do not exist: {', '.join(absent)}")
+        with ThreadPool(jobs) as pool:
+            written = pool.map(lambda path: _part(work, path), tests, chunksize=1)
+        parts = [json.loads(path.read_text()) for path in written]
         lines: dict[str, dict[str, list[str]]] = {}
         for part in parts:
             for module, by_line in part["lines"].items():
