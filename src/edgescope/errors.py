@@ -55,6 +55,7 @@ USAGE = (
     "E-LABEL-",
     "E-PREPROCESS-",
     "E-MODEL-3",
+    "E-MODEL-4",
     "E-LEAK-",
     "E-SCEN-",
     "E-GATE-7",

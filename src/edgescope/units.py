@@ -100,6 +100,15 @@ def lasting(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def remaining(seconds: float | None) -> str:
+    """Return `, about 40 s left`; that the estimate is used up while work goes on; '' where nothing is known."""
+    if seconds is None:
+        return ""
+    return (
+        f", about {lasting(seconds)} left" if seconds >= 0.5 else ", past its time: what has begun ends first"
+    )
+
+
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min)?")
 _FACTOR = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
 

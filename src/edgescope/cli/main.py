@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 from edgescope import __version__, registry
+from edgescope.cli.completion import SHELLS, script
 from edgescope.cli.parsing import Parser
 from edgescope.errors import EdgescopeError, Message
 from edgescope.registry import BOARD
@@ -23,8 +26,24 @@ VERBS = {
     )
 }
 
-EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported or not installed, 4 a setting is not in
-effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than requested, 130 interrupted"""
+EPILOG = """Exit codes: 0 ok; 1 a trial or a gate failed, a figure is unstable, or nothing can be picked; 2 the request is
+wrong, a file that is not there included; 3 unsupported or not installed; 4 a setting is not in effect; 5 stopped for
+memory or thermal safety; 6 ran elsewhere than requested; 130 interrupted.
+
+`edgescope help VERB` prints a verb's flags, `edgescope docs CODE` what a message means."""
+
+
+#: What the system calls an error -> what helps.
+REMEDY = {
+    errno.ENOENT: "a path that exists",
+    errno.ENOTDIR: "a path whose folders are folders",
+    errno.EISDIR: "the path of a file",
+    errno.EACCES: "a path that you may read and write",
+    errno.EPERM: "a path that you may read and write",
+    errno.EROFS: "a path on a disk that can be written",
+    errno.ENOSPC: "free some space, or use another path",
+    errno.EDQUOT: "free some space, or use another path",
+}
 
 
 def parser(flags_of: Collection[str] = VERBS) -> Parser:
@@ -40,13 +59,23 @@ def parser(flags_of: Collection[str] = VERBS) -> Parser:
         metavar="FILE",
         help="measure a recorded board instead of this machine: a file, or an included one such as nano",
     )
+    text = f"print a script for completion in {' or '.join(SHELLS)}: source <(edgescope --completion bash)"
+    top.add_argument("--completion", action=Completion, choices=SHELLS, metavar="SHELL", help=text)
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, module in VERBS.items():
         sub = verbs.add_parser(name, help=module.HELP, description=module.__doc__)
-        sub.formatter_class = argparse.RawDescriptionHelpFormatter
         if name in flags_of:
             module.configure(sub)
     return top
+
+
+class Completion(argparse.Action):
+    """Print the script and end, as --version does."""
+
+    def __call__(self, top: argparse.ArgumentParser, *given: Any) -> None:  # type: ignore[override]
+        """Print the script of the shell that was named, with the flags of every verb."""
+        print(script(parser(), str(given[1])), end="")
+        top.exit()
 
 
 def _verb(words: Sequence[str]) -> str:
@@ -60,6 +89,7 @@ def _verb(words: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    words = [*words[1:], "--help"] if words[:1] == ["help"] else words
     args = parser({_verb(words)}).parse_args(words)
     args.argv = words  # a verb may need to know what was typed
     try:
@@ -82,11 +112,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "E-IO-2",
                 str(error),
                 effect="Results finished earlier are untouched",
-                fix="free some space, or use another path",
+                fix=REMEDY.get(error.errno or 0, "another path"),
             ),
             file=sys.stderr,
         )
-        return 1
+        return 2 if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR) else 1
     except KeyboardInterrupt:
         verb = VERBS[args.verb]
         part = getattr(verb, "PARTS", {}).get(getattr(args, "part", ""), verb)

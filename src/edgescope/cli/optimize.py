@@ -1,9 +1,10 @@
 """Find the fastest way to run a model on this machine that still gives the right answers.
 
 Candidates (engines x precisions x layouts x graph capture) are screened in short runs. Those that may still be the best
-are then measured in fresh processes, interleaved in random order with unchanged PyTorch, and verified against the fp32
-reference. A candidate with wrong outputs, or one that breaks a constraint, is struck out and never picked. If a run is
-interrupted, the same command continues it.
+then run alternately with the baseline, in pairs of processes that are both alive, and after the best is chosen further
+pairs of it alone give the speed-up. The baseline is the model as it is: PyTorch, for an .onnx file ONNX Runtime, for a
+.tflite file LiteRT. A candidate with wrong outputs, or one that breaks a constraint, is struck out and never picked. If
+a run is interrupted, the same command continues it.
 
   edgescope optimize efficientnet_lite0
   edgescope optimize efficientnet_lite0 --objective throughput --constraint "p99<=33ms" --save deployed
@@ -42,7 +43,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ")
     group = sub.add_argument_group("candidates and time")
-    trial_flags.add_what(group, lists=True, usual=("", "", "1"), about="; the PyTorch baseline always runs")
+    trial_flags.add_what(group, lists=True, usual=("", "", "1"), about="; the baseline always runs")
     text = "leave out candidates that have all of these: backend=, precision=, or an option; may be repeated"
     group.add_argument("--exclude", type=exclusion, action="append", default=[], metavar="K=V,..", help=text)
     text = "time until the answer (90s); what it leaves no time for is named"

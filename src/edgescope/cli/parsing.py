@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from edgescope.cli.pages import Pages
 from edgescope.errors import Message, closest_name
 
 LISTED = 10
@@ -17,7 +18,6 @@ def add_parts(sub: argparse.ArgumentParser, parts: Mapping[str, Any]) -> None:
     found = sub.add_subparsers(dest="part", metavar="PART", required=True)
     for name, module in parts.items():
         one = found.add_parser(name, help=module.HELP, description=module.__doc__)
-        one.formatter_class = argparse.RawDescriptionHelpFormatter
         module.configure(one)
 
 
@@ -27,6 +27,7 @@ class Parser(argparse.ArgumentParser):
     fix = ""
 
     def __init__(self, **how: Any) -> None:
+        how = {"formatter_class": Pages} | how
         super().__init__(allow_abbrev=False, **how)  # a new flag could change what a shortened flag means
 
     def error(self, text: str) -> NoReturn:

@@ -11,7 +11,7 @@ from edgescope.cli import opened
 from edgescope.report import sweep
 from edgescope.report.document import Document
 from edgescope.report.render import terminal
-from edgescope.units import lasting
+from edgescope.units import lasting, remaining
 
 if TYPE_CHECKING:
     from edgescope.records import Result, Trial
@@ -38,7 +38,7 @@ class Screen:
         if self.at is None and (same := sweep.shared(self.trials)):
             opened.say(f"all cells: {same}")
         self.at = progress
-        eta = "" if progress.eta_s is None else f", about {lasting(progress.eta_s)} left"
+        eta = remaining(progress.eta_s)
         text = f"[{progress.done + 1}/{progress.total}] {self.name(progress.trial)}{eta}"
         if self.live:
             sys.stderr.write(f"{_CLEAR}{text} ...")

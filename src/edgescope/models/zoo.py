@@ -214,11 +214,11 @@ def _content(name: str) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return 12 hex digits of a file's SHA-256; ModelError if it is missing or unreadable."""
+    """Return 12 hex digits of a file's SHA-256; UsageError if it is missing or unreadable."""
     try:
         return cache.content(path)[:12]
     except OSError as error:
-        raise ModelError(
+        raise UsageError(
             "E-MODEL-4",
             f"the file {path} cannot be read",
             evidence=error.strerror or "",

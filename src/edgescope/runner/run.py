@@ -91,7 +91,7 @@ class Progress:
 
     def __str__(self) -> str:
         """Return `[3/12] resnet50 onnxruntime int8 b1 replicate 2, about 40 s left`."""
-        t, left = self.trial, "" if self.eta_s is None else f", about {units.lasting(self.eta_s)} left"
+        t, left = self.trial, units.remaining(self.eta_s)
         again = f" replicate {t.replicate}" if t.replicate else ""
         return f"[{self.done + 1}/{self.total}] {t.model} {t.label}{again}{left}"
 

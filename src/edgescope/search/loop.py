@@ -49,7 +49,7 @@ class Step:
         """Return `[short round 1/2, 3/14] onnxruntime int8 b1, about 40 s left`."""
         rounds = f" round {self.round}/{self.rounds}," if self.rounds else ""
         place = f" {self.position}/{self.total}" if self.total else ""
-        left = "" if self.eta_s is None else f", about {units.lasting(self.eta_s)} left"
+        left = units.remaining(self.eta_s)
         return f"[{self.stage}{rounds}{place}] {self.what}{left}"
 
 
