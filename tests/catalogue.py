@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 SOURCE = Path(__file__).parents[1] / "src" / "edgescope"
 CODE = re.compile(r"^[EWI]-[A-Z][A-Z0-9]*(-\d+)?$")
@@ -19,25 +20,37 @@ A message is one line: `CODE: what happened (evidence). What it does to the numb
 E- is an error (nothing, or not this, was measured), W- a warning beside a number, I- news. `...` stands for what the
 moment fills in. This page is made from the source by `python tests/catalogue.py docs/messages.md`; a test keeps it so.
 
-| code | what happened | said by |
-|---|---|---|
+| code | what happened | what it does to the number | what helps | said by |
+|---|---|---|---|---|
 """
+
+
+class Said(NamedTuple):
+    """What one place of the source says with a code; '' for a part that it leaves out or passes on."""
+
+    code: str
+    what: str
+    effect: str = ""
+    fix: str = ""
 
 
 def page() -> str:
     """Return the whole page."""
-    rows: dict[str, dict[str, set[str]]] = {}
+    rows: dict[str, dict[Said, set[str]]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        for code, text in said(ast.parse(path.read_text())):
+        for found in said(ast.parse(path.read_text())):
             where = str(path.relative_to(SOURCE).with_suffix("")).replace("/", ".")
-            rows.setdefault(code, {}).setdefault(text, set()).add(where)
+            rows.setdefault(found.code, {}).setdefault(found, set()).add(where)
     return HEAD + "".join(_row(code, rows[code]) for code in sorted(rows, key=_order))
 
 
-def _row(code: str, found: dict[str, set[str]]) -> str:
-    texts = " / ".join(t for t in dict.fromkeys(found) if t).replace("|", "\\|") or "(see the module)"
+def _row(code: str, found: dict[Said, set[str]]) -> str:
+    parts = ([getattr(one, part) for one in found] for part in ("what", "effect", "fix"))
+    what, effect, fix = (
+        " / ".join(filter(None, dict.fromkeys(texts))).replace("|", "\\|") for texts in parts
+    )
     places = ", ".join(f"`{w}`" for w in sorted(set().union(*found.values())))
-    return f"| {code} | {texts} | {places} |\n"
+    return f"| {code} | {what or '(see the module)'} | {effect} | {fix} | {places} |\n"
 
 
 def _order(code: str) -> tuple[str, int]:
@@ -45,15 +58,22 @@ def _order(code: str) -> tuple[str, int]:
     return (word, int(number)) if number.isdigit() else (code[2:], 0)
 
 
-def said(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield (code, text) of every code that is written in the module."""
+def said(tree: ast.Module) -> Iterator[Said]:
+    """Yield what the module says with every code that is written in it."""
     for scope, node in _scoped(tree):
         items = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
         if isinstance(node, ast.Tuple) and all(_is_code(item) for item in items):
             continue  # a list of codes says nothing of them
         for at, item in enumerate(items):
             if isinstance(item, ast.Constant) and isinstance(item.value, str) and CODE.match(item.value):
-                yield item.value, _words(items[at + 1], scope) if at + 1 < len(items) else ""
+                what = _words(items[at + 1], scope) if at + 1 < len(items) else ""
+                named = (
+                    {k.arg: _words(k.value, scope) for k in node.keywords}
+                    if isinstance(node, ast.Call)
+                    else {}
+                )
+                more = (named.get(part, "") for part in ("effect", "fix"))
+                yield Said(item.value, what, *("" if text == "..." else text for text in more))
 
 
 def _is_code(node: ast.AST) -> bool:
@@ -79,9 +99,10 @@ def _words(node: ast.AST, scope: ast.AST, depth: int = 0) -> str:
             _words(part, scope) if isinstance(part, ast.Constant) else "..." for part in node.values
         )
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _words(node.left, scope) + _words(node.right, scope)
+        return _words(node.left, scope, depth) + _words(node.right, scope, depth)
     if isinstance(node, ast.IfExp):
-        return f"{_words(node.body, scope)} / {_words(node.orelse, scope)}"
+        either = (_words(node.body, scope, depth), _words(node.orelse, scope, depth))
+        return " / ".join(filter(None, either))
     if isinstance(node, ast.Name) and depth == 0:
         given = [n for n in ast.walk(scope) if isinstance(n, ast.Assign) and _names(n, node.id)]
         before = [n for n in given if n.lineno <= node.lineno]

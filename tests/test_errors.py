@@ -67,5 +67,8 @@ def test_the_page_of_messages_is_that_of_the_source():
 def test_the_catalogue_reads_texts_from_calls_and_variables():
     code = """def f(n):
     text = f"{n} of 3"
-    return [Finding("W-X-1", text), message("E-X-2", "no " + "disk"), ("E-X-2", "E-Y-")]"""
-    assert sorted(catalogue.said(ast.parse(code))) == [("E-X-2", "no disk"), ("W-X-1", "... of 3")]
+    return [Finding("W-X-1", text), message("E-X-2", "no " + "disk", effect=f"{n} lost", fix=n), ("E-X-2", "E-Y-")]"""
+    assert sorted(catalogue.said(ast.parse(code))) == [
+        ("E-X-2", "no disk", "... lost", ""),
+        ("W-X-1", "... of 3", "", ""),
+    ]

@@ -26,7 +26,7 @@ def test_pages_are_listed_and_read(capsys):
 def test_a_code_is_looked_up(capsys):
     assert main(["docs", "e-run-2"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("E-RUN-2: the trial's process") and "from: edgescope.isolate.fresh" in said
+    assert said.startswith("E-RUN-2\nwhat happened:") and "edgescope.isolate.fresh" in said
     assert main(["docs", "E-RUN-999"]) == 2
     assert "E-DOCS-2" in capsys.readouterr().err
 

@@ -2,7 +2,7 @@
 
 edgescope docs                 # the list of pages
 edgescope docs sweeps          # one page, as Markdown
-edgescope docs E-RUN-2         # what a code says and which module it comes from
+edgescope docs E-RUN-2         # what a code means, what it does to the number, and what helps
 edgescope docs schema          # the JSON schema of result.json
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from edgescope.cli import trial_flags
 
-HELP = "print a page of the documentation, or what a message code says"
+HELP = "print a page of the documentation, or what a message code means and what helps"
 CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*-\d+")
 
 BULLET = re.compile(r" *(?:[*-]|\d+\.) ")
@@ -102,13 +102,34 @@ def _title(path: Path) -> str:
 
 
 def _code(code: str, pages: dict[str, Path]) -> str:
-    """Return what messages.md says about a code, and its module; UsageError if the code is not listed."""
+    """Return what a code means, what helps, and the pages that speak of it; UsageError if messages.md lacks it."""
     from edgescope.errors import UsageError
 
     text = pages["messages"].read_text(encoding="utf-8") if "messages" in pages else ""
     line = next((row for row in text.splitlines() if row.startswith(f"| {code} |")), None)
     if line is None:
         raise UsageError("E-DOCS-2", f"no message has the code {code}", fix="edgescope docs messages")
-    _, text, where = (cell.strip() for cell in line.strip("|").split(" | "))
+    _, what, effect, fix, where = (c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", line)[1:-1])
     modules = ", ".join(f"edgescope.{name}" for name in where.replace("`", "").split(", "))
-    return f"{code}: {text}\n\nfrom: {modules}"
+    more = [name for name, path in pages.items() if name != "messages" and mentions(path, code)]
+    parts = {
+        "what happened": what,
+        "what it does": effect or KINDS[code[0]],
+        "what helps": fix or "the message itself says what fits the moment, behind Try:",
+        "more": ", ".join(f"edgescope docs {name}" for name in more),
+        "said by": modules,
+    }
+    return "\n".join([code, *(f"{name + ':':<15}{said}" for name, said in parts.items() if said)])
+
+
+#: First letter of a code -> what it does to a number where its message does not say it.
+KINDS = {
+    "E": "an error: nothing, or not this, was measured",
+    "W": "a warning: the number beside it stands, with what it says",
+    "I": "news: no number is touched",
+}
+
+
+def mentions(page: Path, code: str) -> bool:
+    """Return whether a page speaks of a code."""
+    return re.search(rf"\b{code}\b", page.read_text(encoding="utf-8")) is not None

@@ -26,9 +26,9 @@ VERBS = {
     )
 }
 
-EPILOG = """Exit codes: 0 ok; 1 a trial or a gate failed, a figure is unstable, or nothing can be picked; 2 the request is
-wrong, a file that is not there included; 3 unsupported or not installed; 4 a setting is not in effect; 5 stopped for
-memory or thermal safety; 6 ran elsewhere than requested; 130 interrupted.
+EPILOG = """Exit codes: 0 ok; 1 a trial or a gate failed, a figure is unstable, or nothing can be picked; 2 the request
+is wrong, a file that is not there included; 3 unsupported or not installed; 4 a setting is not in effect; 5 stopped
+for memory or thermal safety; 6 ran elsewhere than requested; 130 interrupted.
 
 `edgescope help VERB` prints a verb's flags, `edgescope docs CODE` what a message means."""
 
