@@ -30,7 +30,10 @@ class Pages(argparse.HelpFormatter):
         must = [f"{a.option_strings[0]} {self._shown(a)}" for a in flags if a.required]
         words = [*must, *(self._shown(a) for a in every if not a.option_strings)]
         optional = ["[flags]"] if len(flags) > len(must) else []
-        super().add_usage(usage or " ".join(["%(prog)s", *optional, *words]), every, groups, prefix)
+        line = " ".join([self._prog, *optional, *words])
+        hang = " " * len("usage: ")
+        shown = textwrap.wrap(line, self._width - len(hang), break_long_words=False, break_on_hyphens=False)
+        super().add_usage(usage or f"\n{hang}".join(shown).replace("%", "%%"), every, groups, prefix)
 
     def _shown(self, action: argparse.Action) -> str:
         usual = (
