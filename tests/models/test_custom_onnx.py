@@ -132,9 +132,22 @@ def test_a_shape_that_does_not_fit_names_the_inputs(tmp_path, shapes):
 def test_a_closed_batch_axis_is_checked(tmp_path):
     name = write(tmp_path / "net.onnx", [2, 3, 8, 8])
     assert zoo.get(name, batch=2).closed_batch == 2
-    with pytest.raises(UsageError, match=r"batch 2 and cannot run batch 4.*--batch 2"):
+    with pytest.raises(
+        UsageError, match=r"cannot run batch 4: axis 0 of input 'image' is fixed at 2.*--batch 2"
+    ):
         zoo.get(name, batch=4)
     assert zoo.get(write(tmp_path / "open.onnx", ["N", 3]), batch=4).closed_batch is None
+
+
+@pytest.mark.parametrize(
+    ("dims", "may_be_one"), [([64, 64], True), ([16000], True), ([3, 32, 32], True), ([2, 3, 8, 8], False)]
+)
+def test_a_first_axis_that_may_be_no_batch_is_not_called_one(tmp_path, dims, may_be_one):
+    with pytest.raises(UsageError) as caught:
+        zoo.get(write(tmp_path / "net.onnx", dims), batch=1)
+    whole = "x".join(map(str, dims))
+    assert caught.value.code == "E-BATCH-1" and f"--batch {dims[0]} if" in caught.value.fix
+    assert (f"Nx{whole}" in caught.value.fix) is may_be_one and whole in caught.value.evidence
 
 
 def test_a_missing_file(tmp_path):

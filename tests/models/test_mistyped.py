@@ -82,3 +82,12 @@ def test_a_model_has_an_engine_of_its_own(name, engine):
     assert trial.backend == engine
     assert trial.id == Trial(model=name, backend=engine).id
     assert Trial(model=name, backend="openvino").backend == "openvino"
+
+
+@pytest.mark.parametrize("name", ["squezenet1_1", "something_else"])
+def test_what_helps_does_not_stand_behind_all_names(name):
+    with pytest.raises(EdgescopeError) as caught:
+        zoo.get(name)
+    said = str(caught.value)
+    assert caught.value.code == "E-MODEL-3" and len(said) < 250 and "edgescope models" in caught.value.fix
+    assert sum(known in said for known in zoo.names()) <= 3

@@ -33,7 +33,7 @@ WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 """Parts of a name that torch puts there when it wraps a network or a layer of it: they name no layer."""
 DEEPEST, SHOWN = 3, 5
 """How deep weights may lie in a file, and how many names a message lists."""
-SAFE = [
+SAFE: list[Any] = [
     argparse.Namespace,
     pathlib.PosixPath,
     np.dtype,

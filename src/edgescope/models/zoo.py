@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import Message, ModelError, UsageError, closest_name
+from edgescope.errors import Message, ModelError, UsageError, closest_name, near_names
 from edgescope.models.base import FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
@@ -178,13 +178,14 @@ def _family(name: str) -> str:
         return kind
     if ":" in name:
         return "callable"
-    close = closest_name(base, names()) or _file_like(name)
+    near = near_names(base, names()) or [file for file in [_file_like(name)] if file]
     raise UsageError(
         "E-MODEL-3",
         f"no model is called {name!r}",
-        evidence=f"known: {', '.join(names())}; or timm:NAME, torchvision:NAME, a file ({', '.join(FILES)}), or"
-        " module:callable",
-        fix=f"edgescope bench {close}" if close else "edgescope models",
+        evidence=f"near: {', '.join(near)}"
+        if near
+        else f"it is no name, no file ({', '.join(FILES)}), no module:callable",
+        fix=f"edgescope bench {near[0]}; edgescope models lists all" if near else "edgescope models",
     )
 
 

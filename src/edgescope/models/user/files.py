@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import torch
 
 VERSION = 3  # raise this when the stored facts of a model change
+PICTURE_AXES = 3
+"""Axes of a sample that is a picture; with fewer, a first axis may well belong to the sample."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -78,15 +80,23 @@ class OnnxFile(UserFile):
         self.info = replace(self.info, source=f"ONNX file {self.info.source}")
 
     def check_batch(self, batch: int) -> None:
-        """Raise UsageError if the file's batch axis is closed at another size."""
-        for name, size in self._batches.items():
-            if isinstance(size, int) and size != batch:
-                raise UsageError(
-                    "E-BATCH-1",
-                    f"{self.info.name} was exported for batch {size} and cannot run batch {batch}",
-                    evidence=f"axis 0 of input {name!r} is {size}",
-                    fix=f"--batch {size}, or export it again with an open batch axis",
-                )
+        """Raise UsageError if the file's first axis is closed at another size, which may be its batch or not."""
+        closed = {name: size for name, size in self._batches.items() if isinstance(size, int)}
+        other = next((name for name, size in closed.items() if size != batch), None)
+        if other is None:
+            return
+        size, shape = closed[other], next(i.shape for i in self.inputs if i.name == other)
+        whole = "x".join(map(str, (size, *shape)))
+        sample = f"; if it is part of one sample, export it with a batch axis, Nx{whole}"
+        sizes = ", ".join(f"{name} {n}" for name, n in closed.items())
+        raise UsageError(
+            "E-BATCH-1",
+            f"{self.info.name} cannot run batch {batch}: axis 0 of input {other!r} is fixed at {size}",
+            evidence=f"{other} is {whole}"
+            if len(set(closed.values())) == 1
+            else f"axis 0 of its inputs: {sizes}",
+            fix=f"--batch {size} if that axis is the batch{sample if len(shape) < PICTURE_AXES else ''}",
+        )
 
     def module(self) -> torch.nn.Module:
         """Raise UnsupportedError: a file holds no PyTorch network."""
