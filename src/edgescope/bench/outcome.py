@@ -94,6 +94,7 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
             apart=run.effective.device == "cpu" and apart(started.machine, watch.core_to_core),
         ),
         warnings=(
+            *_doubtful(run.verification),
             *run.warnings,
             *spent.warnings,
             *summary.warnings(queries, window, trial.scenario, may_drop=registry.stamps(trial.workload)),
@@ -101,6 +102,20 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
             *(() if run.warmed else (_not_warm(),)),
         ),
     )
+
+
+def _doubtful(check: Verification | None) -> tuple[Message, ...]:
+    """Return the warning that labels are not those of the network; nothing after it can be trusted more than it."""
+    if check is None or not check.doubt:
+        return ()
+    said = Message(
+        "W-LABEL-1",
+        "the labels are as good as chance for the fp32 network",
+        evidence=check.doubt,
+        effect="They cannot show what a variant loses, so outputs were compared with those of fp32",
+        fix="give labels of this network's own classes, or another --preprocess (edgescope docs your-data)",
+    )
+    return (said,)
 
 
 def _not_warm() -> Message:

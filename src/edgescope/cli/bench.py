@@ -45,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.runner.setup import check_modes
 
     trials = trials_of(args)
+    if trials[0].data:
+        from edgescope.data.with_data import checked
+
+        checked(trials[0])
     if args.on:
         opened.use_board(args.on, trials[0])
     else:

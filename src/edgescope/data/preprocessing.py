@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache, options
 from edgescope.data import opening, samples
-from edgescope.data.base import Record
+from edgescope.data.base import Found, Record
 from edgescope.data.fitting import picture_input
 from edgescope.data.samples import Wanted
 from edgescope.errors import UsageError
@@ -101,6 +101,12 @@ def _is_input(records: Sequence[Record], spec: TensorSpec) -> bool:
         array = next(iter(value.values()), None) if isinstance(value, Mapping) else value
         return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == spec.shape
     return False
+
+
+def shown_by_labels(model: Model, found: Found) -> None:
+    """Raise UsageError where no label can show how pictures are prepared, before the network answers any."""
+    if not any(record.label is not None for record in samples.sides(found).judged):
+        raise _unknown(model, "there are no labelled pictures to show it")
 
 
 def searched(model: Model, data: str, opened: Callable[[Model], Run] | None) -> Known:

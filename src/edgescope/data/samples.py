@@ -6,7 +6,7 @@ holds NaN, is an error at once: a smaller data set of the same kind would be as 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,6 +100,26 @@ def made(
         )
     _white_known(rows, found)
     return _joined(rows, f"the user's data {Path(found.name).name}", tuple(bad)) if rows else None
+
+
+def fits(found: Found, wanted: Wanted) -> None:
+    """Raise UsageError where the first record that can be read does not become the network's input, or has no class."""
+    _first(found, lambda record: _row(record, found, wanted))
+
+
+def pictures(found: Found, specs: Sequence[TensorSpec]) -> bool:
+    """Return whether the first record that can be read is a picture, and no array as the network takes it."""
+    return bool(_first(found, lambda record: picture(record.load(), specs) is not None))
+
+
+def _first(found: Found, read: Callable[[Record], Any]) -> Any:
+    """Return what `read` gives of the first record that can be read; None where none can."""
+    for record in found.records:
+        try:
+            return read(record)
+        except READ_ERRORS:
+            continue
+    return None
 
 
 def _decoded(records: Sequence[Record], found: Found, wanted: Wanted) -> Iterator[_Row | str]:

@@ -34,9 +34,7 @@ def leave(trial: Trial, found: Found, known: Known | None, given: Samples) -> No
     """Write the facts and pictures of a trial's data."""
     path = inputs.place(trial)
     cache.made(path.parent)
-    cache.write_json(
-        path, {"facts": _facts(trial, found, known, given), "pictures": _pictures(found, known, given)}
-    )
+    cache.write_json(path, {"facts": _facts(trial, found, given), "pictures": _pictures(found, known, given)})
 
 
 def leave_unread(trial: Trial, names: Sequence[str]) -> None:
@@ -48,7 +46,7 @@ def leave_unread(trial: Trial, names: Sequence[str]) -> None:
         cache.write_json(path, about | {"unread": sorted({*known, *names})})
 
 
-def _facts(trial: Trial, found: Found, known: Known | None, given: Samples) -> list[list[str]]:
+def _facts(trial: Trial, found: Found, given: Samples) -> list[list[str]]:
     parts = sides(found)
     labelled = sum(bool(r.truth) for r in (*parts.calibration, *parts.judged))
     total = len(parts.calibration) + len(parts.judged)
@@ -66,7 +64,6 @@ def _facts(trial: Trial, found: Found, known: Known | None, given: Samples) -> l
         ["judged on", f"{len(given)}; {given.origin}"],
         ["left out", ", ".join(filter(None, left_out))],
         ["remarks", "; ".join(found.notes)],
-        ["prepared", known.origin if known else ""],
     ]
     return [fact for fact in facts if fact[1]]
 

@@ -52,6 +52,25 @@ def with_data(model: Model, trial: Trial, opened: Opened | None = None) -> Model
     return made
 
 
+AT_ONCE = (".onnx", ".tflite")
+"""Files whose inputs are known without running anything."""
+
+
+def checked(trial: Trial) -> None:
+    """Raise UsageError, before anything is built, where a trial's data cannot become its network's inputs.
+
+    What needs the network itself is found later: a callable's inputs, and labels that show no way of preparing.
+    """
+    if not trial.data or not zoo.bare(trial.model).lower().endswith(AT_ONCE):
+        return
+    model, found = zoo.get(trial.model, trial.shapes, trial.batch), opening.read(trial.data)
+    spec, said = picture_input(model.inputs), known(model, trial)
+    if spec is not None and said is None and samples.pictures(found, model.inputs):
+        preprocessing.shown_by_labels(model, found)
+        return
+    samples.fits(found, Wanted(model.inputs, said.preprocess if said else None))
+
+
 class _Data:
     """The data of one trial for one model."""
 
@@ -63,10 +82,15 @@ class _Data:
     @property
     def info(self) -> ModelInfo:
         """Return the model's facts, with what its data make known."""
-        info = self._model.info
+        info = replace(self._model.info, prepared=self._prepared())
         if info.trained or info.task != "unknown":
             return info
         return replace(info, trained=True, source=f"{info.source}; judged on {opening.bare(self._name)}")
+
+    def _prepared(self) -> str:
+        """Return how pictures become inputs and who says so, '' where nothing is done to them."""
+        way = self._preprocess()
+        return f"{self._said.origin}: {way.said}" if way is not None and self._said is not None else ""
 
     def samples(self, purpose: Purpose | None, n: int) -> Samples | None:
         """Return up to n samples of this purpose (None: of any), always the same ones, from the cache if there."""

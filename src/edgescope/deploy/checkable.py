@@ -31,7 +31,7 @@ from edgescope.verify.measures import own, top_k
 from edgescope.verify.measures.mean_ap import MeanAp
 from edgescope.verify.measures.top_k import TopK
 
-ALONE = ("FILTERS", "Placed", "Preprocess", "upright")
+ALONE = ("FILTERS", "Placed", "Preprocess", "_several", "upright")
 """What makes an input of a picture, in models/image/preprocess.py."""
 FILES = frozenset(
     {"check.py", "check.npz", "metric.pkl"}

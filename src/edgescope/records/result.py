@@ -89,6 +89,8 @@ class Verification:
     """One sentence with the figures."""
     reference: str = ""
     """What the outputs were compared with."""
+    doubt: str = ""
+    """Why labels say nothing of what a variant loses, though there are enough of them; '' where they do."""
 
     def figure(self, method: str = "") -> Field:
         """Return the value of a method, by default that of the one that judged; Absent if there is none."""
@@ -128,6 +130,15 @@ class ModelInfo:
     params: int | None = None
     macs: int | None = None
     """Multiply-accumulates of one sample; FLOPs are twice this."""
+    prepared: str = ""
+    """How the user's pictures became inputs, and who says so; '' where there are none, or nothing is done to them."""
+
+    @property
+    def weights(self) -> str:
+        """Return what is known of the weights: of a user's own file nobody knows whether they were trained."""
+        if self.trained:
+            return "trained weights"
+        return "weights not known" if self.task == "unknown" else "untrained weights"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ def verified(chapter: Chapter) -> doc.Section:
     if info is None:
         weights = "No result loaded the model, so nothing is known about its weights."
     else:
-        weights = "The model has trained weights." if info.trained else "untrained: no task accuracy."
+        weights = "The model has trained weights." if info.trained else f"{info.weights}: no task accuracy."
     lead = f"{weights} Each variant answered the same inputs as the reference, after its measured window."
     rows = [_gate_row(chapter, row) for row in chapter.table.ordered()]
     head = ("Variant", "Gate", "Method and threshold", "Result", "Task accuracy")

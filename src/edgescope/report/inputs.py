@@ -6,13 +6,16 @@ in the cache (data/shown.py); where they are gone, the page says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from edgescope import cache, units
-from edgescope.records import Trial, digest
+from edgescope.records import Result, Trial, digest
 from edgescope.report import document as doc
 from edgescope.report.chapter import Chapter
 
+AT_CHANCE = "W-LABEL-1"
+"""The warning that stands before everything else: fp32 is no better than chance on the labels."""
 NAMED = 3
 """Number of files that an answer names."""
 
@@ -21,6 +24,12 @@ def place(trial: Trial) -> Path:
     """Return where the facts and pictures of a trial's data lie."""
     shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
     return cache.root() / "shown" / f"{digest([trial.model, trial.data, trial.preprocess, shapes])}.json"
+
+
+def doubts(results: Iterable[Result]) -> list[doc.Part]:
+    """Return the first lines of an answer where labels are not those of the network; [] where nothing says so."""
+    found = dict.fromkeys(str(w) for r in results for w in r.warnings if w.code == AT_CHANCE)
+    return [doc.Text(doc.Mark(text, "warn")) for text in found]
 
 
 def unread(trial: Trial) -> str:
@@ -39,9 +48,13 @@ def section(chapter: Chapter) -> doc.Section | None:
     if not trial.data:
         return None
     about = cache.read_json(place(trial))
+    ways = dict.fromkeys(r.model.prepared for r in chapter.results if r.model and r.model.prepared)
+    prepared = doc.Pairs(tuple(("prepared", way) for way in ways), level=doc.DETAIL) if ways else None
     if about is None:
         gone = f"{trial.data}: its pictures are no longer in the cache of this machine."
-        return doc.Section("Your data", (doc.Text(gone, "lead", doc.PAGE),), level=doc.DETAIL)
+        return doc.Section("Your data", (prepared, doc.Text(gone, "lead", doc.PAGE)), level=doc.DETAIL)
     facts = doc.Pairs(tuple((key, value) for key, value in about["facts"]), level=doc.DETAIL)
     pictures = doc.Pictures(tuple((one["png"], one["caption"]) for one in about["pictures"]))
-    return doc.Section("Your data", (facts, pictures if about["pictures"] else None), level=doc.DETAIL)
+    return doc.Section(
+        "Your data", (facts, prepared, pictures if about["pictures"] else None), level=doc.DETAIL
+    )

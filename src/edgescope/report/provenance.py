@@ -48,8 +48,10 @@ def _scope(chapter: Chapter) -> doc.Value:
     if info:
         size = f", {info.params / 1e6:.2f} M parameters" if info.params else ""
         work = f", {info.macs / 1e6:,.0f} M multiply-accumulates a sample" if info.macs else ""
-        weights = "trained weights" if info.trained else "untrained weights"
-        model = f" Model {info.name} ({info.source}, {weights}{size}{work}, digest {info.digest})."
+        pictures = f" Pictures were prepared: {info.prepared}." if info.prepared else ""
+        model = (
+            f" Model {info.name} ({info.source}, {info.weights}{size}{work}, digest {info.digest}).{pictures}"
+        )
     return (text, doc.Mark(chapter.machine.id, "code"), ".", model)
 
 

@@ -32,7 +32,9 @@ def document(result: Result) -> doc.Document:
     """Return the card of one result."""
     rows = tuple(line for line in _lines(result) if line[1] is not None)
     card = doc.Pairs((*rows, ("result", result.id)), kind="card")
-    parts = (_name(result), *_why_not(result), card, *_tables(result), *doc.warnings(result.warnings))
+    others = [w for w in result.warnings if w.code != inputs.AT_CHANCE]
+    first = (*inputs.doubts([result]), _name(result), *_why_not(result))
+    parts = (*first, card, *_tables(result), *doc.warnings(others))
     return doc.Document(result.trial.model, parts, whole="edgescope show latest")
 
 
@@ -44,7 +46,8 @@ def _why_not(result: Result) -> tuple[doc.Text, ...]:
 def _name(result: Result) -> doc.Text:
     """Return the name of the card: model, label, load."""
     t = result.trial
-    trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
+    info = result.model
+    trained = "" if info is None or info.trained else f"  ({info.weights}: no task accuracy)"
     load = f"  {t.scenario}" if t.scenario == Trial.scenario else ""
     return doc.Text(f"{t.model.partition('#')[0]}  {t.label}{load}{trained}", "strong")
 
@@ -118,6 +121,7 @@ def _lines(result: Result) -> Iterator[Line]:
         yield "idle", _idle(result)
     yield "accuracy gate", _gate(result)
     yield "judged by", _judged(result) or None
+    yield "pictures", result.model.prepared if result.model and result.model.prepared else None
     yield "left out", inputs.unread(result.trial) or None
     if result.effective is not None:
         e = result.effective

@@ -61,6 +61,7 @@ def document(
         heading = group[0].title if len(groups) > 1 else ""
         articles.append(doc.Section(heading, (*loads, provenance.shared(group, command)), "article"))
     said = (
+        *inputs.doubts(r for c in found for r in c.results),
         _contents(found) if len(found) > 1 else None,
         *(articles or [_nothing(command)]),
         _out_of_time(missing),

@@ -17,7 +17,7 @@ from edgescope.analysis.cells.objective import FASTEST, Wanted, least_share, wan
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
-from edgescope.data import opening
+from edgescope.data import opening, with_data
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Status, Trial
@@ -144,6 +144,7 @@ def optimize(
     trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
     model = named(model, example_inputs)
     of = base(model, trial, goals)
+    with_data.checked(of)
     propose = partial(proposed, of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
     look = _begin(of, propose, cells, setup)
     there, proposal = candidates.installed(), propose()
@@ -242,7 +243,8 @@ def _alone(newest: Result, first: Result) -> str:
     alike = alternation.same_load(newest.trial, first.trial)
     timed, base = (r.metrics.get("latency_p50_s" if alike else "throughput_sps") for r in (newest, first))
     if not isinstance(timed, Measured) or newest.status not in MEASURED:
-        return f"  {newest.trial.label}: {newest.status.value}"
+        why = f" ({newest.reason.code}: {newest.reason.what})" if newest.reason else ""
+        return f"  {newest.trial.label}: {newest.status.value}{why}"
     words = f"  {newest.trial.label}: {units.show(timed, interval=False)}"
     own = variants.variant(newest.trial) == variants.variant(first.trial)
     if own or not isinstance(base, Measured) or min(timed.value, base.value) <= 0:

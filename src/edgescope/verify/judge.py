@@ -514,7 +514,16 @@ def _judge_l2(
         f" the same order (at least {floor:.0%}), on {len(reference.gate[0])} inputs; {reason}"
     )
     passed = l2 <= L2_CEILING and rank >= floor
-    return Verification(passed, "centred_l2", fields, L2_CEILING, detail, reference.origin)
+    doubt = _doubt(first)
+    return Verification(passed, "centred_l2", fields, L2_CEILING, detail, reference.origin, doubt)
+
+
+def _doubt(first: Compared | None) -> str:
+    """Return why labels, of which there are enough, tell nothing; '' where they do."""
+    if first is None or first.telling or first.ours.n < MIN_FRAMES:
+        return ""
+    theirs, chance = (f"{100 * x:.1f} %" for x in (first.theirs.value, first.measure.chance))
+    return f"{first.measure.title} of fp32 is {theirs} on {first.ours.n} labelled inputs, chance is {chance}"
 
 
 def _value(field: Field) -> float:

@@ -29,9 +29,8 @@ from edgescope.verify.judge import Basis, Reference, Run
 from edgescope.verify.measure import called
 
 VERSION = 5  # raise this when the comparison changes
-JUDGING = (
-    "by measures"  # change this when the same outputs may be judged otherwise; the fp32 outputs are kept
-)
+JUDGING = "by measures, doubts told"
+"""Changed when the same outputs may be judged otherwise; the fp32 outputs are kept."""
 SHOWING = 64
 """Labelled inputs that show whether the labels are the network's own."""
 QUICK, FEW = 16, 4

@@ -79,6 +79,16 @@ class Preprocess:
         """Return height and width."""
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
+    @property
+    def said(self) -> str:
+        """Return it in words, every step of it: `224 x 224, crop 0.875, bicubic, rgb / 255, mean 0.5, std 0.5`."""
+        (high, wide), several = self.sides, {k: _several(getattr(self, k)) for k in ("mean", "std")}
+        cut = f"crop {self.crop:g}" if self.resize == "crop" else self.resize
+        more = [f"labels {self.label_offset:+d}"] if self.label_offset else []
+        more += [f"white {self.white:g}"] if self.white else []
+        scale = f"{self.order} / {self.divide:g}, mean {several['mean']}, std {several['std']}"
+        return ", ".join((f"{wide} x {high}", cut, self.interpolation, scale, *more))
+
     def placed(self, width: int, height: int) -> Placed:
         """Return where a picture of this size comes to lie."""
         high, wide = self.sides
@@ -124,6 +134,11 @@ class Preprocess:
         out[:, [0, 2]] = (found[:, [0, 2]] * (at.width / width) - at.left).clip(0, wide)
         out[:, [1, 3]] = (found[:, [1, 3]] * (at.height / height) - at.top).clip(0, high)
         return out[(out[:, 2] > out[:, 0]) & (out[:, 3] > out[:, 1])]
+
+
+def _several(values: Sequence[float]) -> str:
+    """Return values of channels, once where they are equal."""
+    return " ".join(f"{v:g}" for v in (values if len(set(values)) > 1 else values[:1]))
 
 
 def upright(image: Any, white: float = 0.0) -> Any:

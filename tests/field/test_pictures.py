@@ -1,0 +1,136 @@
+"""Pictures of cameras, scanners and microscopes, and what an answer says of how they were prepared."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_sets import SIDE, classifier, folder
+from edgescope.cli.main import main
+from edgescope.data import opening
+from edgescope.data.samples import Wanted, made
+from edgescope.errors import UsageError
+from edgescope.models.base import TensorSpec
+from edgescope.models.image import preprocess
+from edgescope.store.results import Store
+
+SPEC = (TensorSpec("x", (3, SIDE, SIDE), "float32"),)
+
+
+def deep(root, dtype, white, n=6):
+    """Pictures of this type, the left half black and the right half as bright as `white` is."""
+    for i in range(n):
+        pixels = np.zeros((SIDE, SIDE), dtype)
+        pixels[:, SIDE // 2 :] = white
+        pixels[0, 0] = white * i / 10
+        Image.fromarray(pixels).save(root / f"{i}.tif")
+    return root
+
+
+def prepared(root, how):
+    way = preprocess.read(how, SPEC[0].shape)
+    return made(opening.read(str(root)), None, 6, Wanted(SPEC, way)).arrays["x"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "white", "how"),
+    [
+        (np.float32, 1.0, "unit,resize=stretch,white=1"),
+        (np.float32, 255.0, "unit,resize=stretch,white=255"),
+        (np.uint16, 4095, "unit,resize=stretch,white=4095"),
+        (np.uint16, 1023, "unit,resize=stretch,white=1023"),
+        (np.uint16, 65535, "unit,resize=stretch"),
+        (np.int32, 255, "unit,resize=stretch,white=255"),
+    ],
+)
+def test_white_is_white_where_it_is_said_or_usual(tmp_path, dtype, white, how):
+    array = prepared(deep(tmp_path, dtype, white), how)
+    assert array[:, :, :, -1].min() == pytest.approx(1) and array[:, :, 1:, 0].max() == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "white", "said"),
+    [
+        (np.float32, 1.0, "white=1"),
+        (np.float32, 200.0, "white=255"),
+        (np.uint16, 4095, "white=4095"),
+        (np.uint16, 1000, "white=1023"),
+        (np.int32, 100_000, "white=100000"),
+    ],
+)
+def test_white_is_asked_for_where_pictures_would_be_black(tmp_path, dtype, white, said):
+    with pytest.raises(UsageError) as error:
+        prepared(deep(tmp_path, dtype, white), "unit,resize=stretch")
+    assert error.value.code == "E-PREPROCESS-3" and said in error.value.fix
+
+
+def test_bytes_in_the_networks_own_layout_are_pictures_too(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 3, SIDE, SIDE), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", x=pixels)
+    np.savez(tmp_path / "b.npz", x=np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)))
+    a, b = (prepared(tmp_path / f"{name}.npz", "half,resize=stretch") for name in "ab")
+    assert a.min() < -0.9 and np.array_equal(np.sort(a, axis=0), np.sort(b, axis=0))
+
+
+# -- through the command line -------------------------------------------------------------------------------------
+
+
+def bench(tmp_path, data, *flags):
+    model = classifier(tmp_path / "net.onnx")
+    flags = ("--warmup", "0", "--duration", "0.2s", "--store", str(tmp_path / "store"), *flags)
+    return main(["bench", str(model), "--backend", "onnxruntime", "--data", str(data), *flags])
+
+
+@pytest.mark.parametrize("data", ["unlabelled", "arrays"])
+def test_what_cannot_be_prepared_is_said_before_anything_is_built(tmp_path, monkeypatch, capsys, data):
+    root = folder(tmp_path / "photos", each=6)
+    if data == "unlabelled":
+        for i, path in enumerate(sorted(root.rglob("*.png"))):
+            path.rename(root / f"{i}.png")
+    else:
+        np.savez(tmp_path / "a.npz", other=np.random.default_rng(0).random((6, 5), dtype=np.float32))
+        root = tmp_path / "a.npz"
+    monkeypatch.setattr("edgescope.runner.builds.Builds.build", lambda *_: pytest.fail("it was built"))
+    assert bench(tmp_path, root) == 2
+    code = "E-PREPROCESS-2" if data == "unlabelled" else "E-DATASET-6"
+    assert code in capsys.readouterr().err
+    model = str(tmp_path / "net.onnx")
+    assert main(["optimize", model, "--data", str(root), "--store", str(tmp_path / "store")]) == 2
+    assert code in capsys.readouterr().err
+
+
+def test_every_answer_says_how_pictures_were_prepared_and_labels_at_chance_first(tmp_path, capsys):
+    """The pictures are right and the labels are somebody else's: three of four say that a picture is dark."""
+    root = folder(tmp_path / "photos", each=80)
+    rows = [f"photos/{p.relative_to(root)},{i % 4 == 0:d}" for i, p in enumerate(sorted(root.rglob("*.png")))]
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    bench(tmp_path, tmp_path / "list.csv", "--preprocess", "half,resize=stretch")
+    said = capsys.readouterr().out
+    assert said.lstrip().startswith("W-LABEL-1")
+    (result,) = Store(tmp_path / "store").results()
+    assert result.warnings[0].code == "W-LABEL-1" and "chance is" in result.verification.doubt
+    assert "mean 0.5" in result.model.prepared and "stretch" in result.model.prepared
+    (path,) = (tmp_path / "store").rglob("result.json")
+    assert json.loads(path.read_text())["model"]["prepared"] == result.model.prepared
+    assert main(["show", result.id, "--store", str(tmp_path / "store")]) == 0
+    assert "mean 0.5" in " ".join(capsys.readouterr().out.split())
+    page = tmp_path / "r.md"
+    assert main(["report", "--store", str(tmp_path / "store"), "-o", str(page)]) == 0
+    assert result.model.prepared in page.read_text()
+    assert page.read_text().index("W-LABEL-1") < 400
+
+
+def test_labels_that_fit_leave_no_doubt_and_the_guess_is_told(tmp_path, capsys):
+    bench(tmp_path, folder(tmp_path / "photos", each=80))
+    (result,) = Store(tmp_path / "store").results()
+    assert result.verification.doubt == "" and "W-LABEL-1" not in {w.code for w in result.warnings}
+    assert "labelled pictures show (right answers:" in result.model.prepared
+
+
+def test_a_file_of_ones_own_has_weights_of_which_nothing_is_known(tmp_path, capsys):
+    model = classifier(tmp_path / "net.onnx")
+    flags = ["--warmup", "0", "--duration", "0.2s", "--store", str(tmp_path / "store")]
+    main(["bench", str(model), "--backend", "onnxruntime", *flags])
+    said = capsys.readouterr().out
+    assert "weights not known" in said and "untrained" not in said.splitlines()[0]
