@@ -45,7 +45,8 @@ def read(name: str) -> Found:
         raise _none(path, f"none of its annotations can be used: {joined.note}")
     files = {key: str(row.get("file_name", "")) for key, row in images.items()}
     root = _root(path, list(files.values()))
-    lost = [file for file in files.values() if there(root, file) is None]
+    lost = {key: file for key, file in files.items() if there(root, file) is None}
+    gone = sum(len(joined.boxes[key]) for key in lost)
     width = 6 if joined.unjudged else 5
     records: list[Record] = [
         image(place, file, boxes=_boxes(joined.boxes[key], width), size=_size(images[key]))
@@ -53,7 +54,7 @@ def read(name: str) -> Found:
         if (place := there(root, file)) is not None
     ]
     classes = tuple(str(kinds[key].get("name", key)) for key in number)
-    notes = (joined.note, _lost(lost, len(files)), joined.empty(classes))
+    notes = (joined.note, _lost(list(lost.values()), len(files), gone), joined.empty(classes))
     return Found(records, classes, tuple(filter(None, notes)), rules(path.parent))
 
 
@@ -196,8 +197,13 @@ def _size(row: Row) -> tuple[int, int] | None:
     return (wide, high) if wide and high and min(wide, high) > 0 else None
 
 
-def _lost(files: Sequence[str], total: int) -> str:
-    return f"{len(files)} of {total} listed images are not there ({', '.join(files[:3])})" if files else ""
+def _lost(files: Sequence[str], total: int, boxes: int) -> str:
+    """Return how many images are not there, and how many boxes with them; '' if all are."""
+    some = ", ".join(files[:3])
+    said = (
+        f"{len(files)} of {total} listed images are not there ({some}), and {counted(boxes, 'box')} of them"
+    )
+    return said if files else ""
 
 
 def _root(path: Path, files: list[str]) -> Path:

@@ -74,7 +74,9 @@ def read(name: str) -> Found:
         if label is not None and _telling(head, label)
         else ()
     )
-    return Found(records, known.names, (*notes, *known.notes), rules(path.parent))
+    bare = sum(not record.truth for record in records)
+    some = (f"{bare} of {len(records)} files have no label",) if 0 < bare < len(records) else ()
+    return Found(records, known.names, (*notes, *some, *known.notes), rules(path.parent))
 
 
 def _telling(head: Sequence[str], label: int) -> bool:
