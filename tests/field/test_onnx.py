@@ -188,7 +188,7 @@ def test_a_plugin_is_refused_by_the_engine_that_lacks_it_alone(tmp_path, domain)
     assert elsewhere.reason.code != "E-ONNX-1" and "OpenVINO" in str(elsewhere.reason)
 
 
-@pytest.mark.parametrize("size", [-1, -2])
+@pytest.mark.parametrize("size", [-1, 0])
 def test_a_size_below_one_is_an_open_axis(tmp_path, size):
     name = written(tmp_path / "m.onnx", *elementwise("Relu", 1, 3, 8, 8))
     model = onnx.load(name)
@@ -197,6 +197,15 @@ def test_a_size_below_one_is_an_open_axis(tmp_path, size):
     onnx.save(model, name)
     found = run(name, batch=3)
     assert found.verification.passed and found.trial.batch == 3
+
+
+def test_thresholds_that_are_inputs_are_fixed_and_named(tmp_path):
+    node = h.make_node("NonMaxSuppression", ["boxes", "scores", "most", "iou", "score"], ["y"])
+    given = [floats(1, 50, 4, name="boxes"), floats(1, 3, 50, name="scores"), vi("most", T.INT64, [])]
+    given += [floats(name="iou"), floats(name="score")]
+    found = run(written(tmp_path / "m.onnx", [node], given, [vi("y", T.INT64, ["k", 3])]))
+    assert found.value("latency_p50_s") > 0 and found.unverified.code == "E-GATE-6"
+    assert "most 100, iou 0.5, score 0.5" in found.model.source
 
 
 def drawn(name, **fields):

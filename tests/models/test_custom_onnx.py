@@ -210,9 +210,46 @@ def test_a_size_below_one_is_an_open_axis(tmp_path, size):
     assert model.closed_batch is None and model.inputs[0].shape == (3, 16, 8)
 
 
-def test_a_scalar_input_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="no batch axis"):
-        zoo.get(write(tmp_path / "a.onnx", []))
+def test_an_input_that_is_one_number_is_a_constant_and_is_named(tmp_path):
+    from edgescope.models.user import onnx_mended
+
+    kinds = {"limit": TensorProto.FLOAT, "most": TensorProto.INT64, "flag": TensorProto.BOOL}
+    scalars = [helper.make_tensor_value_info(name, kind, []) for name, kind in kinds.items()]
+    nodes = [helper.make_node("Mul", ["x", "limit"], ["y"])]
+    axes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [0, 3, 0]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", [axes[0], *scalars], [axes[1]])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    model = zoo.get(str(path), {"x": (1, 3, 5)}, batch=2)
+    assert [spec.name for spec in model.inputs] == ["x"] and model.closed_batch is None
+    assert "limit 0.5, most 100, flag 0" in model.info.source
+    made = onnx.load(model.onnx(tmp_path / "made"))
+    assert [i.name for i in made.graph.input] == ["x"]
+    dims = made.graph.input[0].type.tensor_type.shape.dim
+    assert [axis.dim_value or axis.dim_param for axis in dims] == ["N", 3, "x_axis2"]
+    stored = {tensor.name: numpy_helper.to_array(tensor).item() for tensor in made.graph.initializer}
+    assert stored == {"limit": 0.5, "most": 100, "flag": False}
+    assert stored == onnx_mended.constants(onnx.load(path).graph)
+    assert model.onnx(tmp_path / "made") == next((tmp_path / "made").glob("net-*.onnx"))
+
+
+def test_a_file_that_engines_can_be_fed_is_used_itself(tmp_path):
+    name = write(tmp_path / "a.onnx", ["N", 3])
+    assert str(zoo.get(name).onnx(tmp_path / "made")) == name and not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("kind", ["text", "sequence"])
+def test_an_input_that_is_no_tensor_of_numbers_is_named(tmp_path, kind):
+    value = helper.make_tensor_value_info("x", TensorProto.STRING, ["N", 1])
+    if kind == "sequence":
+        inner = helper.make_tensor_type_proto(TensorProto.FLOAT, [1])
+        value = helper.make_value_info("x", helper.make_sequence_type_proto(inner))
+    out = helper.make_value_info("y", value.type)
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value], [out])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    with pytest.raises(ModelError, match=f"E-ONNX-10.*'x'.*{kind}"):
+        zoo.get(str(path))
 
 
 @pytest.mark.parametrize("external", [False, True])

@@ -22,7 +22,7 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-VERSION = 3  # raise this when the stored facts of a model change
+VERSION = 4  # raise this when the stored facts of a model change
 PICTURE_AXES = 3
 """Axes of a sample that is a picture; with fewer, a first axis may well belong to the sample."""
 Shapes = Mapping[str, tuple[int, ...]]
@@ -76,8 +76,11 @@ class OnnxFile(UserFile):
     reference = "onnxruntime"
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
-        super().__init__(name, zoo.onnx_digest(Path(name)), f"onnx-{VERSION}", shapes or {})
-        self.info = replace(self.info, source=f"ONNX file {self.info.source}")
+        self._content = zoo.onnx_digest(Path(name))
+        super().__init__(name, self._content, f"onnx-{VERSION}", shapes or {})
+        fixed_at = ", ".join(f"{key} {value:g}" for key, value in self.about["constants"].items())
+        self._fixed = f"; inputs that are one number are fixed: {fixed_at}" if fixed_at else ""
+        self.info = replace(self.info, source=f"ONNX file {self.info.source}{self._fixed}")
 
     def check_batch(self, batch: int) -> None:
         """Raise UsageError if the file's first axis is closed at another size, which may be its batch or not."""
@@ -103,8 +106,16 @@ class OnnxFile(UserFile):
         raise only_onnx(self.info.name)
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
-        """Return the file itself, with any opset: an engine that cannot read it says so."""
-        return self._path.resolve()
+        """Return the file itself, with any opset: an engine that cannot read it says so.
+
+        A file that no engine can be fed as it is has a copy, made once in `folder`.
+        """
+        if not self.about["mended"]:
+            return self._path.resolve()
+        copied: Path = need("edgescope.models.user.onnx_mended:mended", self.info.name, zoo.ONNX_FIX)(
+            self._path, self._content, folder
+        )
+        return copied
 
 
 def only_onnx(name: str) -> UnsupportedError:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from edgescope.errors import ModelError
 from edgescope.models import file_kinds
+from edgescope.models.user import onnx_mended
 from edgescope.records import Json
 
 PLUGIN = "edgescope.plugin"
@@ -25,20 +26,26 @@ PLUGIN = "edgescope.plugin"
 
 
 def describe(path: Path) -> dict[str, Json]:
-    """Return {"inputs": [{name, dims, dtype}], "params"}; ModelError if malformed.
+    """Return {"inputs": [{name, dims, dtype}], "params", "constants", "mended"}; ModelError if malformed.
 
-    An open axis is its name. Some exporters write it as a size below 1 (-1, 0), which no axis has.
+    An open axis is its name. Some exporters write it as a size below 1 (-1, 0), which no axis has. `constants` stand
+    for inputs without any axis; `mended`: whether engines need a copy (onnx_mended).
     """
     model = _load(path)
     _check(path, model)
-    stored = {tensor.name for tensor in model.graph.initializer}
+    constants = onnx_mended.constants(model.graph)
+    stored = {tensor.name for tensor in model.graph.initializer} | constants.keys()
     inputs = [_input(path, given) for given in model.graph.input if given.name not in stored]
     if not inputs:
         raise ModelError(
             "E-ONNX-5", f"{path.name} takes no input", fix="export it with its input as an argument"
         )
-    params = sum(_count(tensor.dims) for tensor in model.graph.initializer)
-    return {"inputs": inputs, "params": params}
+    return {
+        "inputs": inputs,
+        "params": sum(_count(tensor.dims) for tensor in model.graph.initializer),
+        "constants": constants,
+        "mended": bool(constants) or onnx_mended.hollow(model.graph),
+    }
 
 
 def external(path: Path) -> list[str]:
@@ -132,16 +139,25 @@ def _with_plugins(model: Any) -> Any:
 
 def _input(path: Path, given: Any) -> dict[str, Json]:
     tensor = given.type.tensor_type
+    kind = given.type.WhichOneof("value") or "of no type"
+    if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
+        raise ModelError(
+            "E-ONNX-10",
+            f"input {given.name!r} of {path.name} is no tensor of numbers",
+            evidence="it is text" if kind == "tensor_type" else f"it is a {kind.removesuffix('_type')}",
+            effect="There is no input to run it with",
+            fix="export it without the step that reads it, so that its inputs are tensors of numbers",
+        )
     dims = [
         d.dim_value if d.dim_value >= 1 else d.dim_param or ("N" if i == 0 else f"axis{i}")
         for i, d in enumerate(tensor.shape.dim)
     ]
-    if not given.type.HasField("tensor_type") or not dims:
+    if not dims:
         raise ModelError(
             "E-ONNX-7",
             f"input {given.name!r} of {path.name} has no batch axis",
-            evidence="edgescope needs tensors whose first axis is the batch",
-            fix="export it with a batch axis",
+            evidence="its shape is not stated",
+            fix="export it with the shape of its inputs",
         )
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     return {"name": given.name, "dims": dims, "dtype": str(dtype)}
