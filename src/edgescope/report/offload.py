@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -17,6 +18,7 @@ from edgescope.analysis.offload.question import Question
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Json
 from edgescope.report import document as doc
+from edgescope.units import counted
 
 CAPTION = (
     "Above a line the cloud is better, or good enough; a line ends where no bandwidth helps, because round trip and "
@@ -48,6 +50,7 @@ def document(found: Question, command: str, *, written: str = "") -> doc.Documen
         doc.Figure(
             "break-even", "Break-even", CAPTION, partial(_drawn, found), partial(_map, found), doc.DETAIL
         ),
+        doc.Text(doc.Mark(_warned(found.notes), "warn"), level=doc.BRIEF) if found.notes else None,
         doc.Section("What was weighed", (_options(found),)),
         doc.Section("What this rests on", rests, level=doc.DETAIL),
         doc.Pairs((("report", written),)) if written else None,
@@ -56,6 +59,12 @@ def document(found: Question, command: str, *, written: str = "") -> doc.Documen
     return doc.Document(
         f"Edge or cloud: {found.model.local.row.trial.model}", parts, facts(found, command), command
     )
+
+
+def _warned(notes: Sequence[str]) -> str:
+    """Return in one line what the answer rests on: how many notes there are, and what each says first."""
+    short = [re.split(r" \(|\. |; |: ", re.sub(r"^W-[A-Z]+-\d+: ", "", note))[0] for note in notes]
+    return f"{counted(len(notes), 'remark')}: {'; '.join(short)} (-v)"
 
 
 def _answer(found: Question) -> doc.Answer:

@@ -248,7 +248,7 @@ class Race:
                 trial=short(trial, 0),
                 what=trial.label,
                 position=position,
-                total=len(known),
+                total=len(known) if whole else 0,  # what the best of these calls for is not known yet
                 ahead=[short(t, 0) for t in known[position:]] + self._pairs_ahead(known),
                 look=looked if trial is first else None,
                 limit_s=math.inf if trial is first else self._limit_s(last=position == len(known)),

@@ -48,7 +48,8 @@ class Step:
     def __str__(self) -> str:
         """Return `[short round 1/2, 3/14] onnxruntime int8 b1, about 40 s left`."""
         rounds = f" round {self.round}/{self.rounds}," if self.rounds else ""
-        place = f" {self.position}/{self.total}" if self.total else ""
+        number = f" {self.position}" if self.position else ""
+        place = f" {self.position}/{self.total}" if self.total else number
         left = units.remaining(self.eta_s)
         return f"[{self.stage}{rounds}{place}] {self.what}{left}"
 

@@ -1,6 +1,6 @@
 """Ask a profiler where the time of a query goes, then query its spans with SQL.
 
-python examples/05_where_the_time_goes.py [MODEL]
+python examples/06_where_the_time_goes.py [MODEL]
 """
 
 import sys

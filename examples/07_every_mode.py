@@ -1,6 +1,6 @@
 """Every mode from a few: a table of profiled modes in, the fastest mode under a power cap out.
 
-python examples/05_every_mode.py
+python examples/07_every_mode.py
 
 The figures of the table are made by a formula here: put in those of your board, or let `edgescope predict --run`
 measure them.

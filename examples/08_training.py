@@ -1,6 +1,6 @@
 """Where a step of training spends its time, and how much of the loading a worker hides.
 
-python examples/05_training.py
+python examples/08_training.py
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """From a few films to an alarm: make a set, train a detector on it, watch a film it has not seen, save a picture.
 
-python examples/05_anomaly_alarm.py
+python examples/09_anomaly_alarm.py
 """
 
 from PIL import Image
