@@ -151,7 +151,7 @@ def test_a_first_axis_that_may_be_no_batch_is_not_called_one(tmp_path, dims, may
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(ModelError, match="No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         zoo.get(str(tmp_path / "no.onnx"))
 
 

@@ -3,7 +3,7 @@ import pickle
 import pytest
 import torch
 
-from edgescope.errors import ModelError
+from edgescope.errors import ModelError, UsageError
 from edgescope.models import zoo
 
 
@@ -49,7 +49,7 @@ def test_code_in_a_weights_file_is_never_executed(tmp_path, protocol):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ModelError, match=r"nothere\.pth cannot be read"):
+    with pytest.raises(UsageError, match=r"nothere\.pth cannot be read"):
         zoo.get(f"squeezenet1_1@{tmp_path / 'nothere.pth'}")
 
 

@@ -31,7 +31,7 @@ def constants(graph: Any) -> dict[str, float | int | bool]:
 def scalar(given: Any) -> bool:
     """Return whether an input is one number: a tensor of numbers whose shape is stated and has no axis."""
     kind = given.type.tensor_type
-    known = given.type.HasField("tensor_type") and kind.HasField("shape")
+    known = bool(given.type.HasField("tensor_type") and kind.HasField("shape"))
     return known and not kind.shape.dim and _dtype(given).kind in "biuf"
 
 
@@ -84,8 +84,9 @@ def _usual(given: Any) -> float | int | bool:
 
 
 def _dtype(given: Any) -> np.dtype[Any]:
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type))
+    found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
+    return found
 
 
 def _is_zero(axis: Any) -> bool:
-    return axis.HasField("dim_value") and axis.dim_value == 0
+    return bool(axis.HasField("dim_value") and axis.dim_value == 0)
