@@ -157,6 +157,7 @@ ORDER = (
         "records",
         "metrics",
         "units",
+        "onnx_operators",
         "stats",
         "cache",
         "options",

@@ -265,3 +265,26 @@ assert zoo.get({name!r}).inputs[0].shape == (3,)
 assert not {{"onnx", "torch", "onnxruntime"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nodes_in_another_order_are_no_fault(tmp_path):
+    """ONNX Runtime's fp16 converter appends casts at the end, and every engine sorts; a circle stays a fault."""
+    import onnx
+    from onnx import helper as h
+
+    from edgescope.errors import ModelError
+    from edgescope.models.user import onnx_reader
+
+    def written(*nodes):
+        value = [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4]) for name in "xy"]
+        graph = h.make_graph(list(nodes), "g", value[:1], value[1:])
+        path = tmp_path / "m.onnx"
+        onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9), path)
+        return path
+
+    last, middle, first = (
+        h.make_node("Relu", [a], [b], name=b) for a, b in (("b", "y"), ("a", "b"), ("x", "a"))
+    )
+    assert onnx_reader.describe(written(last, middle, first))["inputs"][0]["name"] == "x"
+    with pytest.raises(ModelError, match="E-ONNX-6"):
+        onnx_reader.describe(written(last, middle, h.make_node("Relu", ["b"], ["a"])))

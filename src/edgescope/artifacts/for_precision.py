@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.errors import ModelError, UnsupportedError, UsageError
-from edgescope.models.base import Model
+from edgescope.models.base import Model, written
 from edgescope.records import Scalar
 from edgescope.registry import need
 
@@ -69,6 +69,8 @@ def onnx_file(
     quantizer (see INT8_OPTIONS), `fallback` leaves the layers that break the answers in fp32, `dynamic` makes the form
     whose ranges are found at run time.
     """
+    if written(model):
+        return _unchanged(model, precision, folder, opset, options=fallback or dynamic or bool(recipe))
     if precision == "int8" and dynamic:
         from edgescope.artifacts import int8 as made
 
@@ -85,6 +87,31 @@ def onnx_file(
         from edgescope.artifacts.fp16 import fp16
 
         return fp16(model, folder, opset=opset)
+    return model.onnx(folder, opset)
+
+
+def as_written(model: Model, precision: str) -> str:
+    """Return the precision to build an engine for, `as_is` resolved: what the file is written in, else fp32."""
+    return (written(model) or "fp32") if precision == "as_is" else precision
+
+
+def _unchanged(model: Model, precision: str, folder: Path, opset: int | None, *, options: bool) -> Path:
+    """Return the model's own file, which is no fp32 network; an error for what would make another one of it."""
+    own = written(model)
+    if options and precision == "int8":
+        raise UsageError(
+            "E-OPT-3",
+            f"options for making int8 files, and {model.info.name} is {own} already",
+            effect="It is run as it is, never quantised again",
+            fix="leave --option out",
+        )
+    if precision not in ("as_is", own, "fp32"):
+        raise UnsupportedError(
+            "E-PREC-4",
+            f"{model.info.name} is {own} already and is not made into {precision}",
+            effect="Only an fp32 network can be lowered without losing more than its precision",
+            fix="leave --precision out: it is run as it is",
+        )
     return model.onnx(folder, opset)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -24,6 +25,7 @@ def convert(source: Path, path: Path) -> dict[str, Json]:
             warnings.simplefilter("ignore")  # one line per weight below fp16's smallest number
             lowered = convert_float_to_float16(onnx.load(str(source)), keep_io_types=True)
         OnnxModel.graph_topological_sort(lowered.graph)  # it appends the casts of the inputs at the end
+        _forget_types(lowered.graph)
         onnx_write.save(lowered, path)
         onnx.checker.check_model(str(path), full_check=True)
     except OSError:  # a full disk says nothing about the network
@@ -36,3 +38,14 @@ def convert(source: Path, path: Path) -> dict[str, Json]:
             fix="--precision fp32",
         ) from error
     return {"build_s": round(time.perf_counter() - begin, 3), **size_of(path)}
+
+
+def _forget_types(graph: Any) -> None:
+    """Drop the noted types of what lies between the nodes: the converter leaves some at what they were before.
+
+    Every engine infers them anew; a wrong note makes the checker refuse a good file.
+    """
+    del graph.value_info[:]
+    for attribute in (a for node in graph.node for a in node.attribute):
+        for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            _forget_types(inner)

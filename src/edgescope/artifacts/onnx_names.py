@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ast
 import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,14 @@ import onnx
 from onnx import shape_inference
 
 SCOPES = "pkg.torch.onnx.name_scopes"
-AROUND = ("fused ",), ("_nchwc", "_quant", "/WithoutBiases")
-"""What engines put before and behind a name."""
-CONVOLUTIONS, PRODUCTS = ("Conv", "ConvTranspose"), ("Gemm", "MatMul")
+AROUND = re.compile(
+    r"^(?:fused |InsertedPrecisionFreeCast_)|(?:_nchwc|_quant|/WithoutBiases|_token_\d+|(?:_matmul)?_Q[48])$"
+)
+"""What engines and quantisers put before and behind a name."""
+CONVOLUTIONS = ("Conv", "ConvTranspose", "QLinearConv", "ConvInteger")
+PRODUCTS = ("Gemm", "MatMul", "QLinearMatMul", "MatMulInteger", "QGemm")
+ROUNDING = ("DequantizeLinear", "QuantizeLinear", "Cast", "Identity", "Transpose")
+"""Operators between a weight as it is stored and the operator that multiplies it."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,8 @@ class NodeWork:
     flops: int = 0
     weights: int = 0
     depthwise: bool = False
+    bits: int = 0
+    """Of each weight, where the operator itself unpacks them (MatMulNBits); 0 for all others."""
 
 
 class ModulePaths:
@@ -42,16 +51,19 @@ class ModulePaths:
             for axis in given.type.tensor_type.shape.dim:
                 if axis.dim_param:
                     axis.dim_value = batch
-        graph = shape_inference.infer_shapes(model).graph
-        self._weights = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-        known = (*graph.input, *graph.value_info, *graph.output)
+        graphs = list(_graphs(shape_inference.infer_shapes(model).graph))
+        self._weights = {tensor.name: list(tensor.dims) for graph in graphs for tensor in graph.initializer}
+        known = (v for graph in graphs for v in (*graph.input, *graph.value_info, *graph.output))
         self._shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in known}
-        self._makers = {name: node for node in graph.node for name in node.output}
-        self._nodes = dict(self._makers) | {node.name: node for node in graph.node if node.name}
+        nodes = [node for graph in graphs for node in graph.node]
+        self._makers = {name: node for node in nodes for name in node.output}
+        self._nodes = dict(self._makers) | {node.name: node for node in nodes if node.name}
 
     def of(self, name: str, kind: str = "") -> NodeWork:
         """Return the node called `name`, or the one of type `kind` fused with it; the name alone if there is none."""
-        node = self._nodes.get(name) or self._nodes.get(_bare(name))
+        node, bare = self._nodes.get(name), _bare(name)
+        while node is None and bare != name:
+            node, name, bare = self._nodes.get(bare), bare, _bare(bare)
         if node is None:
             return NodeWork(name)
         seen: Any = node
@@ -60,7 +72,7 @@ class ModulePaths:
         return self._work(seen or node)
 
     def _work(self, node: Any) -> NodeWork:
-        weights = [self._weights[name] for name in node.input if name in self._weights]
+        weights = [self._weights[name] for name in map(self._stored, node.input) if name in self._weights]
         out = math.prod(self._shapes.get(node.output[0], [0]))
         given = self._shapes.get(node.input[0], []) if node.input else []
         flops, heavy = 0, next((dims for dims in weights if len(dims) > 1), [])
@@ -69,21 +81,34 @@ class ModulePaths:
         elif node.op_type in PRODUCTS and given:
             flops = 2 * out * given[-1]
         depthwise = node.op_type in CONVOLUTIONS and len(heavy) > 1 and heavy[1] == 1 < heavy[0]
-        return NodeWork(self._path(node), flops, sum(map(math.prod, weights)), depthwise)
+        bits = next((a.i for a in node.attribute if a.name == "bits"), 0)
+        return NodeWork(self._path(node), flops, sum(map(math.prod, weights)), depthwise, bits)
+
+    def _stored(self, name: str) -> str:
+        """Return the stored tensor that an input is made of by rounding alone, else the input itself."""
+        seen = name
+        while seen in self._makers and self._makers[seen].op_type in ROUNDING:
+            seen = self._makers[seen].input[0]
+        return seen if seen in self._weights else name
 
     def _path(self, node: Any) -> str:
         for entry in node.metadata_props:
             if entry.key == SCOPES:
                 scopes = ast.literal_eval(entry.value)
                 return str(scopes[-2]) if len(scopes) > 1 and scopes[-2] else str(scopes[-1])
-        weight = next((name for name in node.input if name in self._weights and "." in name), "")
+        stored = map(self._stored, node.input)
+        weight = next((name for name in stored if name in self._weights and "." in name), "")
         return weight.rpartition(".")[0] or str(node.name)
 
 
+def _graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph and every graph inside it."""
+    yield graph
+    for attribute in (a for node in graph.node for a in node.attribute):
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _graphs(inner)
+
+
 def _bare(name: str) -> str:
-    """Return a name without what engines put around it."""
-    for before in AROUND[0]:
-        name = name.removeprefix(before)
-    for behind in AROUND[1]:
-        name = name.removesuffix(behind)
-    return name
+    """Return a name without the last thing that an engine or a quantiser put around it."""
+    return AROUND.sub("", name, count=1)

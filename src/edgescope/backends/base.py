@@ -216,10 +216,11 @@ class Layered(Protocol):
     """Optional interface of a backend: it says how long each operator of an artifact takes."""
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
-        """Return every operator with the median of its times over LAYER_RUNS runs, its FLOPs and its bytes."""
+        """Return every operator with its time in a query, each of its times, its FLOPs, bytes and precision."""
 
 
 LAYER_RUNS = 10
+"""Queries after the first ones over which operators are timed."""
 
 
 @runtime_checkable

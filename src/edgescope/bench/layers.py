@@ -1,21 +1,59 @@
-"""Opens a trial's network in its engine and asks for the time of every operator."""
+"""Opens a trial's network in its engine and asks for the time of every operator, while the machine is watched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgescope.analysis.predict.layers import Exported, Layer
+from edgescope import onnx_operators
+from edgescope.analysis.predict.layers import HEAVY, Exported, Layer
 from edgescope.backends.base import Layered, spec_of
 from edgescope.bench.parts import HERE
+from edgescope.bench.run import present
+from edgescope.bench.watch import Devices, Watch
 from edgescope.errors import UnsupportedError
-from edgescope.records import Trial
+from edgescope.records import Trial, Verdict, Window
 from edgescope.workloads.base import Parts
 from edgescope.workloads.inference import batches_of
+
+HZ = 20.0
+"""Readings a second: a profile of a small network takes half a second."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The layers of a network in one engine, and whether their times may be trusted."""
+
+    layers: tuple[Layer, ...]
+    verdict: Verdict
+
+
+def profiled(trial: Trial, parts: Parts = HERE, devices: Devices | None = None) -> Profile:
+    """Return every operator of a trial's network in its engine with the verdict on the time it took to ask.
+
+    UnsupportedError if the engine tells none.
+    """
+    here = present() if devices is None else devices
+    watch, ask = Watch(here, HZ), _asking(trial, parts)
+    with watch.watching():
+        watch.mark()
+        start = time.monotonic_ns()
+        found = ask()
+        stop = time.monotonic_ns()
+        watch.mark()
+    return Profile(tuple(found), watch.verdict(Window(0, 0, start, stop)))
 
 
 def layers(trial: Trial, parts: Parts = HERE) -> Sequence[Layer]:
     """Return every operator of a trial's network in its engine; UnsupportedError if the engine tells none."""
+    return _asking(trial, parts)()
+
+
+def _asking(trial: Trial, parts: Parts) -> Callable[[], Sequence[Layer]]:
+    """Return what asks the engine, everything that it needs being made."""
     model, backend = parts.model(trial), parts.backend(trial.backend)
     if not isinstance(backend, Layered):
         raise UnsupportedError(
@@ -24,8 +62,18 @@ def layers(trial: Trial, parts: Parts = HERE) -> Sequence[Layer]:
             effect="Nothing was measured",
             fix="--backend torch_eager, onnxruntime or openvino",
         )
+    teller, batch = backend, batches_of(model, trial)[0]
     artifact = backend.prepare(model, spec_of(trial), parts.folder)
-    return backend.layers(artifact, batches_of(model, trial)[0])
+    return lambda: teller.layers(artifact, batch)
+
+
+def ran(layers: Sequence[Layer]) -> dict[str, int]:
+    """Return how many of the layers that multiply ran in which precision."""
+    return dict(Counter(layer.precision for layer in layers if layer.flops or _multiplies(layer.kind)))
+
+
+def _multiplies(kind: str) -> bool:
+    return kind.lower() in HEAVY or kind in onnx_operators.HEAVY or kind in ("Convolution", "FullyConnected")
 
 
 def exported(files: Sequence[Path], trial: Trial) -> Exported:

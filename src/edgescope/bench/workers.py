@@ -47,9 +47,9 @@ from edgescope.scenarios.open_loop import patience_s
 
 SHORTEST_S = 2.0
 """The shortest window in seconds if max_s allows it: workers need a moment to settle against each other."""
-ALIKE = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
+ALIKE = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2, "as_is": 5e-2}
 """Largest relative l2 between two processes' outputs for one input: engines choose kernels by timing them."""
-WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1, "as_is": 1}
 
 Looked = dict[int, Footprint]
 

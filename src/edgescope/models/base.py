@@ -144,6 +144,20 @@ class Configured(Protocol):
         """Return the config, or None if it has none."""
 
 
+@runtime_checkable
+class Written(Protocol):
+    """Optional interface of a model that is a file: the precision in which its products are written."""
+
+    @property
+    def written(self) -> str:
+        """Return int8, fp16, int4 ... of a file that no longer holds an fp32 network, '' of one that does."""
+
+
+def written(model: Model) -> str:
+    """Return the precision of a model that is run as it is and never lowered, '' for one that can be lowered."""
+    return model.written if isinstance(model, Written) else ""
+
+
 def usual_batch(model: Model) -> int:
     """Return the batch in which its fp32 answers are computed: its only one, or 8."""
     return (model.closed_batch if isinstance(model, FixedBatch) else None) or 8

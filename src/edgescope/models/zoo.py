@@ -139,6 +139,18 @@ def pin(name: str) -> str:
     return f"{plain}#{content}" if content else plain
 
 
+def precision(model: str, asked: str) -> str:
+    """Return the precision under which a model is asked for: `as_is` in place of the default for a file of another.
+
+    A quantised or 16-bit file is run as it is: what its kernels compute in is read back from the engine.
+    """
+    plain = bare(model)
+    if asked != "fp32" or not plain.lower().endswith(".onnx") or not Path(plain).is_file():
+        return asked
+    found = need("edgescope.models.user.files:written", plain, ONNX_FIX)(Path(plain))
+    return "as_is" if found else asked
+
+
 def _of_file(name: str) -> str:
     """Return the kind of model that a file's name says, '' if it names none; after an @ stand weights."""
     if "@" in name and not Path(name).exists():

@@ -17,7 +17,7 @@ from edgescope.plots.panels import Look, Marks, Panel, Point, Row, measured, pan
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, Figure, Scale, interval
 from edgescope.records import Absent, Measured
 
-COLOUR = {p: COLOURS[i] for p, i in zip(PRECISIONS, (4, 0, 3, 2, 1), strict=True)}
+COLOUR = {p: COLOURS[i] for p, i in zip(PRECISIONS, (5, 4, 0, 3, 2, 1), strict=True)}
 DASHES = {"time_slicing": ("solid", "circle"), "mps": ("dash", "square"), "pinned": ("dot", "triangle-up")}
 SCALES = {
     "samples/s": Scale(1.0, "samples/s"),

@@ -240,6 +240,12 @@ class Result(Answer):
     spans: Spans | None = None
     """Where the time of a few units went, from separate runs after the window; None if nothing reports it."""
 
+    @property
+    def label(self) -> str:
+        """The variant's name; a file that is run as it is bears the precision that ran."""
+        label = self.trial.label
+        return label.replace(" as_is b", f" {self.effective.precision} b", 1) if self.effective else label
+
     def value(self, metric: str) -> float:
         """Return the value of a metric, in the unit that its name ends in; the error says why there is none."""
         found = self.metrics.get(metric)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from edgescope.errors import UsageError, closest_name
 from edgescope.records.field import Json, Scalar, digest
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "as_is")
 IO_KINDS = ("host", "pinned", "device")
 DEVICE_KINDS = ("cpu", "cuda")
 CHOICES = {

@@ -49,7 +49,7 @@ def _name(result: Result) -> doc.Text:
     info = result.model
     trained = "" if info is None or info.trained else f"  ({info.weights}: no task accuracy)"
     load = f"  {t.scenario}" if t.scenario == Trial.scenario else ""
-    return doc.Text(f"{t.model.partition('#')[0]}  {t.label}{load}{trained}", "strong")
+    return doc.Text(f"{t.model.partition('#')[0]}  {result.label}{load}{trained}", "strong")
 
 
 def several(results: Sequence[Result]) -> doc.Document:
@@ -66,7 +66,7 @@ def several(results: Sequence[Result]) -> doc.Document:
         told = {"p50": latency["p50_s"], "p99": latency["p99_s"]}
         told["throughput"] = across(done, "throughput_sps")
         figures = [f"{name} {why(field)}" for name, field in told.items()]
-    name = f"{results[0].trial.model}  {results[0].trial.label}"
+    name = f"{results[0].trial.model}  {results[0].label}"
     lead = f"{len(done)} of {len(results)} processes measured{counts}"
     answer = doc.Answer(
         "Measured" if done else "Not measured", name, (lead, *figures), kind="" if done else "none"
@@ -468,7 +468,7 @@ def listing(results: Sequence[Result], *, brief: bool = False) -> doc.Document:
         started = r.started_at[5 * brief : 16].replace("T", " ")
         cells: list[doc.Value] = [names[r.id], started, r.trial.cell[:CELL]]
         cells.append(r.trial.model.partition("#")[0])
-        cells += [f"{r.trial.label}{again}", _verdict(r), *_figures(r, columns), _judged(r)]
+        cells += [f"{r.label}{again}", _verdict(r), *_figures(r, columns), _judged(r)]
         rows.append(doc.Row((*cells, r.machine.id[:8]) if several else tuple(cells)))
     heads += [doc.Column("machine")] if several else []
     return doc.Document("Results", (doc.Table(tuple(heads), tuple(rows)), reasons(results, names)))

@@ -59,6 +59,22 @@ def of_device(device: str) -> tuple[Candidate, ...]:
     )
 
 
+def as_written(candidates: Sequence[Candidate], model: str) -> tuple[Candidate, ...]:
+    """Return the candidates for a model: of a file that is quantised or 16-bit already one an engine and setting.
+
+    It is run as it is; what makes int8 or fp16 of an fp32 network has nothing to work on.
+    """
+    if zoo.precision(model, Trial.precision) != "as_is":
+        return tuple(candidates)
+    found: list[Candidate] = []
+    for c in candidates:
+        plain = {name: value for name, value in c.options.items() if name not in DYNAMIC_OPTIONS}
+        each = Candidate(c.backend, "as_is", plain)
+        if "onnx" in registry.about(c.backend).READS and each not in found:
+            found.append(each)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Installed:
     """Whether a backend can be loaded here and its options; if it cannot, the reason and the fix."""
@@ -147,7 +163,7 @@ def propose(
     UsageError if no candidate has a name, if no candidate is left to compare, or if the baseline lacks an
     option.
     """
-    whole = of_device(base.device)
+    whole = as_written(of_device(base.device), base.model)
     slow = {name: value for name, value in base.options.items() if _is_slow(name, value)}
     base = replace(base, options={k: v for k, v in base.options.items() if k not in slow})
     table = [c for c in whole if _fits(c, base)]

@@ -19,6 +19,7 @@ from edgescope import options, registry
 from edgescope.data import opening, preprocessing
 from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.isolate import placement
+from edgescope.models import zoo
 from edgescope.records import Json, Trial, colocated_with
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import ranges, schema, toml_lines
@@ -335,6 +336,7 @@ def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
         trial,
         options=options,
         model=pin(trial.model),
+        precision=zoo.precision(trial.model, trial.precision),
         colocated=colocated_with(trial.colocated, pin),
         data=data,
         preprocess=preprocessing.pinned(trial.preprocess, trial.model, data),

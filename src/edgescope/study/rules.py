@@ -51,7 +51,8 @@ def conflicts(trial: Trial) -> Iterator[Conflict]:
         what = f"{trial.scenario} takes no rate; {', '.join(settings.rated())} do"
         yield Conflict(("rate", "scenario"), what)
     able = registry.about(trial.backend).PRECISIONS.get(trial.device)
-    if able and trial.precision not in able:
+    as_it_is = trial.precision == "as_is" and "onnx" in registry.about(trial.backend).READS
+    if able and trial.precision not in able and not as_it_is:
         what = f"{trial.backend} has no {trial.precision} on {trial.device}: it has {', '.join(able)}"
         yield Conflict(("backend", "precision"), what)
 

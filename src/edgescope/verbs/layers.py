@@ -11,10 +11,12 @@ from edgescope import bench
 from edgescope.analysis.predict import roofline
 from edgescope.analysis.predict.layers import Exported, Joined, Placed, joined, placed
 from edgescope.analysis.predict.roofline import Ceilings
+from edgescope.backends.base import counted, precision_of
 from edgescope.bench.layers import exported as exported_by
-from edgescope.bench.layers import layers as layers_of
+from edgescope.bench.layers import profiled, ran
+from edgescope.errors import Message
 from edgescope.models import zoo
-from edgescope.records import Absent, Answer, Json, Trial
+from edgescope.records import Absent, Answer, Json, Trial, Verdict
 from edgescope.records.answers import plain
 from edgescope.runner.setup import Stored, store_of
 from edgescope.study import grid
@@ -29,6 +31,8 @@ class Layers(Answer):
     """The layers of each trial."""
     ceilings: Ceilings | None
     """The ceilings of this machine, or None if they were not measured."""
+    verdicts: tuple[Verdict | None, ...] = ()
+    """Whether the times of each engine may be trusted; None of files from elsewhere."""
     exported: Exported | None = None
     """The last engine, where its layers come from files that trtexec exported elsewhere."""
 
@@ -40,27 +44,42 @@ class Layers(Answer):
     @property
     def labels(self) -> tuple[str, ...]:
         """Return the name of each engine."""
-        own = [t.label for t in self.trials]
+        own = [_label(t, engine) for t, engine in zip(self.trials, self.engines, strict=True)]
         return (*own[:-1], f"trtexec {self.exported.precision}") if self.exported else tuple(own)
+
+    @property
+    def judged(self) -> tuple[Verdict | None, ...]:
+        """Return the verdict on each engine's times, None where there is none."""
+        return (*self.verdicts, *[None] * (len(self.engines) - len(self.verdicts)))
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """Return how many runs each engine's times are of, and in which precision it ran."""
+        return tuple(map(_basis, self.engines))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what the layers of files lack, and how their sum compares with the engine's own time."""
+        told = tuple(filter(None, map(_otherwise, self.trials, self.engines)))
         if self.exported is None:
-            return ()
-        whole, files = self.exported.compute, ", ".join(self.exported.files)
-        own = sum(layer.seconds for layer in self.exported.layers)
+            return told
+        return (*told, self._of_files(self.exported))
+
+    def _of_files(self, exported: Exported) -> str:
+        whole, files = exported.compute, ", ".join(exported.files)
+        own = sum(layer.seconds for layer in exported.layers)
         if isinstance(whole, Absent):
-            return (f"trtexec: layers from {files}; they sum to {own * 1e3:.3g} ms; {whole.reason}",)
+            return f"trtexec: layers from {files}; they sum to {own * 1e3:.3g} ms; {whole.reason}"
         times = f"the engine takes {whole.value * 1e3:.3g} ms (median of {whole.n} queries) without a profile"
-        return (f"trtexec: layers from {files}; they sum to {own * 1e3:.3g} ms; {times}",)
+        return f"trtexec: layers from {files}; they sum to {own * 1e3:.3g} ms; {times}"
 
     def lines(self) -> Iterator[str]:
         """Yield each engine with its longest layers."""
         model = self.trials[0].model.partition("#")[0]
-        for label, found in zip(self.labels, self.engines, strict=True):
+        for label, found, verdict in zip(self.labels, self.engines, self.judged, strict=True):
             whole = sum(p.layer.seconds for p in found)
-            yield f"{model} {label}: {whole * 1e3:.3g} ms in {len(found)} layers"
+            trust = f", {verdict.trust.value}" if verdict else ""
+            yield f"{model} {label}: {whole * 1e3:.3g} ms in {len(found)} layers{trust}; {_basis(found)}"
             yield from (
                 f"  {p.layer.seconds * 1e3:.3g} ms {p.share:.0%} {p.layer.name} {p.layer.kind} {p.bound_by}".rstrip()
                 for p in found[:5]
@@ -72,15 +91,49 @@ class Layers(Answer):
         return [
             {"trial": label, "layer": p.layer.name, "kind": p.layer.kind, "seconds": p.layer.seconds}
             | {
+                "quartiles": p.layer.quartiles,
+                "runs": len(p.layer.times),
+                "executions": p.layer.executions,
+                "verdict": verdict.trust.value if verdict else None,
                 "share": p.share,
                 "flops": p.layer.flops,
                 "bytes": p.layer.bytes,
                 "of_limit": plain(p.of_limit),
             }
             | {"bound_by": p.bound_by, "tensor_cores": p.tensor_cores, "precision": p.layer.precision}
-            for label, found in zip(self.labels, self.engines, strict=True)
+            for label, found, verdict in zip(self.labels, self.engines, self.judged, strict=True)
             for p in found
         ]
+
+
+def _label(trial: Trial, found: Sequence[Placed]) -> str:
+    """Return a trial's label with the precision that its heavy layers ran in."""
+    kinds = ran([p.layer for p in found])
+    word = precision_of(kinds) if kinds else trial.precision
+    return trial.label.replace(f" {trial.precision} b", f" {word} b", 1)
+
+
+def _otherwise(trial: Trial, found: Sequence[Placed]) -> str:
+    """Return what ran in another precision than was asked for, '' if nothing did."""
+    kinds = ran([p.layer for p in found])
+    if not kinds or trial.precision in (precision_of(kinds), "as_is", "tf32"):
+        return ""
+    return str(
+        Message(
+            "W-LAYER-2",
+            f"{trial.backend} ran other precisions than the {trial.precision} that was asked for",
+            evidence=f"of the layers that multiply, {counted(kinds)}",
+            effect=f"The times are not those of {trial.precision}",
+            fix="--precision as_is, or another --backend",
+        )
+    )
+
+
+def _basis(found: Sequence[Placed]) -> str:
+    """Return what the times of an engine are: the number of runs and what ran in which precision."""
+    runs, kinds = max((len(p.layer.times) for p in found), default=0), ran([p.layer for p in found])
+    told = f"medians of {runs} runs" if runs > 1 else "one figure a layer"
+    return f"{told}; what multiplies ran in {counted(kinds)}" if kinds else told
 
 
 def layers(
@@ -108,9 +161,11 @@ def layers(
     kept = roofline.kept(store_of(store).root, here.id, trials[0].device, trials[0].mode)
     ceilings = roofline.read(kept) if kept.is_file() else None
     exported = exported_by([Path(f) for f in trtexec], trials[0]) if trtexec else None
-    engines = [placed(layers_of(t), ceilings, t.device) for t in trials]
+    profiles = [profiled(t) for t in trials]
+    engines = [placed(p.layers, ceilings, t.device) for p, t in zip(profiles, trials, strict=True)]
     if exported is not None:
         elsewhere = Absent("the layers come from a file, the ceilings from this machine")
         engines.append(tuple(replace(p, of_limit=elsewhere) for p in placed(exported.layers, None, "cuda")))
         trials.append(replace(trials[0], backend="trtexec", device="cuda", options={}, mode=Trial.mode))
-    return Layers(tuple(trials), tuple(engines), ceilings, exported)
+    verdicts = tuple(p.verdict for p in profiles)
+    return Layers(tuple(trials), tuple(engines), ceilings, verdicts, exported)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,8 @@ class Reference:
     gate: Outputs
     tally: Tally | None
     origin: str
+    written: str = ""
+    """The precision of a file that holds no fp32 network: its own outputs stand here; '' for fp32."""
 
 
 @dataclass(frozen=True)
@@ -341,7 +343,16 @@ def verify(
         groups=of.gate.groups,
         classifier=of.classifier,
     )
-    return answer, got
+    return _of_itself(answer, reference), got
+
+
+def _of_itself(answer: Verification, reference: Reference) -> Verification:
+    """Return the answer in other words where there is no fp32 network: the file was compared with itself."""
+    if not reference.written:
+        return answer
+    text = answer.detail.replace("fp32", f"the file's own in {reference.origin.partition(' ')[0]}")
+    what = "quantised" if reference.written.startswith("int") else reference.written
+    return replace(answer, detail=f"{text}; the file is {what} already: not verified against fp32")
 
 
 Told = Sequence[Compared] | Measured | Absent | str

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache, registry
 from edgescope.errors import Message, WrongOutputError
-from edgescope.models.base import MIN_FRAMES, Model, Samples
+from edgescope.models.base import MIN_FRAMES, Model, Samples, written
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
 from edgescope.verify import closeness, judge, labels
@@ -59,7 +59,7 @@ def reference(
     number for them: no minutes are spent on variants that nothing can judge.
     """
     of = judge.basis(model, metric)
-    path, origin = _path(model, of, alone), f"{model.reference} fp32"
+    path, origin = _path(model, of, alone), f"{model.reference} {written(model) or 'fp32'}"
     found = _read(path)
     if found is None:
         with cache.alone(path):  # what is built beside this needs the same outputs
@@ -70,7 +70,7 @@ def reference(
                 found = _read(path) or found
     if "gate" not in found:
         return Message(**json.loads(bytes(found["about"][0]).decode()))
-    return Reference(found["gate"], found.get("tally"), origin)
+    return Reference(found["gate"], found.get("tally"), origin, written(model))
 
 
 def _computed(run: Run, of: Basis, batch: int, name: str) -> tuple[dict[str, Outputs], Message | None]:

@@ -278,8 +278,8 @@ def _rule(cells: Sequence[Cell]) -> Field:
 
 
 #: From the fewest bits to the most; equals are in no order.
-PRECISIONS = ("int8", "fp16", "bf16", "tf32", "fp32")
-WIDTH = {"int8": 8, "fp16": 16, "bf16": 16, "tf32": 19, "fp32": 32}
+PRECISIONS = ("as_is", "int8", "fp16", "bf16", "tf32", "fp32")
+WIDTH = {"as_is": 8, "int8": 8, "fp16": 16, "bf16": 16, "tf32": 19, "fp32": 32}
 
 
 @dataclass(frozen=True)

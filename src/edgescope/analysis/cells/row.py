@@ -64,8 +64,9 @@ class Row:
 
     @cached_property
     def label(self) -> str:
-        """The variant's name."""
-        return self.trial.label
+        """The variant's name, of the precision that ran where it was left to the file."""
+        told = (r.label for r in self.replicates.values() if r.effective is not None)
+        return next(told, self.trial.label)
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ its limit is bound by neither: launching, poor reuse, or a kernel that does not 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ class Layer:
     kind: str
     """The operator, as the engine calls it."""
     seconds: float
-    """Median of its times."""
+    """Time in one query: the median over queries of the sum of its executions."""
     flops: int = 0
     """Twice its multiply-accumulates; 0 if it has none."""
     bytes: int = 0
@@ -38,6 +39,18 @@ class Layer:
     precision: str = "fp32"
     grouped: bool = False
     """Whether it is a convolution of so many groups that tensor cores have nothing to multiply (depthwise)."""
+    times: tuple[float, ...] = ()
+    """The times that `seconds` is the median of, in order; empty where only one figure is known."""
+    executions: int = 1
+    """How often it runs in one query: the body of a loop runs many times."""
+
+    @property
+    def quartiles(self) -> tuple[float, float] | None:
+        """Return the lower and upper quartile of its times; None for fewer than three."""
+        if len(self.times) < 3:
+            return None
+        low, _, high = statistics.quantiles(self.times, n=4, method="inclusive")
+        return low, high
 
     @property
     def intensity(self) -> float:

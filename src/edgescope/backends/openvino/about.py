@@ -9,7 +9,7 @@ from edgescope.backends.base import About, Script, Tried, tried
 from edgescope.records import Trial
 
 #: Precision -> the CPU plugin's name for it; int8 is in the file.
-HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
+HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32", "as_is": "f32"}
 LINES = """
 core = ov.Core()
 graph = core.read_model(HERE / "{file}")

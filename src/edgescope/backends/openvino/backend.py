@@ -6,9 +6,8 @@ back, node by node, from the compiled graph. int8 reads the same QDQ file as ONN
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,12 +28,11 @@ from edgescope.backends.base import (
     profile_folder,
     threads_of,
 )
-from edgescope.backends.openvino import layers
+from edgescope.backends.openvino import counters, layers, precision
 from edgescope.backends.openvino.about import HINTS, AboutOpenVino
-from edgescope.models.base import Batch, Model, TensorSpec
+from edgescope.models.base import Batch, Model, TensorSpec, written
 from edgescope.records import Effective
 
-NAMES = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
 #: Batches whose tensors a request keeps; the bench pool has fewer.
 REMEMBERED = 16
 HEAVY = {"Convolution", "FullyConnected", "MatMul", "Deconvolution", "GroupConvolution"}
@@ -71,6 +69,7 @@ class OpenVinoSession:
     def __init__(self, compiled: Any, names: Sequence[str]) -> None:
         self.compiled, self.names = compiled, tuple(names)
         self.idle = [_Request(compiled, names)]
+        self.profile = counters.Profile() if profile_folder() is not None else None
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
         """Return the outputs; each call borrows a request, so threads do not share one."""
@@ -79,6 +78,8 @@ class OpenVinoSession:
         except IndexError:
             request = _Request(self.compiled, self.names)
         outputs = request(batch)
+        if self.profile is not None:
+            self.profile.note(request.request)
         self.idle.append(request)
         return outputs
 
@@ -87,49 +88,31 @@ class OpenVinoSession:
         kinds: Counter[str] = Counter()
         for node in self.compiled.get_runtime_model().get_ordered_ops():
             info = node.get_rt_info()
-            if str(_text(info, "layerType")) in HEAVY:
-                kinds[NAMES.get(_text(info, "runtimePrecision"), _text(info, "runtimePrecision"))] += 1
+            if precision.text(info, "layerType") in HEAVY:
+                kinds[precision.of(info)] += 1
         devices = [str(d) for d in self.compiled.get_property("EXECUTION_DEVICES")]
         device = "cpu" if devices == ["CPU"] else ",".join(devices).lower()
         threads = int(self.compiled.get_property("INFERENCE_NUM_THREADS"))
         if not kinds:
             hint = str(self.compiled.get_property("INFERENCE_PRECISION_HINT").to_string())
-            return Effective(
-                device, NAMES.get(hint, hint), threads, "precision hint; no heavy node in the graph"
-            )
-        return Effective(
-            device, precision_of(kinds), threads, f"compiled graph: {counted(kinds)} heavy nodes"
-        )
+            kind = precision.KERNELS.get(hint, hint)
+            return Effective(device, kind, threads, "precision hint; no heavy node in the graph")
+        evidence = f"compiled graph: {counted(kinds)} heavy nodes, by their kernels"
+        return Effective(device, precision_of(kinds), threads, evidence + self._rounded(kinds))
+
+    def _rounded(self, kinds: Mapping[str, int]) -> str:
+        """Return what happens to activations beside weights of fewer bits: the hint of fp32 does not prevent it."""
+        group = int(self.compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE"))
+        if "int4" not in kinds or not group:
+            return ""
+        return f"; activations may be rounded to int8 in groups of {group} (the plugin's own choice)"
 
     def close(self) -> None:
-        """Drop requests and graph; write the last request's counters if a profile was asked for."""
-        if (folder := profile_folder()) is not None:
-            write_counters(self.idle[0].request, folder / "engine.csv")
+        """Drop requests and graph; write the counters if a profile was asked for."""
+        if self.profile is not None and (folder := profile_folder()) is not None:
+            self.profile.write(self.idle[0].request, folder / "engine.csv")
         self.idle.clear()
         del self.compiled
-
-
-def write_counters(request: Any, path: Path) -> None:
-    """Write the time of each layer in a request's last inference, as OpenVINO's benchmark_app does."""
-    rows = [
-        (
-            info.node_name,
-            str(info.status),
-            info.node_type,
-            info.exec_type,
-            info.real_time.total_seconds() * 1e3,
-        )
-        for info in request.get_profiling_info()
-    ]
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, delimiter=";")
-        writer.writerow(("layerName", "execStatus", "layerType", "execType", "realTime (ms)"))
-        writer.writerows(rows)
-
-
-def _text(info: Any, key: str) -> str:
-    value = info[key] if key in info else ""  # noqa: SIM401  (an RTMap has no get)
-    return str(getattr(value, "value", value))
 
 
 class OpenVino(AboutOpenVino):
@@ -146,8 +129,8 @@ class OpenVino(AboutOpenVino):
         checked("openvino", spec, self.OPTIONS)
         threads_of(spec)
         able = [str(c) for c in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")]
-        need = {"fp32": "FP32", "bf16": "BF16", "int8": "INT8"}.get(spec.precision, "")
-        if need not in able:
+        needs = {"fp32": "FP32", "bf16": "BF16", "int8": "INT8", "as_is": "FP32"}
+        if needs.get(spec.precision) not in able and not written(model):
             raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
         made = cache.notes(path)
@@ -160,11 +143,11 @@ class OpenVino(AboutOpenVino):
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
         """Return the time, FLOPs and bytes of every executed node, from the plugin's performance counters."""
-        compiled = _compiled(artifact, {**_settings(artifact.spec), "PERF_COUNT": "YES"})
+        settings = {**_settings(artifact.spec), "PERF_COUNT": "YES"}
         assert artifact.path is not None
         inputs = [batch[i.name] for i in artifact.model.inputs]
         paths = ModulePaths(artifact.path, artifact.spec.batch)
-        return layers.read(compiled, compiled.create_infer_request(), inputs, paths, LAYER_RUNS)
+        return layers.read(lambda: _compiled(artifact, settings), inputs, paths, LAYER_RUNS)
 
 
 def _compiled(artifact: Artifact, settings: dict[str, Any]) -> Any:
@@ -180,7 +163,7 @@ def _compiled(artifact: Artifact, settings: dict[str, Any]) -> Any:
 
 def _settings(spec: Spec) -> dict[str, Any]:
     settings: dict[str, Any] = {
-        "INFERENCE_PRECISION_HINT": HINTS[spec.precision],
+        "INFERENCE_PRECISION_HINT": HINTS.get(spec.precision, "f32"),
         "NUM_STREAMS": str(spec.options.get("streams", 1)),
     }
     if (threads := threads_of(spec)) is not None:

@@ -13,7 +13,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import onnxruntime as ort
@@ -38,17 +40,17 @@ from edgescope.backends.base import (
 )
 from edgescope.backends.ort import cuda, layers
 from edgescope.backends.ort.about import AboutOrt
-from edgescope.backends.ort.cuda import FLOATING, INTEGER
 from edgescope.backends.tensorrt import cudart
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.models.base import Batch, Model
+from edgescope.models.base import Batch, Model, written
+from edgescope.onnx_operators import HEAVY, computes_in
 from edgescope.process import scratch
 from edgescope.records import Effective, Json
 from edgescope.records import digest as record_digest
 
 BETWEEN = "product of activations"
 """Counted apart: attention multiplies activations by each other, and int8 is said of what has weights."""
-COUNTED = 2  # raise this when operators are counted otherwise
+COUNTED = 3  # raise this when operators are counted otherwise
 
 
 class OrtSession:
@@ -66,15 +68,22 @@ class OrtSession:
         """Return the provider in use and the precision of the heavy operators in the optimised graph."""
         providers = self.session.get_providers()
         ops: Counter[str] = Counter(self.artifact.notes.get("executed_ops", {}))
-        between = ops.pop(BETWEEN, 0)
-        kinds = {"int8": sum(ops[o] for o in INTEGER), "fp32": sum(ops[o] for o in FLOATING)}
-        kinds = {kind: n for kind, n in kinds.items() if n} or {"fp32": 0}
+        between, kinds = ops.pop(BETWEEN, 0), Counter[str]()
+        for operator, n in ops.items():
+            name, _, kind = operator.partition(" ")
+            if name in HEAVY:
+                kinds[kind or computes_in(name, "float")] += n
+        kinds = kinds or Counter({"fp32": 0})
         threads = (
             self.session.get_session_options().intra_op_num_threads or None
         )  # 0: the runtime's own choice, which it does not report
         device = "cpu" if providers[0] == "CPUExecutionProvider" else str(providers[0])
         others = f", {between} fp32 products of two activations" if between else ""
         evidence = f"{providers[0]}; optimised graph: {counted(kinds)} heavy operators{others}"
+        if set(kinds) - {"fp32", "int8", "fp16"}:
+            evidence += (
+                "; activations beside packed weights may be rounded to int8 (the runtime's own choice)"
+            )
         return Effective(device, precision_of(kinds), threads, evidence)
 
     def close(self) -> None:
@@ -106,7 +115,7 @@ class OnnxRuntime(AboutOrt):
         """Return the ONNX file for the precision, with the operators that the runtime will execute."""
         checked("onnxruntime", spec, self.OPTIONS)
         threads_of(spec)
-        _check(spec)
+        _check(replace(spec, precision="fp32") if written(model) else spec)
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
         made, digest = cache.notes(path), cache.content(path)
         notes: dict[str, Json] = {"made": made, "axes": _axes(path, digest, model, spec.batch)}
@@ -154,9 +163,9 @@ def _check(spec: Spec) -> None:
     if spec.device == "cpu":
         if on_cuda:
             raise UsageError("E-OPT-4", f"{', '.join(on_cuda)}: only on a CUDA device", fix="--device cuda")
-        if spec.precision not in ("fp32", "int8"):
+        if spec.precision not in ("fp32", "int8", "as_is"):
             raise refuse("onnxruntime", spec.precision, "its CPU kernels cast 16-bit floats to fp32")
-    elif spec.precision not in ("fp32", "tf32", "fp16"):
+    elif spec.precision not in ("fp32", "tf32", "fp16", "as_is"):
         why = "the CUDA provider has no integer kernels: between QDQ pairs it computes in fp32"
         if spec.precision == "bf16":
             why = "the CUDA provider has no bf16 convolution"
@@ -235,7 +244,10 @@ def _remembered_cuda(path: Path, digest: str, model: Model, spec: Spec, axes: Ma
 
 
 def _executed(path: Path) -> Json:
-    """Return {operator: count} of the graph after the runtime's own optimisation; BETWEEN is an operator of its own."""
+    """Return {operator: count} of the graph after the runtime's own optimisation; BETWEEN is an operator of its own.
+
+    An operator that computes in another precision than its name says has that behind it: `Conv fp16`.
+    """
     import onnx
 
     target = cache.folder("ort") / f"optimised-{os.getpid()}.onnx"
@@ -245,18 +257,28 @@ def _executed(path: Path) -> Json:
     try:
         _open(path, options)
         graph = onnx.load(str(target), load_external_data=False).graph
-        stored = {tensor.name for tensor in graph.initializer}
-        makers = {name: node for node in graph.node for name in node.output}
-        return dict(Counter(_kind(node, stored, makers) for node in graph.node))
+        return dict(_counted(graph))
     finally:
         for leftover in (target, Path(f"{target}.data")):
             leftover.unlink(missing_ok=True)
 
 
-def _kind(node: Any, stored: set[str], makers: Mapping[str, Any]) -> str:
-    """Return a node's operator, or BETWEEN for a product of two activations, which has no weights to be rounded."""
+def _counted(graph: Any, around: Mapping[str, int] = MappingProxyType({})) -> Counter[str]:
+    """Return the operators of a graph and of the graphs inside it, which read the weights stored `around` them."""
+    stored = {**around, **{tensor.name: tensor.data_type for tensor in graph.initializer}}
+    makers = {name: node for node in graph.node for name in node.output}
+    found = Counter(_kind(node, stored, makers) for node in graph.node)
+    for attribute in (a for node in graph.node for a in node.attribute):
+        for inner in (attribute.g, *attribute.graphs):
+            found += _counted(inner, stored)
+    return found
+
+
+def _kind(node: Any, stored: Mapping[str, int], makers: Mapping[str, Any]) -> str:
+    """Return a node's operator and precision, or BETWEEN for a product of activations: no weights to be rounded."""
+    kept = [stored[name] for name in node.input if name in stored]
     if node.op_type not in ("MatMul", "FusedMatMul", "TransposeMatMul"):
-        return str(node.op_type)
+        return _labelled(node, kept)
     for name in node.input:
         while name in makers and makers[name].op_type in (
             "DequantizeLinear",
@@ -267,5 +289,16 @@ def _kind(node: Any, stored: set[str], makers: Mapping[str, Any]) -> str:
         ):
             name = makers[name].input[0]  # noqa: PLW2901
         if name in stored or (name in makers and makers[name].op_type == "Constant"):
-            return str(node.op_type)
+            return _labelled(node, kept)
     return BETWEEN
+
+
+def _labelled(node: Any, kept: Sequence[int]) -> str:
+    """Return `Conv`, `Conv fp16` or `MatMulNBits int4`; `kept` are the types of the tensors that the file stores."""
+    from onnx import TensorProto
+
+    bits = next((attribute.i for attribute in node.attribute if attribute.name == "bits"), 0)
+    element = TensorProto.DataType.Name(kept[0]).lower() if kept else "float"
+    usual, precision = computes_in(node.op_type, "float"), computes_in(node.op_type, element, bits)
+    plain = node.op_type not in HEAVY or (precision == usual and not bits)
+    return str(node.op_type) if plain else f"{node.op_type} {precision}"

@@ -31,27 +31,13 @@ from edgescope.backends.base import Artifact, Phases, Spec, choice, counted, fla
 from edgescope.backends.tensorrt import cudart
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError
 from edgescope.models.base import Batch, Model
+from edgescope.onnx_operators import HEAVY, KINDS, computes_in
 from edgescope.records import Effective, Json
 
 PROVIDER = "CUDAExecutionProvider"
 LAYOUTS = ("contiguous", "channels_last")
-#: Operators that do most of a network's arithmetic, including the names that the runtime's rewriting gives them.
-FLOATING = {
-    *("Conv", "FusedConv", "NhwcConv", "NhwcFusedConv", "ConvTranspose", "ConvTransposeWithDynamicPads"),
-    *("DeformConv", "Gemm", "FusedGemm", "GemmFastGelu", "MatMul", "FusedMatMul", "TransposeMatMul"),
-    *("FusedMatMulActivation", "SparseToDenseMatMul", "Einsum", "Attention", "MultiHeadAttention"),
-    *("GroupQueryAttention", "PackedAttention", "PackedMultiHeadAttention", "RNN", "GRU", "LSTM"),
-}
-INTEGER = {
-    *("QLinearConv", "ConvInteger", "QLinearMatMul", "QGemm", "MatMulInteger", "MatMulIntegerToFloat"),
-    *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention"),
-}
-"""Operators that multiply int8, with any output type."""
-HEAVY = FLOATING | INTEGER
 #: Compute capability from which tensor cores take tf32 (Ampere, Orin).
 AMPERE = (8, 0)
-#: The profile's key for an operator's output type.
-KINDS = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8", "uint8": "int8"}
 #: Number of plain runs before the first answer: the runtime captures a graph in one of them.
 SETTLE = 3
 
@@ -126,7 +112,7 @@ def _heavy(event: Mapping[str, Any]) -> bool:
 
 def _operator(arguments: Mapping[str, Any]) -> str:
     kind = next(iter(arguments["output_type_shape"][0]), "?") if arguments["output_type_shape"] else "?"
-    kind = "int8" if arguments["op_name"] in INTEGER else KINDS.get(kind, kind)
+    kind = computes_in(arguments["op_name"], kind) if kind in KINDS else kind
     return f"{arguments['op_name']} {kind} {arguments.get('provider', '?')}"
 
 

@@ -23,12 +23,12 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, int8_options, onnx_file, refuse
+from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, onnx_file, refuse
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
 from edgescope.backends.ort import cuda as _ort_cuda
 from edgescope.backends.ort import tensorrt_build as build
 from edgescope.backends.ort.about import AboutOrtTensorrt
-from edgescope.backends.tensorrt import cudart, engine_file, needs
+from edgescope.backends.tensorrt import cudart, engine_file, needs, symmetric
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Model
 from edgescope.records import Effective, Json, digest
@@ -70,6 +70,7 @@ class OrtTensorrt(AboutOrtTensorrt):
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the ONNX file, after the provider has built its engines and reported which nodes it took."""
+        spec = symmetric.for_tensorrt(model, spec, folder)
         _check(checked("ort_tensorrt", spec, self.OPTIONS))
         _pin_tf32(spec)
         _require()
@@ -218,7 +219,7 @@ def _require() -> None:
 
 def _file(model: Model, spec: Spec, folder: Path) -> Path:
     if spec.precision == "int8":
-        return onnx_file(model, "int8", folder, **{"qdq": "s8s8"} | int8_options(spec.options, "int8"))
+        return onnx_file(model, "int8", folder, **symmetric.int8_recipe(model, spec))
     return onnx_file(model, "fp16" if spec.precision == "fp16" else "fp32", folder)
 
 

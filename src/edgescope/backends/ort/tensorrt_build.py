@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgescope.backends.ort.cuda import HEAVY, KINDS
 from edgescope.backends.tensorrt import layers as _trt_layers
+from edgescope.onnx_operators import HEAVY, KINDS
 from edgescope.records import Json
 
 PROVIDER = "TensorrtExecutionProvider"

@@ -133,6 +133,7 @@ def _layer(rows: Sequence[dict[str, Any]], device: str, precision: str) -> Layer
         first["bytes"],
         "tf32" if tf32 else first["precision"],
         first["grouped"],
+        tuple(times),
     )
 
 

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.artifacts import onnx_export
-from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, int8_options, onnx_file, refuse
+from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, onnx_file, refuse
 from edgescope.backends.base import Artifact, Phases, Spec, checked
 from edgescope.backends.tensorrt import api_types as types
-from edgescope.backends.tensorrt import build, cudart, engine_file, needs
+from edgescope.backends.tensorrt import build, cudart, engine_file, needs, symmetric
 from edgescope.backends.tensorrt import layers as _trt_layers
 from edgescope.backends.tensorrt.about import AboutTensorRt
 from edgescope.backends.tensorrt.context_io import open_io
@@ -216,11 +216,12 @@ class TensorRt(AboutTensorRt):
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the engine for this GPU and TensorRT, built once; UnsupportedError if it cannot be built."""
+        spec = symmetric.for_tensorrt(model, spec, folder)
         options = Options.of(spec)
         cuda = cudart.runtime()
         _require(spec, options, cuda.compute_capability(), engine_file.gpu(cuda.device_name()))
         opset = onnx_export.opset_for(types.FULL_VERSION)
-        recipe = {"qdq": "s8s8"} | int8_options(spec.options, spec.precision)
+        recipe = symmetric.int8_recipe(model, spec)
         onnx = onnx_file(model, _file_precision(spec.precision), folder, opset=opset, **recipe)
         requested = _requested(model, spec, options, onnx)
         path = cache.made(folder) / engine_file.key(requested)

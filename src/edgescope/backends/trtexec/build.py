@@ -19,9 +19,9 @@ from pathlib import Path
 
 from edgescope import cache
 from edgescope.artifacts import onnx_export
-from edgescope.artifacts.for_precision import int8_options, onnx_file
+from edgescope.artifacts.for_precision import onnx_file
 from edgescope.backends.base import Spec
-from edgescope.backends.tensorrt import engine_file
+from edgescope.backends.tensorrt import engine_file, symmetric
 from edgescope.backends.tensorrt.engine_file import EngineFacts
 from edgescope.backends.trtexec import errors, flags
 from edgescope.backends.trtexec.program import Ran, Tool
@@ -51,6 +51,7 @@ class Job:
 
 def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
     """Return the build job for `spec`, with its ONNX file made; UnsupportedError if this TensorRT cannot build it."""
+    spec = symmetric.for_tensorrt(model, spec, folder)
     typed = flags.strongly_typed(tool) or switched(spec, "typed", False)
     flags.precision(tool, spec.precision, typed=typed)  # refuses before an export takes minutes
     if typed and spec.precision == "bf16":
@@ -63,7 +64,7 @@ def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
     newest = onnx_export.opset_for(tool.version)
     # Without strong typing TensorRT lowers fp16 and bf16 itself; QDQ pairs are in the file in both cases.
     wanted = spec.precision if typed or spec.precision == "int8" else "fp32"
-    recipe = {"qdq": "s8s8"} | int8_options(spec.options, spec.precision)
+    recipe = symmetric.int8_recipe(model, spec)
     path = onnx_file(model, "fp32" if wanted == "tf32" else wanted, folder, opset=newest, **recipe)
     _refuse_opset(path, newest, tool)
     return Job(tool, spec, model.info.name, model.info.digest, path, _sizes(model, spec), typed)

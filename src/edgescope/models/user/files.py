@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgescope import cache
-from edgescope.errors import UnsupportedError, UsageError, closest_name
+from edgescope.errors import EdgescopeError, UnsupportedError, UsageError, closest_name
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.models.user import ranges
@@ -22,7 +22,7 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-VERSION = 4  # raise this when the stored facts of a model change
+VERSION = 5  # raise this when the stored facts of a model change
 PICTURE_AXES = 3
 """Axes of a sample that is a picture; with fewer, a first axis may well belong to the sample."""
 Shapes = Mapping[str, tuple[int, ...]]
@@ -70,7 +70,7 @@ class UserFile:
 
 
 class OnnxFile(UserFile):
-    """An ONNX file; its fp32 reference is ONNX Runtime."""
+    """An ONNX file; its reference is ONNX Runtime: in fp32, or of a quantised file as it is."""
 
     READER = "edgescope.models.user.onnx_reader:describe", zoo.ONNX_FIX
     reference = "onnxruntime"
@@ -78,9 +78,17 @@ class OnnxFile(UserFile):
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
         self._content = zoo.onnx_digest(Path(name))
         super().__init__(name, self._content, f"onnx-{VERSION}", shapes or {})
+        self.kinds: dict[str, int] = self.about["kinds"]
+        what = "quantised" if self.written.startswith("int") else self.written
+        lost = f"; it is {what} already ({counted(self.kinds)}) and holds no fp32 network" if what else ""
         fixed_at = ", ".join(f"{key} {value:g}" for key, value in self.about["constants"].items())
         self._fixed = f"; inputs that are one number are fixed: {fixed_at}" if fixed_at else ""
-        self.info = replace(self.info, source=f"ONNX file {self.info.source}{self._fixed}")
+        self.info = replace(self.info, source=f"ONNX file {self.info.source}{lost}{self._fixed}")
+
+    @property
+    def written(self) -> str:
+        """Return the precision of most products that are not written in fp32, '' if all are."""
+        return most_reduced(self.kinds)
 
     def check_batch(self, batch: int) -> None:
         """Raise UsageError if the file's first axis is closed at another size, which may be its batch or not."""
@@ -116,6 +124,30 @@ class OnnxFile(UserFile):
             self._path, self._content, folder
         )
         return copied
+
+
+def counted(kinds: Mapping[str, int]) -> str:
+    """Return `3 int8, 1 fp32`."""
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda item: -item[1]))
+
+
+def most_reduced(kinds: Mapping[str, int]) -> str:
+    """Return the precision, without what it is of, of most operators that are not fp32; '' if all are."""
+    counts = {kind: n for kind, n in kinds.items() if kind != "fp32"}
+    return max(counts, key=lambda kind: counts[kind]).partition(" ")[0] if counts else ""
+
+
+def written(path: Path) -> str:
+    """Return the precision of an ONNX file that is run as it is, '' for a float file or one that cannot be read."""
+    try:
+        known = cache.folder("models") / f"onnx-{VERSION}-{zoo.onnx_digest(path)}.json"
+        about = cache.read_json(known)
+        if about is None:
+            about = need(*OnnxFile.READER[:1], path.name, OnnxFile.READER[1])(path)
+            cache.write_json(known, about)
+    except EdgescopeError:  # whoever opens it tells why
+        return ""
+    return most_reduced(about["kinds"])
 
 
 def only_onnx(name: str) -> UnsupportedError:

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from edgescope.errors import ModelError
 from edgescope.models import file_kinds
-from edgescope.models.user import onnx_mended
+from edgescope.models.user import onnx_mended, onnx_precision
 from edgescope.records import Json
 
 PLUGIN = "edgescope.plugin"
@@ -26,7 +26,7 @@ PLUGIN = "edgescope.plugin"
 
 
 def describe(path: Path) -> dict[str, Json]:
-    """Return {"inputs": [{name, dims, dtype}], "params", "constants", "mended"}; ModelError if malformed.
+    """Return {"inputs": [{name, dims, dtype}], "params", "constants", "mended", "kinds"}; ModelError if malformed.
 
     An open axis is its name. Some exporters write it as a size below 1 (-1, 0), which no axis has. `constants` stand
     for inputs without any axis; `mended`: whether engines need a copy (onnx_mended).
@@ -44,6 +44,7 @@ def describe(path: Path) -> dict[str, Json]:
         "inputs": inputs,
         "params": sum(_count(tensor.dims) for tensor in model.graph.initializer),
         "constants": constants,
+        "kinds": onnx_precision.kinds(model),
         "mended": bool(constants) or onnx_mended.hollow(model.graph),
     }
 
@@ -107,9 +108,9 @@ def _foreign(path: Path, why: str) -> ModelError:
 
 def _check(path: Path, model: Any) -> None:
     """Raise ModelError if the file is malformed; which operators and types an engine takes, it says itself."""
-    plugins = _plugins(model)
+    changed = _sorted(_with_plugins(model) if _plugins(model) else model)
     try:
-        onnx.checker.check_model(_with_plugins(model) if plugins else str(path))
+        onnx.checker.check_model(str(path) if changed is model else changed)
     except Exception as error:  # the checker raises classes without a common base
         text = " ".join(str(error).split())
         where = named_in(path, text) or f"opsets {opsets(path)}"
@@ -119,6 +120,38 @@ def _check(path: Path, model: Any) -> None:
             evidence=f"{where}: {text[:300]}",
             fix="export it again with a newer exporter",
         ) from error
+
+
+def _sorted(model: Any) -> Any:
+    """Return the model, or a copy whose nodes follow those that they read: engines sort, the checker insists on it.
+
+    ONNX Runtime's own fp16 converter appends the casts of the inputs at the end.
+    """
+    nodes, later = list(model.graph.node), {name for node in model.graph.node for name in node.output}
+    if _in_order(nodes, later):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    placed, waiting, before = list[Any](), nodes, -1
+    while waiting and len(waiting) != before:
+        before, nodes, waiting = len(waiting), waiting, []
+        for node in nodes:
+            ready = not later & set(node.input)
+            (placed if ready else waiting).append(node)
+            later -= set(node.output) if ready else set()
+    del copy.graph.node[:]
+    copy.graph.node.extend([*placed, *waiting])
+    return copy
+
+
+def _in_order(nodes: list[Any], made: set[str]) -> bool:
+    """Return whether every node reads only what the nodes before it make, of all that nodes make."""
+    known: set[str] = set()
+    for node in nodes:
+        if (set(node.input) & made) - known:
+            return False
+        known |= set(node.output)
+    return True
 
 
 def _plugins(model: Any) -> list[Any]:

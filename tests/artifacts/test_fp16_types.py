@@ -1,0 +1,58 @@
+"""A file whose exporter notes the types of its weights, as torch's does from opset 18 on, is lowered to fp16."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper as nh
+
+from edgescope.artifacts import fp16_onnx
+
+
+def value(name, *shape):
+    return h.make_tensor_value_info(name, T.FLOAT, list(shape))
+
+
+def upsampler(path, branch=False):
+    """Write Conv -> Resize, whose scales the converter leaves in fp32 and their note turns into fp16."""
+    stored = {"w": np.ones((4, 3, 3, 3), np.float32), "s": np.array([1, 1, 2, 2], np.float32)}
+    resize = h.make_node("Resize", ["c", "", "s"], ["r"], name="up", mode="nearest")
+    end = h.make_node("Identity", ["r"], ["y"], name="end")
+    if branch:
+        inner = h.make_graph([resize], "b", [], [value("r", 1, 4, 16, 16)], value_info=[value("s", 4)])
+        resize = h.make_node("If", ["t"], ["r"], name="if", then_branch=inner, else_branch=inner)
+    nodes = [h.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4), resize, end]
+    noted = [value(name, *array.shape) for name, array in stored.items()]
+    tensors = [nh.from_array(array, name) for name, array in stored.items()]
+    tensors.append(nh.from_array(np.array(True), "t"))
+    graph = h.make_graph(
+        nodes, "g", [value("x", 1, 3, 8, 8)], [value("y", 1, 4, 16, 16)], tensors, value_info=noted
+    )
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=9), path)
+
+
+def test_noted_types_of_weights_do_not_stop_it(tmp_path):
+    import onnxruntime
+
+    upsampler(tmp_path / "in.onnx")
+    onnx.checker.check_model(str(tmp_path / "in.onnx"), full_check=True)  # the file itself is good
+    fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    x = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
+    old, new = (
+        onnxruntime.InferenceSession(str(tmp_path / name)).run(None, {"x": x})[0]
+        for name in ("in.onnx", "out.onnx")
+    )
+    assert new == pytest.approx(old, rel=1e-2)
+    graph = onnx.load(str(tmp_path / "out.onnx")).graph
+    assert {t.name: t.data_type for t in graph.initializer}["w"] == T.FLOAT16 and not graph.value_info
+
+
+def test_the_notes_within_a_branch_go_as_well(tmp_path):
+    upsampler(tmp_path / "in.onnx", branch=True)
+    graph = onnx.load(str(tmp_path / "in.onnx")).graph
+    fp16_onnx._forget_types(graph)
+    branches = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    assert len(branches) == 2 and not any(branch.value_info for branch in branches)
