@@ -116,13 +116,33 @@ def _layer(operator: _Operator, queries: range, paths: ModulePaths) -> Layer:
         work.path or name or f"{kind} {index}".strip(),
         kind,
         statistics.median(times),
-        work.flops * executions,
+        (work.flops or _product(kind, arguments)) * executions,
         round((moved + sum(made)) * executions),
         computes_in(kind, element, work.bits),
         work.depthwise,
         times,
         executions,
     )
+
+
+PRODUCTS = frozenset(
+    {
+        "MatMul",
+        "FusedMatMulActivation",
+        "MatMulNBits",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "DynamicQuantizeMatMul",
+    }
+)
+"""Operators whose first input ends in the axis that is summed over."""
+
+
+def _product(kind: str, arguments: Mapping[str, Any]) -> int:
+    """Return the FLOPs of a matrix product by the shapes that ran: the file's are not known behind a loop."""
+    given, made = (arguments.get(key) or [{}] for key in ("input_type_shape", "output_type_shape"))
+    summed, out = (next(iter(shapes[0].values()), []) for shapes in (given, made))
+    return 2 * prod(out) * summed[-1] if kind in PRODUCTS and summed and out else 0
 
 
 def _bytes(shapes: Any) -> list[float]:
