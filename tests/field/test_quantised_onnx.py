@@ -221,13 +221,15 @@ def test_a_float_file_stays_fp32(folder):
     assert "fp32" in result.verification.reference and "quantised" not in result.model.source
 
 
-def test_it_is_the_baseline_of_optimize(folder, tmp_path, capsys):
-    flags = ["--store", str(tmp_path), "--max-queries", "20", "--warmup", "0s", "--budget", "3s", "--json"]
-    code = main(["optimize", str(folder / "u8.onnx"), *flags, "--backend", "onnxruntime"])
-    text = capsys.readouterr()
-    assert code in (0, 1), text.err
-    assert "E-OPTIM-1" not in text.out + text.err and "E-INT8" not in text.out + text.err
-    assert "onnxruntime int8 b1" in text.out
+def test_optimize_tries_it_as_it_is_in_every_engine(folder):
+    """The first one is the baseline. That one measures well is shown above; whole searches take a minute."""
+    from edgescope.search.candidates import propose
+
+    found = propose(Trial(model=str(folder / "u8.onnx"))).trials
+    assert {t.precision for t in found} == {"as_is"} and found[0].backend == "onnxruntime"
+    assert {"onnxruntime", "openvino"} <= {t.backend for t in found}
+    assert len({(t.backend, str(t.options)) for t in found}) == len(found)
+    assert {t.precision for t in propose(Trial(model=str(folder / "cnn.onnx"))).trials} > {"fp32", "int8"}
 
 
 def test_layers_joins_its_nodes_to_the_models_own(folder, tmp_path, capsys):
