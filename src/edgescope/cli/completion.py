@@ -35,25 +35,25 @@ complete -o default -F _edgescope edgescope
 
 def script(top: argparse.ArgumentParser, shell: str) -> str:
     """Return the script for `shell`, one of SHELLS."""
-    verbs = dict(_verbs(top))
+    every = dict(verbs(top))
     known = {flag: list(names) for flag, names in NAMES.items()}
-    for one in verbs.values():
+    for one in every.values():
         for action in one._actions:
             known |= {flag: list(action.choices or ()) for flag in action.option_strings if action.choices}
     values = "\n".join(f'    {flag}) words="{" ".join(map(str, names))}" ;;' for flag, names in known.items())
-    nested = sorted(verbs, key=lambda name: -name.count(" "))  # a part before its verb, which matches it too
-    cases = "\n".join(f'        "{name} "*) words="{" ".join(_words(verbs[name]))}" ;;' for name in nested)
+    nested = sorted(every, key=lambda name: -name.count(" "))  # a part before its verb, which matches it too
+    cases = "\n".join(f'        "{name} "*) words="{" ".join(_words(every[name]))}" ;;' for name in nested)
     zsh = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
     return SCRIPT.format(zsh=zsh, values=values, verbs=cases, top=" ".join(_words(top)))
 
 
-def _verbs(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def verbs(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield `bench`, `train`, `train advise` ... with their parsers."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for word, one in action.choices.items():
                 yield f"{name}{word}", one
-                yield from _verbs(one, f"{name}{word} ")
+                yield from verbs(one, f"{name}{word} ")
 
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from edgescope import __version__, registry
 from edgescope.cli.completion import SHELLS, script
+from edgescope.cli.hints import fitted
 from edgescope.cli.parsing import Parser
 from edgescope.errors import EdgescopeError, Message
 from edgescope.registry import BOARD
@@ -72,10 +73,15 @@ def parser(flags_of: Collection[str] = VERBS) -> Parser:
 class Completion(argparse.Action):
     """Print the script and end, as --version does."""
 
-    def __call__(self, top: argparse.ArgumentParser, *given: Any) -> None:  # type: ignore[override]
+    def __call__(self, top: argparse.ArgumentParser, *given: Any) -> None:
         """Print the script of the shell that was named, with the flags of every verb."""
         print(script(parser(), str(given[1])), end="")
         top.exit()
+
+
+def _named(args: argparse.Namespace) -> str:
+    """Return the verb that runs, with its part: `anomaly watch`, `study nano_table`."""
+    return " ".join(filter(None, (args.verb, getattr(args, "part", ""), getattr(args, "paper", ""))))
 
 
 def _verb(words: Sequence[str]) -> str:
@@ -97,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _tell_where(args)
             return int(VERBS[args.verb].run(args))
     except EdgescopeError as error:
-        print(error, file=sys.stderr)
+        print(fitted(error.message, _named(args), parser()), file=sys.stderr)
         return error.exit_code
     except ImportError as error:
         missing = registry.lacks(error)

@@ -60,7 +60,10 @@ def pinned(text: str, model: str = "", data: str = "") -> str:
         rules = opening.read(data).rules if data else ""
         bare = rules or (beside(model) if data else "")
     words = not bare or "=" in bare or bare.partition(",")[0] in NAMED
-    return bare if words else options.pinned(bare)
+    if words:
+        return bare
+    preprocess.check_there(bare)
+    return options.pinned(bare)
 
 
 def known(model: Model, trial: Trial) -> Known | None:

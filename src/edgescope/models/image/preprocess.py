@@ -227,9 +227,15 @@ def read(text: str, shape: Shape) -> Preprocess:
         return named(first, shape, **_keys(rest))
     if "=" in text:
         return made(_keys(text), shape)
-    if not Path(text).exists() and (near := near_names(first, NAMED)):
-        raise _unfit(f"{first!r} is neither a name nor a file", flagged("--preprocess", near))
+    check_there(text)
     return of_file(Path(text), shape)
+
+
+def check_there(text: str) -> None:
+    """Raise UsageError, with the nearest names, if a word names neither a preset nor a file."""
+    if not Path(text).exists():
+        near = near_names(text, NAMED) or list(NAMED)[:3]
+        raise _unfit(f"{text!r} is neither a name nor a file", flagged("--preprocess", near))
 
 
 def _keys(text: str) -> dict[str, Any]:

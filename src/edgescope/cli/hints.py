@@ -1,0 +1,47 @@
+"""A remedy fits the verb that prints it: a message is made where many verbs meet, and does not know which one runs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edgescope.cli.completion import verbs
+from edgescope.errors import Message
+
+FLAG = re.compile(r"(?<![\w/=<}\"'-])--[a-z][a-z0-9-]*")
+COMMAND = re.compile(r"\b(edgescope|sudo|pip|docker|python3?|trtexec|nsys|nvidia-smi|ssh) ")
+"""A whole command, which has flags of its own."""
+VALUE = re.compile(r"--(workload|scenario)-option (\w+)=")
+"""What names an option of a trial: where that is an argument of the verb, its value stands alone."""
+MEASURE = ("bench", "optimize", "sweep")
+"""Verbs that are named first where another one than the running verb has a flag."""
+
+
+def fitted(message: Message, verb: str, top: argparse.ArgumentParser) -> Message:
+    """Return the message with a remedy that can be typed to `verb`, such as `anomaly watch`.
+
+    A flag that the verb does not take is replaced by its value, or the remedy names a verb that takes it.
+    """
+    return replace(message, fix=_fix(message.fix, verb, dict(verbs(top)), set(top._option_string_actions)))
+
+
+def _fix(fix: str, verb: str, known: Mapping[str, argparse.ArgumentParser], everywhere: set[str]) -> str:
+    if COMMAND.search(fix) or verb not in known:
+        return fix
+    bare = VALUE.sub("", fix)
+    arguments = {a.dest for a in known[verb]._actions if not a.option_strings}
+    if any(option[2] in arguments for option in VALUE.finditer(fix)):
+        return bare
+    if _takes(known[verb], fix, everywhere):
+        return fix
+    if _takes(known[verb], bare, everywhere):
+        return bare
+    others = sorted(known, key=lambda name: (name not in MEASURE, name == "demo"))
+    other = next((name for name in others if _takes(known[name], fix, everywhere)), "")
+    return f"edgescope {other} ... with {fix}" if other else fix
+
+
+def _takes(parser: argparse.ArgumentParser, fix: str, everywhere: set[str]) -> bool:
+    return set(FLAG.findall(fix)) <= everywhere | set(parser._option_string_actions)
