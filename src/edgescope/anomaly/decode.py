@@ -25,7 +25,7 @@ class Read:
     repeated: int = 0
     """Copies of the last frame that fill up the last snippet."""
     fps: float | None = None
-    """Frames per second as the file states them; None for pictures, or a file that does not say."""
+    """Frames per second of the film; None for pictures, or a file that does not say."""
     damaged: int = 0
     """Frames or packets that were left out."""
 
@@ -58,9 +58,9 @@ def _frames(path: Path, size: tuple[int, int], read: Read, damaged: str) -> Iter
         return
     source = opened(f"file:{path}", size=size, damaged=damaged)
     try:
-        read.fps = float(source.facts().get("fps") or 0) or None
         while (frame := source.read()) is not None:
             yield frame.pixels
+        read.fps = float(source.facts().get("fps") or 0) or None
         read.damaged = int(source.facts().get("damaged") or 0)
     finally:
         source.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from edgescope.anomaly import detector
 from edgescope.anomaly.preparation import preparation
+from edgescope.errors import ModelError
 from edgescope.records import Scalar
 
 
@@ -23,18 +24,28 @@ class Named:
     """The feature network, with the file's own weights after an @ if it has some."""
     head: str
     options: Mapping[str, Scalar]
-    """Options of the workload that differ from their defaults: views, normalisation."""
+    """Options of the workload that say how frames are prepared: views, normalisation."""
     threshold: float | None
 
 
 def named(path: Path) -> Named:
-    """Return the networks of a detector's file; ModelError E-ANOMALY-3 if it is none."""
+    """Return the networks of a detector's file; ModelError E-ANOMALY-3 if it is none.
+
+    E-ANOMALY-16 if frames are no longer prepared as those that it was trained on.
+    """
     checkpoint = detector.read(path)
     prepared = checkpoint.preparation
-    options: dict[str, Scalar] = {"views": prepared.crops} if prepared.crops != 1 else {}
-    usual = preparation(prepared.network)
-    if (tuple(prepared.mean), tuple(prepared.std)) != (usual.mean, usual.std):
-        options["normalisation"] = "rtfm"
+    normalisation = prepared.normalisation
+    usual = preparation(prepared.network, crops=prepared.crops, normalisation=normalisation or "weights")
+    if differs := usual.differs(prepared):
+        raise ModelError(
+            "E-ANOMALY-16",
+            f"{path} was trained on frames that were prepared in another way",
+            evidence=differs,
+            effect="Its scores would mean nothing",
+            fix="edgescope anomaly extract VIDEOS FEATURES, then edgescope anomaly train FEATURES",
+        )
+    options: dict[str, Scalar] = {"views": prepared.crops, "normalisation": normalisation}
     features = prepared.network
     if checkpoint.feature_state is not None:
         features = f"{features.partition('@')[0]}@{detector.stored(checkpoint.feature_state)}"

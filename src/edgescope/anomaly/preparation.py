@@ -7,7 +7,7 @@ ceil(n / 16) snippets and no frame is dropped. Ten crops are the four corners an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,22 @@ class Preparation:
         """Return what a manifest or a detector's file holds."""
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
         return cls(**fields)
+
+    def differs(self, other: Preparation) -> str:
+        """Return what another preparation does otherwise, '' if nothing; a network's own weights are not compared."""
+        mine, theirs = ({**asdict(each), "network": each.network.partition("@")[0]} for each in (self, other))
+        return ", ".join(
+            f"{name} {theirs[name]}, not {mine[name]}" for name in mine if mine[name] != theirs[name]
+        )
+
+    @property
+    def normalisation(self) -> str:
+        """Return the name of its mean and deviation, '' if they have none."""
+        for name in NORMALISATIONS:
+            usual = preparation(self.network, normalisation=name)
+            if (tuple(self.mean), tuple(self.std)) == (usual.mean, usual.std):
+                return name
+        return ""
 
     def count(self, frames: int) -> int:
         """Return the number of snippets of a video of so many frames."""

@@ -209,13 +209,14 @@ def _judged(path: Path, features: FeatureSet, split: str, recall: float, draws: 
     scored_video = need("edgescope.anomaly.train:scored_video", "a detector", TORCH)
     found = load(path)
     mine, theirs = found.checkpoint.preparation, features.preparation
-    if (mine.network, mine.width) != (theirs.network.partition("@")[0], theirs.width):
+    if differs := mine.differs(theirs):
         raise ModelError(
             "E-ANOMALY-15",
             f"{path.name} was trained on features of {mine.network}",
-            evidence=f"{features.root} holds features of {theirs.network}, {theirs.width} wide, not {mine.width}",
+            evidence=f"those in {features.root} have {differs}",
             effect="Nothing was scored",
-            fix=f"edgescope anomaly extract VIDEOS FEATURES --features {mine.network}",
+            fix=f"edgescope anomaly extract VIDEOS FEATURES --features {mine.network} --crops {mine.crops} "
+            f"--normalisation {mine.normalisation or 'weights'}",
         )
     rows = [row for row in features.of(split) if row.intervals is not None]
     if not rows:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.bench.parts import open_work
+from edgescope.errors import UsageError
 from edgescope.records import Answer, Json, Scalar, Trial
 from edgescope.registry import home, need
 from edgescope.report import watch as report
@@ -76,6 +77,15 @@ def chain(
     if detector:
         named = need("edgescope.anomaly.deployed:named", "a detector", "pip install 'edgescope[torch]'")
         made = named(Path(detector))
+        given = {**options, **({"features": features} if features != FEATURES else {})}
+        for option, mine in {**made.options, "features": made.features.partition("@")[0]}.items():
+            if given.get(option, mine) != mine:
+                raise UsageError(
+                    "E-ANOMALY-17",
+                    f"{detector} was trained with {option}={mine}, not {given[option]}",
+                    effect="Its scores would mean nothing",
+                    fix=f"leave {option} out: the detector says it",
+                )
         features, head, found = made.features, made.head, dict(made.options)
         rule = rule or ("" if made.threshold is None else Rule.of(f"on={made.threshold:.6g}"))
     rule = (

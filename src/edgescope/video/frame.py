@@ -29,14 +29,20 @@ class Frame:
     """The number of its source, from 0."""
     sides: tuple[int, int] | None = None
     """Its width and height before its source scaled it; None if `image` has the size that it was decoded in."""
+    whole: Any = None
+    """The frame as it was decoded, where `image` was scaled for a network and somebody wants to see it as well."""
     time_s: float = math.nan
     """Seconds from the first frame of its source, by the source's own time stamps; nan if it has none."""
 
     @property
     def pixels(self) -> NDArray[np.uint8]:
         """Return the image as an array on the host, copied there if it is not."""
-        image = self.image if isinstance(self.image, np.ndarray) else self.image.cpu().numpy()
-        return np.asarray(image)
+        return _on_host(self.image)
+
+    @property
+    def shown(self) -> NDArray[np.uint8]:
+        """Return the frame for people to see, on the host: as it was decoded, if that is known."""
+        return self.pixels if self.whole is None else _on_host(self.whole)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -45,6 +51,10 @@ class Frame:
             return self.sides
         height, width = self.image.shape[:2]
         return int(width), int(height)
+
+
+def _on_host(image: Any) -> NDArray[np.uint8]:
+    return np.asarray(image if isinstance(image, np.ndarray) else image.cpu().numpy())
 
 
 @dataclass(slots=True)

@@ -259,7 +259,7 @@ def _stream(container: Any, width: int, height: int) -> Any:
 
 def _jpeg(frame: Frame) -> bytes:
     """Return a frame as JPEG, at most WIDE across, with even sides as video needs them."""
-    image = Image.fromarray(frame.pixels)
+    image = Image.fromarray(frame.shown)
     scale = min(1.0, WIDE / image.width)
     sides = tuple(max(2, round(side * scale) // 2 * 2) for side in image.size)
     if sides != image.size:

@@ -49,7 +49,12 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "loop": Option(True, "begin again when the film has ended"),
     "cameras": Option(1, "sources that take turns, each with a decoder of its own", least=1),
-    "decode": Option("full", "size of the decoded frames: the film's, or the network's", ("full", "scaled")),
+    "decode": Option(
+        "full",
+        "size of the decoded frames: the film's, or the network's; where a head scores snippets, they are scaled while "
+        "they are decoded, and full keeps the film's beside them",
+        ("full", "scaled"),
+    ),
     "preprocess": Option("image", "one picture after another, or all of a unit", ("image", "host", "device")),
     "postprocess": Option("host", "how the network's outputs are read", WAYS),
     "decode_threads": Option(1, "threads that decode", least=1),
@@ -107,14 +112,28 @@ class Plan:
     def source(self, **differs: Any) -> Source:
         """Return one source, at its start."""
         opened = need("edgescope.video.sources.opening:opened", "reading videos", VIDEO)
-        name, settings = str(self.options["source"]), {"loop": self.options["loop"], **differs}
-        if not name:
-            name = str(need("edgescope.models.image.photos:located", "the film", VIDEO)(*FILM))
-        elif PIN.search(name):
-            scheme, rest = parted(name)
-            name = scheme + str(unpinned(rest))
-        made: Source = opened(name, **settings)
+        made: Source = opened(self._film(), **{"loop": self.options["loop"], **differs})
         return made
+
+    @property
+    def scales(self) -> bool:
+        """Return whether frames are scaled while they are decoded, whether or not somebody sees them whole as well.
+
+        A head's scores must not depend on who looks on. Sources that do not decode with FFmpeg cannot keep both.
+        """
+        takes = need("edgescope.video.sources.opening:takes", "reading videos", VIDEO)
+        return self.options["decode"] == "scaled" or (
+            bool(self.options["head"]) and takes(self._film(), "whole")
+        )
+
+    def _film(self) -> str:
+        name = str(self.options["source"])
+        if not name:
+            return str(need("edgescope.models.image.photos:located", "the film", VIDEO)(*FILM))
+        if not PIN.search(name):
+            return name
+        scheme, rest = parted(name)
+        return scheme + str(unpinned(rest))
 
 
 def planned(trial: Trial, parts: Parts) -> Plan:
@@ -236,7 +255,7 @@ class Pipeline:
             source = self.plan.source(**differs)
             self.made.append(source)
             sides = source.facts()
-            if options["decode"] == "scaled" and "size" not in differs:
+            if "size" not in differs and self.plan.scales:
                 size = scaled_size(self.preprocess, (int(sides["width"]), int(sides["height"])))
                 if size is None:
                     raise UnsupportedError(
@@ -246,7 +265,8 @@ class Pipeline:
                         fix="--workload-option decode=full",
                     )
                 source.close()
-                self.made[-1] = source = self.plan.source(**differs, size=size)
+                kept = {} if options["decode"] == "scaled" else {"whole": True}
+                self.made[-1] = source = self.plan.source(**differs, size=size, **kept)
             found.append(source)
         return DecodeSnippets(found, batch, self.cutting) if self.cutting else Decode(found, batch)
 

@@ -15,7 +15,7 @@ from fake_time import FakeClock
 pytest.importorskip("av")
 from edgescope.video.frame import Source
 from edgescope.video.sources.camera import camera
-from edgescope.video.sources.live import FIRST_S, LONGEST_S, Connection, Grabbed, Live, pause_s
+from edgescope.video.sources.live import FIRST_S, LONGEST_S, Connection, Grabbed, Live, Shown, pause_s
 
 IMAGE = np.zeros((2, 2, 3), np.uint8)
 
@@ -49,7 +49,7 @@ class Cable(Connection):
             yield Grabbed(what, what * 1000, what / 25)
 
     def image(self, picture):
-        return IMAGE + np.uint8(picture), None
+        return Shown(IMAGE + np.uint8(picture), None)
 
     def stop(self) -> None:
         self.stopped = True

@@ -21,6 +21,7 @@ def camera(
     name: str,
     *,
     size: Size | None = None,
+    whole: bool = False,
     capture: str = "",
     fps: float = 0.0,
     input_format: str = "",
@@ -30,7 +31,7 @@ def camera(
     """Return the camera `name`: its number, or /dev/videoN.
 
     `capture` (640x480), `fps` and `input_format` (mjpeg, yuyv422 ...) are what the camera is set to; '' and 0
-    leave it as it is. `size` (width, height) is what FFmpeg scales its frames to.
+    leave it as it is. `size` (width, height) is what FFmpeg scales its frames to; with `whole` they are kept as well.
     """
     if not name.startswith("/dev/") and not name.isdigit():
         raise UsageError("E-VIDEO-3", f"{name!r} is no camera", fix="camera:0, or /dev/video0")
@@ -41,5 +42,7 @@ def camera(
         "input_format": input_format,
     }
     options = {key: value for key, value in chosen.items() if value}
-    connect = functools.partial(connected, device, size, format="v4l2", options=options, stamped=True)
+    connect = functools.partial(
+        connected, device, size, format="v4l2", options=options, stamped=True, whole=whole
+    )
     return Live(device, connect, errors=ERRORS, stall_s=stall_s, clock=clock, fix=FIX)

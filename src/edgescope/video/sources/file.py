@@ -2,9 +2,11 @@
 
 FFmpeg plays on after damage as well as it can. A measurement must know instead: whatever FFmpeg reports as an
 error, as a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and
-counted (`damaged="skip"`), and so is what is missing at the end of a file whose header promises more. FFmpeg
-reports nothing if whole packets were overwritten in a raw H.264 stream or in Matroska (their frames are missing)
-or a part of a picture in Motion JPEG. Damage in the last frames may cost a few sound ones that the decoder holds.
+counted (`damaged="skip"`), and so is what is missing at the end of a file that was cut off. What a header says of
+frames, rates and durations is no promise: a recorder counts the frames that it dropped, a browser writes 1000 frames
+per second. The stream decides. FFmpeg reports nothing if whole packets were overwritten in a raw H.264 stream or in
+Matroska (their frames are missing) or a part of a picture in Motion JPEG. Damage in the last frames may cost a few
+sound ones that the decoder holds.
 """
 
 from __future__ import annotations
@@ -19,17 +21,19 @@ import av
 from edgescope.errors import ModelError
 from edgescope.records import Json
 from edgescope.video.frame import Frame
+from edgescope.video.sources.ending import missing_bytes
 from edgescope.video.sources.rgb import Rgb, Size
 
+AGREES = 0.01
+"""A header's frame rate that is no further from that of the time stamps is kept."""
 ERRORS = (av.error.FFmpegError, OSError, ValueError, IndexError)
-MISSING_S = 1.0
-"""A Matroska file that ends this much before the end that its header names was cut off."""
 
 
 class File:
     """A video file that is read frame by frame, again from the start if `loop` is set.
 
-    `size` (width, height) has libswscale scale each frame, so that no array of the full size is made.
+    `size` (width, height) has libswscale scale each frame, so that no array of the full size is made, or with `whole`
+    one beside it: what a network sees does not depend on whether somebody wants to see the frame as well.
     `threads` is PyAV's thread_type: AUTO or FRAME decodes several frames at once, SLICE parts of one frame,
     NONE uses one thread. `damaged` is "stop" or "skip".
     """
@@ -42,13 +46,16 @@ class File:
         *,
         loop: bool = False,
         size: Size | None = None,
+        whole: bool = False,
         threads: str = "AUTO",
         damaged: str = "stop",
     ) -> None:
         self.path, self.loop, self.threads = Path(name), loop, threads
         self._skips = damaged == "skip"
-        self._rgb = Rgb(size)
+        self._rgb = Rgb(size, whole=whole)
         self._frames = self._passes = self._damaged = self._size_changes = 0
+        self._promised = self._packets_read = 0
+        self._lost: int | None = None
         self._times = Times()
         self._about: dict[str, Json] = {}
         self._container: Any = None
@@ -60,7 +67,11 @@ class File:
         return next(self._reader, None)
 
     def facts(self) -> Mapping[str, Json]:
-        """Return what the file is and what was met: `frames`, `passes`, `damaged`, `size_changes`, `rotation`."""
+        """Return what the file is and what was met: `frames`, `passes`, `damaged`, `size_changes`, `rotation`.
+
+        `fps` is the header's until a pass has ended, then that of the time stamps; `lost` are the frames that the
+        header counts and a file that was cut off does not hold, None if the file is whole or nothing counts them.
+        """
         width, height = self._rgb.sides if self._frames else (self._about["width"], self._about["height"])
         return {
             **self._about,
@@ -70,6 +81,7 @@ class File:
             "frames": self._frames,
             "passes": self._passes,
             "damaged": self._damaged,
+            "lost": self._lost,
             "size_changes": self._size_changes,
         }
 
@@ -114,6 +126,7 @@ class File:
             if self._frames == before:
                 raise self._broken("it holds no frame")
             self._passes += 1
+            self._about["fps"] = self._times.rate(self._frames - before, self._about["fps"])
             if not self.loop:
                 return
             self._open()
@@ -136,15 +149,16 @@ class File:
         sides = self._rgb.sides
         self._size_changes += self._frames > 0 and sides != before
         frame.sides = sides if self._rgb.size else None
+        frame.whole = self._rgb.whole(picture)
         self._frames += 1
         return frame
 
     def _pictures(self) -> Iterator[Any]:
         """Yield the frames that FFmpeg decodes without a complaint."""
         stream = self._container.streams.video[0]
-        packets, last_s = 0, 0.0
+        self._promised, self._packets_read = stream.frames, 0
         for packet, broken in self._packets(stream):
-            packets += packet is not None and packet.size > 0
+            self._packets_read += packet is not None and packet.size > 0
             if broken and self._skips:
                 self._damaged += 1
                 continue
@@ -158,12 +172,11 @@ class File:
                     self._met("a frame could be decoded in part only")
                     del pictures[0]
                 else:
-                    last_s = pictures[0].time or last_s
                     yield pictures.pop(0)
             if broken:
                 self._met("a packet is incomplete")
-        if not self._damaged and (missing := self._missing(stream, packets, last_s)):
-            self._met(missing)
+        if not self._damaged and (missing := missing_bytes(self.path)):
+            self._met(f"it was cut off: its last {missing} bytes are missing")
 
     def _packets(self, stream: Any) -> Iterator[tuple[Any, bool]]:
         """Yield the packets of the film, and whether each is broken; the last is empty, or None after an error.
@@ -183,23 +196,12 @@ class File:
             self._met(_text(error))
             yield None, False
 
-    def _missing(self, stream: Any, packets: int, last_s: float) -> str:
-        """Return what the header promises and the file does not hold, or ''."""
-        container = self._container
-        promised_s = (container.duration or 0) / 1e6
-        if "avi" in container.format.name and packets < stream.frames:
-            return f"its header counts {stream.frames} frames, and it holds {packets}"
-        if (
-            "matroska" in container.format.name
-            and len(container.streams) == 1
-            and last_s + MISSING_S < promised_s
-        ):
-            return f"its header says {promised_s:.1f} s, and it ends at {last_s:.1f} s"
-        return ""
-
     def _met(self, what: str) -> None:
         """Count damage that is skipped; else raise E-VIDEO-1."""
         self._damaged += 1
+        if missing_bytes(self.path):
+            self._lost = max(0, self._promised - self._packets_read) or None
+            what += f"; {self._lost} of {self._promised} frames are missing" if self._lost else ""
         if not self._skips:
             raise self._broken(what)
 
@@ -210,7 +212,7 @@ class File:
             f"{self.path.name} cannot be decoded after {self._frames} frames",
             evidence=what,
             effect="The pipeline has no more frames",
-            fix="--workload-option source=FILE with a whole video",
+            fix="a whole video",
         )
 
 
@@ -220,11 +222,24 @@ class Times:
     def __init__(self) -> None:
         self._last: float | None = None
         self._offset: float | None = None
+        self._begun: float | None = None
+        self._stamped = 0
         self._step = math.nan
 
     def begin(self, fps: float | None) -> None:
         """Begin a pass over a film whose header names `fps`."""
         self._step, self._offset = 1 / fps if fps else math.nan, None
+        self._begun, self._stamped = None, 0
+
+    def rate(self, frames: int, header: float | None) -> float | None:
+        """Return the frames per second of a pass of so many frames by their time stamps.
+
+        The header's is kept where the stamps agree, which are rounded, or where not each frame had one.
+        """
+        if frames < 2 or self._stamped < frames or self._begun is None or self._last is None:
+            return header
+        found = (frames - 1) / (self._last - self._begun)
+        return header if header and abs(found / header - 1) < AGREES else found
 
     def next(self, stamp: float | None) -> float:
         """Return the time of the next frame, whose own time stamp is `stamp` seconds or missing; nan if unknown."""
@@ -235,6 +250,8 @@ class Times:
         if self._offset is None or (self._last is not None and stamp + self._offset <= self._last):
             self._offset = ((self._last or 0.0) if math.isnan(due) else due) - stamp
         self._last = stamp + self._offset
+        self._begun = self._last if self._begun is None else self._begun
+        self._stamped += 1
         return self._last
 
 

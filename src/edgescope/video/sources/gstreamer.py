@@ -29,7 +29,7 @@ from edgescope.clock import Clock
 from edgescope.errors import ModelError, UnavailableError
 from edgescope.records import Json
 from edgescope.video.frame import Frame, Source
-from edgescope.video.sources.live import STALL_S, Connection, Grabbed, Live
+from edgescope.video.sources.live import STALL_S, Connection, Grabbed, Live, Shown
 
 PROGRAM = "gst-launch-1.0"
 INSTALL = "sudo apt install gstreamer1.0-tools gstreamer1.0-plugins-good gstreamer1.0-libav"
@@ -109,9 +109,9 @@ class Gstreamer:
             with running(self.name, self._size, live=False) as connection:
                 self._about = connection.about
                 for got in connection.grabbed():
-                    image, sides = connection.image(got.picture)
+                    image = connection.image(got.picture).image
                     self._frames += 1
-                    yield Frame(image, self._frames - 1, sides=sides, time_s=got.time_s)
+                    yield Frame(image, self._frames - 1, time_s=got.time_s)
             self._passes += 1
             if not self.loop:
                 return
@@ -143,10 +143,10 @@ class Pipe(Connection):
         if self._process.wait(END_S):
             raise self._failed()
 
-    def image(self, picture: Any) -> tuple[Any, None]:
+    def image(self, picture: Any) -> Shown:
         """Return the frame in RGB, in the size that the pipeline gave it."""
         rows = picture.reshape(self._height, -1)[:, : 3 * self._width]
-        return np.ascontiguousarray(rows).reshape(self._height, self._width, 3), None
+        return Shown(np.ascontiguousarray(rows).reshape(self._height, self._width, 3), None)
 
     def stop(self) -> None:
         """End the program, so that a reader that waits for its pipe goes on."""

@@ -34,6 +34,16 @@ class Grabbed(NamedTuple):
     time_s: float
 
 
+class Shown(NamedTuple):
+    """A frame as an array."""
+
+    image: Any
+    sides: tuple[int, int] | None
+    """Its width and height before it was scaled, None if it was not."""
+    whole: Any = None
+    """The frame before it was scaled, if somebody asked for it."""
+
+
 class Connection:
     """One connection to a camera or a stream; the members of the family derive from it."""
 
@@ -44,8 +54,8 @@ class Connection:
         """Yield frames until the stream ends; raise what the driver or the network raises."""
         raise NotImplementedError
 
-    def image(self, picture: Any) -> tuple[Any, tuple[int, int] | None]:
-        """Return a frame's array, and its width and height before it was scaled (None if it was not)."""
+    def image(self, picture: Any) -> Shown:
+        """Return a frame as an array."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -103,8 +113,15 @@ class Live:
             if self._slot is None:
                 return None
             (index, got, connection), self._slot = self._slot, None
-        image, sides = connection.image(got.picture)
-        return Frame(image, index, created_ns=got.created_ns, sides=sides, time_s=got.time_s)
+        shown = connection.image(got.picture)
+        return Frame(
+            shown.image,
+            index,
+            created_ns=got.created_ns,
+            sides=shown.sides,
+            time_s=got.time_s,
+            whole=shown.whole,
+        )
 
     def facts(self) -> Mapping[str, Json]:
         """Return what the stream is and what was met: `frames`, `dropped`, `reconnects`.

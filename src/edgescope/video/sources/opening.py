@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ def opened(name: str, *, loop: bool = False, **options: Any) -> Source:
     """
     kind, text = kind_of(name)
     make = load(SOURCES, kind, "source")
-    known = inspect.signature(make).parameters
-    free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    known, free = _options(make)
     options = {option: value for option, value in options.items() if value is not None}
     for option in options:
         if option not in known and not free:
@@ -40,6 +40,18 @@ def opened(name: str, *, loop: bool = False, **options: Any) -> Source:
         options["loop"] = loop
     found: Source = make(text, **options)
     return found
+
+
+def takes(name: str, option: str) -> bool:
+    """Return whether the source called `name` has an option."""
+    known, free = _options(load(SOURCES, kind_of(name)[0], "source"))
+    return free or option in known
+
+
+def _options(make: Any) -> tuple[Mapping[str, Any], bool]:
+    """Return the options of a kind of source, and whether it passes on those that it does not know."""
+    known = inspect.signature(make).parameters
+    return known, any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
 
 
 def kind_of(name: str) -> tuple[str, str]:

@@ -25,12 +25,15 @@ ALONE: dict[str, Any] = {"threads": 1} if "threads" in (VideoReformatter.reforma
 class Rgb:
     """Turns decoded frames into arrays; libswscale scales and converts in one step, with tables kept between frames.
 
-    `size` is the (width, height) of the upright array; None keeps the size of the frame.
+    `size` is the (width, height) of the upright array; None keeps the size of the frame. With `whole`, `whole()` gives
+    the frame in its own size as well.
     """
 
-    def __init__(self, size: Size | None = None) -> None:
+    def __init__(self, size: Size | None = None, *, whole: bool = False) -> None:
         self.size = size
+        self._full = Rgb() if size and whole else None
         self._scale: Callable[..., Any] = VideoReformatter().reformat
+        self._part: Callable[..., Any] = VideoReformatter().reformat
         self._turn: int | None = None
         self._matrix = IDENTITY
         self.sides: Size = (0, 0)
@@ -49,12 +52,21 @@ class Rgb:
         width, height = self.size or self.sides
         wide, high = (height, width) if turned else (width, height)
         if self.size is None:
+            if frame.format.components[0].bits > 8:  # straight to rgb24 is up to 2 levels too dark
+                frame = self._scale(frame, wide, high, "gbrp", **ALONE)
+                return upright(self._part(frame, wide, high, "rgb24", **ALONE).to_ndarray(), matrix)
             return upright(self._scale(frame, wide, high, "rgb24", **ALONE).to_ndarray(), matrix)
         return upright(_together(self._scale(frame, wide, high, "gbrp", **ALONE)), matrix)
 
+    def whole(self, frame: Any) -> Image | None:
+        """Return the upright frame in its own size beside the scaled one; None if nobody asked for it."""
+        return None if self._full is None else self._full(frame)
+
     def close(self) -> None:
         """Free the tables, and libswscale's threads; the next frame makes them again."""
-        self._scale = VideoReformatter().reformat
+        self._scale, self._part = VideoReformatter().reformat, VideoReformatter().reformat
+        if self._full is not None:
+            self._full.close()
 
 
 def _together(picture: Any) -> Image:

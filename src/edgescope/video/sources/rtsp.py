@@ -13,9 +13,14 @@ OPTIONS = {"rtsp_transport": "tcp", "fflags": "nobuffer", "flags": "low_delay"}
 
 
 def rtsp(
-    name: str, *, size: Size | None = None, stall_s: float = STALL_S, clock: Clock | None = None
+    name: str,
+    *,
+    size: Size | None = None,
+    whole: bool = False,
+    stall_s: float = STALL_S,
+    clock: Clock | None = None,
 ) -> Live:
     """Return the stream at `name`: rtsp://[user:password@]host[:port]/path, or //host/path."""
     url = f"rtsp:{name}" if name.startswith("//") else name
-    connect = functools.partial(connected, url, size, options=OPTIONS)
+    connect = functools.partial(connected, url, size, options=OPTIONS, whole=whole)
     return Live(url, connect, errors=ERRORS, stall_s=stall_s, clock=clock, fix=f"ffprobe {url}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import av
 
-from edgescope.video.sources.live import Connection, Grabbed
+from edgescope.video.sources.live import Connection, Grabbed, Shown
 from edgescope.video.sources.rgb import Rgb, Size
 
 ERRORS = (av.error.FFmpegError, OSError, IndexError)
@@ -23,8 +23,8 @@ FRESH_NS = 10_000_000_000
 class Stream(Connection):
     """An open connection; `stamped` says that its time stamps may be those of the monotonic clock (V4L2)."""
 
-    def __init__(self, container: Any, size: Size | None, *, stamped: bool) -> None:
-        self._container, self._stamped, self._rgb = container, stamped, Rgb(size)
+    def __init__(self, container: Any, size: Size | None, *, stamped: bool, whole: bool = False) -> None:
+        self._container, self._stamped, self._rgb = container, stamped, Rgb(size, whole=whole)
         video = container.streams.video[0]
         video.thread_type = "SLICE"  # decoding several frames at once would delay each of them
         rate = video.average_rate or video.guessed_rate
@@ -46,10 +46,10 @@ class Stream(Connection):
                 created = taken if now - FRESH_NS < taken <= now else now
                 yield Grabbed(picture, created, math.nan if stamp is None else stamp - first)
 
-    def image(self, picture: Any) -> tuple[Any, Size | None]:
-        """Return the frame upright in RGB, and its width and height before it was scaled."""
+    def image(self, picture: Any) -> Shown:
+        """Return the frame upright in RGB."""
         image = self._rgb(picture)
-        return image, self._rgb.sides if self._rgb.size else None
+        return Shown(image, self._rgb.sides if self._rgb.size else None, self._rgb.whole(picture))
 
 
 def _decoded(packet: Any) -> list[Any]:
@@ -67,7 +67,8 @@ def connected(
     format: str | None = None,
     options: Mapping[str, str],
     stamped: bool = False,
+    whole: bool = False,
 ) -> Iterator[Stream]:
     """Hold a connection open."""
     with av.open(url, format=format, options=dict(options), timeout=(CONNECT_S, READ_S)) as container:
-        yield Stream(container, size, stamped=stamped)
+        yield Stream(container, size, stamped=stamped, whole=whole)
