@@ -108,9 +108,9 @@ def test_a_detector_refuses_frames_that_are_prepared_otherwise(tmp_path, monkeyp
     clip = film(tmp_path / "film.mkv", 4)
     path = written(tmp_path / "a.pt", network="motion", normalisation="rtfm")
     for option, value in (("views", 10), ("normalisation", "weights")):
-        with pytest.raises(UsageError, match="E-ANOMALY-17"):
+        with pytest.raises(UsageError, match="E-ANOMALY-19"):
             edgescope.watch(str(clip), detector=path, options={option: value})
-    with pytest.raises(UsageError, match="E-ANOMALY-17"):
+    with pytest.raises(UsageError, match="E-ANOMALY-19"):
         edgescope.watch(str(clip), detector=path, features="i3d_r50")
     edgescope.watch(str(clip), detector=path, options={"views": 1, "normalisation": "rtfm"})
     usual = preparation("motion", normalisation="rtfm")
@@ -119,6 +119,6 @@ def test_a_detector_refuses_frames_that_are_prepared_otherwise(tmp_path, monkeyp
         assert usual.differs(odd).startswith(next(iter(changed)))
         head = HEADS[HEAD](odd.width)
         detector.write(tmp_path / "odd.pt", detector.Checkpoint(HEAD, odd, head.state_dict(), None, {}))
-        with pytest.raises(ModelError, match="E-ANOMALY-16"):
+        with pytest.raises(ModelError, match="E-ANOMALY-18"):
             named(tmp_path / "odd.pt")
     assert not usual.differs(replace(usual, network="motion@mine.pth"))

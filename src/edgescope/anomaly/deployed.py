@@ -31,7 +31,7 @@ class Named:
 def named(path: Path) -> Named:
     """Return the networks of a detector's file; ModelError E-ANOMALY-3 if it is none.
 
-    E-ANOMALY-16 if frames are no longer prepared as those that it was trained on.
+    E-ANOMALY-18 if frames are no longer prepared as those that it was trained on.
     """
     checkpoint = detector.read(path)
     prepared = checkpoint.preparation
@@ -39,7 +39,7 @@ def named(path: Path) -> Named:
     usual = preparation(prepared.network, crops=prepared.crops, normalisation=normalisation or "weights")
     if differs := usual.differs(prepared):
         raise ModelError(
-            "E-ANOMALY-16",
+            "E-ANOMALY-18",
             f"{path} was trained on frames that were prepared in another way",
             evidence=differs,
             effect="Its scores would mean nothing",

@@ -72,10 +72,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch until the stream ends or a signal comes; print the summary; return 0."""
+    """Watch until the stream ends or a signal comes; print the summary; return 1 if a part is missing."""
     from edgescope.errors import Message
     from edgescope.report import save
     from edgescope.report.render import terminal
+    from edgescope.report.watch import incomplete
     from edgescope.verbs.watch import chain, opened, watched
 
     ready(args)
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         terminal.show(found.document, limit=None)
         if args.output:
             print(f"written to {args.output}")
-    return 0
+    return int(incomplete(found.summary))
 
 
 def _sinks(args: argparse.Namespace) -> list[Sink]:

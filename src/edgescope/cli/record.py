@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.devices.replay import write
     from edgescope.devices.replay.capture import capture
     from edgescope.report.render import terminal
+    from edgescope.units import counted
 
     output, plan = args.output, write.plan(str(args.output), args.seconds, args.hz, args.results)
     what = capture(args.name or write.board_name(), plan)
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(facts | {"seconds": what.seconds, "bytes": size}))
         return 0
     terminal.note(
-        f"{output}: the board ({what.board}), {readable} files, {len(what.entries) - readable} unreadable, "
+        f"{output}: {what.board}, {counted(readable, 'file')}, {len(what.entries) - readable} unreadable, "
         f"{len(what.frames)} frames over {what.seconds:.1f} s, {size / 1e3:.0f} kB"
     )
     terminal.note(f"replay it: edgescope --board {shlex.quote(str(output))} doctor")

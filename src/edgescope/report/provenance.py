@@ -15,7 +15,7 @@ from edgescope.records import Json, Measured, Result, Status
 from edgescope.report import document as doc
 from edgescope.report import inputs
 from edgescope.report.chapter import Chapter
-from edgescope.units import fact
+from edgescope.units import counted, fact
 
 
 def shared(found: Sequence[Chapter], command: str) -> doc.Section:
@@ -43,7 +43,7 @@ def _scope(chapter: Chapter) -> doc.Value:
     info = chapter.info
     times = sorted(r.started_at for r in chapter.results if r.started_at)
     when = f"{_minute(times[0])} to {_minute(times[-1])} UTC" if times else "at an unrecorded time"
-    text = f"{len(chapter.results)} results, {when}, machine id "
+    text = f"{counted(len(chapter.results), 'result')}, {when}, machine id "
     model = ""
     if info:
         size = f", {info.params / 1e6:.2f} M parameters" if info.params else ""

@@ -11,6 +11,8 @@ from edgescope.report.document import DETAIL, Column, Items, Mark, Pairs, Row, T
 from edgescope.units import counted, lasting
 
 Summary = Mapping[str, Any]
+STATES = {"failed": "clip", "waiting": "alarm", "refused": "alarm", "lost": "alarm"}
+"""What may become of what a sink was told, and what that is: `2 alarms waiting`."""
 FILM = "a film's frames have no age"
 
 
@@ -41,6 +43,13 @@ def document(summary: Summary, alarms: Sequence[Mapping[str, Json]]) -> doc.Docu
     )
     return doc.Document(
         f"Watching {summary['source']}", parts, {"summary": dict(summary), "alarms": list(alarms)}
+    )
+
+
+def incomplete(summary: Summary) -> bool:
+    """Return whether a unit failed, or a sink has not done all that it was told to."""
+    return summary["failed_units"] > 0 or any(
+        sink.get(state) for sink in summary["sinks"] for state in STATES
     )
 
 
@@ -80,9 +89,9 @@ def problems(summary: Summary) -> list[str]:
         found.append(f"{counted(summary['suppressed'], 'alarm')} suppressed by the cooldown")
     for sink in summary["sinks"]:
         found += [
-            f"{next(iter(sink))}: {counted(sink[k], k)}"
-            for k in ("failed", "waiting", "refused")
-            if sink.get(k)
+            f"{next(iter(sink))}: {counted(sink[state], what)} {state}"
+            for state, what in STATES.items()
+            if sink.get(state)
         ]
         found += [f"{next(iter(sink))}: {sink['problem']}"] if sink.get("problem") else []
     return found

@@ -81,7 +81,7 @@ def chain(
         for option, mine in {**made.options, "features": made.features.partition("@")[0]}.items():
             if given.get(option, mine) != mine:
                 raise UsageError(
-                    "E-ANOMALY-17",
+                    "E-ANOMALY-19",
                     f"{detector} was trained with {option}={mine}, not {given[option]}",
                     effect="Its scores would mean nothing",
                     fix=f"leave {option} out: the detector says it",

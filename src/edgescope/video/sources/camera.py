@@ -7,9 +7,10 @@ counts from when it was decoded.
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 from edgescope.clock import Clock
-from edgescope.errors import UsageError
+from edgescope.errors import DeviceError, UsageError
 from edgescope.video.sources.live import STALL_S, Live
 from edgescope.video.sources.rgb import Size
 from edgescope.video.sources.stream import ERRORS, connected
@@ -36,6 +37,15 @@ def camera(
     if not name.startswith("/dev/") and not name.isdigit():
         raise UsageError("E-VIDEO-3", f"{name!r} is no camera", fix="camera:0, or /dev/video0")
     device = name if name.startswith("/dev/") else f"/dev/video{name}"
+    if not Path(device).exists():  # a camera that is unplugged later is waited for
+        found = ", ".join(sorted(str(path) for path in Path("/dev").glob("video*"))) or "no camera is there"
+        raise DeviceError(
+            "E-VIDEO-2",
+            f"{device} is not there",
+            evidence=found,
+            effect="The pipeline has no frames",
+            fix=FIX,
+        )
     chosen = {
         "video_size": capture,
         "framerate": f"{fps:g}" if fps else "",

@@ -160,7 +160,7 @@ class File:
         for packet, broken in self._packets(stream):
             self._packets_read += packet is not None and packet.size > 0
             if broken and self._skips:
-                self._damaged += 1
+                self._met("a packet is incomplete")
                 continue
             try:  # what stands before the break is still in the decoder
                 pictures = packet.decode() if packet is not None and not broken else stream.decode(None)
@@ -196,12 +196,16 @@ class File:
             self._met(_text(error))
             yield None, False
 
+    def _count_lost(self) -> None:
+        """Note the frames that the header counts and a file that was cut off does not hold."""
+        if missing_bytes(self.path):
+            self._lost = max(0, self._promised - self._packets_read) or None
+
     def _met(self, what: str) -> None:
         """Count damage that is skipped; else raise E-VIDEO-1."""
         self._damaged += 1
-        if missing_bytes(self.path):
-            self._lost = max(0, self._promised - self._packets_read) or None
-            what += f"; {self._lost} of {self._promised} frames are missing" if self._lost else ""
+        self._count_lost()
+        what += f"; {self._lost} of {self._promised} frames are missing" if self._lost else ""
         if not self._skips:
             raise self._broken(what)
 
