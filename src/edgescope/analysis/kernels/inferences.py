@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,20 @@ from numpy.typing import NDArray
 from edgescope.analysis.kernels.rows import Rows
 from edgescope.errors import UsageError, closest_name
 from edgescope.records import CLOCK_MARK, SPAN_KINDS
+
+#: Ranges that torch.profiler's schedule sets around each iteration: where they are, they are the inferences.
+STEPS = "ProfilerStep#N"
+#: A name with the number of the iteration at its end: `ProfilerStep#7`, `step 7`, `frame_7`. `layer7` is another layer.
+_NUMBERED = re.compile(
+    r"(.*#|(?:.*[^a-z])?(?:step|iter|iteration|batch|frame|infer|inference|query|request|epoch|sample)[ _:=-]*)\d+",
+    re.IGNORECASE,
+)
+#: Ranges of libraries, which are parts of an iteration: collectives of any library, parameters, optimizers, loaders.
+_PART = re.compile(
+    r"(\w*ccl|gloo|mpi|ucc|c10d|c10d_functional)\s*:.*|record_param_comms.*|\[\w+\|.*"
+    r"|Optimizer\.\w+#.*|enumerate\(DataLoader\).*",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -41,8 +56,10 @@ class Inferences:
 def inferences(rows: Rows, name: str = "") -> Inferences:
     """Return the inferences of a trace; none if nothing marks them.
 
-    `name` is the name of their ranges. Without it, they are the units of work that edgescope noted, else the ranges
-    of the most frequent name that is not within another such range, else what lies between two waits for the GPU.
+    `name` is the name of their ranges. Without it, they are the units of work that edgescope noted, else the iterations
+    of torch.profiler, else the ranges of the most frequent name that is not within another such range, else what lies
+    between two waits for the GPU. Names that differ in the number of the iteration are one; collectives and other
+    ranges of libraries are parts of an inference.
     """
     if name:
         return _called(rows, name)
@@ -56,12 +73,20 @@ def inferences(rows: Rows, name: str = "") -> Inferences:
     return _between_waits(rows)
 
 
+def shared_name(name: str) -> str:
+    """Return the name that the ranges of all iterations share: `ProfilerStep#N` of `ProfilerStep#7`."""
+    numbered = _NUMBERED.fullmatch(name)
+    return f"{numbered[1]}N" if numbered else name
+
+
 def _called(rows: Rows, name: str) -> Inferences:
     found = rows.of("range", "unit", "op")
-    index = rows.spans.names.index(name) if name in rows.spans.names else -1
-    mine = found["name"] == index
-    if not mine.any():
-        known = {rows.spans.names[i] for i in np.unique(found["name"]).tolist()}
+    names = {i: rows.spans.names[i] for i in np.unique(found["name"]).tolist()}
+    same = [i for i, own in names.items() if own == name] or [
+        i for i, own in names.items() if shared_name(own) in (name, f"{name}N", f"{name}#N")
+    ]
+    if not same:
+        known = set(names.values()) | set(map(shared_name, names.values()))
         close = closest_name(name, known)
         raise UsageError(
             "E-PROF-4",
@@ -69,7 +94,7 @@ def _called(rows: Rows, name: str) -> Inferences:
             evidence=f"ranges: {', '.join(sorted(known)[:8]) or 'none'}",
             fix=f"--range {close!r}" if close else "without --range",
         )
-    return _as_inferences(f"ranges called {name!r}", found, mine)
+    return _as_inferences(f"ranges called {name!r}", found, np.isin(found["name"], same))
 
 
 def _as_inferences(how: str, c: Mapping[str, NDArray[Any]], rows: Any) -> Inferences:
@@ -80,17 +105,20 @@ def _as_inferences(how: str, c: Mapping[str, NDArray[Any]], rows: Any) -> Infere
 
 
 def _outermost(rows: Rows, ranges: Mapping[str, NDArray[Any]]) -> str:
-    """Return the name of the most frequent range that lies in no other range of its thread; '' if there is none."""
+    """Return the most frequent name of ranges that lie in no other range of their thread; '' if there is none."""
+    names = {i: rows.spans.names[i] for i in np.unique(ranges["name"]).tolist()}
+    own = {i: shared_name(n) for i, n in names.items() if not (_PART.fullmatch(n) or n.startswith(CLOCK_MARK))}
+    if STEPS in own.values():
+        return STEPS
     count: Counter[str] = Counter()
-    where = np.stack([ranges["process"], ranges["thread"]]) if len(ranges["start_ns"]) else np.empty((2, 0))
+    candidates = np.isin(ranges["name"], list(own))
+    where = np.stack([ranges["process"], ranges["thread"]])[:, candidates]
     for process, thread in np.unique(where, axis=1).T.tolist():
-        mine = np.flatnonzero((ranges["process"] == process) & (ranges["thread"] == thread))
+        mine = np.flatnonzero(candidates & (ranges["process"] == process) & (ranges["thread"] == thread))
         end = np.maximum.accumulate(ranges["end_ns"][mine])
         outer = np.concatenate(([True], ranges["start_ns"][mine][1:] >= end[:-1]))
-        names, counts = np.unique(ranges["name"][mine][outer], return_counts=True)
-        for i, n in zip(names.tolist(), counts.tolist(), strict=True):
-            if not rows.spans.names[i].startswith(CLOCK_MARK):
-                count[rows.spans.names[i]] += n
+        for i, n in zip(*np.unique(ranges["name"][mine][outer], return_counts=True), strict=True):
+            count[own[int(i)]] += int(n)
     return max(count, key=lambda n: (count[n], n)) if count else ""
 
 

@@ -18,6 +18,8 @@ ON_GPU = ("kernel", "copy", "graph")
 LAUNCHES = (
     *("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "cudaMemcpy", "cuMemcpy", "cudaMemset"),
     *("cuMemset", "hipLaunch", "hipExtLaunch", "hipGraphLaunch", "hipModuleLaunch", "hipMemcpy", "hipMemset"),
+    *("musaLaunch", "musaMemcpy", "musaMemset", "urEnqueueKernelLaunch", "urEnqueueMem", "urEnqueueUSM"),
+    *("piEnqueueKernelLaunch", "piEnqueueMem", "piextUSMEnqueue", "zeCommandListAppend"),
 )
 
 
