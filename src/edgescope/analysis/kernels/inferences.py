@@ -107,7 +107,9 @@ def _as_inferences(how: str, c: Mapping[str, NDArray[Any]], rows: Any) -> Infere
 def _outermost(rows: Rows, ranges: Mapping[str, NDArray[Any]]) -> str:
     """Return the most frequent name of ranges that lie in no other range of their thread; '' if there is none."""
     names = {i: rows.spans.names[i] for i in np.unique(ranges["name"]).tolist()}
-    own = {i: shared_name(n) for i, n in names.items() if not (_PART.fullmatch(n) or n.startswith(CLOCK_MARK))}
+    own = {
+        i: shared_name(n) for i, n in names.items() if not (_PART.fullmatch(n) or n.startswith(CLOCK_MARK))
+    }
     if STEPS in own.values():
         return STEPS
     count: Counter[str] = Counter()

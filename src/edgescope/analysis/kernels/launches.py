@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.distribution import Distribution
 from edgescope.analysis.kernels.rows import Rows
+from edgescope.records import SPAN_KINDS
 
 #: A table from correlation to row is made if ids are at most this many times as large as there are rows.
 DENSE = 8
@@ -108,8 +109,11 @@ def _latest(
 
 
 def launches(rows: Rows) -> Launches | None:
-    """Return how kernels were launched, or None if the trace has no kernel or no call."""
-    work, calls = rows.of("kernel"), rows.of("api", "sync")
+    """Return how kernels and whole graphs were launched, or None if the trace has none of them or no call.
+
+    A graph that was recorded as a whole has one launch and one queue time, as a kernel has.
+    """
+    work, calls, kernels = rows.of("kernel", "graph"), rows.of("api", "sync"), rows.of("kernel")
     if not len(work["start_ns"]) or not len(calls["start_ns"]):
         return None
     index, repeats = join(rows, work)
@@ -125,21 +129,21 @@ def launches(rows: Rows) -> Launches | None:
     waits = start - api_end
     queued = (waits >= 0) & ~in_graph
     api_lengths = (calls["end_ns"] - calls["start_ns"])[np.flatnonzero(kernels_of)]
-    graphs = rows.of("graph")
+    whole = work["kind"] == SPAN_KINDS.index("graph")
     return Launches(
         api=Distribution.of(api_lengths),
         queue=Distribution.of(waits[queued]),
         blocked=Distribution.of(
             _blocked(rows, work["process"][known][queued], api_end[queued], start[queued])
         ),
-        kernel=Distribution.of(work["end_ns"] - work["start_ns"]),
-        gap=Distribution.of(_gaps(work)),
+        kernel=Distribution.of(kernels["end_ns"] - kernels["start_ns"]),
+        gap=Distribution.of(_gaps(kernels)),
         total=Distribution.of((np.maximum(end, api_end) - api_start)[~in_graph]),
         began_early=int(((waits < 0) & ~in_graph).sum()),
-        short=int(((lengths < api_end - api_start) & ~in_graph).sum()),
+        short=int(((lengths < api_end - api_start) & ~in_graph & ~whole[known]).sum()),
         lone=len(index) - len(known),
         repeated=repeats,
-        graph_launches=int((kernels_of > 1).sum()) + len(graphs["start_ns"]),
+        graph_launches=int((kernels_of > 1).sum()) + int(whole.sum()),
         graph_kernels=int(in_graph.sum()),
     )
 

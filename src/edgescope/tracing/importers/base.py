@@ -81,11 +81,14 @@ class Collected:
         if message not in self.notes:
             self.notes.append(message)
 
-    def lose(self, code: str, what: str, count: int, **words: str) -> None:
+    def lose(self, code: str, what: str, count: int, *, damage: bool = True, **words: str) -> None:
         """Note that rows are left out, and count them under `what` in the fact `left_out`; nothing if none are.
 
         The note says `COUNT WHAT`; `words` are its evidence, with the place of the first, its effect and its fix.
+        Without `damage` it is what every sound recording lacks, such as the ends of ranges that were open at its stop.
         """
+        if count and damage:
+            self.facts["damaged"] = True
         if count:
             left = self.facts.setdefault("left_out", {})
             left[what] = left.get(what, 0) + count

@@ -137,6 +137,7 @@ def _pairs(base: Any, found: Collected) -> None:
         "W-PROF-5",
         "events begin or end a span without a partner",
         lone,
+        damage=False,
         evidence=f"{len(ended):,} have one",
         effect="How long it took is not known, and it is left out",
     )
@@ -257,6 +258,7 @@ def _unpack(path: Path, to: Path, found: Collected) -> None:
                 evidence=str(error),
                 effect="What follows the damage is missing",
             )
+            found.facts["damaged"] = True
 
 
 def _copy_array(path: Path, plain: Path, to: Path, found: Collected) -> None:
@@ -347,6 +349,7 @@ def _salvaged(path: Path, events: Path, found: Collected) -> Path:
             effect="What followed is missing",
             fix="export_chrome_trace(...) again, after the profiler has stopped",
         )
+        found.facts["damaged"] = True
     return whole
 
 

@@ -52,6 +52,12 @@ COPIES = MappingProxyType(
     }
 )
 RANGES, MARK = (59, 60, 70, 71), 34
+NVTX, SCHEDULING, SYNCS, METRICS = (
+    "NVTX_EVENTS",
+    "SCHED_EVENTS",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "GPU_METRICS",
+)
 WHERE = ("deviceId", "contextId", "streamId", "correlationId", "globalPid")
 Columns = dict[str, NDArray[np.int64]]
 
@@ -84,6 +90,7 @@ TABLES = (
     Wanted("CUBLAS_EVENTS", "call", ("globalTid",), ("nameId",)),
     Wanted("PROFILER_OVERHEAD", "overhead", ("globalTid",), ("nameId",)),
 )
+READ = (*(wanted.table for wanted in TABLES), NVTX, SCHEDULING, SYNCS, METRICS)
 SAMPLES = MappingProxyType(
     {
         "sms active": "sm_active",
@@ -138,6 +145,7 @@ class _Export:
         self._ranges()
         self._scheduling()
         self._syncs()
+        self._unread()
         self._facts()
         return self.collected.trace(self.path, samples=self._samples())
 
@@ -151,6 +159,7 @@ class _Export:
             self._damaged(table, str(error))
 
     def _damaged(self, table: str, why: str) -> None:
+        self.collected.facts["damaged"] = True
         self.collected.note(
             "W-PROF-3",
             f"table {table} can be read in part only",
@@ -196,26 +205,66 @@ class _Export:
             cells = itertools.chain.from_iterable(self.base.execute(query))
             flat = np.fromiter(cells, "int64")
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-            flat = self._as_far_as(query, len(here))
-            self._damaged(table, str(error))
+            flat = self._as_far_as(query, len(here), table, error)
         whole = flat[: len(flat) // len(here) * len(here)].reshape(-1, len(here))
         return {c: np.ascontiguousarray(whole[:, i]) for i, c in enumerate(here)}
 
-    def _as_far_as(self, query: str, width: int) -> NDArray[np.int64]:
+    def _as_far_as(self, query: str, width: int, table: str, why: Exception) -> NDArray[np.int64]:
         """Return the cells before the damage; a row with a cell that is no integer is left out."""
         kept: list[int] = []
+        odd: list[tuple[Any, ...]] = []
         try:
             for row in self.base.execute(query):
                 if all(isinstance(cell, int) and -(2**63) <= cell < 2**63 for cell in row):
                     kept.extend(row)
-        except sqlite3.Error:
-            pass
+                else:
+                    odd.append(row)
+        except sqlite3.Error as error:
+            self._damaged(table, str(error))
+        if odd:
+            self.collected.lose(
+                "W-PROF-16",
+                f"rows of {table} hold something else than numbers",
+                len(odd),
+                evidence=f"{why}; the first is {str(odd[0])[:80]}",
+                effect="They are left out: the times and counts of their names are too low",
+            )
         return np.array(kept, "int64")
+
+    def _whole(self, table: str, found: Columns) -> Columns:
+        """Return the rows that have a start and an end, and say how many have not."""
+        whole = (found["start"] != -1) & (found["end"] != -1)
+        self.collected.lose(
+            "W-PROF-16",
+            f"rows of {table} have no start or no end",
+            int((~whole).sum()),
+            effect="They are left out: how long they took is not known",
+        )
+        return found if whole.all() else {name: column[whole] for name, column in found.items()}
+
+    def _unread(self) -> None:
+        """Say which tables of spans are not read: another version of one that is read, or of something else."""
+        for table in sorted(self.tables.difference(READ)):
+            variant = next((known for known in READ if table.startswith(known)), "")
+            if not variant and not {"start", "end"} <= self._columns_of(table):
+                continue
+            count = next(iter(self._rows(f'SELECT count(*) FROM "{table}"', table)), (0,))[0]
+            self.collected.lose(
+                "W-PROF-15",
+                f"rows are in the table {table}, which is not read",
+                count,
+                damage=bool(variant),
+                evidence=f"its name is that of another version of {variant}" if variant else "",
+                effect=f"The account lacks what it says{' and may lack all of ' + variant if variant else ''}",
+            )
 
     def _table(self, wanted: Wanted) -> None:
         """Add the rows of one table, if it is there."""
         found = self._numbers(wanted.table, ("start", "end", *wanted.columns, *wanted.names), wanted.where)
-        if "start" not in found or "end" not in found or not len(found["start"]):
+        if "start" not in found or "end" not in found:
+            return
+        found = self._whole(wanted.table, found)
+        if not len(found["start"]):
             return
         columns: dict[str, NDArray[Any] | int] = {"start_ns": found.pop("start"), "end_ns": found.pop("end")}
         columns |= _placed(found)
@@ -239,26 +288,23 @@ class _Export:
 
     def _ranges(self) -> None:
         """Add the NVTX ranges; a range whose end is missing was open when the recording stopped."""
-        table, has = "NVTX_EVENTS", self._columns_of("NVTX_EVENTS") if "NVTX_EVENTS" in self.tables else set()
+        has = self._has(NVTX)
         if not has:
             return
         text = "text" if "text" in has else "NULL"
         ident = "textId" if "textId" in has else "NULL"
-        rows = list(
-            self._rows(
-                f"SELECT start, end, globalTid, {text}, {ident} FROM NVTX_EVENTS "
-                f"WHERE eventType IN {(*RANGES, MARK)}",
-                table,
-            )
-        )
-        rows = [r for r in rows if isinstance(r[0], int)]
+        query = f"SELECT start, end, globalTid, {text}, {ident} FROM {NVTX} WHERE eventType IN {RANGES}"
+        rows = [r for r in self._rows(query, NVTX) if isinstance(r[0], int)]
         ended = [r for r in rows if isinstance(r[1], int)]
-        if len(ended) < len(rows):
-            self.collected.note(
-                "W-PROF-5",
-                f"{len(rows) - len(ended):,} ranges have no end",
-                effect="They are left out, with marks, which have no length",
-            )
+        self.collected.lose(
+            "W-PROF-5",
+            "ranges have no end",
+            len(rows) - len(ended),
+            damage=False,
+            effect="They are left out: they were open when the recording stopped",
+        )
+        marks = next(iter(self._rows(f"SELECT count(*) FROM {NVTX} WHERE eventType = {MARK}", NVTX)), (0,))
+        self.collected.pass_over("NVTX marks, which have no length", marks[0])
         names, index = indexed([r[3] if r[3] is not None else self.strings.get(r[4], "") for r in ended])
         columns: dict[str, NDArray[Any] | int] = {
             "start_ns": np.array([r[0] for r in ended], "int64"),
@@ -270,7 +316,7 @@ class _Export:
 
     def _scheduling(self) -> None:
         """Add a span for each time a thread was on a CPU: from being scheduled in to being scheduled out."""
-        found = self._numbers("SCHED_EVENTS", ("start", "cpu", "isSchedIn", "globalTid"))
+        found = self._numbers(SCHEDULING, ("start", "cpu", "isSchedIn", "globalTid"))
         if len(found) < 4 or not len(found["start"]):
             return
         order = np.lexsort((1 - found["isSchedIn"], found["start"], found["globalTid"]))
@@ -278,12 +324,14 @@ class _Export:
         paired = (inward[:-1] == 1) & (inward[1:] == 0) & (thread[:-1] == thread[1:])
         first = np.flatnonzero(paired)
         lone = int((inward == 1).sum() - len(first)) + int((inward == 0).sum() - len(first))
-        if lone:
-            self.collected.note(
-                "W-PROF-6",
-                f"{lone:,} of {len(start):,} scheduling events have no partner",
-                effect="The time on a CPU that they begin or end is not counted",
-            )
+        self.collected.lose(
+            "W-PROF-6",
+            "scheduling events have no partner",
+            lone,
+            damage=False,
+            evidence=f"of {len(start):,}",
+            effect="The time on a CPU that they begin or end is not counted",
+        )
         self.collected.facts["scheduling"] = {
             "switches_in": int((inward == 1).sum()),
             "switches_out": int((inward == 0).sum()),
@@ -301,7 +349,7 @@ class _Export:
         """Add CUPTI's records of waiting where the calls themselves were not recorded."""
         if any(len(t.columns["start_ns"]) for t in self.collected.tables if not isinstance(t.kind, str)):  # type: ignore[arg-type]
             return
-        self._table(Wanted("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "sync", WHERE, label="synchronisation"))
+        self._table(Wanted(SYNCS, "sync", WHERE, label="synchronisation"))
 
     def _facts(self) -> None:
         gpus = {}
@@ -337,7 +385,7 @@ class _Export:
 
     def _samples(self) -> Readings | None:
         """Return the samples of GPU metrics, or None if none were taken."""
-        found = self._numbers("GPU_METRICS", ("timestamp", "typeId", "metricId", "value"))
+        found = self._numbers(METRICS, ("timestamp", "typeId", "metricId", "value"))
         if len(found) < 4 or not len(found["timestamp"]):
             return None
         names = {

@@ -37,10 +37,12 @@ def read(path: Path) -> Trace:
     found = Collected("perf sched")
     with path.open(encoding="utf-8", errors="replace") as lines:
         on, ready, odd, process, switches = _spans(lines)
-    if odd:
-        found.note(
-            "W-PROF-6", f"{odd:,} lines of scheduling events cannot be read", effect="They are left out"
-        )
+    found.lose(
+        "W-PROF-6",
+        "lines of scheduling events cannot be read",
+        odd,
+        effect="They are left out: the time on a CPU is too short, or too long where a thread left it",
+    )
     for kind, rows in (("sched", on), ("ready", ready)):
         if rows:
             comm, tid, cpu, start, end = zip(*rows, strict=True)

@@ -36,6 +36,9 @@ class Salvage:
         """The place of the first: `line 12: {"ph": "X", ...`."""
         self.ended = False
         """Whether the end of the array was met; if not, what followed in it is not known."""
+        self.runs = [0]
+        """Number of the row with which each array begins, where several follow each other."""
+        self._yielded = 0
         self._read = json.JSONDecoder(strict=False, parse_float=str, parse_constant=str).raw_decode
 
     def rows(self, at: int) -> Iterator[dict[str, Any]]:
@@ -49,6 +52,7 @@ class Salvage:
                 end = self._next(at)
                 self._lose(at, end)
             else:
+                self._yielded += 1
                 yield row
             at = end
 
@@ -83,7 +87,10 @@ class Salvage:
         """Count what lies between two rows: as many as have a key there, one if there is anything else."""
         piece = self.text[at:end]
         rows = max(piece.count(f'"{key}"') for key in self.marks)
-        if not rows and (piece[0] == "]" or not piece.strip(_BETWEEN)):
+        if not rows and piece[0] == "]":
+            self.runs.append(self._yielded)
+            return
+        if not rows and not piece.strip(_BETWEEN):
             return
         if not self.lost:
             line = self.text.count("\n", 0, at) + 1
