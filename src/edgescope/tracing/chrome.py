@@ -22,7 +22,11 @@ GPU_TRACKS, CPU_TRACKS = 1 << 23, 1 << 24
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write the trace; .gz packs it. Times are microseconds with three decimals, so nanoseconds are kept."""
+    """Write the trace; .gz packs it. Times are microseconds with three decimals, so nanoseconds are kept.
+
+    They are written as text: a double holds the microseconds since 1970 to 256 ns. A span whose length is not known
+    has no `dur`.
+    """
     with (
         gzip.open(path, "wt", encoding="utf-8")
         if path.suffix == ".gz"
@@ -38,7 +42,7 @@ def _write(trace: Trace, file: IO[str]) -> None:
     )
     file.write(',\n"traceEvents": [\n')
     for i, event in enumerate(_events(trace)):
-        file.write((",\n" if i else "") + json.dumps(event, ensure_ascii=False))
+        file.write((",\n" if i else "") + event)
     file.write("\n]}\n")
 
 
@@ -49,8 +53,8 @@ def _gpus(trace: Trace) -> list[dict[str, Any]]:
     ]
 
 
-def _events(trace: Trace) -> Iterator[dict[str, Any]]:
-    yield from _tracks(trace)
+def _events(trace: Trace) -> Iterator[str]:
+    yield from map(_text, _tracks(trace))
     columns = {k: v.tolist() for k, v in trace.spans.columns.items()}
     for row in zip(*columns.values(), strict=True):
         yield _event(trace, dict(zip(columns, row, strict=True)))
@@ -60,7 +64,13 @@ def _events(trace: Trace) -> Iterator[dict[str, Any]]:
             samples.t_ns.tolist(), samples.channel.tolist(), samples.value.tolist(), strict=True
         ):
             name = samples.channels[channel].name
-            yield {"ph": "C", "name": name, "pid": GPU_TRACKS, "ts": t / 1000, "args": {name: value}}
+            yield _text({"ph": "C", "name": name, "pid": GPU_TRACKS, "args": {name: value}}, ts=t)
+
+
+def _text(event: dict[str, Any], **ns: int) -> str:
+    """Return an event with its times, which json would round."""
+    times = "".join(f', "{k}": {"-" * (v < 0)}{abs(v) // 1000}.{abs(v) % 1000:03d}' for k, v in ns.items())
+    return json.dumps(event, ensure_ascii=False)[:-1] + times + "}"
 
 
 def _tracks(trace: Trace) -> Iterator[dict[str, Any]]:
@@ -73,7 +83,7 @@ def _tracks(trace: Trace) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "name": "process_name", "pid": CPU_TRACKS, "args": {"name": "CPUs"}}
 
 
-def _event(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
+def _event(trace: Trace, row: dict[str, int]) -> str:
     kind, start = row["kind"], row["start_ns"]
     track = (row["process"], row["thread"])
     if kind in ON_GPU:
@@ -84,13 +94,13 @@ def _event(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
     args = {k: row[k] for k in kept if row[k] >= 0}
     if row["graph"] >= 0:
         args["graph id"] = row["graph"]
-    return {
+    event = {
         "ph": "X",
         "cat": CATEGORIES.get(SPAN_KINDS[kind], SPAN_KINDS[kind]),
         "name": trace.spans.names[row["name"]],
         "pid": track[0],
         "tid": track[1],
-        "ts": start / 1000,
-        "dur": (row["end_ns"] - start) / 1000,
         "args": args,
     }
+    length = row["end_ns"] - start
+    return _text(event, ts=start, **({"dur": length} if length >= 0 else {}))
