@@ -10,6 +10,7 @@ edgescope trace p1.sqlite p2.sqlite p4.sqlite        how it grows from trace to 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 HELP = "where the time goes: calls, kernels, copies, waits; of a trial, a program, or a trace file"
 
+ENDS = (".json", ".json.gz", ".sqlite", ".csv", ".nsys-rep", ".qdrep", ".ncu-rep", ".nvvp")
+"""How the names of traces end."""
 PAGES = (".html", ".htm", ".md", ".csv")
 
 
@@ -50,7 +53,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the account; return 0, 3 where the profiler disturbed too much for one."""
+    """Print the account; return 0, or 1 without a conclusion, a sound file or a program that ended well."""
     from edgescope import report
     from edgescope.report.render import json as as_json
     from edgescope.report.render import terminal
@@ -67,18 +70,31 @@ def run(args: argparse.Namespace) -> int:
         writer(traces[0], args.output)
     if args.query and traces:
         print(table.query(traces[0], args.query))
-        return 0
+        return _exit_code(found)
     if args.json:
         print(as_json.text(page))
     else:
         terminal.show(page, verbose=args.verbose)
-    return 0 if found.conclusive and found.accounts else 3
+    return _exit_code(found)
+
+
+def _exit_code(found: Traced) -> int:
+    """Return the code of a trial that did not run; else 1 where something is missing from the answer."""
+    failed = max((opened.exit_code(r) for r in (found.clean, found.profiled) if r is not None), default=0)
+    sound = found.accounts and found.conclusive and found.whole and not found.program_failed
+    return failed or (0 if sound else 1)
+
+
+def _is_trace(name: str) -> bool:
+    """Return whether a word is a trace's: a file that holds no model, or the name of one that is not there."""
+    from edgescope.models import zoo
+
+    return not zoo.is_file(name) and (Path(name).is_file() or name.lower().endswith(ENDS))
 
 
 def _traced(args: argparse.Namespace) -> Traced:
     """Return what the command line asks for: the words after -- are a program, existing traces are files."""
     from edgescope.errors import UnsupportedError
-    from edgescope.tracing.read import known
     from edgescope.verbs.trace import trace
 
     words = list(args.argv)
@@ -92,7 +108,7 @@ def _traced(args: argparse.Namespace) -> Traced:
             effect="Nothing was measured",
             fix="edgescope trace --on ssh://user@board -- PROGRAM",
         )
-    if args.kind or len(args.what) > 1 or known(args.what[0]):
+    if args.kind or len(args.what) > 1 or _is_trace(args.what[0]):
         return trace(args.what, range_name=args.range, kind=args.kind)
     from edgescope.cli.bench import trials_of
 

@@ -151,6 +151,11 @@ def precision(model: str, asked: str) -> str:
     return "as_is" if found else asked
 
 
+def is_file(name: str) -> bool:
+    """Return whether a name is that of a file which holds a model."""
+    return bool(_of_file(bare(name)))
+
+
 def _of_file(name: str) -> str:
     """Return the kind of model that a file's name says, '' if it names none; after an @ stand weights."""
     if "@" in name and not Path(name).exists():

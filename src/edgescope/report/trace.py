@@ -19,7 +19,7 @@ from edgescope.analysis.kernels.scheduling import Scheduled
 from edgescope.analysis.kernels.sharing import Sharing
 from edgescope.errors import Message
 from edgescope.plots import kernels as plots
-from edgescope.records import Absent, Field, Json, Measured
+from edgescope.records import Absent, Field, Json, Measured, Verdict
 from edgescope.report import document as doc
 from edgescope.units import show
 
@@ -35,21 +35,36 @@ WIDTH = 46
 
 
 def document(traced: Traced) -> doc.Document:
-    """Return the document about one or several traces."""
-    parts: list[doc.Part | None] = [_disturbed(traced)]
-    if (grown := traced.growth) is not None:
-        parts += _growth(grown)
-    for label, one in traced.accounts:
-        own = (_cause(label, one) if traced.conclusive else []) + _account(one)
-        parts += (
-            own
-            if len(traced.accounts) == 1
-            else [doc.Section(label, tuple(p for p in own if p), level=doc.DETAIL)]
-        )
+    """Return the document about one or several traces: the answer, what it may be trusted for, then its tables."""
+    trust: list[doc.Part | None] = [_verdict(traced.verdict), _disturbed(traced)]
+    parts: list[doc.Part | None] = _growth(traced.growth) if traced.growth is not None else []
+    own = [_parts(traced, label, one) for label, one in traced.accounts]
+    if len(own) == 1:
+        (first, *answer), tables = own[0]
+        parts += [first, *trust, *answer, *tables]
+    else:
+        labels = [label for label, _ in traced.accounts]
+        whole = [tuple(p for p in (*answer, *tables) if p) for answer, tables in own]
+        parts += trust
+        parts += [doc.Section(n, p, level=doc.DETAIL) for n, p in zip(labels, whole, strict=True)]
     budgets = [(label, one.budget) for label, one in traced.accounts]
     parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, budgets)))
     title = f"Trace of {', '.join(label for label, _ in traced.accounts)}"
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
+
+
+def _parts(traced: Traced, label: str, one: Account) -> tuple[list[doc.Part | None], list[doc.Part | None]]:
+    """Return the answer of one trace, and the tables behind it."""
+    answer: list[doc.Part | None] = [
+        doc.Text(f"{len(one.inferences):,} inferences: {one.inferences.how}") if one.trace.timed else None,
+        doc.Items(tuple(_lines(one))),
+        *(_cause(label, one) if traced.conclusive else []),
+    ]
+    return answer, _account(one)
+
+
+def _verdict(found: Verdict) -> doc.Part:
+    return doc.Text((doc.badge(found.trust), doc.Mark(f": {'; '.join(found.evidence)}", "dim")))
 
 
 def _cause(label: str, one: Account) -> list[doc.Part | None]:
@@ -66,7 +81,7 @@ def _disturbed(traced: Traced) -> doc.Part:
     """Return how much the profiler slowed the trial, which belongs to every figure below it."""
     share = traced.perturbation
     if isinstance(share, Absent):
-        return doc.Text(f"perturbation: {share.reason}", "dim")
+        return doc.Text(f"perturbation: {share.reason}", "dim", doc.DETAIL)
     words = f"perturbation: under the profiler the throughput is {share.value:.2f} of the clean run's"
     return doc.Text(
         doc.Mark(
@@ -87,8 +102,6 @@ def _account(one: Account) -> list[doc.Part | None]:
         doc.Text(
             f"{one.trace.source}: {len(one.trace.spans):,} spans, clock: {one.trace.clock}", "dim", doc.DETAIL
         ),
-        doc.Text(f"{len(one.inferences):,} inferences: {one.inferences.how}") if one.trace.timed else None,
-        doc.Items(tuple(_lines(one))),
         *(_budget(one.budget) if one.budget is not None else []),
         *(
             _gpus(one.gpus)
@@ -123,6 +136,11 @@ def _lines(one: Account) -> Iterator[str]:
     for g in one.gpus:
         idle = f"{_percent(g.idle_host_ns, g)} idle because the host was late"
         yield f"GPU {g.device} is busy {g.busy:.1%} of the time, {idle}, {_percent(g.idle_launch_ns, g)} after a launch"
+    if one.launches is not None and one.launches.graph_launches and not one.launches.kernel.count:
+        yield (
+            f"{one.launches.graph_launches:,} CUDA graphs: launch {show(_at(one.launches.api, 0.5))}, queue "
+            + (f"{show(_at(one.launches.queue, 0.5))} (medians)")
+        )
     if one.launches is not None and one.launches.kernel.count:
         d = one.launches
         times = ", ".join(
@@ -131,9 +149,8 @@ def _lines(one: Account) -> Iterator[str]:
         )
         yield f"{d.kernel.count:,} kernels: {times} (medians); {d.short:,} ran shorter than their launch took"
     for title, names in (("kernel", one.kernels), ("operator", one.operators)):
-        whole_ns = sum(n.total_ns for n in names)
-        if whole_ns:
-            yield f"longest {title}: {short(names[0].name)}, {names[0].total_ns / whole_ns:.1%} of their time"
+        if whole_ns := _whole_ns(names):
+            yield f"longest {title}: {short(names[0].name)}, {(names[0].total_ns or 0) / whole_ns:.1%} of their time"
     if one.functions and not one.kernels:
         yield f"longest function: {one.functions[0].name}, {show(_seconds(one.functions[0].total_ns))} of its own"
     if one.operating is not None:
@@ -277,20 +294,31 @@ def short(name: str) -> str:
     return bare if len(bare) <= WIDTH else f"{bare[: WIDTH // 2 - 2]}...{bare[-WIDTH // 2 + 1 :]}"
 
 
+NO_INFERENCES = Absent("the trace marks no inferences")
+
+
+def _whole_ns(found: Sequence[Named]) -> int | None:
+    """Return the time of all names; None if that of one of them is not known."""
+    totals = [n.total_ns for n in found]
+    return None if None in totals else sum(t for t in totals if t is not None)
+
+
 def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) -> doc.Part | None:
     """Return the table of the names that took longest; None if there are none."""
     if not found:
         return None
-    whole = sum(n.total_ns for n in found)
+    whole = _whole_ns(found)
     moved = any(n.bytes is not None for n in found)
     rows = tuple(
         doc.Row(
             (
                 doc.Mark(short(n.name), about=n.name),
                 n.count,
-                _seconds(n.total_ns / n.count),
+                NO_INFERENCES if n.inferences is None else n.inferences,
+                _seconds(n.mean_ns),
+                *map(_seconds, n.spread_ns or (None, None, None)),
                 _seconds(n.total_ns),
-                _share(n.total_ns, whole),
+                Absent("not in the trace") if whole is None else _share(n.total_ns or 0, whole),
                 *((None if n.bytes is None else Measured(float(n.bytes), "bytes"),) if moved else ()),
             )
         )
@@ -299,10 +327,14 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
     columns = (
         doc.Column("name"),
         doc.Column("count"),
+        doc.Column("inferences", rank=2),
         doc.Column("mean", "s"),
-        doc.Column("total", "s", rank=1),
+        doc.Column("p5", "s", rank=1),
+        doc.Column("median", "s", rank=2),
+        doc.Column("p95", "s", rank=1),
+        doc.Column("total", "s", rank=2),
         doc.Column("share", "share"),
-        *((doc.Column("moved", "bytes"),) if moved else ()),
+        *((doc.Column("moved", "bytes", rank=2),) if moved else ()),
     )
     left = f", the {MOST} longest of {len(found)}" if len(found) > MOST else ""
     return doc.Table(columns, rows, f"{title}{left}", level=level)
@@ -403,6 +435,7 @@ def _data(traced: Traced) -> dict[str, Json]:
         "growth": traced.growth,
         "perturbation": traced.perturbation,
         "conclusive": traced.conclusive,
+        "verdict": traced.verdict,
         "warnings": list(traced.warnings),
     }
 
@@ -415,6 +448,7 @@ def _plain(one: Account) -> dict[str, Json]:
         "clock": one.trace.clock,
         "facts": dict(one.trace.facts),
         "inferences": {"count": len(one.inferences), "how": one.inferences.how},
+        "verdict": one.verdict,
         "budget": found
         and {
             "closure": found.closure,

@@ -36,18 +36,33 @@ def read(path: Path | str, kind: str = "") -> Trace:
         f"{path.name} is in no format that edgescope reads",
         evidence=f"it begins with {head[:40]!r}; known: {', '.join(registry.IMPORTERS)}",
         effect="Nothing was imported",
-        fix="for a .nsys-rep file: nsys export --type sqlite FILE.nsys-rep",
+        fix=remedy(path, head),
     )
 
 
-def known(name: str) -> bool:
-    """Return whether a name is that of a file in a format that edgescope reads."""
-    path = Path(name)
-    if not path.is_file():
-        return False
-    head = _head(path)
-    members = (registry.load(registry.IMPORTERS, n, "importer") for n in registry.IMPORTERS)
-    return any(member.knows(path, head) for member in members)
+#: What begins a file, or ends its name, of a program that keeps a format of its own -> how it is made readable.
+REMEDIES: tuple[tuple[str, tuple[bytes, ...], tuple[str, ...]], ...] = (
+    ("nsys export --type sqlite {}", (b"QDSTRM",), (".nsys-rep", ".qdrep", ".qdstrm")),
+    ("ncu --import {} --csv --page raw > kernels.csv", (b"NVR\0",), (".ncu-rep", ".nsight-cuprof-report")),
+    (
+        "nsys profile -o report PROGRAM, then nsys export --type sqlite of it: nvprof's own output is not read",
+        (b'"Type","Time(%)"', b'"Start","Duration"', b"NVPROF"),
+        (".nvvp", ".nvprof"),
+    ),
+    (
+        "perf script -i {} -F comm,tid,pid,cpu,time,event,trace --ns > sched.txt",
+        (b"PERFILE2",),
+        (".perf.data",),
+    ),
+)
+
+
+def remedy(path: Path, head: bytes) -> str:
+    """Return the command that makes a file readable that is in a profiler's own format."""
+    for words, begins, ends in REMEDIES:
+        if path.name.lower().endswith(ends) or any(begin in head for begin in begins):
+            return words.format(path.name)
+    return "an export that is read: nsys export --type sqlite, export_chrome_trace (edgescope docs profiling)"
 
 
 def _head(path: Path) -> bytes:

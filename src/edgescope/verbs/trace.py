@@ -13,7 +13,7 @@ from edgescope.analysis.kernels.of_result import trace_of
 from edgescope.bench.program import watched
 from edgescope.errors import Message
 from edgescope.models import zoo
-from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial, Trust, Verdict
 from edgescope.remote.program import traced as traced_on
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.study import grid
@@ -22,6 +22,9 @@ from edgescope.tracing.read import read
 
 #: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
 SECONDS = 1.0
+#: From the best verdict to the worst.
+WORSE = (Trust.CLEAN, Trust.UNKNOWN, Trust.DISTURBED, Trust.THROTTLED)
+NO_TRACE = Verdict(Trust.UNKNOWN, ("there is no trace",))
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +50,24 @@ class Traced(Answer):
     def conclusive(self) -> bool:
         """Return whether the profiler left the program's speed alone, as far as that is known."""
         return conclusive(self.perturbation)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return whether the figures may be trusted: the worst of the runs behind them, or what the traces allow."""
+        runs = [one.verdict for one in (self.clean, self.profiled) if one is not None]
+        return max(
+            runs or [a.verdict for _, a in self.accounts] or [NO_TRACE], key=lambda v: WORSE.index(v.trust)
+        )
+
+    @property
+    def program_failed(self) -> bool:
+        """Return whether the traced program ended with an error."""
+        return any(a.trace.facts.get("program", {}).get("exit_code") for _, a in self.accounts)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether all that the traces hold could be read."""
+        return not any(a.trace.facts.get("damaged") for _, a in self.accounts)
 
     @property
     def warnings(self) -> tuple[Message, ...]:
@@ -86,6 +107,7 @@ class Traced(Answer):
 
     def lines(self) -> Iterator[str]:
         """Yield the source, then the budget and the use of the GPU, of each trace."""
+        yield f"{self.verdict.trust.value}: {'; '.join(self.verdict.evidence)}"
         if isinstance(self.perturbation, Measured):
             yield f"phase 2 / phase 1 throughput: {self.perturbation.value:.2f}"
         for label, one in self.accounts:

@@ -39,7 +39,7 @@ def _launches(account: Account, gpu: GpuTime) -> Finding | None:
     ]
     kernels = sum(k.count for k in account.kernels)
     if kernels:
-        mean = sum(k.total_ns for k in account.kernels) / kernels * 1e-9
+        mean = sum(k.total_ns or 0 for k in account.kernels) / kernels * 1e-9
         evidence.append(
             Evidence(f"{kernels:,} kernels of {units.text(mean, 's')} on average", account.trace.source)
         )
@@ -91,7 +91,7 @@ def _copies(account: Account, gpu: GpuTime) -> Finding | None:
     if share < SMALL:
         return None
     evidence = [Evidence(f"copies ran and no kernel did for {share:.0%} of the time", account.trace.source)]
-    largest = max(account.copies, key=lambda c: c.total_ns, default=None)
+    largest = max(account.copies, key=lambda c: c.total_ns or 0, default=None)
     if largest is not None and largest.bytes and largest.total_ns:
         rate = largest.bytes / largest.total_ns
         evidence.append(

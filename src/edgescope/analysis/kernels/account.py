@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from edgescope.analysis.kernels.launches import Launches, launches
 from edgescope.analysis.kernels.rows import Rows
 from edgescope.analysis.kernels.scheduling import Scheduled, scheduling
 from edgescope.analysis.kernels.sharing import Sharing, sharing
-from edgescope.records import Absent, Field, Measured, Readings, Spans, Trace
+from edgescope.analysis.kernels.steadiness import steadiness
+from edgescope.records import Absent, Field, Measured, Readings, Spans, Trace, Verdict
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Account:
     """Share of the inferences' time in which an operator ran; None if the trace has no operators or no inferences."""
     sharing: Sharing | None
     scheduled: tuple[Scheduled, ...]
+    verdict: Verdict
+    """Whether its times may be trusted, by the trace alone."""
     samples: Mapping[str, Field]
     """Mean of each sampled metric between the first and the last activity of the GPU, without a GPU over all."""
 
@@ -47,20 +51,22 @@ def account(trace: Trace, name: str = "") -> Account:
     timed = rows if trace.timed else Rows(Spans.none())
     found = inferences(timed, name)
     spent = budget(timed, found) if len(found) else None
+    named = partial(by_name, rows, within=found, averaged=bool(trace.facts.get("averaged")))
     return Account(
         trace=trace,
         inferences=found,
         budget=spent if spent is not None and (spent.launches.any() or spent.syncs.any()) else None,
         launches=launches(timed),
         gpus=gpu_times(timed),
-        kernels=by_name(rows, "kernel", "graph"),
-        copies=by_name(rows, "copy"),
-        calls=by_name(rows, "api", "sync"),
-        operators=by_name(rows, "op"),
-        functions=by_name(rows, "call"),
+        kernels=named("kernel", "graph"),
+        copies=named("copy"),
+        calls=named("api", "sync"),
+        operators=named("op"),
+        functions=named("call"),
         operating=_operating(timed, found),
         sharing=sharing(timed),
         scheduled=scheduling(timed),
+        verdict=steadiness(found),
         samples=_means(trace.samples, rows),
     )
 

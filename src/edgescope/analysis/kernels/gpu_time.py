@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.cover import Cover
+from edgescope.analysis.kernels.inferences import Inferences
 from edgescope.analysis.kernels.launches import join
 from edgescope.analysis.kernels.nesting import own_ns
 from edgescope.analysis.kernels.rows import ON_GPU, Rows
@@ -52,10 +54,24 @@ class Named:
 
     name: str
     count: int
-    total_ns: int
-    longest_ns: int
+    total_ns: int | None
+    """None if the trace does not tell how long each of them took."""
+    longest_ns: int | None
     bytes: int | None = None
     """Bytes that its rows moved; None if none of them tells."""
+    spread_ns: tuple[float, float, float] | None = None
+    """Quantiles over its rows at SPREAD; None if the rows are means, or of unknown length."""
+    inferences: int | None = None
+    """Inferences in which at least one of its rows began; None if the trace marks none."""
+
+    @property
+    def mean_ns(self) -> float | None:
+        """Return the mean length, None if it is not known."""
+        return None if self.total_ns is None else self.total_ns / self.count
+
+
+#: Shares at which the spread of a name's rows is told.
+SPREAD = (0.05, 0.5, 0.95)
 
 
 def gpu_times(rows: Rows) -> tuple[GpuTime, ...]:
@@ -93,10 +109,13 @@ def _idle(
     )
 
 
-def by_name(rows: Rows, *kinds: str) -> tuple[Named, ...]:
+def by_name(
+    rows: Rows, *kinds: str, within: Inferences | None = None, averaged: bool = False
+) -> tuple[Named, ...]:
     """Return count and time of the rows of some kinds by name, the longest total first.
 
-    The time of an operator or a function is its own, without that of those within it.
+    The time of an operator or a function is its own, without that of those within it. `within` are the inferences to
+    count; rows that are `averaged` have no spread. The length of a row that has none (an end below 0) is not known.
     """
     c = rows.of(*kinds)
     if not len(c["start_ns"]):
@@ -110,14 +129,44 @@ def by_name(rows: Rows, *kinds: str) -> tuple[Named, ...]:
     np.maximum.at(longest, names, length)
     moved = np.bincount(names, weights=np.maximum(c["bytes"], 0), minlength=size)
     has_bytes = np.bincount(names, weights=c["bytes"] >= 0, minlength=size) > 0
-    order = [i for i in np.argsort(-total, kind="stable").tolist() if count[i]]
+    unknown = np.bincount(names, weights=c["end_ns"] < 0, minlength=size) > 0
+    spreads = {} if averaged else _spreads(names, length)
+    occurs = None if within is None or not len(within) else _occurs(c, within, size)
+    order = [i for i in np.argsort(np.where(unknown, 1, -total), kind="stable").tolist() if count[i]]
     return tuple(
         Named(
             rows.spans.names[i],
             int(count[i]),
-            int(total[i]),
-            int(longest[i]),
+            None if unknown[i] else int(total[i]),
+            None if unknown[i] else int(longest[i]),
             int(moved[i]) if has_bytes[i] else None,
+            None if unknown[i] else spreads.get(i),
+            None if occurs is None else int(occurs[i]),
         )
         for i in order
     )
+
+
+def _spreads(names: NDArray[Any], length: NDArray[np.int64]) -> dict[int, tuple[float, float, float]]:
+    """Return the quantiles at SPREAD of the lengths of each name."""
+    order = np.lexsort((length, names))
+    sorted_names, sorted_lengths = names[order], length[order]
+    first = np.flatnonzero(np.concatenate(([True], sorted_names[1:] != sorted_names[:-1])))
+    found = {}
+    for begin, end in pairwise((*first.tolist(), len(order))):
+        low, middle, high = np.quantile(sorted_lengths[begin:end], SPREAD).tolist()
+        found[int(sorted_names[begin])] = (low, middle, high)
+    return found
+
+
+def _occurs(c: Mapping[str, NDArray[Any]], within: Inferences, size: int) -> NDArray[np.int64]:
+    """Return in how many inferences of its process at least one row of each name began."""
+    found = np.zeros(size, "int64")
+    for process in np.unique(within.process).tolist():
+        mine = within.of_process(process)
+        rows = np.flatnonzero(c["process"] == process)
+        which = np.searchsorted(mine.start, c["start_ns"][rows], side="right") - 1
+        inside = (which >= 0) & (c["start_ns"][rows] < mine.end[np.maximum(which, 0)])
+        pairs = np.unique(c["name"][rows][inside].astype("int64") * len(mine) + which[inside])
+        found += np.bincount(pairs // len(mine), minlength=size)
+    return found

@@ -85,6 +85,7 @@ def laid_out(path: Path, found: Collected, rows: Sequence[tuple[str, int]], kind
             names,
         )
     )
+    found.facts["averaged"] = True
     found.note(
         "I-PROF-2",
         f"the {found.source} says how long, not when",

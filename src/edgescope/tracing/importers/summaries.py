@@ -124,6 +124,7 @@ def _stats(path: Path, rows: Sequence[Mapping[str, str]], mark: str) -> Trace:
     gpu = np.isin(kind_numbers, [SPAN_KINDS.index(k) for k in ("kernel", "copy")])
     columns: dict[str, NDArray[Any] | int] = {"name": name, "start_ns": start, "end_ns": end}
     found.tables.append(Table(kind_numbers, {**columns, "device": np.where(gpu, 0, -1)}, names))
+    found.facts["averaged"] = True
     found.note(
         "I-PROF-2",
         "a summary says how often and how long, not when",
