@@ -1,6 +1,7 @@
 """Extraction from real videos with a feature network that is only a mean: what is decoded, kept, left out."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,6 +112,18 @@ def test_other_labels_need_no_new_features(tmp_path):
     again = run([Video("v0", found[0].path, "test", "theft", ((3, 9),))], out)
     assert again.new == 0
     assert (again.features.rows[0].split, again.features.rows[0].intervals) == ("test", ((3, 9),))
+
+
+def test_another_layout_needs_no_new_features(tmp_path):
+    """A video is known by its file, whatever the layout calls it; two that look alike are computed."""
+    found = videos(tmp_path, 33, 16)
+    run(found, tmp_path / "out")
+    other = [replace(v, name=f"Abuse/{v.name}", category="Abuse") for v in found]
+    again = run(other, tmp_path / "out")
+    assert again.new == 0 and [r.name for r in again.features.rows] == ["Abuse/v0", "Abuse/v1"]
+    assert again.features.features(again.features.rows[0]).shape[0] == 3
+    assert again.features.rows[0].category == "Abuse"
+    assert run(found, tmp_path / "out").new == 0
 
 
 def test_videos_that_cannot_be_used_are_left_out_and_named(tmp_path):

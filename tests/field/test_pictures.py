@@ -1,6 +1,8 @@
 """Pictures of cameras, scanners and microscopes, and what an answer says of how they were prepared."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +11,12 @@ from PIL import Image
 from data_sets import SIDE, classifier, folder
 from edgescope.cli.main import main
 from edgescope.data import opening
+from edgescope.data.preprocessing import known
 from edgescope.data.samples import Wanted, made
 from edgescope.errors import UsageError
 from edgescope.models.base import TensorSpec
 from edgescope.models.image import preprocess
+from edgescope.records import Trial
 from edgescope.store.results import Store
 
 SPEC = (TensorSpec("x", (3, SIDE, SIDE), "float32"),)
@@ -71,6 +75,18 @@ def test_bytes_in_the_networks_own_layout_are_pictures_too(tmp_path):
     np.savez(tmp_path / "b.npz", x=np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)))
     a, b = (prepared(tmp_path / f"{name}.npz", "half,resize=stretch") for name in "ab")
     assert a.min() < -0.9 and np.array_equal(np.sort(a, axis=0), np.sort(b, axis=0))
+
+
+def test_keys_without_a_normalisation_leave_that_of_the_network():
+    """`--preprocess label_offset=1`, as a message advises, is no wish for another mean."""
+    way = preprocess.named("imagenet", SPEC[0].shape)
+    model = SimpleNamespace(inputs=SPEC, preprocess=way, info=SimpleNamespace(name="net"))
+    asked = {
+        text: known(model, Trial(model="net", preprocess=text)) for text in ("white=4095", "half,white=4095")
+    }
+    assert asked["white=4095"].preprocess == replace(way, white=4095.0)
+    assert "net" in asked["white=4095"].origin and "white=4095" in asked["white=4095"].origin
+    assert asked["half,white=4095"].preprocess.mean == (0.5, 0.5, 0.5)
 
 
 # -- through the command line -------------------------------------------------------------------------------------

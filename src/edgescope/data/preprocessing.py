@@ -71,10 +71,20 @@ def known(model: Model, trial: Trial) -> Known | None:
     spec = picture_input(model.inputs)
     if spec is None:
         return None
-    if trial.preprocess:
-        name = trial.preprocess
-        text = str(options.unpinned(name)) if options.PIN.search(name) else name
-        return Known(preprocess.read(text, spec.shape), f"--preprocess {opening.bare(name)}")
+    own, name = _of_model(model, spec), trial.preprocess
+    if not name:
+        return own
+    text = str(options.unpinned(name)) if options.PIN.search(name) else name
+    said = f"--preprocess {opening.bare(name)}"
+    if own is None or not (keys := preprocess.beside_a_normalisation(text)):
+        return Known(preprocess.read(text, spec.shape), said)
+    return Known(
+        preprocess.made({**asdict(own.preprocess), **keys}, spec.shape), f"{own.origin}, with {said}"
+    )
+
+
+def _of_model(model: Model, spec: TensorSpec) -> Known | None:
+    """Return what the model itself says of its pictures, or None."""
     if isinstance(model, SeesImages) and isinstance(model.preprocess, Preprocess):
         return Known(model.preprocess, f"as {model.info.name} is known to want them")
     if isinstance(model, Configured) and model.config is not None:

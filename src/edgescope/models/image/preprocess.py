@@ -238,6 +238,14 @@ def check_there(text: str) -> None:
         raise _unfit(f"{text!r} is neither a name nor a file", flagged("--preprocess", near))
 
 
+def beside_a_normalisation(text: str) -> dict[str, Any]:
+    """Return the keys of a text that says no normalisation, so that the network's own stays; {} for one that does."""
+    if "=" not in text.partition(",")[0]:
+        return {}
+    keys = _keys(text)
+    return {} if keys.keys() & {"mean", "std", "divide"} else keys
+
+
 def _keys(text: str) -> dict[str, Any]:
     """Return the keys of `size=224,mean=0.5,0.5,0.5`."""
     found: dict[str, list[str]] = {}
