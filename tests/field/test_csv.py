@@ -95,6 +95,10 @@ def test_a_first_line_whose_file_is_gone_is_no_heading(pictures):
 def test_nothing_known_is_no_label(pictures):
     found, _ = labels(pictures, "file,label\n0.png,\n1.png,NaN\n2.png,2.0\n3.png,NA\n4.png\n")
     assert found == [None, None, 2, None, None]
+    assert labels(pictures, "0.png,\n1.png,2\n2.png,\n", name="m.csv")[1].notes == (
+        "2 of 3 files have no label",
+    )
+    assert labels(pictures, "0.png,1\n1.png,2\n", name="n.csv")[1].notes == ()
 
 
 def test_names_are_numbered_as_text_which_is_said_where_people_count_otherwise(pictures):
@@ -114,6 +118,10 @@ def test_fractions_are_no_classes(pictures):
     with pytest.raises(UsageError) as error:
         labels(pictures, "0.png,0.25\n1.png,0.5\n2.png,1.0\n")
     assert error.value.code == "E-LABEL-5"
+
+
+def test_a_name_that_looks_like_a_fraction_is_a_name_among_names(pictures):
+    assert labels(pictures, "0.png,0.5\n1.png,a\n2.png,b\n")[1].classes == ("0.5", "a", "b")
 
 
 def test_labels_below_zero_are_kept_for_the_check_of_labels(pictures):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from data_sets import SIDE, classifier, folder
 from edgescope.cli.main import main
@@ -150,3 +150,37 @@ def test_a_file_of_ones_own_has_weights_of_which_nothing_is_known(tmp_path, caps
     main(["bench", str(model), "--backend", "onnxruntime", *flags])
     said = capsys.readouterr().out
     assert "weights not known" in said and "untrained" not in said.splitlines()[0]
+
+
+# -- maps of classes on pictures that a phone turned ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_mask_lies_on_its_picture_drawn_as_stored_or_as_seen(tmp_path, orientation, stored):
+    """The mask is the picture's own red: whatever was turned, they must stay the same."""
+    for i in range(2):
+        pixels = np.zeros((4, 8, 3), np.uint8)
+        pixels[1, 2 : 5 + i, 0] = pixels[3, 0, 0] = 255
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png", exif=exif)
+        drawn = Image.open(tmp_path / f"{i}.png")
+        drawn = drawn if stored and orientation >= 5 else ImageOps.exif_transpose(drawn)
+        Image.fromarray((np.asarray(drawn)[..., 0] > 0).astype(np.uint8)).save(tmp_path / f"mask{i}.png")
+    (tmp_path / "l.csv").write_text("0.png,mask0.png\n1.png,mask1.png\n")
+    high, wide = (8, 4) if orientation >= 5 else (4, 8)
+    spec = (TensorSpec("x", (3, high, wide), "float32"),)
+    way = preprocess.read("unit,resize=stretch,interpolation=nearest", spec[0].shape)
+    given = made(opening.read(str(tmp_path / "l.csv")), None, 2, Wanted(spec, way))
+    assert np.array_equal(given.labels, given.arrays["x"][:, 0] > 0.5) and given.labels.sum() == 9
+
+
+def test_a_mask_of_another_form_is_left_out_and_named(tmp_path):
+    for i in range(3):
+        Image.fromarray(np.full((8, 8, 3), i, np.uint8)).save(tmp_path / f"{i}.png")
+        Image.fromarray(np.zeros((4, 4) if i else (8, 20), np.uint8)).save(tmp_path / f"mask{i}.png")
+    (tmp_path / "l.csv").write_text("".join(f"{i}.png,mask{i}.png\n" for i in range(3)))
+    way = preprocess.read("unit", SPEC[0].shape)
+    given = made(opening.read(str(tmp_path / "l.csv")), None, 3, Wanted(SPEC, way))
+    assert len(given) == 2 and "20 x 8, it is 8 x 8" in given.unread[0]
