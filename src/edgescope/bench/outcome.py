@@ -104,9 +104,9 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
     )
 
 
-def _doubtful(check: Verification | None) -> tuple[Message, ...]:
+def _doubtful(check: Verification | Message | None) -> tuple[Message, ...]:
     """Return the warning that labels are not those of the network; nothing after it can be trusted more than it."""
-    if check is None or not check.doubt:
+    if not isinstance(check, Verification) or not check.doubt:
         return ()
     said = Message(
         "W-LABEL-1",
