@@ -38,7 +38,7 @@ CLOSE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2, "fp16": 2e-2}
 CLOSE_CUDA = 1e-2
 #: Steps are compared until this much time has passed, two of them in any case.
 CHECK_S, FEWEST = 4.0, 2
-NO_STEP = "no step began and ended in the window"
+NO_STEP = "no step ended in the window"
 UNREAD = Absent("the kernel does not say what the loader's processes read: /proc/self/io")
 
 

@@ -264,9 +264,9 @@ class Loop:
         return np.array(self._loads, np.int64).reshape(-1, len(LOAD) + len(STAGES))
 
     def between(self, start_ns: int, stop_ns: int) -> Stretch:
-        """Return what the loop did in a stretch of time: the steps that began and ended in it."""
+        """Return what the loop did in a stretch of time: the steps that ended in it."""
         begins, ends = self.line.ends()
-        mine = _within(begins, ends, start_ns, stop_ns)
+        mine = _within(ends, ends, start_ns, stop_ns)
         took_s = float((ends - begins)[mine].sum()) * 1e-9
         looks = np.array(self._looked, np.int64).reshape(-1, 3)
         came, lacking, disk = np.array(self._arrived, np.int64).reshape(-1, 3).T
