@@ -43,10 +43,21 @@ def _answer(found: Evaluated) -> doc.Answer:
     one = found.judged.evaluation
     auc = one.figures["auc"]
     head = f"AUC {text(auc)} on {one.videos} videos of the split {found.split}"
-    lines = [f"{found.judged.head} on features of {found.judged.features}"]
+    lines = [*chance(auc), f"{found.judged.head} on features of {found.judged.features}"]
     if found.difference and found.against:
         lines.append(sentence(found.difference, found.against))
     return doc.Answer("Measured", head, tuple(lines), ". ".join(lines) + ".", kind="measured")
+
+
+def chance(auc: Field) -> list[str]:
+    """Return what an AUC says beside that of a guess, 0.5; nothing if it is surely better."""
+    if not isinstance(auc, Measured) or auc.lo is None or auc.hi is None or auc.lo > 0.5:
+        return []
+    if auc.hi < 0.5:
+        return [
+            "worse than chance: normal frames score higher than anomalous ones; are the labels turned round?"
+        ]
+    return ["not surely better than chance: the interval holds 0.5"]
 
 
 def sentence(difference: Difference, against: Judged) -> str:
@@ -108,6 +119,13 @@ def _trained(judged: Judged) -> list[tuple[doc.Value, doc.Value]]:
         },
         "weights chosen on": about.get("selected_on"),
         "at step": about.get("selected_step"),
-        "made with": about.get("made_with"),
+        "made with": _versions(about.get("made_with")),
     }
     return [(key.replace("_", " "), str(value)) for key, value in facts.items() if value is not None]
+
+
+def _versions(made_with: Any) -> Any:
+    """Return `edgescope 0.1.0, torch 2.13.0`."""
+    if not isinstance(made_with, dict):
+        return made_with
+    return ", ".join(f"{name} {version}" for name, version in made_with.items())
