@@ -164,7 +164,7 @@ def test_stages_overlap_in_threads_and_not_in_sequence():
 def test_the_time_of_each_stage_is_counted():
     flow = Sequential([Stage("decode", Film(4)), Stage("nap", lambda item: time.sleep(0.01))])
     driven(flow, 9, 1)
-    assert 0.04 <= flow.counts.busy_ns["nap"] / 1e9 < 0.2 and flow.counts.busy_ns["decode"] < 0.02e9
+    assert flow.counts.busy_ns["nap"] >= 0.04e9 > flow.counts.busy_ns["decode"] > 0
 
 
 @pytest.mark.parametrize("kind", [Sequential, Threaded])
