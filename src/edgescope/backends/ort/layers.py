@@ -140,9 +140,13 @@ PRODUCTS = frozenset(
 
 def _product(kind: str, arguments: Mapping[str, Any]) -> int:
     """Return the FLOPs of a matrix product by the shapes that ran: the file's are not known behind a loop."""
-    given, made = (arguments.get(key) or [{}] for key in ("input_type_shape", "output_type_shape"))
-    summed, out = (next(iter(shapes[0].values()), []) for shapes in (given, made))
+    summed, out = (_first(arguments.get(key)) for key in ("input_type_shape", "output_type_shape"))
     return 2 * prod(out) * summed[-1] if kind in PRODUCTS and summed and out else 0
+
+
+def _first(shapes: Any) -> list[int]:
+    """Return the shape of the first tensor of a list in the profile, [] if there is none."""
+    return next((list(shape) for entry in shapes or () for shape in entry.values()), [])
 
 
 def _bytes(shapes: Any) -> list[float]:
