@@ -68,3 +68,18 @@ def test_the_verb_shows_engines_side_by_side_and_the_roofline(tmp_path, capsys):
     assert any("value" in layer["of_limit"] for layer in engines[0]["layers"])
     assert main([*command, "--backend", "torch_eager,onnxruntime"]) == 0
     assert "onnxruntime fp32 b1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "made", "flops"),
+    [
+        ("MatMulNBits", [{"float": [4, 256]}, {"float": [256, 8]}], [{"float": [4, 16]}], 2 * 4 * 16 * 256),
+        ("MatMul", [{"float": [2, 3, 5]}, {"float": [5, 7]}], [{"float": [2, 3, 7]}], 2 * 2 * 3 * 7 * 5),
+        ("Relu", [{"float": [4, 256]}], [{"float": [4, 256]}], 0),
+        ("MatMul", [], [], 0),
+    ],
+)
+def test_a_product_whose_shapes_the_file_does_not_tell_counts_by_those_that_ran(kind, given, made, flops):
+    from edgescope.backends.ort import layers
+
+    assert layers._product(kind, {"input_type_shape": given, "output_type_shape": made}) == flops
