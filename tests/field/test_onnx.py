@@ -205,7 +205,7 @@ def test_thresholds_that_are_inputs_are_fixed_and_named(tmp_path):
     given += [floats(name="iou"), floats(name="score")]
     found = run(written(tmp_path / "m.onnx", [node], given, [vi("y", T.INT64, ["k", 3])]))
     assert found.value("latency_p50_s") > 0 and found.unverified.code == "E-GATE-6"
-    assert "most 100, iou 0.5, score 0.5" in found.model.source
+    assert "iou 0.5, most 100, score 0.5" in found.model.source
 
 
 def drawn(name, **fields):

@@ -222,7 +222,7 @@ def test_an_input_that_is_one_number_is_a_constant_and_is_named(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
     model = zoo.get(str(path), {"x": (1, 3, 5)}, batch=2)
     assert [spec.name for spec in model.inputs] == ["x"] and model.closed_batch is None
-    assert "limit 0.5, most 100, flag 0" in model.info.source
+    assert "flag 0, limit 0.5, most 100" in model.info.source
     made = onnx.load(model.onnx(tmp_path / "made"))
     assert [i.name for i in made.graph.input] == ["x"]
     dims = made.graph.input[0].type.tensor_type.shape.dim

@@ -81,7 +81,7 @@ class OnnxFile(UserFile):
         self.kinds: dict[str, int] = self.about["kinds"]
         what = "quantised" if self.written.startswith("int") else self.written
         lost = f"; it is {what} already ({counted(self.kinds)}) and holds no fp32 network" if what else ""
-        fixed_at = ", ".join(f"{key} {value:g}" for key, value in self.about["constants"].items())
+        fixed_at = ", ".join(f"{key} {value:g}" for key, value in sorted(self.about["constants"].items()))
         self._fixed = f"; inputs that are one number are fixed: {fixed_at}" if fixed_at else ""
         self.info = replace(self.info, source=f"ONNX file {self.info.source}{lost}{self._fixed}")
 
