@@ -33,6 +33,7 @@ def told_apart(result: Result) -> Result:
     return replace(
         result,
         meter=None,
+        warnings=tuple(w for w in result.warnings if not w.code.startswith("W-PWR")),
         metrics={name: WATTS if scoped(name) else value for name, value in result.metrics.items()},
         verdict=Verdict(Trust.UNKNOWN, (RECORDING, *own)),
     )
