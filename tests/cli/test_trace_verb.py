@@ -90,6 +90,11 @@ def test_a_program_that_knows_nothing_of_it(tmp_path, capfd):
     assert one.trace.samples is not None and len(one.trace.samples.t_ns)
 
 
+def test_a_program_that_fails_is_no_success(capfd):
+    assert main(["trace", "--json", "--", "sh", "-c", "exit 3"]) == 1
+    assert '"W-PROF-13"' in capfd.readouterr().out
+
+
 def test_its_exit_code_is_told_and_other_programs_have_what_the_kernel_knows():
     ((_, one),) = trace(program=["sh", "-c", "exit 3"]).accounts
     assert {n.code for n in one.trace.notes} == {"W-PROF-12", "W-PROF-13"}
@@ -120,7 +125,7 @@ def test_a_trial_in_two_phases(tmp_path, capsys, trials_here):
         str(tmp_path / "s"),
         "--json",
     ]
-    assert main(["trace", "lenet5", *flags]) in (0, 3)
+    assert main(["trace", "lenet5", *flags]) in (0, 1)
     page = json.loads(capsys.readouterr().out)
     ((_, one),) = page["traces"].items()
     assert (

@@ -33,6 +33,8 @@ from edgescope.tracing.importers.base import (
 )
 from edgescope.tracing.importers.salvage import Salvage
 
+KINETO, ALONE = "torch.profiler (Kineto)", "a Chrome trace"
+"""The source of an object with events, and of an array of them alone, which needs no end."""
 GZIP, BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
 #: Keys of which an object of trace events has one near its beginning.
@@ -86,7 +88,7 @@ def read(path: Path) -> Trace:
     """Return the spans of a trace; UsageError if there are none."""
     import duckdb
 
-    found = Collected("torch.profiler (Kineto)")
+    found = Collected(KINETO)
     with _events(path, found) as events, duckdb.connect() as base:
         base.execute("SET enable_progress_bar = false")
         try:
@@ -285,6 +287,7 @@ def _array_begin(path: Path, file: IO[bytes], found: Collected) -> int:
     head = file.read(TAIL)
     bare = head.removeprefix(BOM).lstrip()
     if bare[:1] == b"[":
+        found.source = ALONE
         return len(head) - len(bare)
     while (begin := BEGIN.search(head)) is None:
         if not (more := file.read(TAIL)):
@@ -342,7 +345,7 @@ def _salvaged(path: Path, events: Path, found: Collected) -> Path:
         evidence=array.first,
         effect="They are left out: the times and counts of their names are too low",
     )
-    if not array.ended:
+    if not array.ended and (array.lost or found.source == KINETO):
         found.note(
             "W-PROF-3",
             f"{path.name} ends within its events",

@@ -16,6 +16,7 @@ _ESCAPE = re.compile(r'\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
 #: What C++ prints for numbers that are none.
 _NO_NUMBER = re.compile(r"(?<=[:\[,\s])-?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 _OBJECT = re.compile(r'\{\s*"')
+_END = re.compile(r'\](?=\s*(?:,\s*"|\}|$))')
 #: What lies between rows and says nothing.
 _BETWEEN = " \t\r\n,[]}"
 
@@ -79,9 +80,13 @@ class Salvage:
         return (found, end) if is_row else (None, at)
 
     def _next(self, at: int) -> int:
-        """Return where the next row begins after `at`, the end of the text if there is none."""
+        """Return where the next row begins after `at`, else where the array ends, else the end of the text."""
         starts = (m.start() for m in _OBJECT.finditer(self.text, at + 1))
-        return next((i for i in starts if self._row(i)[0] is not None), len(self.text))
+        found = next((i for i in starts if self._row(i)[0] is not None), None)
+        if found is None:
+            ends = (m.start() for m in _END.finditer(self.text, at + 1))
+            found = next((i for i in ends if self._closes(i)), len(self.text))
+        return found
 
     def _lose(self, at: int, end: int) -> None:
         """Count what lies between two rows: as many as have a key there, one if there is anything else."""
