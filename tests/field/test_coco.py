@@ -87,7 +87,18 @@ def test_a_polygon_has_the_box_around_it_and_a_mask_without_a_box_is_counted(pla
 
 
 @pytest.mark.parametrize(
-    "bbox", [[1, 2, 0, 5], [1, 2, -3, 5], [1, 2, 3], ["a", 1, 2, 3], [1, 2, None, 3], "1234", 5]
+    "bbox",
+    [
+        [1, 2, 0, 5],
+        [1, 2, -3, 5],
+        [1, 2, 5, 0],
+        [1, 2, 5, -3],
+        [1, 2, 3],
+        ["a", 1, 2, 3],
+        [1, 2, None, 3],
+        "1234",
+        5,
+    ],
 )
 def test_impossible_boxes_are_left_out_and_counted(plain, bbox):
     root, images, boxes = plain
