@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgescope.cli.main import main
-from edgescope.records import Measured, Trial
+from edgescope.records import Measured, Status, Trial
 from edgescope.verbs.trace import Traced, trace
 from making import result
 
@@ -134,6 +134,51 @@ def test_a_trial_in_two_phases(tmp_path, capsys, trials_here):
     )
     assert any(n["name"].startswith("Conv ") for n in one["operators"]) and 0.2 < one["operating"] <= 1.0
     assert one["clock"] == "monotonic"
+
+
+class Scripted:
+    """Cells whose trials end as a script says, by their tracer; notes which ran."""
+
+    def __init__(self, ends):
+        self.ends, self.ran = ends, []
+
+    def cells(self, store):
+        return self
+
+    def run(self, trial):
+        self.ran.append(trial.tracer)
+        status = self.ends.get(trial.tracer, Status.OK)
+        return result(
+            trial, status=status, reason="" if status == Status.OK else "E-RUN-2: it died of SIGSEGV"
+        )
+
+
+@pytest.mark.parametrize(
+    ("ends", "asked", "ran", "codes"),
+    [
+        ({}, "", ["none", "cupti"], []),
+        ({"cupti": Status.CRASHED}, "", ["none", "cupti", "kineto"], ["W-PROF-18"]),
+        ({"cupti": Status.CRASHED}, "cupti", ["none", "cupti"], []),
+        ({"cupti": Status.OOM}, "", ["none", "cupti"], []),
+        (
+            {"cupti": Status.FAILED, "kineto": Status.UNSUPPORTED},
+            "",
+            ["none", "cupti", "kineto"],
+            ["W-PROF-18", "W-PROF-18", "W-PROF-10"],
+        ),
+        ({"none": Status.CRASHED}, "", ["none"], []),
+    ],
+)
+def test_a_profiler_that_the_trial_does_not_survive_is_replaced_by_the_next(
+    ends, asked, ran, codes, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("edgescope.tracing.profilers.Step.missing", lambda step: "")
+    trial = Trial(model="null", backend="torch_eager", device="cuda")
+    cells = Scripted(ends)
+    found = trace(trial, profiler=asked, store=tmp_path, setup=cells)
+    assert cells.ran == ran and [note.code for note in found.chosen.notes] == codes
+    assert all("SIGSEGV" in note.evidence for note in found.chosen.notes if note.code == "W-PROF-18")
+    assert (found.profiled is None) == (len(codes) == 3 or "none" in ends)
 
 
 def test_a_page_has_the_time_axis_and_the_cdfs(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from edgescope import registry
 from edgescope.errors import Message
@@ -62,24 +64,31 @@ class Chosen:
     """A command that perturbs less."""
 
 
-def choose(trial: Trial, profiler: str = "") -> Chosen:
-    """Return the profiler for a trial; UsageError if `profiler` names none."""
+def choose(trial: Trial, profiler: str = "", failed: Mapping[str, str] = MappingProxyType({})) -> Chosen:
+    """Return the profiler for a trial; UsageError if `profiler` names none.
+
+    `failed`: what became of the trial under profilers that were tried, which are not tried again.
+    """
     if profiler:
         registry.entry(registry.TRACERS, profiler, "profiler")
         return Chosen(profiler)
     notes: list[Message] = []
     for step in _ladder(trial):
-        if not (why := step.missing()):
-            return Chosen(step.tracer, tuple(notes), notes[0].fix if notes else "")
-        notes.append(
-            Message(
-                "I-PROF-5",
-                f"the profiler {step.tracer} cannot be used here",
-                evidence=why,
-                effect=f"What it would add: {step.loses}",
-                fix=step.unlock,
+        if step.tracer in failed:
+            notes.append(_ended_by(step, failed[step.tracer]))
+        elif why := step.missing():
+            notes.append(
+                Message(
+                    "I-PROF-5",
+                    f"the profiler {step.tracer} cannot be used here",
+                    evidence=why,
+                    effect=f"What it would add: {step.loses}",
+                    fix=step.unlock,
+                )
             )
-        )
+        else:
+            lighter = next((note.fix for note in notes if note.code == "I-PROF-5"), "")
+            return Chosen(step.tracer, tuple(notes), lighter)
     notes.append(
         Message(
             "W-PROF-10",
@@ -89,6 +98,16 @@ def choose(trial: Trial, profiler: str = "") -> Chosen:
         )
     )
     return Chosen(Trial.tracer, tuple(notes))
+
+
+def _ended_by(step: Step, why: str) -> Message:
+    return Message(
+        "W-PROF-18",
+        f"the trial runs alone and fails under the profiler {step.tracer}",
+        evidence=why,
+        effect=f"Another one takes its place, or none; missing is {step.loses}",
+        fix=f"{step.unlock} in another version, or --profiler {step.tracer} to see it again",
+    )
 
 
 def _ladder(trial: Trial) -> tuple[Step, ...]:

@@ -22,6 +22,8 @@ from edgescope.tracing.read import read
 
 #: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
 SECONDS = 1.0
+#: What a trial that runs alone owes to its profiler: then the next one is tried, unless this one was asked for.
+UNDER_A_PROFILER = (Status.CRASHED, Status.FAILED, Status.UNSUPPORTED)
 #: From the best verdict to the worst.
 WORSE = (Trust.CLEAN, Trust.UNKNOWN, Trust.DISTURBED, Trust.THROTTLED)
 NO_TRACE = Verdict(Trust.UNKNOWN, ("there is no trace",))
@@ -172,11 +174,15 @@ def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
     clean = cells.run(replace(trial, tracer=Trial.tracer))
     if clean.status not in (Status.OK, Status.UNSTABLE):
         return Traced((), clean, None, chosen)
-    if chosen.name == Trial.tracer:
-        return Traced(_accounts(clean), clean, None, chosen)
     least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
-    profiled = cells.run(replace(trial, tracer=chosen.name, min_s=least, max_s=most))
-    return Traced(_accounts(profiled), clean, profiled, chosen)
+    failed: dict[str, str] = {}
+    while chosen.name != Trial.tracer:
+        profiled = cells.run(replace(trial, tracer=chosen.name, min_s=least, max_s=most))
+        if profiler or profiled.status not in UNDER_A_PROFILER:
+            return Traced(_accounts(profiled), clean, profiled, chosen)
+        failed[chosen.name] = profiled.reason.what if profiled.reason else profiled.status.value
+        chosen = choose(trial, failed=failed)
+    return Traced(_accounts(clean), clean, None, chosen)
 
 
 def _accounts(result: Result) -> tuple[tuple[str, Account], ...]:
