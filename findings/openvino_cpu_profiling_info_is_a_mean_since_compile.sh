@@ -12,7 +12,7 @@
 # Seen: 2026-11-27, two busy cores of an x86_64 virtual machine, ten small inferences after a large one. Figures
 #   vary, the conclusion does not:
 #       small input: the last inference alone 0.18 ms; get_profiling_info() says 51.37 ms
-# What to do: read after w inferences and after n; the time an inference took between is (n * late - w * early) / (n - w).
+# What to do: read after w inferences and after n; an inference between took (n * late - w * early) / (n - w).
 # In edgescope: backends/openvino/layers.py reads twice and unrolls.
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
@@ -31,7 +31,8 @@ compiled = ov.Core().compile_model(net, "CPU", {"PERF_COUNT": True, "INFERENCE_P
 
 def told(request):
     """The counter of the convolution, in ms."""
-    return max(n.real_time.total_seconds() for n in request.get_profiling_info() if n.node_type == "Convolution") * 1e3
+    nodes = [n for n in request.get_profiling_info() if n.node_type == "Convolution"]
+    return max(n.real_time.total_seconds() for n in nodes) * 1e3
 
 def infer(request, side):
     request.infer({0: np.ones((1, 3, side, side), np.float32)})

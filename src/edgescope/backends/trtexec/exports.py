@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,23 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.errors import DeviceError
+from edgescope.foreign.trtexec import COLUMNS
 from edgescope.records import Json
 
-#: Column -> its names over the versions, newest first; all in milliseconds since the start of the loop.
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "start_enq": ("startEnqMs",),
-    "end_enq": ("endEnqMs",),
-    "start_h2d": ("startH2dMs", "startInMs"),
-    "end_h2d": ("endH2dMs", "endInMs"),
-    "start_compute": ("startComputeMs",),
-    "end_compute": ("endComputeMs",),
-    "start_d2h": ("startD2hMs", "startOutMs"),
-    "end_d2h": ("endD2hMs", "endOutMs"),
-    "h2d": ("h2dMs", "inMs"),
-    "compute": ("computeMs",),
-    "d2h": ("d2hMs", "outMs"),
-    "latency": ("latencyMs",),
-}
 _BARE = re.compile(r"(?<=[\[,:\s])(-?)(?:nan|inf)(?=[,\]\s}])")
 #: A file longer than this is not an export of a benchmark; reading it would only exhaust the memory.
 LONGEST = 1 << 30

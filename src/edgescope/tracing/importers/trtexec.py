@@ -1,6 +1,6 @@
 """trtexec's JSON files: --exportProfile (layers) and --exportTimes (each inference), of all versions.
 
-Names of columns changed once (backends/trtexec/exports.py). A loop of runs that append to one file leaves several
+Names of columns changed once (foreign/trtexec.py). A loop of runs that append to one file leaves several
 arrays in it; all are read.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.backends.trtexec.exports import COLUMNS
+from edgescope.foreign.trtexec import COLUMNS
 from edgescope.records import Json, Trace
 from edgescope.tracing.importers.base import Collected, Importer, Table, exact_ns
 from edgescope.tracing.importers.openvino import laid_out
 from edgescope.tracing.importers.salvage import Salvage
 
 MS = 1_000_000
-#: Name and kind of a span, and the part of an inference that it is in exports.COLUMNS.
+#: Name and kind of a span, and the part of an inference that it is in COLUMNS.
 PARTS = (
     ("enqueue", "api", "enq"),
     ("H2D", "copy", "h2d"),
