@@ -1,4 +1,4 @@
-"""Names of the columns in trtexec's --exportTimes: they changed once, and both who runs it and who reads its files know."""
+"""Names of the columns of trtexec's --exportTimes, which changed once; whoever reads such a file needs them."""
 
 from __future__ import annotations
 
