@@ -97,7 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reruns(config.option.reran))
-    hypothesis.settings.register_profile("edgescope", deadline=None, print_blob=True)
+    patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+    hypothesis.settings.register_profile("edgescope", print_blob=True, **patient)
     hypothesis.settings.load_profile("edgescope")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -147,7 +147,7 @@ def test_one_class_only_is_refused(folder, tmp_path, capsys):
         (["generate", "x", "--count", "4"], 2, "E-ANOMALY-10: 4 clips are too few"),
         (["generate", "x", "--kinds", "fire"], 2, "no anomaly is called fire"),
         (["generate", "x", "--size", "16x16"], 2, "--size 16x16"),
-        (["extract", "nowhere", "f"], 1, "E-"),
+        (["extract", "nowhere", "f"], 2, "E-IO-2"),
         (["extract", "nowhere", "f", "--features", "resnet50"], 2, "E-ANOMALY-1: resnet50"),
         (["train", "nowhere", "--output", "d.pt"], 1, "E-ANOMALY-13"),
         (["train", "nowhere", "--output", "d.pt", "--bags", "3"], 2, "--bags must be even"),

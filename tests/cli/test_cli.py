@@ -71,7 +71,7 @@ def test_fixed_rate_and_offline_run(capsys, trials_here):
         (["null", "--backend", "null", "--precision", "fp33"], 2, "precision must be one of"),
         (["null", "--backend", "null", "--scenario", "fixed_rate"], 2, "--rate"),
         (["null", "--backend", "null", "--option", "delai=3"], 2, "has no option delai"),
-        (["missing.onnx", "--backend", "onnxruntime"], 1, "missing.onnx"),
+        (["missing.onnx", "--backend", "onnxruntime"], 2, "E-MODEL-4: the file missing.onnx"),
         (["null", "--backend", "null", "--io", "device"], 3, "--io host"),
     ],
 )

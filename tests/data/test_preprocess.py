@@ -53,7 +53,7 @@ def test_transformers_of_a_vit_stretches_and_of_a_convnext_cuts():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("imagnet", "cannot be read"),
+        ("imagnet", "neither a name nor a file.*--preprocess imagenet"),
         ("half,resise=crop", "--preprocess resize=crop"),
         ("size=300,mean=0.5", "the input is"),
         ("mean=a", "could not convert"),

@@ -35,7 +35,7 @@ def test_a_page_has_facts_and_pictures(tmp_path):
     given = Trial(model=str(classifier(tmp_path / "c.onnx")), backend="onnxruntime", data=str(photos))
     trial = grid.pinned(given, zoo.pin)
     HERE.model(trial).samples(Purpose.GATE, 400)
-    write([result(trial)], tmp_path / "r.html")
+    write([result(trial, model=HERE.model(trial).info)], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert page.count('<img src="data:image/png') == 8 and "1 light" in page
     for said in (

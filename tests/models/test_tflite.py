@@ -80,8 +80,9 @@ def test_a_shape_that_does_not_fit_names_the_inputs(made):
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(ModelError, match="No such file"):
+    with pytest.raises(UsageError, match=r"no\.tflite cannot be read \(No such file") as error:
         zoo.get(str(tmp_path / "no.tflite"))
+    assert error.value.code == "E-MODEL-4"
 
 
 def test_the_metadata_that_lets_xnnpack_narrow_is_seen(made):

@@ -854,7 +854,9 @@ def test_progress_counts_rounds(tmp_path):
     counts = {("short", 0): 10, ("selecting", 1): 4, ("confirming", 0): ENOUGH}
     assert [(s.stage, s.round) for s in steps] == [key for key, n in counts.items() for _ in range(n)]
     assert steps[0].eta_s is None and all(s.eta_s >= 0 for s in steps[2:])
-    assert steps[0].total == 10 and steps[-1].position == ENOUGH
+    totals = [s.total for s in steps if s.stage == "short"]
+    assert totals[0] == 0 and totals[-1] == 10, "what the best calls for is known after the settings by hand"
+    assert steps[-1].position == ENOUGH
 
 
 def quick(monkeypatch, runner):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.errors import ModelError, UsageError
+from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Trial
 from edgescope.study import grid
@@ -110,7 +110,7 @@ def test_a_bad_study_says_what_is_wrong_and_on_which_line(tmp_path, text, says):
 
 def test_a_missing_file_of_a_model_is_told_with_its_line_too(tmp_path):
     (tmp_path / "study.toml").write_text("[trial]\nbackend = 'null'\nmodel = ['null',\n 'gone.onnx']")
-    with pytest.raises(ModelError, match=r"line 4: the file gone\.onnx cannot be read"):
+    with pytest.raises(UsageError, match=r"line 4: the file gone\.onnx cannot be read"):
         grid.read(tmp_path / "study.toml", zoo.pin)
 
 

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-COMMAND = re.compile(r"\s*edgescope ")
+COMMAND = re.compile(r"\s*edgescope (?!\d)")
+"""What begins a line to paste; `edgescope 0.1.0` is a version."""
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 GAP = re.compile(r" {3,}(?!-)")
 """What stands between a command and what is said of it."""
