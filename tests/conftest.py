@@ -97,8 +97,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reruns(config.option.reran))
-    patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-    hypothesis.settings.register_profile("edgescope", print_blob=True, **patient)
+    check = hypothesis.HealthCheck
+    unasked = [check.too_slow, check.function_scoped_fixture]  # one folder serves all examples of a test
+    calm = {"deadline": None, "suppress_health_check": unasked}
+    hypothesis.settings.register_profile("edgescope", print_blob=True, **calm)
     hypothesis.settings.load_profile("edgescope")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.remote import agent
@@ -320,7 +320,7 @@ JSON = st.recursive(
 VERBS = ("ping", "facts", "find", "put_begin", "put", "get", "forget", "cancel", "sample_stop", "run", "x")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     verb=st.sampled_from(VERBS),
     fields=st.dictionaries(

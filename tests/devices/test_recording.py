@@ -8,7 +8,7 @@ import os
 import zipfile
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.devices.replay import format as recording
@@ -145,7 +145,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(st.data())
 def test_whatever_is_done_to_a_line_it_is_read_or_refused(tmp_path, data):
     lines = list(LINES)
@@ -172,7 +172,7 @@ def test_whatever_is_done_to_a_line_it_is_read_or_refused(tmp_path, data):
         assert all(not e.path.startswith("/") and ".." not in e.path.split("/") for e in got.entries)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(path=st.text(alphabet="a./\\~%\0 é", min_size=1, max_size=12).map(lambda t: f"sys/{t}"))
 def test_no_path_leaves_the_folder(tmp_path, path):
     lines = [LINES[0], json.dumps(FILE | {"path": path}).encode()]

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("ai_edge_litert")
@@ -105,7 +105,7 @@ assert not {{"ai_edge_litert", "torch", "onnx"}} & set(sys.modules)
 WHOLE = tiny_tflite.content()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(st.binary(max_size=64) | st.integers(0, len(WHOLE) - 1).map(lambda n: WHOLE[:n]))
 def test_anything_that_is_no_whole_tflite_is_refused_in_words(tmp_path, data):
     path = tmp_path / "broken.tflite"

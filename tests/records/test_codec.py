@@ -4,7 +4,7 @@ import json
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.records import Absent, Measured, Status, Trial, codec
@@ -78,7 +78,6 @@ def test_every_trial_key_is_in_the_schema():
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(Measured, finite, st.text(), finite, finite, st.integers(0, 2**63 - 1))
     | st.builds(Absent, st.text())

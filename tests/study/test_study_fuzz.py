@@ -3,7 +3,7 @@
 import json
 import math
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import EdgescopeError
@@ -58,7 +58,7 @@ def toml(value) -> str:
     return json.dumps(value)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80)
 @given(TABLES, st.dictionaries(NAMES, st.one_of(TABLES, st.lists(TABLES, max_size=2), SCALARS), max_size=3))
 def test_a_study_is_read_or_refused(tmp_path, trial, others):
     data = {"trial": {"model": "null", "backend": "null"} | trial} | {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope import cache
@@ -117,7 +117,6 @@ def test_the_header_that_ultralytics_writes_is_named(engine):
 
 
 @given(st.binary(max_size=64))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_an_engine_or_a_header_but_never_a_crash(tmp_path, content):
     path = tmp_path / "any.engine"
     path.write_bytes(content)
@@ -133,7 +132,7 @@ NAMES = st.sampled_from(["model", "tensorrt", "profile", "bytes", "sha256", "fla
 
 
 @given(st.dictionaries(NAMES, JSON) | JSON)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(max_examples=50)
 def test_a_sidecar_of_anything_is_refused_not_a_crash(tmp_path, told):
     path = tmp_path / "any.engine"
     path.write_bytes(b"x")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import psutil
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import ModelError
@@ -21,7 +21,7 @@ def numbers(source):
     return [number_of(frame.image) for frame in all_of(source)]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(
     frames=st.integers(1, 40),
     gop=st.integers(1, 12),
