@@ -97,5 +97,5 @@ def test_a_recorded_eager_network_is_launch_bound(capsys):
     assert main(["explain", "--trace", str(path)]) == 0
     text = capsys.readouterr().out
     assert "launch-bound" in text and "CUDA graph" in text
-    assert main(["trace", str(path)]) == 0
+    assert main(["trace", "-v", str(path)]) == 0
     assert "What limits it: launch-bound" in capsys.readouterr().out

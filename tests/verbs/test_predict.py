@@ -172,7 +172,8 @@ def runner(monkeypatch):
         "cells",
         lambda self, store: Cells(store, self.limits, made, MACHINE, map(Status, self.retry), say=self.tell),
     )
-    monkeypatch.setattr("edgescope.verbs.predict.here", lambda: MACHINE)
+    for where in ("edgescope.bench.here", "edgescope.verbs.predict.here"):
+        monkeypatch.setattr(where, lambda: MACHINE)
     return made
 
 
