@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -269,8 +270,11 @@ def test_a_file_of_many_pages_is_read_whole(tmp_path):
 def test_the_command_records_this_machine_and_another_plays_it(tmp_path, capsys):
     out = tmp_path / "mine.board.jsonl"
     assert main(["record", "-o", str(out), "--seconds", "0.4", "--hz", "5", "--name", "mine"]) == 0
-    assert ": mine, " in capsys.readouterr().out.replace("\n", " ")
-    assert main(["--board", str(out), "doctor", "--json"]) == 0
+    *said, command = capsys.readouterr().out.splitlines()
+    assert ": mine, " in " ".join(said)
+    _, *words = shlex.split(command)  # in one piece, however long the path is
+    assert words == ["--board", str(out), "doctor"]
+    assert main([*words, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["machine"]["state"]["replayed"]["made"] == "captured"
     real = manifest.machine({"cpu": CpuDevice()})

@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Record the sensors, write the file, print what it holds; return 0."""
     from edgescope.devices.replay import write
     from edgescope.devices.replay.capture import capture
+    from edgescope.report.document import Code, Text
     from edgescope.report.render import terminal
     from edgescope.units import counted
 
@@ -51,5 +52,7 @@ def run(args: argparse.Namespace) -> int:
         f"{output}: {what.board}, {counted(readable, 'file')}, {len(what.entries) - readable} unreadable, "
         f"{len(what.frames)} frames over {what.seconds:.1f} s, {size / 1e3:.0f} kB"
     )
-    terminal.note(f"replay it: edgescope --board {shlex.quote(str(output))} doctor")
+    terminal.printed(
+        [Text("replay it:", "dim"), Code(f"edgescope --board {shlex.quote(str(output))} doctor")]
+    )
     return 0
