@@ -56,6 +56,7 @@ MET_UNDER = {
     "search/capacity": ("capacity",),
     "analysis/cells/devices": ("compare",),
     "analysis/kernels/": ("trace",),
+    "tracing/profilers": ("trace",),
     "analysis/predict/": ("predict",),
     "analysis/cells/machines": ("sweep", "recommend", "offload"),
     "analysis/cells/recommend": ("recommend",),
