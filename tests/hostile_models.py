@@ -56,6 +56,41 @@ def nan():
     return Nan(), ordinary()[1]
 
 
+class Alone(Ordinary):
+    """Right in a batch, otherwise where an input comes alone: a broken kernel that any CPU can run."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, x):
+        out = super().forward(x)
+        return self.change(out) if len(x) == 1 else out
+
+
+def nan_alone():
+    return Alone(lambda out: out * float("nan")), ordinary()[1]
+
+
+def infinite_alone():
+    return Alone(lambda out: out / 0), ordinary()[1]
+
+
+def wrong_alone():
+    return Alone(lambda out: out.flip(1)), ordinary()[1]
+
+
+class Draws(Alone):
+    """Answers by chance as well, so that nothing can be compared."""
+
+    def forward(self, x):
+        return super().forward(x + torch.randn_like(x))
+
+
+def nan_alone_of_chance():
+    return Draws(lambda out: out * float("nan")), ordinary()[1]
+
+
 class Wrong(Ordinary):
     """Right in fp32, wrong in bf16: what a broken kernel looks like from outside."""
 

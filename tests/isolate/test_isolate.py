@@ -152,16 +152,30 @@ def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process(tmp_path, monke
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_nan_is_wrong_output(trials_here):
-    result = run("nan")
+def test_nan_is_wrong_output():
+    result = run("nan_alone")
     assert result.status is Status.WRONG_OUTPUT
     assert "NaN" in str(result.reason)
+
+
+@pytest.mark.parametrize("factory", ["nan_alone", "infinite_alone", "wrong_alone", "nan_alone_of_chance"])
+def test_a_wrong_answer_is_wrong_output_on_any_cpu(factory, trials_here):
+    result = run(factory)
+    assert result.status is Status.WRONG_OUTPUT
+    assert not result.verification.passed and result.unverified is None
+
+
+def test_a_network_whose_own_fp32_is_nan_on_random_numbers_cannot_be_judged(trials_here):
+    result = run("nan")
+    assert result.status in (Status.OK, Status.UNSTABLE)
+    assert result.verification is None and result.unverified.code == "E-GATE-6"
+    assert "NaN" in str(result.unverified)
 
 
 def test_a_fast_wrong_answer_is_wrong_output(trials_here):
     result = run("wrong_in_bf16", precision="bf16")
     if result.status is Status.UNSUPPORTED:
-        pytest.skip(result.reason)
+        pytest.skip(str(result.reason))
     assert result.status is Status.WRONG_OUTPUT
     assert not result.verification.passed
 

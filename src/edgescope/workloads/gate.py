@@ -16,6 +16,7 @@ from edgescope.models.base import Model, usual_batch, written
 from edgescope.records import Json, Judged, Machine, Measured, Trial, Verification
 from edgescope.verify import judge, reference
 from edgescope.verify.judge import Reference, Run
+from edgescope.verify.silent import silent
 from edgescope.workloads.base import Answer, Parts
 
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
@@ -70,17 +71,21 @@ class _NoReferenceError(Exception):
 def _reference(
     model: Model, parts: Parts, metric: str, batch: int, *, alone: bool = False
 ) -> Reference | Message:
-    def open_run() -> Run:
-        backend = parts.backend(model.reference)
-        session: Run = _or_no_reference(
-            lambda: backend.load(backend.prepare(model, _plain(model, batch), parts.folder))
-        )
-        return lambda inputs: _or_no_reference(lambda: session(inputs))
-
     try:
-        return reference.reference(model, open_run, batch=batch, metric=metric, alone=alone)
+        return reference.reference(
+            model, lambda: _run_of(model, parts, batch), batch=batch, metric=metric, alone=alone
+        )
     except _NoReferenceError as error:
         return _none_of(model, error.__cause__)
+
+
+def _run_of(model: Model, parts: Parts, batch: int) -> Run:
+    """Return the reference backend as a function of one batch of `batch`; it raises _NoReferenceError."""
+    backend = parts.backend(model.reference)
+    session: Run = _or_no_reference(
+        lambda: backend.load(backend.prepare(model, _plain(model, batch), parts.folder))
+    )
+    return lambda inputs: _or_no_reference(lambda: session(inputs))
 
 
 def _or_no_reference(work: Callable[[], Any]) -> Any:
@@ -122,7 +127,7 @@ def check(
     if answer is None:
         return UNANSWERED
     if isinstance(truth, Message):
-        return truth
+        return _without_numbers(trial, model, answer, parts) or truth
     facts: dict[str, Json] = {
         "artifact": artifact.get("digest"),
         "backend": trial.backend,
@@ -147,6 +152,38 @@ def check(
         replicate=trial.replicate,
     )
     return _ROUNDED if _cannot_tell(found, model) else found
+
+
+def _without_numbers(trial: Trial, model: Model, answer: Answer, parts: Parts) -> Verification | None:
+    """Return a failed verdict on outputs without a finite number, which are wrong though nothing can be compared.
+
+    Random numbers may be what a network has no answer to, so fp32 must have one. To real inputs every network has.
+    """
+    samples = judge.gate_samples(model)
+    mute = silent(answer, samples, trial.batch)
+    if not any(mute):
+        return None
+    origin = f"{model.reference} {written(model) or 'fp32'}"
+    if all(mute) and not samples.noise:
+        return judge.refused("no output holds a finite number on real inputs", trial.precision, origin)
+    theirs = _silent_reference(model, parts) or mute
+    wrong = [number for number, (ours, other) in enumerate(zip(mute, theirs, strict=False)) if ours > other]
+    if not wrong:
+        return None
+    return judge.refused(
+        f"output {wrong[0]} holds NaN or infinity alone, that of {origin} does not", trial.precision, origin
+    )
+
+
+def _silent_reference(model: Model, parts: Parts) -> tuple[bool, ...]:
+    """Return which outputs of the reference hold no finite number; nothing where it is not known."""
+    if model.reference == "none":
+        return ()
+    batch = usual_batch(model)
+    try:
+        return silent(_run_of(model, parts, batch), judge.gate_samples(model), batch)
+    except _NoReferenceError:
+        return ()
 
 
 def _cannot_tell(found: Verification, model: Model) -> bool:
