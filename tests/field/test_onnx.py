@@ -17,6 +17,7 @@ from onnx import numpy_helper as nh
 
 import edgescope
 from edgescope.cli.main import main
+from edgescope.data import opening
 from edgescope.records import Status
 from edgescope.store.results import Store
 
@@ -256,3 +257,11 @@ def test_a_file_that_is_no_onnx_is_named(tmp_path, capsys, data, said):
     (tmp_path / "m.onnx").write_bytes(data)
     assert main(["bench", str(tmp_path / "m.onnx"), "--store", str(tmp_path / "s")]) == 1
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_nothing_but_nan_on_inputs_of_ones_own_is_wrong(tmp_path):
+    """On random numbers it may be their fault; a network has an answer to what it is made for."""
+    name, folder = not_a_number(tmp_path / "m.onnx"), tmp_path / "own.npz"
+    np.savez(folder, x=-1 - np.random.default_rng(0).random((32, 8)).astype(np.float32))
+    found = run(name, data=opening.pin(str(folder)))
+    assert found.status is Status.WRONG_OUTPUT and not found.verification.passed
