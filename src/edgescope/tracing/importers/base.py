@@ -94,6 +94,13 @@ class Collected:
             left[what] = left.get(what, 0) + count
             self.note(code, f"{count:,} {what}", **words)
 
+    def cut_off(self, path: Path, rows: str, fix: str = "") -> None:
+        """Note that a file ends within its rows, which are called `rows`: how many followed cannot be counted."""
+        self.note(
+            "W-PROF-3", f"{path.name} ends within its {rows}", effect="What followed is missing", fix=fix
+        )
+        self.facts["damaged"] = True
+
     def pass_over(self, what: str, count: int) -> None:
         """Count rows that are no part of an account, such as the arrows of a viewer: the fact `passed_over`."""
         if count:

@@ -346,13 +346,7 @@ def _salvaged(path: Path, events: Path, found: Collected) -> Path:
         effect="They are left out: the times and counts of their names are too low",
     )
     if not array.ended and (array.lost or found.source == KINETO):
-        found.note(
-            "W-PROF-3",
-            f"{path.name} ends within its events",
-            effect="What followed is missing",
-            fix="export_chrome_trace(...) again, after the profiler has stopped",
-        )
-        found.facts["damaged"] = True
+        found.cut_off(path, "events", "export_chrome_trace(...) again, after the profiler has stopped")
     return whole
 
 

@@ -60,13 +60,7 @@ def _events(path: Path, found: Collected) -> list[dict[str, Any]]:
         effect="They are left out: the times and counts of their names are too low",
     )
     if not array.ended:
-        found.note(
-            "W-PROF-3",
-            f"{path.name} ends within its events",
-            effect="What followed is missing",
-            fix="InferenceSession.end_profiling(), which writes the rest",
-        )
-        found.facts["damaged"] = True
+        found.cut_off(path, "events", "InferenceSession.end_profiling(), which writes the rest")
     return events
 
 

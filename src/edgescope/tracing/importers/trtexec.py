@@ -56,8 +56,7 @@ def read(path: Path) -> Trace:
         effect="They are left out: what they add up to is too low",
     )
     if not array.ended:
-        found.note("W-PROF-3", f"{path.name} ends within its rows", effect="What followed is missing")
-        found.facts["damaged"] = True
+        found.cut_off(path, "rows")
     runs = [run for run in array.runs if run < len(rows)]
     return _times(path, found, rows, runs) if is_times else _layers(path, found, rows)
 
