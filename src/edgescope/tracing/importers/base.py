@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope.errors import Message, UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
+from edgescope.tracing.importers.salvage import Salvage
 
 #: Host calls that wait for the GPU, of CUDA and the interfaces made after it; and those of SYCL's two layers.
 WAITS = re.compile(
@@ -94,12 +95,15 @@ class Collected:
             left[what] = left.get(what, 0) + count
             self.note(code, f"{count:,} {what}", **words)
 
-    def cut_off(self, path: Path, rows: str, fix: str = "") -> None:
-        """Note that a file ends within its rows, which are called `rows`: how many followed cannot be counted."""
-        self.note(
-            "W-PROF-3", f"{path.name} ends within its {rows}", effect="What followed is missing", fix=fix
-        )
-        self.facts["damaged"] = True
+    def salvaged(self, array: Salvage, path: Path, rows: str, fix: str = "", *, ended: bool) -> None:
+        """Note what a damaged array of `rows` has lost, and that it was cut where it has not `ended`."""
+        effect = "They are left out: the times and counts of their names are too low"
+        self.lose("W-PROF-3", f"{rows} cannot be read", array.lost, evidence=array.first, effect=effect)
+        if not ended:
+            self.note(
+                "W-PROF-3", f"{path.name} ends within its {rows}", effect="What followed is missing", fix=fix
+            )
+            self.facts["damaged"] = True
 
     def pass_over(self, what: str, count: int) -> None:
         """Count rows that are no part of an account, such as the arrows of a viewer: the fact `passed_over`."""

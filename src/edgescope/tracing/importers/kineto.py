@@ -338,15 +338,11 @@ def _salvaged(path: Path, events: Path, found: Collected) -> Path:
             text = json.dumps(_plain(event), ensure_ascii=False)
             file.write((b",\n" if i else b"[\n") + text.encode("utf-8", "replace"))
         file.write(b"]" if file.tell() else b"[]")
-    found.lose(
-        "W-PROF-3",
-        "events cannot be read",
-        array.lost,
-        evidence=array.first,
-        effect="They are left out: the times and counts of their names are too low",
-    )
-    if not array.ended and (array.lost or found.source == KINETO):
-        found.cut_off(path, "events", "export_chrome_trace(...) again, after the profiler has stopped")
+    whole_end = array.ended or not (
+        array.lost or found.source == KINETO
+    )  # other tools may leave the bracket out
+    fix = "export_chrome_trace(...) again, after the profiler has stopped"
+    found.salvaged(array, path, "events", fix, ended=whole_end)
     return whole
 
 

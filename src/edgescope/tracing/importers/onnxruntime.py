@@ -52,15 +52,8 @@ def _events(path: Path, found: Collected) -> list[dict[str, Any]]:
     """Return the events; of a file that was damaged or cut, those that can be read."""
     array = Salvage(path.read_text(encoding="utf-8-sig", errors="replace"), ("ph",), ("cat", "name", "ts"))
     events = list(array.rows(array.text.find("[") + 1))
-    found.lose(
-        "W-PROF-3",
-        "events cannot be read",
-        array.lost,
-        evidence=array.first,
-        effect="They are left out: the times and counts of their names are too low",
-    )
-    if not array.ended:
-        found.cut_off(path, "events", "InferenceSession.end_profiling(), which writes the rest")
+    fix = "InferenceSession.end_profiling(), which writes the rest"
+    found.salvaged(array, path, "events", fix, ended=array.ended)
     return events
 
 

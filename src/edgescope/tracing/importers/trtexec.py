@@ -48,15 +48,7 @@ def read(path: Path) -> Trace:
     array = Salvage(text, ROWS[0] if is_times else ROWS[1])
     rows = list(array.rows(text.find("[") + 1))
     found = Collected("trtexec times" if is_times else "trtexec layer profile")
-    found.lose(
-        "W-PROF-3",
-        "rows cannot be read",
-        array.lost,
-        evidence=array.first,
-        effect="They are left out: what they add up to is too low",
-    )
-    if not array.ended:
-        found.cut_off(path, "rows")
+    found.salvaged(array, path, "rows", ended=array.ended)
     runs = [run for run in array.runs if run < len(rows)]
     return _times(path, found, rows, runs) if is_times else _layers(path, found, rows)
 
