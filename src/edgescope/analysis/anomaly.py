@@ -106,6 +106,22 @@ def evaluate(
     )
 
 
+def telling(videos: Sequence[ScoredVideo], most: int) -> list[ScoredVideo]:
+    """Return the videos that show what goes wrong: events that score lowest, then normal ones that score highest.
+
+    Of both as many as fit, two events for each normal one; what one kind lacks the other fills.
+    """
+    some = sorted((v for v in videos if _events(v)), key=_faintest)
+    calm = sorted((v for v in videos if not v.anomalous), key=lambda v: -float(v.scores.max(initial=0.0)))
+    kept = min(len(calm), max(most // 3, most - len(some)))
+    return [*some[: most - kept], *calm[:kept]]
+
+
+def _faintest(video: ScoredVideo) -> float:
+    """Return the peak of the event of a video that has the lowest one."""
+    return min(float(_touching(video, start, end).max()) for start, end in _events(video))
+
+
 @dataclass(frozen=True)
 class Difference:
     """How much larger one detector's AUC is than another's on the same videos."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgescope import units
-from edgescope.analysis.anomaly import Difference
+from edgescope.analysis.anomaly import Difference, telling
 from edgescope.records import Absent, Field, Measured
 from edgescope.report import document as doc
 
@@ -22,13 +22,17 @@ TITLES = {
     "threshold": ("Threshold of these alarms", "1"),
 }
 
+SHOWN = 6
+"""Videos whose scores are drawn over time."""
+
 
 def document(found: Evaluated, *, command: str = "") -> doc.Document:
     """Return the document of an evaluation."""
     sides = [found.judged, *([found.against] if found.against else [])]
-    parts = (
+    parts: tuple[doc.Part, ...] = (
         _answer(found),
         _figures(sides),
+        *_drawn(sides),
         _categories(sides),
         doc.Section(
             "How it was trained", (doc.Pairs(tuple(_trained(found.judged)), kind="facts"),), level=doc.DETAIL
@@ -86,6 +90,32 @@ def _figures(sides: list[Judged]) -> doc.Table:
         rows.append(doc.Row((title, *cells)))
     columns = (doc.Column("Figure", head="figure"), *(doc.Column(side.detector.name) for side in sides))
     return doc.Table(columns, tuple(rows), "Figures", "In brackets: 95 % interval over videos drawn anew.")
+
+
+def _drawn(sides: list[Judged]) -> list[doc.Figure]:
+    """Return the curves of all detectors, and the first one's scores over the time of the videos that tell most."""
+    videos, threshold = telling(sides[0].scored, SHOWN), sides[0].evaluation.figures["threshold"]
+
+    def curves() -> Any:
+        from edgescope.plots.ranking import ranking
+
+        return ranking({side.detector.name: side.evaluation.roc for side in sides})
+
+    def scores() -> Any:
+        from edgescope.plots.ranking import timelines
+
+        return timelines(videos, threshold.value if isinstance(threshold, Measured) else None)
+
+    return [
+        doc.Figure("ranking", "ROC and precision-recall", "Over frames; the dashed line is a guess.", curves),
+        doc.Figure(
+            "scores",
+            "Scores over time",
+            f"{len(videos)} of {len(sides[0].scored)} videos: the events that score lowest, the normal videos that "
+            "score highest. Shaded: the event. Dashed: the threshold of the alarms above.",
+            scores,
+        ),
+    ]
 
 
 def _categories(sides: list[Judged]) -> doc.Table:

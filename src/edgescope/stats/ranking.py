@@ -36,6 +36,12 @@ class Curve:
         return _share(self.false)
 
     @property
+    def precision(self) -> Floats:
+        """Return the share of what is taken for positive that is, from 1 on, before anything is."""
+        found = self.true + self.false
+        return np.concatenate([[1.0], np.divide(self.true, found, out=np.ones_like(found), where=found > 0)])
+
+    @property
     def roc_auc(self) -> float:
         """Return the area under the ROC curve: the chance that a positive has the higher score, ties half."""
         return area(self.fpr, self.tpr)
@@ -43,9 +49,7 @@ class Curve:
     @property
     def pr_auc(self) -> float:
         """Return the area under the precision-recall curve by trapezoids, from precision 1 on, as the field does."""
-        found = self.true + self.false
-        precision = np.divide(self.true, found, out=np.ones_like(found), where=found > 0)
-        return area(self.tpr, np.concatenate([[1.0], precision]))
+        return area(self.tpr, self.precision)
 
     @property
     def youden(self) -> float:
