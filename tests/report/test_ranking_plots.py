@@ -45,7 +45,7 @@ def test_what_one_kind_lacks_the_other_fills():
 
 def test_each_detector_has_a_line_in_both_panels_and_a_guess_in_the_first():
     found = evaluate([CALM, CLEAR, LOUD, FAINT], draws=20)
-    figure = ranking({"a<b.pt": found.roc, "b.pt": found.roc})
+    figure = ranking({"a<b.pt": found, "b.pt": found})
     assert [trace.name for trace in figure.data] == ["a guess", *["a&lt;b.pt"] * 2, *["b.pt"] * 2]
     roc, precision = figure.data[1:3]
     assert (roc.x[0], roc.y[0], roc.x[-1], roc.y[-1]) == (0, 0, 1, 1) and precision.y[0] == 1

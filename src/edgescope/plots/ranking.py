@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from plotly.subplots import make_subplots
 
-from edgescope.analysis.anomaly import ScoredVideo
+from edgescope.analysis.anomaly import Evaluation, ScoredVideo
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, Figure, axis, colour, layout
 from edgescope.plots.thin import MAX_POINTS
-from edgescope.stats.ranking import Curve
 
 EVENT = "rgba(204,0,61,0.16)"
 TOP, PANEL, GAP = 48, 132, 54
 """Pixels above the panels, of a panel with what is below it, and of that."""
 
 
-def ranking(detectors: Mapping[str, Curve]) -> Figure:
+def ranking(detectors: Mapping[str, Evaluation]) -> Figure:
     """Return two panels, each with one line a detector: ROC on the left, precision over recall on the right."""
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.12)
     figure.add_scatter(x=[0, 1], y=[0, 1], **_line("a guess", BASELINE_COLOUR, "dash"), row=1, col=1)
-    for i, (name, curve) in enumerate(detectors.items(), 1):
+    for i, (name, found) in enumerate(detectors.items(), 1):
+        curve = found.roc
         few = np.unique(np.linspace(0, len(curve.tpr) - 1, MAX_POINTS // 4).astype(int))
         look = _line(html.escape(name), colour(i), "solid")
         figure.add_scatter(x=curve.fpr[few], y=curve.tpr[few], **look, row=1, col=1)

@@ -99,7 +99,7 @@ def _drawn(sides: list[Judged]) -> list[doc.Figure]:
     def curves() -> Any:
         from edgescope.plots.ranking import ranking
 
-        return ranking({side.detector.name: side.evaluation.roc for side in sides})
+        return ranking({side.detector.name: side.evaluation for side in sides})
 
     def scores() -> Any:
         from edgescope.plots.ranking import timelines
