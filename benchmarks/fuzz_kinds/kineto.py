@@ -137,7 +137,7 @@ def _damaged(rng: random.Random, text: str) -> str:
         case 1:
             return text[:a] + text[a + rng.randint(1, 9) :]
         case 2:
-            return text[: max(a, 16)]  # of an event that is cut before its first key nobody can say that it was one
+            return text[: max(a, 16)]  # cut before its first key, nobody can say that it was an event
         case _:
             return text.replace('"name": "', '"name": "{"device": "cpu"}(12): ', 1)
 
