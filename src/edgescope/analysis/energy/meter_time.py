@@ -20,7 +20,7 @@ import numpy as np
 from edgescope.analysis.energy.integral import Floats
 from edgescope.analysis.energy.meter_dialect import Dialect, refused
 from edgescope.analysis.energy.meter_table import SAMPLE, Table, decimal, number
-from edgescope.analysis.energy.meter_units import UNITS, columns, place, rank, unit, units_in
+from edgescope.analysis.energy.meter_units import UNITS, place, rank, unit, units_in
 
 DAY_S = 86_400.0
 EPOCHS = ((9e17, 1e-9), (9e14, 1e-6), (9e11, 1e-3), (9e8, 1.0))
@@ -69,8 +69,7 @@ def _places(table: Table, dialect: Dialect) -> list[int]:
     daily = [at for at in found if _share(table, at, lambda m: m["h"] and not m["date"])]
     if dated and daily:
         return [dated[0], daily[0]]
-    clear = [place(table, name, "time") for name in columns(table.head, "time")]
-    usable = [at for at in (*clear, *found) if at not in dated and _usable(table, at)]
+    usable = [at for at in found if at not in dated and _usable(table, at)]
     return usable[:1] or found[:1]
 
 
@@ -111,7 +110,8 @@ def _count(table: Table, at: int, cells: Sequence[str], words: str, dialect: Dia
     if epoch is None and middle >= EPOCHS[-1][0]:
         what = f"the unit of {name!r} of {table.name} is not written"
         raise refused("E-METER-4", what, evidence=f"such as {middle:.0f}", fix="--time-unit ns")
-    return Clock(words, values * (epoch or 1.0), "count", supposed=epoch is None)
+    bare = any(cell[-1:].isdigit() for cell, value in zip(cells, values, strict=True) if np.isfinite(value))
+    return Clock(words, values * (epoch or 1.0), "count", supposed=epoch is None and bare)
 
 
 def _value(cell: str, mark: str) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgescope.analysis.energy.integral import Floats
 from edgescope.analysis.energy.meter_dialect import Dialect, refused
-from edgescope.analysis.energy.meter_table import Table, decimal, number
+from edgescope.analysis.energy.meter_table import SAMPLE, Table, decimal, number
 
 WORDS = {
     "power": {"power", "watt", "watts", "wattage", "pwr", "leistung", "p"},
@@ -103,9 +103,7 @@ def units_in(name: str, kind: str) -> set[str]:
     found = {word.lower() for word in words(name)}
     for stem in WORDS[kind]:
         found |= {w.removeprefix(stem) for w in found if len(stem) > 2 and w.startswith(stem)}
-    return {word for word in found if UNITS.get(word, ("",))[0] == kind and word not in WORDS[kind]} | {
-        word for word in found & WORDS[kind] if word in UNITS
-    }
+    return {word for word in found if UNITS.get(word, ("",))[0] == kind}
 
 
 def rank(name: str, kind: str) -> int | None:
@@ -117,7 +115,7 @@ def rank(name: str, kind: str) -> int | None:
     named = any(word in WORDS[kind] and (whole or word not in LETTERS) for word in plain)
     unit = bool(plain) and UNITS.get(plain[-1], ("",))[0] == kind
     unit = unit and (whole or kind != "time") and not (len(plain[-1]) == 1 and _COUNTED & set(plain[:-1]))
-    rival = plain and UNITS.get(plain[-1], (kind,))[0] not in (kind, "time") and not whole
+    rival = plain and UNITS.get(plain[-1], (kind,))[0] not in (kind, "time")
     if rival or not (named or unit):
         return None
     return 0 if named and unit else 1
@@ -173,7 +171,7 @@ class Column:
 def column(table: Table, at: int, kind: str, dialect: Dialect) -> Column:
     """Return a column in SI; UsageError E-METER-4 if its unit is not written."""
     name, cells = table.head[at], table.column(at)
-    mark = dialect.decimal or decimal(cells, [c for row in table.rows[:200] for c in row], table.delimiter)
+    mark = dialect.decimal or decimal(cells, [c for row in table.rows[:SAMPLE] for c in row], table.delimiter)
     if not mark:
         what = f"the decimal mark of {name!r} of {table.name} cannot be told"
         raise refused(
