@@ -12,8 +12,10 @@ import pytest
 from edgescope.bench import own_use
 from edgescope.bench.own_use import NAMES, Counters, OwnUse, interpreter_wait
 from edgescope.clock import MonotonicClock
-from edgescope.records import Absent, Measured, Trial
+from edgescope.records import QUERY_END, Absent, Measured, Trial
+from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.blocking import Failures, Pool
+from fake_time import FakeClock
 
 S = 1_000_000_000
 BEFORE = Counters(0, 1.0, 0.5, 10, 100, {1: 0, 2: 5 * S}, 1000, (100, 10))
@@ -105,3 +107,205 @@ def test_work_that_fails_ends_the_thread_that_looks():
     with pytest.raises(RuntimeError, match="broken"):
         interpreter_wait(SimpleNamespace(issue=issue), Trial(model="null", backend="null"), MonotonicClock())
     assert threading.active_count() == before
+
+
+class Looks:
+    """Work beside which the thread that looks wakes once a unit: all time passes in its sleep, `late_s` too much."""
+
+    def __init__(self, monkeypatch, late_s, ends=None):
+        self.clock, self.late_ns, self.ends = FakeClock(), round(late_s * S), ends
+        self.asleep, self.go, self.units, self.sleeps = threading.Semaphore(0), threading.Semaphore(0), 0, []
+        go = self.go
+
+        class Event(threading.Event):
+            def set(self):
+                super().set()
+                go.release()
+
+        fakes = {"Event": Event, "Thread": threading.Thread, "Semaphore": threading.Semaphore}
+        monkeypatch.setattr(own_use, "threading", SimpleNamespace(**fakes))
+        monkeypatch.setattr(own_use, "time", SimpleNamespace(sleep=self.sleep))
+
+    def sleep(self, seconds):
+        self.asleep.release()
+        assert self.go.acquire(timeout=10)
+        self.clock.t += round(seconds * S) + self.late_ns
+
+    def issue(self, number, samples, done):
+        assert (number, samples) == (self.units, 3)
+        if self.ends is not None and number == self.ends[0]:
+            self.ends[1](number, done)
+        self.units += 1
+        assert self.asleep.acquire(timeout=10)
+        self.go.release()
+        assert self.asleep.acquire(timeout=10)  # it has noted the look and sleeps again
+        self.asleep.release()
+        done(number, 0)
+
+    def wait(self, in_flight=1):
+        trial = Trial(model="null", backend="null", in_flight=in_flight, batch=3)
+        return interpreter_wait(self, trial, self.clock)
+
+
+@pytest.mark.parametrize(
+    ("late_s", "units"),
+    [
+        (0.009, 40),  # for 0.4 s
+        (0.199, 5),  # and until five looks have been
+        (0.499, 4),  # but for 2 s at most; the look that is under way at the end counts, too
+    ],
+)
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_python_is_looked_at_for_some_time_and_some_looks_but_not_for_long(
+    monkeypatch, late_s, units, in_flight
+):
+    looks = Looks(monkeypatch, late_s)
+    assert looks.wait(in_flight) == Measured(pytest.approx(late_s), "s", n=units + 1)
+    assert looks.units == units
+
+
+def test_too_few_looks_say_nothing(monkeypatch):
+    looks = Looks(monkeypatch, 0.699)
+    assert looks.wait() == Absent("only 4 looks in 2 s") and looks.units == 3
+
+
+def end_of_input(number, done):
+    done(number, QUERY_END)
+    raise EndOfInput
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize(
+    ("ends", "units"), [(end_of_input, 6), (lambda number, done: done(number, QUERY_END), 7)]
+)
+def test_the_looks_end_with_the_input(monkeypatch, ends, units, in_flight):
+    """Whether it is raised or reported; six units are fewer than usual, and each had its look."""
+    looks = Looks(monkeypatch, 0.009, ends=(6, ends))
+    found = looks.wait(in_flight)
+    assert looks.units == units and found.value == pytest.approx(0.009) and found.n >= units
+
+
+def test_what_is_under_way_when_the_input_ends_is_waited_for(monkeypatch):
+    through = []
+
+    def issue(number, samples, done):
+        if number:
+            done(number, QUERY_END)
+            raise EndOfInput
+        threading.Timer(0.02, lambda: (through.append(number), done(number, 0))).start()
+
+    monkeypatch.setattr(own_use, "LOOKS", 1)
+    trial = Trial(model="null", backend="null", in_flight=2)
+    interpreter_wait(SimpleNamespace(issue=issue), trial, MonotonicClock())
+    assert through == [0]
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "median_ms"),
+    [
+        ([4], 4),
+        ([0, 0, 0, 0], 0),
+        ([0] * 10 + [9], 0),  # ten looks of 1 ms and one of 10 ms: half of the 20 ms is theirs
+        ([0] * 9 + [9], 9),
+        ([9, 0, 2, 0, 0], 9),
+        ([3, 3, 1], 3),
+        ([2, 1, 1], 1),
+    ],
+)
+def test_a_look_counts_for_as_long_as_it_lasts(late_ms, median_ms):
+    assert own_use.over_time([1_000_000 * ms for ms in late_ms]) == 1_000_000 * median_ms
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A /proc of a process with two threads."""
+    for tid, said in ((11, "900 70 5\n"), (12, "800 30 4\n")):
+        (tmp_path / f"proc/self/task/{tid}").mkdir(parents=True)
+        (tmp_path / f"proc/self/task/{tid}/schedstat").write_text(said)
+    (tmp_path / "proc/self/io").write_text("rchar: 9\nread_bytes: 4096\nwrite_bytes: 7\n")
+    return tmp_path
+
+
+def test_counters_are_read_from_proc(root):
+    seen = own_use.now(root)
+    assert (seen.waited, seen.read_bytes, seen.periods) == ({11: 70, 12: 30}, 4096, None)
+    for ended, left in (
+        ("11", {12: 30}),
+        ("12", {11: 70}),
+    ):  # one thread ended meanwhile, whichever is looked at first
+        (root / f"proc/self/task/{ended}").rename(root / ended)
+        (root / f"proc/self/task/{ended}").mkdir()
+        assert own_use.now(root).waited == left
+        (root / f"proc/self/task/{ended}").rmdir()
+        (root / ended).rename(root / f"proc/self/task/{ended}")
+    (root / "proc/self/task/11/schedstat").unlink()
+    (root / "proc/self/task/12/schedstat").write_text("800\n")
+    (root / "proc/self/io").write_text("read_bytes:\n")
+    seen = own_use.now(root)
+    assert seen.waited is None and seen.read_bytes is None
+    (root / "proc/self/task/12/schedstat").unlink()
+    (root / "proc/self/io").unlink()
+    seen = own_use.now(root)
+    assert seen.waited is None and seen.read_bytes is None
+
+
+def test_faults_are_those_of_both_kinds(monkeypatch):
+    used = SimpleNamespace(ru_utime=1.5, ru_stime=0.5, ru_nivcsw=7, ru_minflt=20, ru_majflt=3)
+    monkeypatch.setattr(own_use.resource, "getrusage", lambda who: used)
+    seen = own_use.now()
+    assert (seen.user_s, seen.system_s, seen.forced, seen.faults) == (1.5, 0.5, 7, 23)
+
+
+@pytest.mark.parametrize(
+    ("groups", "file", "said", "periods"),
+    [
+        ("0::/a/b:c\n", "sys/fs/cgroup/a/b:c", "nr_periods 4\nnr_throttled 1\n", (4, 1)),
+        ("0::/a\n", "sys/fs/cgroup/unified/a", "nr_periods 4\nnr_throttled 0\n", (4, 0)),
+        ("5:memory:/a\n3:cpuacct,cpu:/b\n", "sys/fs/cgroup/cpu/b", "nr_periods 9\nnr_throttled 2\n", (9, 2)),
+        ("5:memory:/a\n", "sys/fs/cgroup/cpu/a", "nr_periods 9\nnr_throttled 2\n", None),
+        ("5:cpuset:/a\n", "sys/fs/cgroup/cpu/a", "nr_periods 9\nnr_throttled 2\n", None),
+        ("0::/\n", "sys/fs/cgroup", "nr_periods 9\n", None),
+        ("0::/\n", "sys/fs/cgroup", "nr_throttled 9\n", None),
+        ("0::/\n", "sys/fs/cgroup/cpu", "nr_periods 9\nnr_throttled 2\n", None),
+        ("1:cpu:/\n0::/\n", "sys/fs/cgroup", "nr_periods 0\nnr_throttled 0\n", (0, 0)),
+    ],
+)
+def test_the_quota_is_that_of_the_group_that_limits_the_cpu(tmp_path, groups, file, said, periods):
+    (tmp_path / file).mkdir(parents=True)
+    (tmp_path / file / "cpu.stat").write_text(said)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    assert own_use._periods(tmp_path) == periods
+
+
+def test_the_first_look_and_the_last_count_whatever_lies_between():
+    looks = iter((BEFORE, replace(AFTER, at_ns=0, user_s=99.0), AFTER))
+    use = OwnUse(lambda: next(looks))
+    use.mark()
+    assert set(use.metrics().values()) == {own_use.UNSEEN}
+    use.mark()
+    use.mark()
+    assert use.metrics()["cores_used"] == Measured(1.0, "1")
+
+
+def test_a_process_that_did_nothing_has_no_shares():
+    idle = replace(BEFORE, at_ns=S, waited={1: 0, 2: 5 * S, 3: 0})
+    found = between(b=idle)
+    assert found["cores_used"] == 0.0 and found["kernel_time_share"] == "the process used no CPU time"
+    assert found["run_wait_share"] == own_use.UNSEEN.reason  # it neither ran nor waited
+    assert found["quota_stopped_share"] == "no CPU quota was in force"  # no period ended
+    assert between(b=replace(AFTER, user_s=1.25, system_s=0.75))["kernel_time_share"] == 0.5
+    waited = between(b=replace(idle, waited={1: S}))
+    assert waited["run_wait_share"] == 1.0
+    assert between(a=replace(BEFORE, at_ns=2 * S - 1))["cores_used"] == pytest.approx(2e9)
+
+
+@pytest.mark.parametrize("lacking", ["waited", "read_bytes", "periods"])
+def test_a_counter_that_one_look_lacks_is_absent(lacking):
+    names = {"waited": "run_wait_share", "read_bytes": "disk_read_bps", "periods": "quota_stopped_share"}
+    for found in (
+        between(a=replace(BEFORE, **{lacking: None})),
+        between(b=replace(AFTER, **{lacking: None})),
+    ):
+        assert isinstance(found.pop(names[lacking]), str)
+        assert all(isinstance(value, float) for value in found.values())

@@ -11,8 +11,11 @@ import os
 import resource
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from edgescope.clock import Clock
@@ -111,7 +114,7 @@ class OwnUse:
         """Return the process's use of the CPU between the first look and the last."""
         if len(self.seen) < 2 or self.seen[-1].at_ns <= self.seen[0].at_ns:
             return dict.fromkeys(NAMES, UNSEEN)
-        return dict(zip(NAMES, _between(self.seen[0], self.seen[-1]), strict=True))
+        return _between(self.seen[0], self.seen[-1])
 
 
 NAMES = (
@@ -125,21 +128,23 @@ NAMES = (
 )
 
 
-def _between(a: Counters, b: Counters) -> tuple[Field, ...]:
+def _between(a: Counters, b: Counters) -> dict[str, Field]:
     wall = (b.at_ns - a.at_ns) * 1e-9
     user, system = b.user_s - a.user_s, b.system_s - a.system_s
     busy = user + system
-    return (
-        Measured(busy / wall, "1"),
-        Measured(system / busy, "share") if busy > 0 else Absent("the process used no CPU time"),
-        _wait_share(a, b, busy),
-        Measured((b.forced - a.forced) / wall, "1/s"),
-        Measured((b.faults - a.faults) / wall, "1/s"),
-        Absent("/proc/self/io tells no bytes read")
+    return {
+        "cores_used": Measured(busy / wall, "1"),
+        "kernel_time_share": Measured(system / busy, "share")
+        if busy > 0
+        else Absent("the process used no CPU time"),
+        "run_wait_share": _wait_share(a, b, busy),
+        "preemptions_per_s": Measured((b.forced - a.forced) / wall, "1/s"),
+        "page_faults_per_s": Measured((b.faults - a.faults) / wall, "1/s"),
+        "disk_read_bps": Absent("/proc/self/io tells no bytes read")
         if a.read_bytes is None or b.read_bytes is None
         else Measured((b.read_bytes - a.read_bytes) / wall, "bytes/s"),
-        _stopped_share(a, b),
-    )
+        "quota_stopped_share": _stopped_share(a, b),
+    }
 
 
 def _wait_share(a: Counters, b: Counters, busy: float) -> Field:
@@ -166,7 +171,7 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
     free, ended = threading.Semaphore(trial.in_flight), threading.Event()
     late: list[int] = []
 
-    def done(query_id: int, status: int, samples: int = 0, source_ns: int = -1, /) -> None:
+    def done(query_id: int, status: int, *_: int) -> None:
         if status == QUERY_END:
             ended.set()
         free.release()
@@ -177,7 +182,7 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
             time.sleep(TICK_S)
             late.append(clock.now() - before - round(TICK_S * 1e9))
 
-    stop, ticker = threading.Event(), threading.Thread(target=tick, daemon=True)
+    stop, ticker = threading.Event(), threading.Thread(target=tick)
     ticker.start()
     begun, number = clock.now(), 0
 
@@ -188,11 +193,8 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
     try:
         while not enough() and not ended.is_set():
             free.acquire()
-            try:
+            with suppress(EndOfInput):  # the work has called done, too
                 work.issue(number, trial.batch, done)
-            except EndOfInput:
-                free.release()
-                break
             number += 1
         for _ in range(trial.in_flight):
             free.acquire()
@@ -206,10 +208,6 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
 
 def over_time(late: list[int]) -> int:
     """Return the lateness in nanoseconds that a moment meets which is drawn from the time of all looks."""
-    ordered, passed = sorted(late), 0
-    half = sum(ns + round(TICK_S * 1e9) for ns in ordered) / 2
-    for ns in ordered:
-        passed += ns + round(TICK_S * 1e9)
-        if passed >= half:
-            return ns
-    return ordered[-1]
+    ordered = sorted(late)
+    ends = list(accumulate(ns + round(TICK_S * 1e9) for ns in ordered))
+    return ordered[bisect_left(ends, ends[-1] / 2)]
