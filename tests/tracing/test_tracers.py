@@ -250,3 +250,18 @@ def test_openvinos_counters_are_written_as_its_own_tool_does(tmp_path):
     Profile().write(request, tmp_path / "engine.csv")
     (row,) = csv.DictReader((tmp_path / "engine.csv").open(), delimiter=";")
     assert row["layerName"] == "conv" and float(row["realTime (ms)"]) == 0.047
+
+
+def test_layers_without_times_of_their_own_lie_end_to_end_from_0_on(tmp_path):
+    with EngineTracer().window(tmp_path):
+        pass
+    rows = (
+        "a;Status.EXECUTED;Convolution;jit;1.5",
+        "b;Status.NOT_RUN;Const;;0",
+        "c;Status.EXECUTED;Pooling;jit;0.5",
+    )
+    head = "layerName;execStatus;layerType;execType;realTime (ms)"
+    (tmp_path / "engine.csv").write_text("\n".join((head, *rows)))
+    spans = EngineTracer().spans(tmp_path)
+    assert spans.named() == ["Convolution a", "Pooling c"]
+    assert spans.columns["start_ns"].tolist() == [0, 1_500_000] and spans.columns["end_ns"][-1] == 2_000_000

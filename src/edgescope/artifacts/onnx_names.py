@@ -61,11 +61,15 @@ class ModulePaths:
 
     def of(self, name: str, kind: str = "") -> NodeWork:
         """Return the node called `name`, or the one of type `kind` fused with it; the name alone if there is none."""
+        return self.known(name, kind) or NodeWork(name)
+
+    def known(self, name: str, kind: str = "") -> NodeWork | None:
+        """Return the node called `name`, or the one of type `kind` fused with it; None if there is none."""
         node, bare = self._nodes.get(name), _bare(name)
         while node is None and bare != name:
             node, name, bare = self._nodes.get(bare), bare, _bare(bare)
         if node is None:
-            return NodeWork(name)
+            return None
         seen: Any = node
         while kind and seen is not None and seen.op_type != kind.removeprefix("Fused"):
             seen = next((self._makers[i] for i in seen.input if i in self._makers), None)

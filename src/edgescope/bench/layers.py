@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from edgescope.bench.parts import HERE
 from edgescope.bench.run import present
 from edgescope.bench.watch import Devices, Watch
 from edgescope.errors import UnsupportedError
-from edgescope.records import Trial, Verdict, Window
+from edgescope.records import Result, Trial, Verdict, Window
 from edgescope.workloads.base import Parts
 from edgescope.workloads.inference import batches_of
 
@@ -83,3 +83,18 @@ def exported(files: Sequence[Path], trial: Trial) -> Exported:
 
     name = trial.model.partition("#")[0]
     return layer_times.read(files, ModulePaths(Path(name), trial.batch) if name.endswith(".onnx") else None)
+
+
+def of_operators(names: Iterable[str], result: Result) -> dict[str, str]:
+    """Return the layer of each operator in an engine's profile, `Conv relu_25_nchwc`, that the engine's file knows."""
+    from edgescope.artifacts.onnx_names import ModulePaths
+
+    file = Path(str(result.artifact.get("path") or ""))
+    if file.suffix != ".onnx" or not file.is_file():
+        return {}
+    paths, found = ModulePaths(file, result.trial.batch), {}
+    for operator in names:
+        kind, _, name = operator.partition(" ")
+        if (node := paths.known(name, kind)) is not None:
+            found[operator] = node.path
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from edgescope.analysis.diagnose.finding import CAUSES
@@ -110,7 +111,7 @@ def _account(one: Account) -> list[doc.Part | None]:
         ),
         *(_launches(one.launches) if one.launches is not None else []),
         _names("Kernels", one.kernels),
-        _names("Operators", one.operators),
+        _names("Operators", one.operators, one.trace.facts.get("layers", {})),
         _names("Copies", one.copies),
         _names("Calls of the host", one.calls),
         _names("Functions, without what they call", one.functions),
@@ -150,7 +151,9 @@ def _lines(one: Account) -> Iterator[str]:
         yield f"{d.kernel.count:,} kernels: {times} (medians); {d.short:,} ran shorter than their launch took"
     for title, names in (("kernel", one.kernels), ("operator", one.operators)):
         if whole_ns := _whole_ns(names):
-            yield f"longest {title}: {short(names[0].name)}, {(names[0].total_ns or 0) / whole_ns:.1%} of their time"
+            layer = one.trace.facts.get("layers", {}).get(names[0].name)
+            called = f"{short(names[0].name)} ({layer})" if layer else short(names[0].name)
+            yield f"longest {title}: {called}, {(names[0].total_ns or 0) / whole_ns:.1%} of their time"
     if one.functions and not one.kernels:
         yield f"longest function: {one.functions[0].name}, {show(_seconds(one.functions[0].total_ns))} of its own"
     if one.operating is not None:
@@ -295,6 +298,7 @@ def short(name: str) -> str:
 
 
 NO_INFERENCES = Absent("the trace marks no inferences")
+NO_LAYERS: Mapping[str, str] = MappingProxyType({})
 
 
 def _whole_ns(found: Sequence[Named]) -> int | None:
@@ -303,8 +307,8 @@ def _whole_ns(found: Sequence[Named]) -> int | None:
     return None if None in totals else sum(t for t in totals if t is not None)
 
 
-def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) -> doc.Part | None:
-    """Return the table of the names that took longest; None if there are none."""
+def _names(title: str, found: Sequence[Named], layers: Mapping[str, str] = NO_LAYERS) -> doc.Part | None:
+    """Return the table of the names that took longest, with the model's layers behind them; None if there are none."""
     if not found:
         return None
     whole = _whole_ns(found)
@@ -313,6 +317,7 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
         doc.Row(
             (
                 doc.Mark(short(n.name), about=n.name),
+                *((layers.get(n.name),) if layers else ()),
                 n.count,
                 NO_INFERENCES if n.inferences is None else n.inferences,
                 _seconds(n.mean_ns),
@@ -326,6 +331,7 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
     )
     columns = (
         doc.Column("name"),
+        *((doc.Column("layer"),) if layers else ()),
         doc.Column("count"),
         doc.Column("inferences", rank=2),
         doc.Column("mean", "s"),
@@ -337,7 +343,7 @@ def _names(title: str, found: Sequence[Named], level: doc.Level = doc.DETAIL) ->
         *((doc.Column("moved", "bytes", rank=2),) if moved else ()),
     )
     left = f", the {MOST} longest of {len(found)}" if len(found) > MOST else ""
-    return doc.Table(columns, rows, f"{title}{left}", level=level)
+    return doc.Table(columns, rows, f"{title}{left}", level=doc.DETAIL)
 
 
 def _sharing(found: Sharing) -> list[doc.Part]:

@@ -39,7 +39,7 @@ class EngineTracer:
         )
 
     def spans(self, folder: Path) -> Spans:
-        """Return the spans within the window; layers without times of their own lie end to end at its start."""
+        """Return the spans within the window; layers without times of their own lie end to end from 0 on."""
         files = sorted(p for p in folder.iterdir() if p.name.startswith("engine"))
         if not files:
             raise UnsupportedError("E-PROF-5", "this engine wrote no profile of its own")
@@ -52,7 +52,7 @@ def _placed(path: Path, clock: dict[str, list[int]]) -> Spans:
     (begin, epoch), (end, _) = clock["begin"], clock["end"]
     trace, start = read(path), path.with_name(path.name + ".start")
     if not trace.timed:
-        return trace.spans.moved(begin)
+        return trace.spans
     shift = int(start.read_text()) - epoch + begin if start.exists() else 0
     spans = trace.spans.moved(shift)
     inside = (spans.columns["start_ns"] >= begin) & (spans.columns["end_ns"] <= end)

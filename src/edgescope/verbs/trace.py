@@ -10,6 +10,7 @@ from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
 from edgescope.analysis.kernels.growth import Growth, growth
 from edgescope.analysis.kernels.of_result import trace_of
+from edgescope.bench.layers import of_operators
 from edgescope.bench.program import watched
 from edgescope.errors import Message
 from edgescope.models import zoo
@@ -188,5 +189,9 @@ def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
 def _accounts(result: Result) -> tuple[tuple[str, Account], ...]:
     """Return the account of a stored result, or () if it has no spans."""
     found = trace_of(result)
+    if found is None:
+        return ()
     label = f"{result.trial.model.partition('#')[0]} {result.trial.label}"
-    return ((label, account(found)),) if found is not None else ()
+    layers = of_operators(sorted(set(found.spans.of_kind("op").named())), result)
+    facts = {**found.facts, "layers": layers} if layers else found.facts
+    return ((label, account(replace(found, facts=facts))),)

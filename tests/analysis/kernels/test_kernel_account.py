@@ -10,6 +10,7 @@ from edgescope.analysis.kernels.growth import growth
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.report import trace as report
+from edgescope.report.document import Table
 from edgescope.verbs.trace import Traced
 
 US = 1000
@@ -157,6 +158,26 @@ def test_a_traced_result_has_the_metrics_of_its_window():
     assert isinstance(of_result.metrics(host_only)["ec_s"], Absent)
 
 
+def test_layers_that_an_engine_gives_no_times_of_are_means_of_an_inference():
+    from dataclasses import replace
+
+    from edgescope.analysis.kernels import of_result
+    from edgescope.records import Trial
+    from making import result
+
+    plain = result(Trial(model="null", backend="null", tracer="engine"))
+    spans = trace(("op", "Conv a", 0, 30, -1, -1, -1), ("op", "Pool b", 30, 40, -1, -1, -1)).spans
+    found = of_result.trace_of(replace(plain, spans=spans))
+    assert [note.code for note in found.notes] == ["I-PROF-2"]
+    one = account(found)
+    times = [(n.name, n.count, n.total_ns, n.spread_ns, n.inferences) for n in one.operators]
+    assert times == [("Conv a", 1, 30 * US, None, None), ("Pool b", 1, 10 * US, None, None)]
+    assert one.operating is None, "what is laid out by hand says nothing of when it ran"
+    assert len(one.inferences) == len(plain.queries.rows(plain.window).columns["issued_ns"])
+    timed = trace(("op", "Conv a", 7, 30, -1, -1, -1)).spans
+    assert not of_result.trace_of(replace(plain, spans=timed.moved(plain.window.start_ns))).notes
+
+
 def test_a_trace_of_copies_alone_or_of_kernels_without_length_has_an_account():
     copies = account(trace(("copy", "H2D", 0, 50, 1, 0, 1)))
     (found,) = of_trace(copies, "copies").findings
@@ -170,3 +191,14 @@ def test_inferences_that_overlap_are_not_said_to_leave_a_rest():
     assert both.budget.closure > 1
     (line,) = (x for x in report._lines(both) if "wall time" in x)
     assert line.endswith("they overlap")
+
+
+def test_an_operator_bears_the_models_layer_where_it_is_known():
+    rows = ("op", "Conv relu_nchwc", 0, 30, 1, -1, -1), ("op", "ReorderOutput x", 30, 40, 1, -1, -1)
+    found = account(trace(*rows, layers={"Conv relu_nchwc": "features.0"}))
+    (table,) = (part for part in report._account(found) if isinstance(part, Table))
+    assert [c.title for c in table.columns[:2]] == ["name", "layer"]
+    assert [row.cells[1] for row in table.rows] == ["features.0", None]
+    assert any("Conv relu_nchwc (features.0)" in line for line in report._lines(found))
+    (plain,) = (part for part in report._account(account(trace(*rows))) if isinstance(part, Table))
+    assert "layer" not in [c.title for c in plain.columns]

@@ -36,7 +36,7 @@ class Account:
     functions: tuple[Named, ...]
     """Functions of the program, of the operating system and of libraries, each without what it called."""
     operating: float | None
-    """Share of the inferences' time in which an operator ran; None if the trace has no operators or no inferences."""
+    """Share of the inferences' time in which an operator ran; None without operators, their times, or inferences."""
     sharing: Sharing | None
     scheduled: tuple[Scheduled, ...]
     verdict: Verdict
@@ -51,7 +51,8 @@ def account(trace: Trace, name: str = "") -> Account:
     timed = rows if trace.timed else Rows(Spans.none())
     found = inferences(timed, name)
     spent = budget(timed, found) if len(found) else None
-    named = partial(by_name, rows, within=found, averaged=bool(trace.facts.get("averaged")))
+    averaged = bool(trace.facts.get("averaged"))
+    named = partial(by_name, rows, within=None if averaged else found, averaged=averaged)
     return Account(
         trace=trace,
         inferences=found,
@@ -63,7 +64,7 @@ def account(trace: Trace, name: str = "") -> Account:
         calls=named("api", "sync"),
         operators=named("op"),
         functions=named("call"),
-        operating=_operating(timed, found),
+        operating=None if averaged else _operating(timed, found),
         sharing=sharing(timed),
         scheduled=scheduling(timed),
         verdict=steadiness(found),

@@ -8,8 +8,14 @@ import numpy as np
 
 from edgescope import registry
 from edgescope.analysis.kernels.account import account
+from edgescope.errors import Message
 from edgescope.records import SPAN_KINDS, Absent, Field, Measured, Result, Spans, Trace, Trial
 
+AVERAGED = Message(
+    "I-PROF-2",
+    "the engine says how long its layers take, not when",
+    effect="Each is one row, the mean over the inferences, from the first one on: starts and gaps mean nothing",
+)
 OWN = tuple(SPAN_KINDS.index(kind) for kind in ("unit", "phase", "stage"))
 
 
@@ -19,6 +25,7 @@ def trace_of(result: Result) -> Trace | None:
     if spans is None or queries is None or window is None:
         return None
     rows = queries.rows(window).columns
+    spans, averaged = _laid_out(spans, window.start_ns)
     inside = (spans.columns["end_ns"] > window.start_ns) & (spans.columns["start_ns"] < window.stop_ns)
     profiled = inside & ~np.isin(spans.columns["kind"], OWN)
     kept = spans.where(profiled if profiled.any() else np.isin(spans.columns["kind"], OWN))
@@ -29,9 +36,25 @@ def trace_of(result: Result) -> Trace | None:
         Spans.joined([kept, Spans.from_columns(("query",), units)]),
         registry.TRACERS[result.trial.tracer].summary if result.trial.tracer in registry.TRACERS else "",
         samples=result.readings,
-        facts={"cpu_cores": cores} if isinstance(cores, int) else {},
+        facts={
+            **({"cpu_cores": cores} if isinstance(cores, int) else {}),
+            **({"averaged": True} if averaged else {}),
+        },
         clock="monotonic",
+        notes=(AVERAGED,) if averaged else (),
     )
+
+
+def _laid_out(spans: Spans, at_ns: int) -> tuple[Spans, bool]:
+    """Return the spans, and whether some are means of an inference: where an engine says no times, they lie from 0 on.
+
+    No query is that old; here they lie end to end from `at_ns` on.
+    """
+    operators, process = spans.columns["kind"] == SPAN_KINDS.index("op"), spans.columns["process"]
+    means = operators & np.isin(process, process[operators & (spans.columns["start_ns"] == 0)])
+    if not means.any():
+        return spans, False
+    return Spans.joined([spans.where(~means), spans.where(means).moved(at_ns)]), True
 
 
 def _process(spans: Spans) -> int:
