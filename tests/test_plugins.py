@@ -221,7 +221,7 @@ def test_a_kind_of_model_is_named_alone_or_before_a_colon(monkeypatch):
 def test_without_plugins_a_second_look_costs_nothing(every):
     list(every)
     look = functools.partial(list, every)
-    start = time.perf_counter()
+    start = time.thread_time()
     for _ in range(100):
         look()
-    assert time.perf_counter() - start < 0.05
+    assert time.thread_time() - start < 0.05

@@ -204,7 +204,7 @@ def test_a_program_that_is_not_here_is_named_with_the_command_to_run(tmp_path, m
 FAILURES = {
     "no server": (f"{CAT} {DATA / 'iperf3_refused.json'}", "unable to connect to server: Connection refused"),
     "its own words": ("echo what >&2; exit 2", "what"),
-    "silence": ("exec sleep 20", "took more than"),
+    "silence": ("exec sleep 60", "took more than"),
 }
 
 
@@ -218,7 +218,7 @@ def test_a_program_that_fails_ends_in_its_words_and_in_time(kind, tmp_path, monk
     with pytest.raises(DeviceError, match="E-NET-6") as caught:
         probe.probe("nano")
     assert says in str(caught.value) and "Nothing was written" in str(caught.value)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 40
 
 
 @pytest.mark.slow

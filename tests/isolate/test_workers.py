@@ -158,8 +158,8 @@ def test_a_worker_killed_within_the_window_ends_it_at_once(pool):
     threading.Timer(1.5, kill, (pool, 0)).start()
     started = time.monotonic()
     with pytest.raises(WorkerError, match="worker 0 died of SIGKILL"):
-        driven(pool, seconds=10)
-    assert time.monotonic() - started < 5
+        driven(pool, seconds=60)
+    assert time.monotonic() - started < 30
 
 
 def test_a_worker_that_hangs_is_named_with_its_state(pool):

@@ -120,12 +120,12 @@ def test_ctrl_c_ends_the_other_builds_at_once():
                 raise KeyboardInterrupt
             return super().prepare(trial, limits)
 
-    made = builds(Cut(seconds=30))
+    made = builds(Cut(seconds=120))
     made._built.add("anything")
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         made.build(TRIALS[1:])
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 def test_this_machine_can_build_one_at_least():
