@@ -36,7 +36,7 @@ FOREIGN = (
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
-    r"|jetson_clocks|container|fuser|git|tail|iperf3|ping|nsys|ncu|perf)\b"
+    r"|jetson_clocks|benchmark_app|container|fuser|git|tail|iperf3|ping|nsys|ncu|perf)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())
 ANOMALY = tuple(f"anomaly {part}" for part in PARTS)

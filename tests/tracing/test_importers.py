@@ -127,6 +127,51 @@ def test_openvino_counters(tmp_path):
     assert not trace.timed and not account(trace).gpus
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_openvino_counters_as_json(tmp_path, cut):
+    """benchmark_app -json_stats with two requests; cut, the file lacks the layers of the second."""
+    path = RECORDED / "openvino_2026_json_stats.json"
+    if cut:
+        whole, path = path.read_text(), tmp_path / "cut.json"
+        path.write_text(whole[: whole.index('"total_real_time"')])
+    trace = read(path)
+    times = [(n.name, n.count, n.total_ns) for n in account(trace).operators]
+    assert times == [
+        (name, 1 if cut else 2, us * (1 if cut else 2) * 1000)
+        for name, us in (
+            ("Convolution /0/Conv/WithoutBiases", 23),
+            ("MaxPool /2/MaxPool", 6),
+            ("FullyConnected 9", 3),
+            ("Reorder /2/MaxPool_acdb_abcd_/3/Flatten", 2),
+        )
+    ]
+    assert not trace.timed
+    assert [n.code for n in trace.notes] == ["W-PROF-3"] * cut + ["I-PROF-8", "I-PROF-2"]
+    assert bool(trace.facts.get("damaged")) is cut
+
+
+def test_other_reports_of_benchmark_app(tmp_path):
+    """The sorted one is one array; numbers may be numbers. Of averages its first layer alone is written."""
+    nodes = json.loads((RECORDED / "openvino_2026_json_stats.json").read_text())["detailed_performance"][0][
+        "nodes"
+    ]
+    path = tmp_path / "report.json"
+    numbers = [{**row, "real_time": float(row["real_time"]), "status": row["status"][7:]} for row in nodes]
+    for rows in (nodes, numbers):
+        path.write_text(json.dumps({"report_type": "sorted", "avg_performance": {"nodes": rows}}))
+        assert account(read(path)).operators[0].total_ns == 23_000
+    path.write_text(json.dumps({"report_type": "average", "avg_performance": {"nodes": nodes[:1]}}))
+    with pytest.raises(UsageError) as error:
+        read(path)
+    assert error.value.message.code == "E-PROF-1" and "detailed_counters" in error.value.message.fix
+    path.write_text(
+        json.dumps({"cmd_options": {"-m": "m.onnx"}, "execution_results": {"read model time": "5"}})
+    )
+    with pytest.raises(UsageError) as error:
+        read(path)
+    assert error.value.message.code == "E-PROF-3" and "detailed_counters" in error.value.message.fix
+
+
 def test_trtexec():
     layers = account(read(RECORDED / "trtexec_layers_resnet18.json")).operators
     assert layers[0].name == "/conv1/Conv + /relu/Relu" and layers[0].total_ns == 28_849

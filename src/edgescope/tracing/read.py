@@ -54,6 +54,11 @@ REMEDIES: tuple[tuple[str, tuple[bytes, ...], tuple[str, ...]], ...] = (
         (b"PERFILE2",),
         (".perf.data",),
     ),
+    (
+        "benchmark_app -report_type detailed_counters: this report of it has no layers",
+        (b'"cmd_options"', b"Command line parameters\n"),
+        (),
+    ),
 )
 
 

@@ -149,14 +149,14 @@ def examples(names: Iterable[str]) -> str:
     return ", ".join(told) + (f" and {len(found) - FEW:,} more names" if len(found) > FEW else "")
 
 
-def empty(path: Path, evidence: str) -> UsageError:
+def empty(path: Path, evidence: str, fix: str = "export it again (edgescope docs profiling)") -> UsageError:
     """Return the error for a file with nothing to read."""
     return UsageError(
         "E-PROF-1",
         f"{path.name} holds nothing that can be read as a trace",
         evidence=evidence,
         effect="Nothing was imported",
-        fix="export it again (edgescope docs profiling)",
+        fix=fix,
     )
 
 

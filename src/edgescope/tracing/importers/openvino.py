@@ -1,4 +1,4 @@
-"""OpenVINO's performance counters: benchmark_app's CSV reports, and the same rows that a request returns.
+"""OpenVINO's performance counters: benchmark_app's reports, CSV or JSON, and the same rows that a request returns.
 
 They say how long each layer took, but not when. The layers are laid end to end in the order of the report, so totals
 and shares hold and times of day do not.
@@ -7,17 +7,19 @@ and shares hold and times of day do not.
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from edgescope.records import SPAN_KINDS, Trace
+from edgescope.records import SPAN_KINDS, Json, Trace
 from edgescope.tracing.importers.base import Collected, Importer, Table, empty, exact_ns, examples, indexed
+from edgescope.tracing.importers.salvage import Salvage
 
 HEADS = ("layerName", "execStatus")
-#: Unit in a heading, or in that of a JSON report none -> nanoseconds. Without a unit it is milliseconds, as always.
+#: Unit in a heading -> nanoseconds. Without a unit it is milliseconds, as always.
 UNITS = {
     "ms": 1_000_000,
     "us": 1000,
@@ -27,16 +29,52 @@ UNITS = {
     "s": 10**9,
 }
 MS = UNITS["ms"]
+Counter = tuple[str, str, str, int | None]
+"""A layer's name, type and status, and its nanoseconds; None if they cannot be read."""
 
 
 def knows(path: Path, head: bytes) -> bool:
-    """Return whether the file is a CSV of counters."""
-    return all(h.encode() in head for h in HEADS)
+    """Return whether the file is a report of counters."""
+    return all(h.encode() in head for h in HEADS) or _is_json(head)
+
+
+def _is_json(head: bytes) -> bool:
+    bare = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return bare[:1] == b"{" and b'"nodes"' in head and b'"node_type"' in head
 
 
 def read(path: Path) -> Trace:
     """Return one `op` per executed layer of each report in the file."""
+    found = Collected("OpenVINO performance counters")
     text = path.read_text(encoding="utf-8-sig", errors="replace")
+    rows = _of_json(text, path, found) if text.lstrip()[:1] == "{" else _of_csv(text, path)
+    layers = [
+        (f"{kind} {name}".strip(), ns) for name, kind, status, ns in rows if "EXECUTED" in status.upper()
+    ]
+    if rows and not layers:
+        raise empty(
+            path,
+            f"none of its {len(rows):,} layers was executed",
+            "benchmark_app -report_type detailed_counters",
+        )
+    found.lose(
+        "W-PROF-16",
+        "layers have no time that can be read",
+        sum(ns is None for _, ns in layers),
+        evidence=examples(name for name, ns in layers if ns is None),
+        effect="They are left out, and the shares of the others are too high",
+    )
+    found.note(
+        "I-PROF-8",
+        "OpenVINO's counters are means over all inferences since the model was compiled, the first included",
+        effect="A layer whose first run was slow has too large a share",
+        fix="benchmark_app -t 60: among many inferences the first weighs little",
+    )
+    return laid_out(path, found, [(name, ns) for name, ns in layers if ns is not None], "op")
+
+
+def _of_csv(text: str, path: Path) -> list[Counter]:
+    """Return the counters of a CSV report, without its sums."""
     lines = [line for line in text.splitlines() if line.strip()]
     head = next(i for i, line in enumerate(lines) if HEADS[0] in line)
     delimiter = next((d for d in ";\t" if d in lines[head]), ",")
@@ -46,21 +84,41 @@ def read(path: Path) -> Trace:
             delimiter=delimiter,
         )
     )
-    found = Collected("OpenVINO performance counters")
     time, unit_ns = _time(path, list(rows[0]) if rows else [])
-    layers = [
-        (f"{row.get('layerType') or ''} {row['layerName']}".strip(), _ns(row.get(time), unit_ns))
+    return [
+        (
+            row["layerName"],
+            row.get("layerType") or "",
+            str(row.get("execStatus", "")),
+            _ns(row.get(time), unit_ns),
+        )
         for row in rows
-        if "EXECUTED" in str(row.get("execStatus", "")).upper() and row.get("layerName") != "Total"
+        if row.get("layerName") != "Total"
     ]
-    found.lose(
-        "W-PROF-16",
-        "layers have no time that can be read",
-        sum(ns is None for _, ns in layers),
-        evidence=examples(name for name, ns in layers if ns is None),
-        effect="They are left out, and the shares of the others are too high",
+
+
+def _of_json(text: str, path: Path, found: Collected) -> list[Counter]:
+    """Return the counters of a JSON report (-json_stats), whose times are milliseconds.
+
+    Of averages benchmark_app writes the first layer only (2026.4), which is an input and executes nothing.
+    """
+    words = (
+        (r.get(k) for k in ("name", "node_type", "status", "real_time")) for r in _nodes(text, path, found)
     )
-    return laid_out(path, found, [(name, ns) for name, ns in layers if ns is not None], "op")
+    return [(f"{name}", f"{kind or ''}", f"{status}", _ns(time, MS)) for name, kind, status, time in words]
+
+
+def _nodes(text: str, path: Path, found: Collected) -> list[Json]:
+    """Return the layers of all requests; of a damaged file those that can be read."""
+    try:
+        report = json.loads(text, parse_float=str)
+        requests = report.get("detailed_performance") or [report["avg_performance"]]
+        return [row for request in requests for row in request["nodes"] if isinstance(row, dict)]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        array = Salvage(text, ("node_type",), ("exec_type",))
+        rows = list(array.rows(text.find("[", text.find('"nodes"')) + 1))
+        found.salvaged(array, path, "layers", ended=text.rstrip().endswith("}"))
+        return rows
 
 
 def _time(path: Path, heads: Sequence[str]) -> tuple[str, int]:
@@ -88,7 +146,8 @@ def laid_out(path: Path, found: Collected, rows: Sequence[tuple[str, int]], kind
     found.facts["averaged"] = True
     found.note(
         "I-PROF-2",
-        f"the {found.source} says how long, not when",
+        "the file says how long, not when",
+        evidence=found.source,
         effect="The rows are laid end to end: totals and shares hold, starts and gaps mean nothing",
     )
     return found.trace(path, timed=False)
