@@ -81,6 +81,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *_files("video", "alarm", "annotated", "boxes", "description", "drawing", "flow", "preparing"),
         *_files("video", "snippets", "stages", "what_if"),
         *_files("video/sources", "opening", "paced_source", "file_source", "live_source"),
+        *_files("video/sources", "gstreamer_source", "nvdec_source"),
     ),
     "training": ("tests/training",),
     "verify": ("tests/verify",),
@@ -92,9 +93,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "artifacts": ("tests/artifacts",),
     "records": ("tests/records", "tests/test_trial_command.py"),
-    "anomaly": _files("anomaly", "losses", "layouts", "generate", "extract", "train"),
+    "anomaly": _files("anomaly", "losses", "layouts", "generate", "extract", "pretext", "train"),
     "devices": ("tests/devices",),
-    "modes": _files("modes", "act", "features", "helper", "jetson_modes", "journal", "nvpmodel"),
+    "modes": _files("modes", "act", "elsewhere", "features", "helper", "jetson_modes", "journal", "nvpmodel"),
     "metrics": ("tests/test_metrics.py",),
 }
 """What is run for whom. Workers and samplers of real processes are left out: minutes each, killed by their clocks."""

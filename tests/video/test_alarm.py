@@ -3,13 +3,14 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
 from edgescope.video.alarm import Alarm, Alarms, Hysteresis, Rule
-from edgescope.video.frame import Item
+from edgescope.video.frame import Frame, Item
 from edgescope.video.snippets import Snippet
 
 SPAN_S = 0.5
@@ -126,3 +127,68 @@ def test_a_rule_that_cannot_be_is_refused(text):
 
 def test_a_low_threshold_brings_the_other_down_with_it():
     assert Rule.of("on=0.3").off == 0.3
+
+
+def test_the_rule_that_nobody_wrote():
+    assert Rule() == Rule(on=0.5, off=0.4, min_s=0.0, cooldown_s=10.0, smooth=1) == Rule.of("")
+
+
+def test_each_limit_is_reached_by_equality_and_a_tie_is_no_higher_peak():
+    """At `on` it is high, at `min_s` it is raised, at `off` it goes on, at the cooldown's end it rises anew."""
+    found, state = alarms(
+        Rule(on=0.5, off=0.4, min_s=1.0, cooldown_s=1.0), [0.5, 0.5, 0.4, 0.39, 0.9, 0.9, 0.9]
+    )
+    assert [(a.start_s, a.raised_s, a.end_s, a.peak, a.peak_s) for a in found] == [
+        (0.0, 1.0, 1.5, 0.5, 0.5),
+        (2.5, 3.5, 3.5, 0.9, 3.0),
+    ]
+    assert state.suppressed == 1 and [a.delay_s for a in found] == [1.0, 1.0]
+
+
+def test_each_rise_during_a_cooldown_is_counted():
+    assert alarms(Rule(), [0.9, 0.1, 0.9, 0.9, 0.1, 0.9, 0.1, 0.9])[1].suppressed == 3
+
+
+def test_a_rise_that_does_not_last_begins_anew_and_an_alarm_of_a_film_has_no_moment():
+    found, _ = alarms(Rule(min_s=1.0), [0.6, 0.49, 0.7, 0.8])
+    assert [(a.start_s, a.raised_s, a.peak) for a in found] == [(1.0, 2.0, 0.8)]
+    assert found[0].created_ns == -1 and found[0].over and found[0].number == 0
+
+
+def test_what_is_pending_is_noted_with_the_moment_of_its_last_frame():
+    state = Hysteresis(Rule(min_s=1.0), camera=3)
+    assert state(Snippet(3, 0, 15, 0.0, 0.5, 70), 0.9) is None and state.pending.created_ns == 70
+    raised = state(Snippet(3, 16, 31, 0.5, 1.0, 90), 0.9)
+    assert (raised.camera, raised.created_ns, raised.over) == (3, 90, False) and state.pending is None
+
+
+def test_each_snippet_is_told_with_its_score_and_each_frame_is_of_class_1_from_the_threshold_on():
+    stage, snippets = Alarms(Rule(smooth=2)), [snippet(k) for k in range(3)]
+    frames = [Frame(np.zeros((4, 6, 3), np.uint8), k) for k in (0, 15, 16, 40)]
+    item = Item(0, frames, notes={"snippets": snippets, "scores": [0.4, 0.6, 0.2]})
+    stage(item)
+    told = item.notes["scored"]
+    assert [(s.score, s.alarmed) for s in told] == [(0.4, False), (0.6, True), (0.2, True)]
+    assert [s.smoothed for s in told] == pytest.approx([0.4, 0.5, 0.4])
+    assert [s.change and s.change.number for s in told] == [None, 1, None]
+    assert [int(found.classes[0]) for found in item.found] == [0, 0, 1, 0]
+    assert stage.raised == 1 and [a.end_s for a in stage.finish()] == [1.5] and stage.finish() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("on=0.9", Rule(0.9, 0.4)),
+        ("on=0.3,off=0.2", Rule(0.3, 0.2)),
+        ("off=0.5,cooldown_s=0", Rule(0.5, 0.5, cooldown_s=0.0)),
+        ("smooth=3,,min_s=2.5", Rule(min_s=2.5, smooth=3)),
+    ],
+)
+def test_what_a_rule_leaves_out_keeps_its_default(text, rule):
+    assert Rule.of(text) == rule
+
+
+def test_a_cooldown_below_zero_and_a_limit_without_end_are_refused():
+    for keys in ({"cooldown_s": -0.1}, {"on": math.inf}, {"off": 0.51}, {"min_s": -0.1}):
+        with pytest.raises(UsageError, match="E-ALARM-1"):
+            Rule(**keys)

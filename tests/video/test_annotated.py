@@ -2,6 +2,8 @@
 
 import base64
 import io
+from fractions import Fraction
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -79,3 +81,72 @@ def test_of_each_part_of_the_film_the_picture_with_most_boxes_is_shown_small():
     assert Image.open(io.BytesIO(base64.b64decode(data))).size == (annotated.SIDE, annotated.SIDE // 2)
     assert annotated.thumbnails([], 3) == []
     assert len(annotated.thumbnails(annotated.pictures(film(2), [], 8), 3)) == 2
+
+
+def test_no_picture_is_begun_once_the_time_is_over(monkeypatch):
+    """The clock goes on by a second at each look; two frames are drawn of each unit that was begun."""
+    ticks = iter(range(100))
+    monkeypatch.setattr(annotated.time, "monotonic", lambda: float(next(ticks)))
+    assert len(list(annotated.pictures(film(40), [], 100, seconds=3.0))) == 4
+
+
+def test_only_the_first_cameras_frames_are_shown():
+    def decode(item):
+        if item.query_id > 1:
+            raise EndOfFilm
+        item.frames = [Frame(np.zeros((8, 8, 3), np.uint8), k, camera=item.query_id) for k in range(2)]
+
+    flow = Sequential([Stage("decode", decode), Stage("find", lambda i: setattr(i, "found", [boxes(1)] * 2))])
+    assert [(index, n) for index, n, _ in annotated.pictures(flow, [], 9)] == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("fps", "rate"),
+    [
+        (12.5, Fraction(25, 2)),
+        (30000 / 1001, Fraction(30000, 1001)),
+        (0.0, 25),
+        (1 / 1002, Fraction(1, 1001)),
+    ],
+)
+def test_a_video_has_the_rate_of_the_film_and_four_bits_for_each_pixel(tmp_path, monkeypatch, fps, rate):
+    stream = SimpleNamespace(encode=lambda *frame: frame)
+    made, muxed = [], []
+    out = SimpleNamespace(
+        add_stream=lambda codec, rate: made.append((codec, rate)) or stream,
+        mux=lambda packets: muxed.append(len(packets)),
+        close=lambda: muxed.append("closed"),
+    )
+    real = annotated.need
+    monkeypatch.setattr(
+        annotated,
+        "need",
+        lambda name, *about: (lambda *_: out) if name == "av:open" else real(name, *about),
+    )
+    shown = [(k, 0, np.zeros((31, 49, 3), np.uint8)) for k in range(2)]
+    assert annotated.write(tmp_path / "a" / "b" / "c.mkv", iter(shown), fps) == 2
+    assert made == [("mpeg4", rate)] and muxed == [1, 1, 0, "closed"]
+    assert (stream.width, stream.height, stream.pix_fmt, stream.bit_rate) == (48, 30, "yuv420p", 4 * 48 * 30)
+    assert annotated.write(tmp_path / "d.avi", iter([]), fps) == 0 and len(made) == 1
+
+
+def jpeg(pixels, quality):
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=quality)
+    return out.getvalue()
+
+
+def test_pictures_are_stored_at_the_quality_of_their_use(tmp_path):
+    pixels = np.random.default_rng(3).integers(0, 256, (40, 60, 3)).astype(np.uint8)
+    folder = tmp_path / "a" / "b"
+    for _ in range(2):  # the folder may be there
+        assert annotated.write(folder, [(7, 0, pixels)], 25) == 1
+    assert (folder / "000007.jpg").read_bytes() == jpeg(pixels, 90)
+    ((uri, caption),) = annotated.thumbnails([(7, 1, pixels)], 1)
+    assert caption == "frame 7: 1 box" and base64.b64decode(uri.partition(",")[2]) == jpeg(pixels, 80)
+
+
+def test_each_part_of_an_uneven_film_is_shown_once():
+    shown = annotated.thumbnails(annotated.pictures(film(8, size=(722, 361)), [], 8), 3)
+    assert [caption for _, caption in shown] == ["frame 1: 1 box", "frame 3: 3 boxes", "frame 7: 3 boxes"]
+    assert Image.open(io.BytesIO(base64.b64decode(shown[0][0].partition(",")[2]))).size == (360, 180)

@@ -77,3 +77,12 @@ def test_the_share_counts_what_either_lacks_and_a_box_once_and_only_for_its_clas
 def test_the_share_of_sets_of_different_lengths_is_refused():
     with pytest.raises(ValueError, match="shorter"):
         matched_share([squares()], [])
+
+
+def test_a_box_that_is_half_the_same_is_the_same_and_without_a_limit_the_class_alone_counts():
+    whole, half = frame((0, 0, 10, 10, 0.9, 0)), frame((0, 0, 10, 5, 0.9, 0))
+    assert matched_share([whole], [half]).value == 1
+    assert matched_share([whole], [frame((0, 0, 10, 4.9, 0.9, 0))]).value == 0
+    assert matched_share([whole], [half], iou=0.51).value == 0
+    far = frame((50, 50, 60, 60, 0.9, 0), (70, 50, 80, 60, 0.9, 1))
+    assert matched_share([whole], [far], iou=0.0).value == pytest.approx(2 / 3)

@@ -1,11 +1,14 @@
 """Boxes are drawn on a copy of the frame, where they are, in colours that can be told apart."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.models.base import Detections
+from edgescope.video import drawing
 from edgescope.video.drawing import colour, drawn
 
 GREY = np.full((240, 320, 3), 90, np.uint8)
@@ -56,3 +59,88 @@ def test_nothing_found_leaves_the_frame_as_it_is():
     assert (drawn(GREY, detections()) == GREY).all()
     with pytest.raises(TypeError):
         drawn(GREY.astype(np.float64), detections())
+
+
+class Brush:
+    """Notes what is drawn; a text is 20 x 10 pixels and begins 1 right of and 2 below where it is put."""
+
+    def __init__(self, size):
+        self.im, self.boxes, self.texts = SimpleNamespace(size=size), [], []
+
+    def textbbox(self, corner, text, font):
+        assert corner == (0, 0)
+        return 1, 2, 21, 12
+
+    def rectangle(self, sides, **how):
+        self.boxes.append((sides, how))
+
+    def text(self, corner, text, **how):
+        self.texts.append((corner, text, how["fill"], how["font"]))
+
+
+def brushed(monkeypatch, size, found, *names, **how):
+    """What is drawn onto a frame of a width and height; the font is its size."""
+    brush = Brush(size)
+    made = {
+        "PIL.Image:fromarray": lambda array: SimpleNamespace(size=size, __array_interface__=None),
+        "PIL.ImageDraw:Draw": lambda image: brush,
+        "PIL.ImageFont:load_default": lambda size: size,
+    }
+    monkeypatch.setattr(drawing, "need", lambda name, *about: made[name])
+    monkeypatch.setattr(drawing.np, "asarray", lambda image: image)
+    drawn(np.zeros((size[1], size[0], 3), np.uint8), found, names, **how)
+    return brush
+
+
+@pytest.mark.parametrize(
+    ("short", "width", "letter"),
+    [
+        (100, 1, 10),
+        (280, 1, 10),
+        (359, 1, 13),
+        (361, 2, 13),
+        (377, 2, 13),
+        (378, 2, 14),
+        (1319, 5, 47),
+        (1320, 6, 47),
+    ],
+)
+def test_lines_and_letters_grow_with_the_short_side(monkeypatch, short, width, letter):
+    for size in ((short, 2000), (2000, short)):
+        brush = brushed(monkeypatch, size, detections((30, 40, 70, 80)))
+        assert [how["width"] for _, how in brush.boxes if "width" in how] == [width]
+        assert [font for *_, font in brush.texts] == [letter]
+
+
+def test_a_box_is_drawn_whichever_corner_comes_first_and_the_best_lies_on_top(monkeypatch):
+    found = detections((30, 40, 70, 80), (90, 95, 60, 45), kind=1)
+    brush = brushed(monkeypatch, (320, 240), found, "face")
+    outlines = [(sides, how["outline"]) for sides, how in brush.boxes if "outline" in how]
+    assert outlines == [((60, 45, 90, 95), colour(1)), ((30, 40, 70, 80), colour(1))]
+    assert [text for _, text, *_ in brush.texts] == ["1 0.50", "1 0.90"]
+    assert [
+        text for _, text, *_ in brushed(monkeypatch, (320, 240), found, "a", "b", scores=False).texts
+    ] == ["b"] * 2
+
+
+@pytest.mark.parametrize(
+    ("corner", "size", "at"),
+    [
+        ((30, 40), (320, 240), (30, 26)),
+        ((30, 14), (320, 240), (30, 0)),  # 14 pixels are enough above it
+        ((30, 13), (320, 240), (30, 13)),
+        ((-5, -7), (320, 240), (0, 0)),
+        ((310, 250), (320, 240), (296, 226)),
+        ((5, 6), (20, 10), (0, 0)),  # a frame smaller than the text
+        ((9, 6), (25, 19), (1, 5)),
+    ],
+)
+def test_a_label_lies_above_its_corner_or_within_the_frame(corner, size, at):
+    brush = Brush(size)
+    drawing._label(brush, corner, "face", (1, 2, 3), None)
+    assert brush.boxes == [((at[0], at[1], at[0] + 24, at[1] + 14), {"fill": (1, 2, 3)})]
+    assert brush.texts == [((at[0] + 1, at[1]), "face", (0, 0, 0), None)]
+
+
+def test_the_first_classes_have_these_colours():
+    assert [colour(kind) for kind in range(3)] == [(68, 255, 64), (255, 64, 123), (64, 179, 255)]
