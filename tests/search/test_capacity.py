@@ -251,3 +251,42 @@ def test_a_client_that_fares_worse_than_all_together_is_said(tmp_path):
     assert found.clients == 12
     worst = [w for w in found.warnings if w.code == "W-CAP-4"]
     assert len(worst) == 1 and "own p95 is 5" in str(worst[0])
+
+
+class Timed(Quick):
+    """Cells on a clock of their own: a run takes its window and 3 s."""
+
+    def __init__(self, runner) -> None:
+        super().__init__(runner)
+        self.pace, self.now = Pace(), 0.0
+
+    def left(self, trials):
+        return self.pace.left(trials)
+
+    def run(self, trial, limit_s=None):
+        self.now += trial.max_s + 3.0
+        self.pace.add(trial, trial.max_s + 3.0)
+        return super().run(trial)
+
+
+@pytest.mark.parametrize(
+    ("service_s", "promised", "rate"),
+    [(0.005, "p99<40ms", 5.0), (0.002, "p99<100ms", 15.0), (0.02, "p99<100ms", 15.0)],
+)
+def test_how_long_the_rest_takes_is_estimated_without_what_nobody_knows_yet(
+    tmp_path, service_s, promised, rate
+):
+    """How long the confirming run is depends on the answer: its range is told, and the rest never jumps."""
+    cells, told = Timed(QueueServer(service_s)), []
+    search = a_search(tmp_path, promised, rate=rate)
+    list(Loop(cells, lambda step: told.append((cells.now, step))).run(search.run()))
+    (_, first), *rest = told
+    assert first.eta_s is None and "30 s to 10 min to confirm" in str(first)
+    looks = [(at, step) for at, step in rest if step.stage == "search"]
+    begun = next(at for at, step in rest if step.stage == "confirm")
+    assert looks and all("30 s to 10 min to confirm" in step.then for _, step in looks)
+    for at, step in looks:
+        assert 1 / 3 <= step.eta_s / (begun - at) <= 3 or abs(step.eta_s - (begun - at)) <= 60
+    for at, step in rest[len(looks) :]:
+        ended = next((later for later, _ in told if later > at), cells.now)
+        assert step.eta_s == ended - at and step.then == " if it confirms"

@@ -38,7 +38,7 @@ from edgescope.runner.memory import fitting
 from edgescope.search.capacity_question import PER_CLIENT, Question, judgeable
 from edgescope.search.loop import Step, Strategy
 from edgescope.stats import needed, quantile_effective_n
-from edgescope.units import counted
+from edgescope.units import counted, lasting
 
 #: Seconds of the closed loop, and the shortest of the open ones.
 CLOSED_S, SHORTEST_S = 3.0, 5.0
@@ -75,6 +75,8 @@ class Search:
         self.closed: Result | None = None
         self.points: list[Point] = []
         self.warnings: list[Message] = []
+        self._goes_on = " if it confirms"
+        """Until when the estimate of a confirming run holds."""
 
     @property
     def load(self) -> Load:
@@ -117,6 +119,7 @@ class Search:
 
     def _every(self) -> Strategy:
         """Confirm every number from one client up, until one fails twice."""
+        self._goes_on = " for this number"
         for clients in range(1, self.question.max_clients + 1):
             if self.hopeless:
                 return
@@ -137,8 +140,10 @@ class Search:
             max_s=CLOSED_S,
         )
         what = f"one query after the other, {CLOSED_S:g} s"
-        ahead = self._ahead(1, self.question.max_clients, SHORTEST_S)
-        (self.closed,) = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
+        ahead = self._ahead(self.question.max_clients, SHORTEST_S)
+        (self.closed,) = yield Step(
+            stage="closed loop", trial=trial, what=what, ahead=ahead, then=self._sustained
+        )
         if self.closed.status in MEASURED:
             for promise in self.question.promised:
                 if promise.name in RESOURCES:
@@ -167,7 +172,7 @@ class Search:
     def _look(self, clients: int, attempt: int, known: Edge) -> Look:
         """Run `clients` for a short window; retry once if the run failed for another reason than lack of memory."""
         seconds = self.short_s(clients)
-        ahead = self._ahead(known.fits or clients, (known.misses or 2 * clients) - known.fits, seconds)
+        ahead = self._ahead((known.misses or 2 * clients) - known.fits, seconds)
         point = yield from self._point(
             "search", clients, seconds, attempt, note="again" if attempt else "", ahead=ahead
         )
@@ -202,14 +207,16 @@ class Search:
         note, seconds = "too short" if longer else "disturbed", max(seconds, longer)
         return (yield from self._point("confirm", clients, seconds, CONFIRMING + attempt + 1, note=note))
 
-    def _ahead(self, clients: int, between: int, seconds: float) -> list[Trial]:
-        """Return the probable rest: halving the gap between two numbers of clients, and the confirming run."""
-        question, looks = self.question, min(USUAL_LOOKS, max(1, between).bit_length())
-        sustained = self._needed(clients) if self.closed else question.confirm_s
-        lasting = [seconds] * looks + [
-            sustained if sustained <= question.max_duration_s else question.confirm_s
-        ]
-        return [replace(question.base, min_s=s, max_s=s) for s in lasting]
+    def _ahead(self, between: int, seconds: float) -> list[Trial]:
+        """Return the short runs that probably follow: halving the gap between two numbers of clients."""
+        looks = min(USUAL_LOOKS, max(1, between).bit_length())
+        return [replace(self.question.base, min_s=seconds, max_s=seconds)] * looks
+
+    @property
+    def _sustained(self) -> str:
+        """Return how long the confirming run may be: that depends on the answer, up to twentyfold."""
+        least, most = (lasting(s) for s in (self.question.confirm_s, self.question.max_duration_s))
+        return f", then {least} to {most} to confirm" if least != most else f", then {least} to confirm"
 
     def sustained_s(self, clients: int) -> tuple[float, bool]:
         """Return (seconds of a confirming run, whether --max-duration is too short for every bound)."""
@@ -280,7 +287,8 @@ class Search:
         who = counted(clients, question.summary.client)
         what = f"{who}, {seconds:g} s{', ' * bool(note)}{note}"
         trial = question.trial(clients, seconds, attempt, self.folder)
-        results = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
+        then = self._goes_on if stage == "confirm" else self._sustained
+        results = yield Step(stage=stage, trial=trial, what=what, ahead=ahead, then=then)
         point = judge(
             results[0], clients, question.promised, offered=clients * question.rate, stage=stage, guide=guide
         )

@@ -44,6 +44,8 @@ class Step:
     """Seconds after which the run, or the pair, is cancelled, and not stored."""
     eta_s: float | None = None
     """Seconds left, estimated from the runs so far and the usual course; None while too few were timed."""
+    then: str = ""
+    """What the estimate leaves out because its length is not known yet, or its condition: `if it confirms`."""
 
     def __str__(self) -> str:
         """Return `[short round 1/2, 3/14] onnxruntime int8 b1, about 40 s left`."""
@@ -51,7 +53,7 @@ class Step:
         number = f" {self.position}" if self.position else ""
         place = f" {self.position}/{self.total}" if self.total else number
         left = units.remaining(self.eta_s)
-        return f"[{self.stage}{rounds}{place}] {self.what}{left}"
+        return f"[{self.stage}{rounds}{place}] {self.what}{left}{self.then}"
 
 
 Tell = Callable[[Step], None]
