@@ -191,7 +191,8 @@ def by_the_book(s: Updates, stop: float, average: float | None) -> tuple[float, 
     first, last = max(0.0, s.polls_s[0]), min(stop, s.polls_s[-1])
     joules = area(t, w, first, last) * stop / (last - first)
     if t[0] <= -early and t[-1] >= stop + late + early:
-        moved = [area(t, w, d, stop + d) - joules for d in np.linspace(-early, late + early, 129)]
+        own = area(t, w, 0.0, stop)
+        moved = [area(t, w, d, stop + d) - own for d in np.linspace(-early, late + early, 129)]
         return joules, joules - either - max(0.0, -min(moved)), joules + either + max(0.0, *moved)
     (a, b), late = shown, late + early
     less, more = late * (a.max() - b.min()), late * (b.max() - a.min())
