@@ -53,6 +53,8 @@ def test_a_jetsons_memory_is_by_how_much_the_shared_one_fell():
     found = seen.board_memory("cuda", WINDOW, 1000)
     assert isinstance(found["gpu_board_memory_bytes"], Absent)
     assert found["unified_memory_bytes"] == Measured(400.0, "bytes", n=2)
+    by_one = seen.board_memory("cuda", WINDOW, 601)["unified_memory_bytes"]
+    assert by_one == Measured(1.0, "bytes", n=2)
     assert "gave back" in str(seen.board_memory("cuda", WINDOW, 600)["unified_memory_bytes"].reason)
     assert "was not read" in str(seen.board_memory("cuda", WINDOW, None)["unified_memory_bytes"].reason)
     blind = looked("mem_available_bytes", [9, 21], [1, 2], jetson)
@@ -90,9 +92,12 @@ def test_idling_lasts_as_long_as_asked_on_both_sides():
         ("before", 0, 2_500_000_000),
         ("after", 9_500_000_000, 12 * SECOND),
     ]
-    with Watch({}, 0).idling(0, clock):
-        pass
-    assert clock.t == 12 * SECOND
+    for asked, seen in ((0, []), (0.5, [SECOND // 2] * 2)):
+        watch = Watch({}, 0)
+        with watch.idling(asked, clock):
+            pass
+        assert [i.stop_ns - i.start_ns for i in watch.idle] == seen
+    assert clock.t == 13 * SECOND
 
 
 def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monkeypatch):
@@ -133,6 +138,17 @@ def test_probers_that_were_started_before_are_those_that_probe(monkeypatch):
         with watch.watching():
             pass
     assert started == ["edgescope.devices.walk", "edgescope.devices.core_to_core"]
+
+
+def test_only_devices_that_are_there_are_watched(monkeypatch):
+    asked, devices = [], {"gone": Device("no driver"), "here": Device(), "too": Device()}
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self: None)
+    monkeypatch.setattr(watching, "throttle_watch", asked.append)
+    watch = Watch(devices, 0)
+    with watch.watching():
+        pass
+    assert asked == [devices["here"], devices["too"]]
+    assert (watch.throttle, watch.memory, watch.core_to_core) == (None, None, None)
 
 
 def test_the_memory_that_could_be_had_is_read_from_the_machines_facts():

@@ -31,16 +31,17 @@ class Seen:
     cpus: dict[tuple[int, int], int] = field(default_factory=dict)
     moved: int = 0
     """Times that a thread was seen on another CPU than at the reading before: fewer than it really moved."""
+    proc: Path = Path("/proc")
 
     def look(self, root: int) -> None:
         """Read every thread of the process and of those that it started."""
-        for pid in _tree(root):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                for tid in map(int, os.listdir(f"/proc/{pid}/task")):
+        for pid in _tree(root, self.proc):
+            with contextlib.suppress(OSError, ValueError):
+                for tid in map(int, os.listdir(self.proc / f"{pid}/task")):
                     self._thread(pid, tid)
 
     def _thread(self, pid: int, tid: int) -> None:
-        place = Path(f"/proc/{pid}/task/{tid}")
+        place = self.proc / f"{pid}/task/{tid}"
         with contextlib.suppress(OSError, ValueError, IndexError):
             on, ready, times = map(int, (place / "schedstat").read_text().split())
             self.threads[pid, tid] = on, ready, times
@@ -113,13 +114,13 @@ def _looking(pid: int) -> Iterator[Seen]:
         thread.join()
 
 
-def _tree(root: int) -> list[int]:
+def _tree(root: int, proc: Path) -> list[int]:
     """Return a process and all that it started, as far as they still run."""
     found, left = [], [root]
     while left:
         pid = left.pop()
         found.append(pid)
         with contextlib.suppress(OSError, ValueError):
-            for task in os.listdir(f"/proc/{pid}/task"):
-                left += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            for task in os.listdir(proc / f"{pid}/task"):
+                left += map(int, (proc / f"{pid}/task/{task}/children").read_text().split())
     return found
