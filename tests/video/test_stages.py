@@ -3,10 +3,21 @@
 import numpy as np
 import pytest
 
+from edgescope.models.base import Detections
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.video.flow import EndOfFilm
 from edgescope.video.frame import Frame, Item
-from edgescope.video.stages import WAYS, Decode, Infer, ReadClasses, Stub, owned, scaled_size
+from edgescope.video.stages import (
+    WAYS,
+    ClassifyCrops,
+    Decode,
+    Infer,
+    ReadBoxes,
+    ReadClasses,
+    Stub,
+    owned,
+    scaled_size,
+)
 
 
 class Film:
@@ -91,3 +102,138 @@ def test_a_call_with_fewer_rows_than_the_network_takes_is_filled_with_its_last_r
     for rows in (np.arange(3.0)[:, None], torch.arange(3.0)[:, None]):
         infer(Item(0, inputs=[rows]))
         assert seen.pop().tolist() == [[0.0], [1.0], [2.0], [2.0]]
+
+
+def test_a_turn_of_several_frames_is_counted_and_its_units_are_of_the_query_not_the_call():
+    decode = Decode([Film(5), Film(5), Film(5)], 2)
+    unit = Item(5)
+    decode(unit)
+    assert {frame.camera for frame in unit.frames} == {2} and decode.frames == 2
+    decode(Item(6))
+    assert decode.frames == 4 and [len(source.frames) for source in decode.sources] == [3, 5, 3]
+
+
+def test_host_arrays_are_brought_to_where_the_session_takes_them_and_all_networks_run():
+    torch = pytest.importorskip("torch")
+    staged = []
+
+    def stage(batch):
+        staged.append(list(batch))
+        return {name: torch.as_tensor(array) + 1 for name, array in batch.items()}
+
+    sessions = [("x", lambda batch: [batch["x"] * 2]), ("y", lambda batch: [batch["y"] * 3])]
+    unit = Item(0, inputs=[np.ones((2, 1)), torch.ones((2, 1))], outputs=["old"])
+    Infer(sessions, stage, None, batch=2)(unit)
+    assert staged == [["x"]], "what lies on the device stays"
+    assert [outputs[0].tolist() for outputs in unit.outputs] == [[[4], [4]], [[3], [3]]]
+
+
+def test_copies_of_outputs_are_copies_wherever_they_lie():
+    torch = pytest.importorskip("torch")
+    array, tensor = np.zeros(2), torch.zeros(2)
+    mine = owned([array, tensor])
+    array += 1
+    tensor += 1
+    assert [kept.tolist() for kept in mine] == [[0, 0], [0, 0]]
+
+
+def test_more_rows_than_a_batch_stay_as_they_are():
+    rows = np.arange(6.0)[:, None]
+    for batch in (0, 5, 6):
+        unit = Item(0, inputs=[rows])
+        Infer([("x", lambda given: [given["x"]])], None, None, batch=batch)(unit)
+        assert unit.outputs[0][0] is rows
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_boxes_are_read_from_the_first_network_in_one_of_the_ways(way):
+    class Decoder:
+        def __getattr__(self, name):
+            return lambda outputs, fits: [(name, outputs, fits)]
+
+    torch = pytest.importorskip("torch")
+    unit = Item(0, fits=["fit"], outputs=[[torch.ones(2)], ["another"]])
+    ReadBoxes(Decoder(), way)(unit)
+    ((name, outputs, fits),) = unit.found
+    assert (name, fits) == ("elements" if way == "copied" else way, ["fit"])
+    assert isinstance(outputs[0], np.ndarray) is (way == "copied")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("tensor", [False, True])
+def test_classes_of_several_networks_are_told_side_by_side(way, tensor):
+    """Scores may have more than one axis; of equal ones the first counts; rows that fill a batch are no frames."""
+    first = np.array([[[0.1], [0.5], [0.5]], [[0.9], [0.2], [0.1]], [[0], [0], [1]]], dtype=np.float32)
+    second = np.array([[1, 0], [0, 1], [0, 1]], dtype=np.float32)
+    scores = [first, second]
+    if tensor:
+        torch = pytest.importorskip("torch")
+        scores = [torch.as_tensor(each) for each in scores]
+        if way == "elements":
+            scores = [Sized(each) for each in scores]
+    unit = Item(
+        0, [Frame(np.zeros((4, 6, 3), np.uint8), k) for k in range(2)], outputs=[[each, 9] for each in scores]
+    )
+    ReadClasses(way)(unit)
+    assert unit.classes == [(1, 0), (0, 1)]
+    assert [found.classes.tolist() for found in unit.found] == [[1], [0]]
+    assert [found.scores.tolist() for found in unit.found] == [[1.0], [1.0]]
+
+
+class Sized:
+    """A tensor whose elements are read where they lie, with a size as an array has it."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __getitem__(self, k):
+        return self.tensor[k].numpy()
+
+
+def test_each_box_is_classified_by_what_it_shows_in_full_batches():
+    """The classifier says the brightest pixel of a crop; five boxes of three frames, two a call, the last filled."""
+    image = np.arange(48, dtype=np.uint8).reshape(6, 8)[..., None].repeat(3, axis=2)
+    boxes = [
+        [(0, 0, 3, 2), (2.5, 1.2, 4.1, 2.1)],  # to column 5 and row 3: what is touched is shown
+        [],
+        [(-4, -5, 1, 1), (6, 4, 99, 99), (9, 9, 12, 12)],  # one that lies outside: the last pixel
+    ]
+    frames = [Frame(image, k) for k in range(3)]
+    found = [
+        Detections(
+            np.array(b, np.float32).reshape(-1, 4), np.ones(len(b), np.float32), np.zeros(len(b), np.int64)
+        )
+        for b in boxes
+    ]
+    crops, calls = [], []
+
+    def preprocess(picture):
+        crops.append((picture.size, np.asarray(picture)[0, 0, 0], np.asarray(picture).max()))
+        return np.float32(np.asarray(picture).max())
+
+    def answer(batch):
+        calls.append(batch["crop"].tolist())
+        scores = np.zeros((len(batch["crop"]), 1, 64), np.float32)
+        scores[np.arange(len(scores)), 0, batch["crop"].astype(int)] = 1
+        return [scores]
+
+    unit = Item(0, frames, found=found)
+    ClassifyCrops("crop", answer, preprocess, 2)(unit)
+    assert crops == [((3, 2), 0, 10), ((3, 2), 10, 20), ((1, 1), 0, 0), ((2, 2), 38, 47), ((1, 1), 47, 47)]
+    assert calls == [[10, 20], [0, 47], [47, 47]]
+    assert unit.notes["crops"] == [[10, 20], [], [0, 47, 47]]
+
+
+def test_a_stub_gives_everything_that_a_unit_has():
+    frames = [Frame(np.zeros((4, 6, 3), np.uint8), 0)]
+    made = Item(4, frames, [1], [2], [[3]], [4], [(5,)], {"six": 6})
+    stub, unit = Stub([made]), Item(9)
+    stub(unit)
+    assert (unit.query_id, unit.frames, unit.inputs, unit.fits) == (9, frames, [1], [2])
+    assert (unit.outputs, unit.found, unit.classes, unit.notes) == ([[3]], [4], [(5,)], {"six": 6})
+
+
+def test_a_size_that_all_networks_share_is_the_one_before_cutting():
+    crop = Preprocess((24, 40))
+    assert scaled_size([crop, Preprocess((24, 40), mean=(0.0,) * 3)], (400, 300)) == (45, 34)
+    assert scaled_size([], (400, 300)) is None
