@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from edgescope.analysis.energy.align import _outwards
-from edgescope.analysis.energy.idle import NAMES, _dynamic, _joined
+from edgescope.analysis.energy.idle import (
+    NAMES,
+    _clocks,
+    _drift,
+    _drifting,
+    _dynamic,
+    _joined,
+    _mean,
+    _missing,
+    _per,
+    inner,
+)
 from edgescope.analysis.energy.of_run import consumption
 from edgescope.records import QUERY_DTYPES, Absent, Channel, Idle, Measured, Queries, Readings, Window
 
@@ -168,3 +181,112 @@ def test_an_end_that_nothing_bounds_stays_unknown():
         assert _dynamic(total, idle, 20.0) == Measured(120.0, "J")
     assert _joined([known, rest]) == Measured(4.0, "W", n=2)
     assert _outwards(bare, 3.0) == bare and _outwards(whole, 3.0) == Measured(200.0, "J", 187.0, 213.0)
+
+
+def test_a_fifth_of_an_idle_stretch_next_to_the_load_is_left_out():
+    assert inner(Idle("before", 10, 20)) == (10, 18) and inner(Idle("after", 10, 20)) == (12, 20)
+
+
+def test_the_drift_is_what_came_after_less_what_was_before():
+    low, high, none = Measured(4.0, "W", 3.0, 5.0, 9), Measured(6.5, "W"), Absent("x")
+    assert _drift(low, high) == Measured(2.5, "W", n=2) and _drift(high, low) == Measured(-2.5, "W", n=2)
+    assert _drift(none, low) == _drift(low, none) == none
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"), [(9.5, 10.5, 0), (10.5, 9.5, 0), (9.4, 10.6, 1), (10.6, 9.4, 1)]
+)
+def test_a_tenth_of_the_idle_power_may_come_or_go(before, after, told):
+    power = _joined([Measured(before, "W"), Measured(after, "W")])
+    drift = _drift(Measured(before, "W"), Measured(after, "W"))
+    assert power.value == 10.0
+    assert len(_drifting({"idle_power_drift_w": drift}, power)) == told
+
+
+def test_dynamic_energy_per_sample_is_divided_with_its_ends():
+    whole = Measured(12.0, "J", 8.0, None, 7)
+    assert _per(whole, 4) == Measured(3.0, "J", 2.0, None, 7) and _per(whole, 1) == whole
+    assert isinstance(_per(whole, 0), Absent)
+
+
+def test_a_stretch_without_power_is_said_to_be_missing():
+    known, lost = Measured(4.0, "W"), Absent("the sensor slept")
+    assert _missing(known, known) == ()
+    for before, after, when in ((lost, known, "after"), (known, lost, "before")):
+        (told,) = _missing(before, after)
+        assert told.code == "W-PWR-4"
+        assert told.what == f"idle power is known {when} the load only: the sensor slept"
+
+
+def clocked(*hz, unit="Hz", kind="gauge"):
+    """Channels that show a clock in the stretch before, in the run, and in the stretch after."""
+    channels = tuple(Channel(f"clock{i}_hz", unit, "system", kind, "x") for i in range(len(hz)))
+    t = np.array([0, 4, 10, 20, 26, 30], np.int64)  # each at the very end of its stretch
+    values = [np.repeat(levels, 2).astype(float) for levels in hz]
+    n = len(hz)
+    return Readings(
+        channels, np.tile(t, n), np.repeat(np.arange(n, dtype=np.int16), 6), np.concatenate(values)
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "busy", "after", "told"),
+    [
+        (950, 1000, 950, 0),
+        (949, 1000, 950, 1),
+        (1050, 1000, 1050, 0),
+        (1051, 1000, 1050, 1),
+        (900, 1000, 1100, 0),  # the mean of both stretches
+        (0, 1000, 1000, 0),  # a clock that was not known is none of both
+        (0, 1000, 0, 0),
+        (1000, 0, 1000, 0),
+    ],
+)
+def test_a_clock_may_differ_by_a_twentieth_between_idle_and_load(before, busy, after, told):
+    idle = (Idle("before", 0, 5), Idle("after", 25, 30))
+    window = Window(0, 1, 10, 20)
+    found = _clocks(clocked((before, busy, after)), idle, window)
+    assert len(found) == told
+    assert _clocks(clocked((1, 1000, 1), unit="W"), idle, window) == ()
+    assert _clocks(clocked((1, 1000, 1), kind="counter"), idle, window) == ()
+
+
+def test_four_clocks_at_most_are_told_and_each_channel_is_looked_at():
+    idle, window = (Idle("before", 0, 5), Idle("after", 25, 30)), Window(0, 1, 10, 20)
+    (told,) = _clocks(clocked((2e8, 2e8, 2e8), *[(5e8, 1e9, 5e8)] * 5), idle, window)
+    names = [f"clock{i}_hz 500 MHz idle, 1000 MHz in the run" for i in (1, 2, 3, 4)]
+    assert (told.code, told.evidence) == ("W-PWR-5", "; ".join(names))
+    mixed = clocked((5e8, 1e9, 5e8), (5e8, 1e9, 5e8))
+    mixed = Readings(
+        (replace(mixed.channels[0], unit="W"), mixed.channels[1]), mixed.t_ns, mixed.channel, mixed.value
+    )
+    assert _clocks(mixed, idle, window)[0].evidence.startswith("clock1_hz")
+
+
+def test_what_was_read_at_the_very_ends_counts():
+    read = clocked((1.0, 2.0, 3.0))
+    wanted = {
+        (0, 4): 1.0,
+        (4, 10): 1.5,
+        (10, 20): 2.0,
+        (11, 19): None,
+        (5, 9): None,
+        (0, 30): 2.0,
+        (20, 30): 8 / 3,
+    }
+    for span, mean in wanted.items():
+        assert _mean(read, "clock0_hz", *span) == mean
+
+
+def test_idle_figures_carry_both_stretches_and_the_whole_window():
+    got = spent(module(load(before=4.0, after=5.0) + 0.001 * (np.arange(len(T)) % 2)))
+    m = got.metrics
+    lows = [m[f"idle_power_{when}_w"].lo for when in ("before", "after")]
+    highs = [m[f"idle_power_{when}_w"].hi for when in ("before", "after")]
+    assert (m["idle_power_w"].lo, m["idle_power_w"].hi, m["idle_power_w"].n) == (min(lows), max(highs), 2)
+    whole, dynamic = m["energy_j"], m["energy_dynamic_j"]
+    assert dynamic.value == pytest.approx(whole.value - 20 * m["idle_power_w"].value)
+    assert dynamic.lo == pytest.approx(whole.lo - 20 * max(highs))
+    assert dynamic.hi == pytest.approx(whole.hi - 20 * min(lows))
+    per = m["energy_dynamic_per_sample_j"]
+    assert (per.value, per.lo) == (pytest.approx(dynamic.value / 400), pytest.approx(dynamic.lo / 400))
