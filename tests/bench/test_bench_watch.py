@@ -113,6 +113,7 @@ def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monke
     assert watch.slowdown == 1.3 and watch.memory == pytest.approx(1.6) and watch.core_to_core == 2.07e-7
     found = watch.verdict(WINDOW, "two speed states: 1 ms for 50%, 2 ms for 50%; change at 1.0 s", apart=True)
     assert any("has the CPUs 207 ns apart" in text for text in found.evidence)
+    assert not any("apart" in text for text in watch.verdict(WINDOW).evidence)
     assert found.trust is Trust.DISTURBED and found.evidence[0].startswith("two speed states")
     assert any("memory probe took 1.600 times" in text for text in found.evidence)
 
@@ -127,6 +128,16 @@ def test_what_one_end_of_a_run_says_of_the_distance_is_enough(monkeypatch, answe
     with watch.watching():
         pass
     assert watch.core_to_core == way and watch.memory == 1.0
+
+
+@pytest.mark.parametrize("walks", [(None, 0.01), (0.01, None), (None, None)])
+def test_memory_that_one_end_does_not_tell_has_no_ratio(monkeypatch, walks):
+    said = iter([walks[0], 3e-8, walks[1], 3e-8])
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(said))
+    watch = Watch({}, 0)
+    with watch.watching():
+        pass
+    assert watch.memory is None
 
 
 def test_probers_that_were_started_before_are_those_that_probe(monkeypatch):
