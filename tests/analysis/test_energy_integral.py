@@ -354,6 +354,7 @@ def test_a_counter_moves_forward_and_is_read_through_the_window(t, value, word):
 def test_beyond_its_last_update_a_counter_is_stale_and_not_idle():
     found = count(seen([0, 1, 2, 3, 4], [0, 7, 14, 14, 14]), 4.0)
     assert found.joules == pytest.approx(28.0)
+    assert count(seen([0, 1, 2], [5, 6, 8]), 2.0).curve.joules.tolist() == [0, 1, 3]
     early = count(seen([-1, 0, 1, 2, 3, 4], [5, 5, 5, 12, 19, 26]), 4.0)
     assert early.joules == pytest.approx(
         np.interp(4, [-1, 2, 3, 4], [5, 12, 19, 26]) - np.interp(0, [-1, 2], [5, 12])
