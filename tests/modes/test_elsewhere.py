@@ -1,10 +1,13 @@
 """Affinity and quota for real here; MPS and the power limit with programs that answer as the real ones do."""
 
+import errno
 import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from refusing import refused
@@ -15,10 +18,12 @@ from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, mps, quota
+from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, launcher, mps, quota, sharing
 from edgescope.modes.affinity import Affinity, some
 from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
+from edgescope.process import Launch
+from edgescope.records import Machine, Result, Status, Trial
 from edgescope.units import ranges
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -366,3 +371,400 @@ def test_the_launcher_says_why_it_cannot_and_starts_nothing():
     argv = [sys.executable, "-m", "edgescope.modes.launcher", "--cpus", "4001", "--", "echo", "started"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 4 and done.stdout == "" and done.stderr
+
+
+# -- the exact limits ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cpus=4095", "cpus=0-2,4", "quota=0.01", "quota=1024", "mps=1", "mps=100", "mps=12.5"),
+        *("gpu_power=1", "gpu_power=5000", "governor=x", "governor=performance"),
+    ],
+)
+def test_a_mode_reaches_from_its_lowest_to_its_highest_value(name):
+    assert catalog.find(name, {}).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("cpus=4096", "write CPUs from 0 to 4095, the lower first"),
+        ("cpus=x", "write cpus=0-1 or cpus=0,2"),
+        ("quota=0.009", "write a number from 0.01 to 1024"),
+        ("quota=1024.1", "write a number from 0.01 to 1024"),
+        ("mps=0.9", "write a number from 1 to 100"),
+        ("mps=100.1", "write a number from 1 to 100"),
+        ("mps=x", "write a number from 1 to 100"),
+        ("gpu_power=0.9", "write a number from 1 to 5000"),
+        ("gpu_power=5000.1", "write a number from 1 to 5000"),
+        ("governor=" + "x" * 33, "write governor=performance"),
+        ("cpu=0", "--mode cpus=0"),
+        ("qqqqqqqqq", "edgescope modes"),
+    ],
+)
+def test_a_value_beyond_a_limit_is_told_the_limit(name, fix):
+    with pytest.raises(UsageError, match="E-MODE-1") as caught:
+        catalog.find(name, {})
+    assert caught.value.fix == fix
+
+
+def test_two_settings_of_one_kind_are_no_mode_and_of_two_kinds_are_both():
+    with pytest.raises(UsageError, match="E-MODE-10"):
+        catalog.find("cpus=0+cpus=1", {})
+    both = catalog.find("quota=0.5+cpus=0", {})
+    assert both.name == "quota=0.5+cpus=0" and [type(mode) for mode in both.modes] == [Quota, Affinity]
+
+
+def test_powers_of_two_below_all_cpus_are_some_of_them():
+    assert list(some(range(4))) == ["cpus=0", "cpus=0-1"]
+    assert list(some(range(5))) == ["cpus=0", "cpus=0-1", "cpus=0-3"]
+    assert Affinity([3, 1, 3]).cpus == (1, 3)
+
+
+# -- groups ----------------------------------------------------------------------------------------------------
+
+
+def group_folder(root, *names):
+    for name in names:
+        (root / "sys/fs/cgroup" / name).mkdir(parents=True)
+        (root / "sys/fs/cgroup" / name / "cgroup.procs").touch()
+    return root / "sys/fs/cgroup"
+
+
+@pytest.mark.parametrize("names", [("cpu",), ("cpu,cpuacct",), ("cpu", "cpu,cpuacct")])
+def test_a_group_of_cgroup_v1_has_a_period_and_a_quota(tmp_path, names):
+    top = group_folder(tmp_path, *names)
+    assert cgroup.base(tmp_path) == top / names[0]
+    before = os.umask(0)
+    try:
+        for quota_us in ("20000", "30000"):  # a group that is there is set again
+            assert act(("quota", "set", "edgescope-7", quota_us), tmp_path) == ""
+    finally:
+        os.umask(before)
+    group = top / names[0] / "edgescope-7"
+    assert group.stat().st_mode & 0o777 == 0o755
+    assert {path.name: path.read_text() for path in group.iterdir()} == {
+        "cpu.cfs_period_us": "100000",
+        "cpu.cfs_quota_us": "30000",
+    }
+    assert act(("quota", "remove", "edgescope-8"), tmp_path) == ""
+
+
+def test_a_free_name_is_this_processes_with_the_next_number(tmp_path):
+    mine = f"edgescope-{os.getpid()}"
+    assert cgroup.free(tmp_path) == mine
+    (tmp_path / mine).mkdir()
+    assert cgroup.free(tmp_path) == f"{mine}-1"
+    (tmp_path / f"{mine}-1").mkdir()
+    assert cgroup.free(tmp_path) == f"{mine}-2"
+
+
+@pytest.mark.parametrize(("number", "tries"), [(errno.EBUSY, 61), (errno.ENOENT, 1)])
+def test_a_group_that_is_busy_is_tried_again_for_three_seconds(tmp_path, monkeypatch, number, tries):
+    group = group_folder(tmp_path, "cpu") / "cpu/edgescope-7"
+    group.mkdir()
+    tried, slept = [], []
+
+    def rmdir(path):
+        tried.append(path)
+        raise OSError(number, "not now")
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    monkeypatch.setattr(cgroup, "time", SimpleNamespace(sleep=slept.append))
+    with pytest.raises(OSError, match="not now"):
+        cgroup.perform(("remove", "edgescope-7"), tmp_path)
+    assert tried == [group] * tries and sum(slept) == pytest.approx(3.0 if tries > 1 else 0)
+
+
+def test_a_group_that_was_busy_once_is_removed(tmp_path, monkeypatch):
+    group = group_folder(tmp_path, "cpu") / "cpu/edgescope-7"
+    group.mkdir()
+    real, answers = Path.rmdir, [OSError(errno.EBUSY, "dying")]
+
+    def rmdir(path):
+        if answers:
+            raise answers.pop()
+        real(path)
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    monkeypatch.setattr(cgroup, "time", SimpleNamespace(sleep=lambda s: None))
+    assert cgroup.perform(("remove", "edgescope-7"), tmp_path) == "" and not group.exists()
+
+
+class Noted:
+    """A journal in memory."""
+
+    def __init__(self):
+        self.undos, self.restored = [], []
+
+    def note(self, name, undo):
+        self.undos.append((name, undo))
+
+    def restore(self, name):
+        self.restored.append(name)
+
+
+def test_a_quota_makes_a_group_of_its_microseconds(tmp_path):
+    top = group_folder(tmp_path, "cpu") / "cpu"
+    mode, noted, group = Quota(0.3, tmp_path), Noted(), f"edgescope-{os.getpid()}"
+    assert mode.launch() == Launch()
+    mode.enter(noted)
+    assert (top / group / "cpu.cfs_quota_us").read_text() == "30000"
+    words = ("-m", "edgescope.modes.launcher", "--group", group, "--root", str(tmp_path), "--")
+    assert mode.launch() == Launch((sys.executable, *words))
+    ((name, undo),) = noted.undos
+    assert (name, undo.request, undo.root) == ("quota=0.3", ("quota", "remove", group), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "problem"),
+    [
+        (0.0, 0.005, ""),
+        (0.5, 0.496, ""),
+        (0.5, 0.506, "the limit is 0.506 CPUs"),
+        (0.5, 0.4, "the limit is 0.4 CPUs"),
+        (0.5, {"absent": "no group"}, "no limit is set (no group)"),
+    ],
+)
+def test_a_quota_is_the_kernels_to_half_a_per_cent_of_a_cpu(monkeypatch, asked, found, problem):
+    monkeypatch.setattr(quota, "cpu_limit", lambda root: found)
+    assert Quota(asked).problem() == problem
+    said = found["absent"] if isinstance(found, dict) else f"{found:g} CPUs"
+    assert Quota(asked).evidence() == f"control group: {said}"
+
+
+def test_systemd_is_asked_for_a_scope_with_a_limit_and_its_last_words_are_told(tmp_path, monkeypatch):
+    asked = []
+
+    def run(words, **how):
+        asked.append((words, how))
+        return SimpleNamespace(returncode=1, stderr="x" * 250 + "\nno  bus")
+
+    monkeypatch.setattr(quota.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(quota.subprocess, "run", run)
+    monkeypatch.setattr(quota.cgroup, "base", lambda root: tmp_path / "nowhere")
+    with pytest.raises(UnsupportedError, match="E-QUOTA-1") as caught:
+        Quota(0.3).enter(Noted())
+    assert caught.value.evidence.endswith("systemd-run: " + "x" * 193 + " no bus")
+    words = ["/bin/systemd-run", "--user", "--scope", "--quiet", "-p", "CPUQuota=30%", "--", "true"]
+    how = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20, "check": False}
+    assert asked == [(words, how)]
+
+
+# -- the launcher ----------------------------------------------------------------------------------------------
+
+
+def test_the_launcher_sets_what_it_is_told_and_becomes_the_program(monkeypatch):
+    did = []
+    monkeypatch.setattr(launcher, "act", lambda words, root: did.append((words, root)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: did.append((pid, list(cpus))))
+    monkeypatch.setattr(os, "execvp", lambda name, words: did.append((name, words)))
+    launcher.main(["--", "true"])
+    assert did == [("true", ["true"])]
+    did.clear()
+    launcher.main(["--cpus", "0-1", "--group", "edgescope-7", "--", "echo", "--", "a"])
+    join = ("quota", "join", "edgescope-7", str(os.getpid()))
+    assert did == [(join, Path("/")), (0, [0, 1]), ("echo", ["echo", "--", "a"])]
+    did.clear()
+    launcher.main(["--group", "edgescope-8", "--root", "/there", "--", "true"])
+    assert did[0][1] == Path("/there")
+
+
+@pytest.mark.parametrize("error", [OSError("no such group"), SettingError("E-MODE-4", "no group")])
+def test_a_launcher_that_cannot_returns_4(monkeypatch, capsys, error):
+    def act(words, root):
+        raise error
+
+    monkeypatch.setattr(launcher, "act", act)
+    assert launcher.main(["--group", "edgescope-7", "--", "true"]) == 4
+    assert str(error) in capsys.readouterr().err
+
+
+# -- MPS -------------------------------------------------------------------------------------------------------
+
+
+def daemon(folder, monkeypatch, answers, percent=50.0):
+    """A daemon in a folder whose control program answers these (exit status, output); what it was asked."""
+    asked, one = [], mps.Mps(percent)
+    one._folder = folder
+
+    def run(words, **how):
+        asked.append((words, how))
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(returncode=answer[0], stdout=answer[1])
+
+    monkeypatch.setattr(mps.subprocess, "run", run)
+    return one, asked
+
+
+def test_a_daemon_that_answered_and_had_a_server_is_alive(tmp_path, monkeypatch):
+    (tmp_path / "log").mkdir()
+    log = tmp_path / "log/server.log"
+    one, asked = daemon(tmp_path, monkeypatch, [(0, "12\n"), (0, " \n"), (0, ""), (0, "")])
+    one.begin()
+    assert one.dead() == "", "it has a server now"
+    assert one.dead().startswith("it had no server meanwhile")
+    log.write_text("first\n")
+    assert one.dead() == "", "a server wrote meanwhile"
+    one.begin()
+    (tmp_path / "log/control.log").write_text("one\ntwo\nthree\n")
+    assert one.dead() == "it had no server meanwhile, so it had no client; two | three | first"
+    words, how = asked[0]
+    assert words == [mps.CONTROL] and how["input"] == "get_server_list\n"
+    assert (how["timeout"], how["check"], how["text"], how["errors"]) == (20, False, True, "replace")
+    assert (how["env"][mps.PIPE], how["env"][mps.LOG]) == (str(tmp_path), f"{tmp_path}/log")
+    assert how["env"]["PATH"] == os.environ["PATH"] and how["stderr"] == subprocess.STDOUT
+
+
+def test_a_daemon_that_does_not_answer_is_dead_with_the_end_of_its_words(tmp_path, monkeypatch):
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log/server.log").write_text("a\n" + "b" * 400 + "\n")
+    answers = [(1, "x " * 200), (3, " "), OSError("gone")]
+    one, _ = daemon(tmp_path, monkeypatch, answers)
+    assert one.dead() == " ".join(["x"] * 200)[-300:] + "; " + "b" * 300
+    assert one.dead() == "it ended with 3; " + "b" * 300
+    assert one.dead() == "gone; " + "b" * 300
+    assert mps.Mps().dead() == "it was never started"
+
+
+def test_a_share_of_the_gpu_is_in_the_environment_only_with_a_daemon(tmp_path, monkeypatch):
+    one, whole = mps.Mps(40), mps.Mps()
+    assert one.launch() == whole.launch() == Launch()
+    assert (one.name, whole.name) == ("mps=40", "mps")
+    one._folder = whole._folder = tmp_path
+    places = {mps.PIPE: str(tmp_path), mps.LOG: f"{tmp_path}/log"}
+    assert whole.launch() == Launch(env=places) and one.launch() == Launch(env={**places, mps.PERCENT: "40"})
+    assert one.problem({}) == f"{mps.PERCENT} is not set" and "not there" in whole.problem({})
+    assert whole.problem({mps.PERCENT: "40"}) == f"{mps.PERCENT} is 40"
+    (tmp_path / "control").touch()
+    assert one.problem({**places, mps.PERCENT: "40"}) == whole.problem(places) == ""
+
+
+def test_a_daemon_is_stopped_and_its_folder_removed_unless_it_is_not_ours(tmp_path, monkeypatch):
+    folder = tmp_path / "edgescope-mps-1"
+    assert mps.quit_daemon((str(folder),)) == "", "it is gone already"
+    with pytest.raises(SettingError, match="E-MODE-4"):
+        mps.quit_daemon((str(tmp_path),))
+    answers = [(1, "busy"), (1, "Cannot find MPS control daemon process")]
+    _, asked = daemon(folder, monkeypatch, answers)
+    folder.mkdir()
+    (folder / "control").touch()
+    with pytest.raises(SettingError, match="busy"):
+        mps.quit_daemon((str(folder),))
+    assert folder.exists() and mps.quit_daemon((str(folder),)) == "" and not folder.exists()
+    assert [how["input"] for _, how in asked] == ["quit\n"] * 2
+
+
+def sharing_trial(**keys):
+    return Trial(model="null", **{"device": "cuda", "sharing": "mps=40", "processes": 2, **keys})
+
+
+def test_sharing_by_mps_needs_a_gpu_and_one_daemon():
+    assert (
+        sharing.mps_of(sharing_trial()).percent == 40.0
+        and sharing.mps_of(sharing_trial(sharing="mps")).percent is None
+    )
+    assert sharing.mps_of(sharing_trial(sharing="time_slicing", device="cpu")) is None
+    with pytest.raises(UnsupportedError, match="E-MPS-3"):
+        sharing.mps_of(sharing_trial(device="cpu"))
+    with pytest.raises(UsageError, match="E-MODE-10"):
+        sharing.mps_of(sharing_trial(mode="cpus=0+mps=50"))
+
+
+def test_a_mode_is_joined_with_the_daemon_that_sharing_needs(monkeypatch):
+    cpus = Affinity([0])
+    assert sharing.with_sharing(cpus, sharing_trial(sharing="time_slicing")) == (cpus, None)
+    both, one = sharing.with_sharing(cpus, sharing_trial())
+    assert both.modes == (cpus, one) and one.percent == 40.0
+
+
+def test_workers_without_the_daemon_are_refused(tmp_path):
+    sharing.require(sharing_trial(sharing="time_slicing"), {})
+    (tmp_path / "control").touch()
+    sharing.require(sharing_trial(), {mps.PERCENT: "40", mps.PIPE: str(tmp_path)})
+    with pytest.raises(SettingError, match="E-MPS-4"):
+        sharing.require(sharing_trial(), {mps.PIPE: str(tmp_path)})
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s is not Status.UNSUPPORTED])
+def test_what_a_daemon_did_not_serve_to_its_end_is_no_result(status):
+    result = Result(id="r", trial=sharing_trial(), machine=Machine({}, {}), status=status)
+    live, gone = (SimpleNamespace(dead=lambda word=word: word) for word in ("", "gone"))
+    refused_result = replace(result, status=Status.UNSUPPORTED)
+    assert sharing.rechecked(result, None) is sharing.rechecked(result, live) is result
+    assert sharing.rechecked(refused_result, gone) is refused_result
+    after = sharing.rechecked(result, gone)
+    if status in (Status.OK, Status.UNSTABLE):
+        assert after.status is Status.FAILED and after.reason.code == "E-MPS-2" and not after.warnings
+    else:
+        assert after.status is status and [w.code for w in after.warnings] == ["E-MPS-2"]
+
+
+# -- the power limit -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("watts", [200, 700])
+def test_the_lowest_and_the_highest_power_limit_can_be_set(programs, monkeypatch, watts):
+    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with enter.entered(gpu_power.GpuPower(watts)):
+        assert float((programs / "limit").read_text()) == watts
+
+
+@pytest.mark.parametrize(("limit", "same"), [(250.5, True), (249.5, True), (250.52, False), (249.48, False)])
+def test_a_limit_that_is_half_a_watt_off_is_the_one_that_was_asked_for(monkeypatch, limit, same):
+    asked = []
+    monkeypatch.setattr(gpu_power, "_limits", lambda index: (limit, 100.0, 400.0))
+    monkeypatch.setattr(gpu_power, "board", lambda: 3)
+    monkeypatch.setattr(gpu_power, "_smi", lambda *words: asked.append(words) or "set")
+    assert gpu_power.GpuPower(250).problem() == ("" if same else f"nvidia-smi says power.limit {limit:g} W")
+    assert gpu_power.put(("3", "250")) == ("" if same else "set")
+    assert asked == ([] if same else [("-i", "3", "-pl", "250")])
+
+
+@pytest.mark.parametrize(
+    ("environ", "gpus", "board"),
+    [
+        ({}, 1, 0),
+        ({"CUDA_VISIBLE_DEVICES": " 2 ,1"}, 1, 2),
+        ({"CUDA_VISIBLE_DEVICES": "999", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 2, 999),
+        ({"CUDA_VISIBLE_DEVICES": "1000", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 1, None),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, 1, 0),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, 2, None),
+        ({}, 2, None),
+    ],
+)
+def test_which_gpu_cuda_calls_0(monkeypatch, environ, gpus, board):
+    listed = "".join(f"GPU {n}: A\n  MIG 1g\n" for n in range(gpus))
+    monkeypatch.setattr(gpu_power, "_smi", lambda *words: listed)
+    if board is not None:
+        assert gpu_power.board(environ) == board
+        return
+    with pytest.raises(UsageError, match="E-MODE-13"):
+        gpu_power.board(environ)
+
+
+def test_nvidia_smi_is_asked_in_words_and_its_last_ones_are_told(monkeypatch):
+    asked, answers = [], [(0, "1, 2", ""), (0, "x" * 300, ""), (9, "y" * 300, " no  root")]
+
+    def run(words, **how):
+        asked.append((words, how))
+        code, out, err = answers.pop(0)
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    monkeypatch.setattr(gpu_power.subprocess, "run", run)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="E-MODE-9") as caught:
+            gpu_power._limits(4)
+    assert caught.value.evidence == "x" * 100
+    with pytest.raises(SettingError, match="E-MODE-4") as failed:
+        gpu_power._smi("-L")
+    assert failed.value.evidence == "y" * 292 + " no root"
+    query = "--query-gpu=power.limit,power.min_limit,power.max_limit"
+    words = ["nvidia-smi", "-i", "4", query, "--format=csv,noheader,nounits"]
+    how = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20, "check": False}
+    assert asked[0] == (words, how)
