@@ -18,7 +18,8 @@ A message has four parts: what happened, the evidence, what it does to the numbe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -41,8 +42,25 @@ class Message:
         """Return one line ready for a terminal."""
         evidence = f" ({self.evidence})" if self.evidence else ""
         effect = f" {self.effect}." if self.effect else ""
-        fix = f" Try: {self.fix}" if self.fix else ""
+        fix = f" Try: {_fits[-1](self.fix)}" if self.fix else ""
         return f"{self.code}: {self.what}{evidence}.{effect}{fix}"
+
+
+_fits: list[Callable[[str], str]] = [str]
+"""What fits a remedy to who asked, the innermost last; no context variable, because threads print, too."""
+
+
+@contextmanager
+def fitting(fit: Callable[[str], str]) -> Iterator[None]:
+    """Let messages be printed within the block with the remedies that `fit` makes of theirs.
+
+    A message is made where many verbs meet, and does not know which one runs.
+    """
+    _fits.append(fit)
+    try:
+        yield
+    finally:
+        _fits.remove(fit)
 
 
 #: Code prefixes of errors in the request itself: another try changes nothing.

@@ -8,9 +8,12 @@ import pytest
 
 import catalogue
 from edgescope.cli.completion import verbs
-from edgescope.cli.hints import COMMAND, FLAG, fitted
+from edgescope.cli.hints import COMMAND, FLAG, fits
 from edgescope.cli.main import main, parser
-from edgescope.errors import Message, near_names
+from edgescope.errors import Message, fitting, near_names
+from edgescope.records import Trial
+from edgescope.store.results import Store
+from making import result
 
 
 @cache
@@ -28,8 +31,9 @@ def test_a_remedy_names_flags_of_the_verb_or_a_verb_that_has_them(verb):
     known = dict(verbs(top))
     everywhere = set(top._option_string_actions)
     assert len(remedies()) > 100
+    fitted = fits(verb, parser)
     for text in remedies():
-        fix = fitted(Message("E-X-1", "x", fix=text), verb, top).fix
+        fix = fitted(text)
         flags = set(FLAG.findall(fix))
         if flags <= everywhere | set(known[verb]._option_string_actions) or COMMAND.search(text):
             continue
@@ -52,7 +56,18 @@ def test_a_remedy_names_flags_of_the_verb_or_a_verb_that_has_them(verb):
     ],
 )
 def test_how_a_remedy_is_fitted(verb, fix, said):
-    assert fitted(Message("E-X-1", "x", fix=fix), verb, parser()).fix == said
+    assert fits(verb, parser)(fix) == said
+    with fitting(fits(verb, parser)):
+        assert str(Message("W-X-1", "x", fix=fix)) == "W-X-1: x." + f" Try: {said}" * bool(said)
+    assert str(Message("W-X-1", "x", fix=fix)) == "W-X-1: x." + f" Try: {fix}" * bool(fix)
+
+
+def test_a_warning_on_a_page_names_a_verb_that_has_its_flag(tmp_path, capsys):
+    """It was made by the verb that measured; who shows the result cannot type its flag."""
+    warning = Message("W-X-1", "the median moved", fix="--replicates 5")
+    kept = Store(tmp_path).save(result(Trial(model="null", backend="null"), warnings=(warning,)))
+    assert main(["show", str(kept.name), "--store", str(tmp_path)]) == 0
+    assert "edgescope bench ... with --replicates 5" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from edgescope.cli.completion import verbs
-from edgescope.errors import Message
 
 FLAG = re.compile(r"(?<![\w/=<}\"'-])--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"\b(edgescope|sudo|pip|docker|python3?|trtexec|nsys|nvidia-smi|ssh) ")
@@ -19,12 +18,19 @@ MEASURE = ("bench", "optimize", "sweep")
 """Verbs that are named first where another one than the running verb has a flag."""
 
 
-def fitted(message: Message, verb: str, top: argparse.ArgumentParser) -> Message:
-    """Return the message with a remedy that can be typed to `verb`, such as `anomaly watch`.
+def fits(verb: str, top: Callable[[], argparse.ArgumentParser]) -> Callable[[str], str]:
+    """Return what makes of a remedy one that can be typed to `verb`, such as `anomaly watch`.
 
-    A flag that the verb does not take is replaced by its value, or the remedy names a verb that takes it.
+    A flag that the verb does not take is replaced by its value, or the remedy names a verb that takes it. `top` makes
+    the parser with all flags, when the first remedy needs it.
     """
-    return replace(message, fix=_fix(message.fix, verb, dict(verbs(top)), set(top._option_string_actions)))
+
+    @cache
+    def known() -> tuple[Mapping[str, argparse.ArgumentParser], set[str]]:
+        made = top()
+        return dict(verbs(made)), set(made._option_string_actions)
+
+    return lambda fix: _fix(fix, verb, *known()) if FLAG.search(fix) else fix
 
 
 def _fix(fix: str, verb: str, known: Mapping[str, argparse.ArgumentParser], everywhere: set[str]) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 
 from edgescope import __version__, registry
 from edgescope.cli.completion import SHELLS, script
-from edgescope.cli.hints import fitted
+from edgescope.cli.hints import fits
 from edgescope.cli.parsing import Parser
-from edgescope.errors import EdgescopeError, Message
+from edgescope.errors import EdgescopeError, Message, fitting
 from edgescope.registry import BOARD
 
 VERBS = {
@@ -98,12 +98,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [*words[1:], "--help"] if words[:1] == ["help"] else words
     args = parser({_verb(words)}).parse_args(words)
     args.argv = words  # a verb may need to know what was typed
+    with fitting(fits(_named(args), parser)):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Return the exit code of a verb, every error in words."""
     try:
         with _replaying(args.board):
             _tell_where(args)
             return int(VERBS[args.verb].run(args))
     except EdgescopeError as error:
-        print(fitted(error.message, _named(args), parser()), file=sys.stderr)
+        print(error.message, file=sys.stderr)
         return error.exit_code
     except ImportError as error:
         missing = registry.lacks(error)
