@@ -59,9 +59,9 @@ def test_a_file_of_another_precision_may_run_under_its_own_name(model, change, a
 
 
 def test_garbage_is_out_of_the_way_while_a_scenario_drives(monkeypatch):
-    log = []
-    for name in ("collect", "freeze", "unfreeze"):
-        monkeypatch.setattr(drivers.gc, name, lambda name=name: log.append(name))
+    log, does = [], ("collect", "freeze", "unfreeze")
+    collector = SimpleNamespace(**{name: lambda name=name: log.append(name) for name in does})
+    monkeypatch.setattr(drivers, "gc", collector)
 
     class Scenario:
         def drive(self, work, clock):
