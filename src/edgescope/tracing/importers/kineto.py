@@ -293,7 +293,7 @@ def _array_begin(path: Path, file: IO[bytes], found: Collected) -> int:
         if not (more := file.read(TAIL)):
             raise empty(path, "it has no array traceEvents")
         head += more
-    _facts(head[: begin.start()], found)
+    _facts(head[: begin.end()], found)
     return begin.end() - 1
 
 
