@@ -86,7 +86,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training": ("tests/training",),
     "verify": ("tests/verify",),
     "data": ("tests/data",),
-    "runner": _files("runner", "noise", "builds", "pruning"),
+    "runner": _files("runner", "builds", "isolated", "noise", "pruning", "reuse", "run", "setup", "sweep"),
     "search": ("tests/search",),
     "workloads": _files(
         "workloads", "interleaved", "video_work", "training", "training_faults", "training_stalls"
