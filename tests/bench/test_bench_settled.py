@@ -304,3 +304,33 @@ def test_an_engine_that_cannot_compute_the_reference_keeps_no_other_one_from_bei
     error = UnavailableError("E-CUDA-2", "no onnxruntime", fix="pip install onnxruntime")
     with pytest.raises(UnavailableError):
         gate.prepare(model, parts)
+
+
+@pytest.mark.parametrize(
+    ("check", "kept", "unjudged", "warned"),
+    [
+        (Verification(True, "m", {}, 0.0, ""), True, False, False),
+        (Verification(True, "m", {}, 0.0, "", doubt="top1 0.1%"), True, False, True),
+        (Message("W-GATE-2", "it answers nothing"), False, True, False),
+        (None, False, False, False),
+    ],
+)
+def test_what_the_gate_said_is_kept_where_it_belongs(check, kept, unjudged, warned):
+    from edgescope.bench.drivers import Run
+    from edgescope.bench.outcome import concluded
+    from edgescope.bench.watch import Watch
+
+    begun = result()
+    keys = {name: getattr(begun, name) for name in ("model", "artifact", "effective", "queries", "window")}
+    found = concluded(
+        begun, Watch({}, 0), Run(**keys, verification=check, metrics={}), {"asked": "m", "evidence": "e"}
+    )
+    assert (found.verification, found.unverified) == (check if kept else None, check if unjudged else None)
+    assert ("W-LABEL-1" in [w.code for w in found.warnings]) is warned
+    assert found.machine.state["mode"] == {"asked": "m", "evidence": "e"}
+
+
+def test_whatever_is_raised_becomes_a_reason(capfd):
+    begun = result()
+    found = guarded(begun, lambda started: 1 / 0)
+    assert (found.status, found.reason.code, found.id) == (Status.FAILED, "E-RUN-1", begun.id)

@@ -8,11 +8,12 @@ import pytest
 
 from edgescope.analysis.predict.layers import Layer
 from edgescope.bench import layers as asking
-from edgescope.bench.layers import exported, layers, profiled, ran
+from edgescope.bench.layers import exported, layers, of_operators, profiled, ran
 from edgescope.bench.watch import Watch
 from edgescope.errors import UnsupportedError
 from edgescope.models.null import NullModel
 from edgescope.records import Trial
+from making import result
 
 TRIAL = Trial(model="null", backend="null", batch=3)
 FOUND = (Layer("a", "conv", 0.1), Layer("b", "relu", 0.2))
@@ -96,3 +97,29 @@ def test_the_nodes_of_an_onnx_file_name_the_modules_of_a_profile(monkeypatch, mo
     monkeypatch.setattr("edgescope.backends.trtexec.layer_times.read", lambda *given: read.append(given))
     exported(["a", "b"], Trial(model=model, backend="trtexec", batch=2))
     assert read == [(["a", "b"], (Path(path), 2) if path else None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "found"),
+    [
+        ("net.onnx", True, {"Conv a": "module.Conv.a.3", "Relu": "module.Relu..3"}),
+        ("net.onnx", False, {}),
+        ("net.engine", True, {}),
+    ],
+)
+def test_operators_of_a_profile_are_found_in_the_file_that_the_engine_was_built_from(
+    monkeypatch, tmp_path, name, there, found
+):
+    class Paths:
+        def __init__(self, path, batch):
+            self.batch = batch
+
+        def known(self, name, kind):
+            return None if kind == "Cast" else SimpleNamespace(path=f"module.{kind}.{name}.{self.batch}")
+
+    monkeypatch.setattr("edgescope.artifacts.onnx_names.ModulePaths", Paths)
+    if there:
+        (tmp_path / name).touch()
+    of = result(TRIAL, artifact={"path": str(tmp_path / name)})
+    assert of_operators(["Conv a", "Cast b", "Relu"], of) == found
+    assert of_operators(["Conv a"], result(TRIAL, artifact={"path": None})) == {}
