@@ -51,8 +51,8 @@ class Place:
     def mutant(self, source: str, seed: int) -> Mutant | None:
         """The mutant that the seed chooses here, or None where every change leaves the same program or none."""
         for name, occurrence in sorted(self.choices, key=lambda c: _hash(seed, self.text, c[0])):
-            code = str(mutate_code(source, _operator(name), occurrence))
-            if _is_another_program(source, code):
+            code = _mutated(source, name, occurrence)
+            if code and _is_another_program(source, code):
                 return Mutant(self.module, self.line, self.column, name, *_changed(source, code), code)
         return None
 
@@ -103,6 +103,14 @@ def _marker(node: Any) -> bool:
 def _large(node: Any) -> bool:
     """Whether this is a number that one more or less hardly changes."""
     return node.type == "number" and abs(ast.literal_eval(node.value)) > 1000
+
+
+def _mutated(source: str, name: str, occurrence: int) -> str:
+    """Return the file with the change; '' for `a.b` in `except (a.b, c)`, which Cosmic Ray finds and cannot replace."""
+    try:
+        return str(mutate_code(source, _operator(name), occurrence))
+    except AttributeError:
+        return ""
 
 
 def _is_another_program(source: str, code: str) -> bool:
