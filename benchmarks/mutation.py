@@ -89,7 +89,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "runner": _files("runner", "builds", "isolated", "noise", "pruning", "reuse", "run", "setup", "sweep"),
     "search": ("tests/search",),
     "workloads": _files(
-        "workloads", "interleaved", "video_work", "training", "training_faults", "training_stalls"
+        "workloads",
+        *("blocking", "gate", "inference", "interleaved", "video_work"),
+        *("training", "training_faults", "training_stalls"),
     ),
     "artifacts": ("tests/artifacts",),
     "records": ("tests/records", "tests/test_trial_command.py"),

@@ -100,15 +100,6 @@ def test_drift_makes_a_run_unstable_only_when_it_is_large_and_certain():
         assert settled(drifting).status is status
 
 
-def test_batches_wrap_round_the_pool_and_are_contiguous():
-    from edgescope.models import zoo
-    from edgescope.workloads.inference import POOL, batches_of
-
-    batches = batches_of(zoo.get("null"), null(batch=3))
-    assert len(batches) == POOL
-    assert all(a.shape[0] == 3 and a.flags["C_CONTIGUOUS"] for b in batches for a in b.values())
-
-
 def test_a_mode_that_this_machine_has_not_is_refused():
     result = bench.run(null(mode="no such mode"))
     assert result.status is Status.FAILED

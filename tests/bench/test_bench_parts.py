@@ -5,14 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.analysis.run import breakdown
-from edgescope.backends.base import Phases
 from edgescope.bench import drivers, mode
 from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
 from edgescope.records import (
-    UNIT,
-    Absent,
     Alternation,
     Effective,
     Status,
@@ -22,8 +18,6 @@ from edgescope.records import (
     Verdict,
 )
 from edgescope.runner import noise
-from edgescope.workloads import inference
-from edgescope.workloads.inference import Loaded, phase_spans
 from making import result
 
 
@@ -85,61 +79,6 @@ def test_the_mode_stands_among_the_machines_facts_and_the_engines_evidence():
     assert mode.noted(result(FAST, effective=None), IN_EFFECT).effective is None
     plain = result(FAST)
     assert mode.noted(plain, {}) is plain
-
-
-class Timed:
-    """A session whose queries tell their phases, and take `each_s` of a clock that stands still otherwise."""
-
-    def __init__(self, now, each_s):
-        self.now, self.each_s, self.rows = (
-            now,
-            each_s,
-            iter(Phases(1000 + k, 10, None, 500, 70) for k in range(999)),
-        )
-
-    def phases(self, batch):
-        self.now[0] += self.each_s
-        return next(self.rows)
-
-
-def ready(session):
-    return Loaded(session, [{}], len, {}, {})
-
-
-@pytest.mark.parametrize(("each_s", "n"), [(1e-4, 199), (0.042, 23), (0.5, 9), (5.0, 9)])
-def test_phases_come_from_as_many_queries_as_a_second_has_10_to_200(monkeypatch, each_s, n):
-    now = [50.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: round(now[0] * 1e9))
-    monkeypatch.setattr(inference, "time", clock)
-    spans = inference._breakdown(ready(Timed(now, each_s)))
-    found = breakdown.metrics(spans)
-    assert found["phased_latency_s"].n == n  # the first query warms the events up
-    assert found["phased_latency_s"].value == pytest.approx((1000 + (n + 1) / 2) * 1e-9)
-    assert found["enqueue_s"].value == pytest.approx(10e-9)
-    assert found["h2d_s"] == Absent(breakdown.UNTOLD)
-    assert (found["gpu_compute_s"].value, found["d2h_s"].value) == (pytest.approx(5e-7), pytest.approx(7e-8))
-
-
-def test_on_the_device_there_are_no_copies_and_without_events_no_phases():
-    session = Timed([0.0], 1.0)
-    assert inference._absent_copies(ready(session), "device") == dict.fromkeys(
-        ("h2d_s", "d2h_s"), Absent("io device leaves the copies out")
-    )
-    assert inference._absent_copies(ready(session), "host") == {}
-    assert inference._absent_copies(ready(len), "device") == {}
-    assert (
-        len(inference._breakdown(ready(len))) == 0
-        and breakdown.metrics(inference._breakdown(ready(len))) == {}
-    )
-
-
-def test_phases_are_spans_of_one_query_after_another():
-    spans = phase_spans([Phases(1000, 10, 20, 500, 70), Phases(2000, None, 20, 600, 80)])
-    assert spans.durations_ns(UNIT).tolist() == [1000, 2000] and spans.durations_ns("enqueue").tolist() == [
-        10
-    ]
-    start = spans.columns["start_ns"]
-    assert start[spans.columns["query_id"] == 1].min() == start.min() + 1000
 
 
 @pytest.mark.parametrize(
@@ -216,20 +155,6 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
         assert run.driver == "external" and run.warnings == program.warnings()
         assert run.artifact["program"] == {"version": 5}
         assert program.asked == ([] if bare else ["an exam"])
-
-
-@pytest.mark.parametrize(("reference", "asked"), [("onnxruntime", True), ("null", False), ("none", False)])
-def test_there_is_an_exam_only_where_something_is_computed(monkeypatch, reference, asked):
-    import numpy as np
-
-    arrays = {"x": np.arange(3.0)[:, None]}
-    monkeypatch.setattr(inference.judge, "gate_samples", lambda model: SimpleNamespace(arrays=arrays))
-    monkeypatch.setattr(inference.judge, "outputs", lambda answer, samples, rows: answer(samples.arrays))
-    found = inference.exam(SimpleNamespace(reference=reference), 2, lambda batch: [batch["x"] * 2])
-    assert (found is not None) is asked
-    if asked:
-        assert found.size == 3
-        assert [array.tolist() for (array,) in found.answers([2, 0])] == [[4.0], [0.0]]
 
 
 def in_turns(*times_s):

@@ -11,10 +11,8 @@ from edgescope.bench import worker
 from edgescope.errors import Message
 from edgescope.isolate.counter import Counter
 from edgescope.models import zoo
-from edgescope.models.base import Purpose, Samples
+from edgescope.models.base import Purpose
 from edgescope.records import Measured, Trial
-from edgescope.workloads.base import Glimpse
-from edgescope.workloads.inference import glimpse
 
 TRIAL = Trial(model="null", backend="null", warmup=0, batch=2, seed=5, options={"delay_us": 500})
 
@@ -191,22 +189,6 @@ def test_a_program_of_its_own_is_named(tmp_path, monkeypatch):
     pipe, _ = served(tmp_path, order(tmp_path, Trial(model="null", backend="trtexec")))
     reason = Message(**pipe.events("failed")[0]["reason"])
     assert str(reason).startswith("E-WORKER-1: trtexec owns its loop")
-
-
-def test_aglimpse_is_the_first_input_as_often_as_the_batch_is_large():
-    class Two:
-        def samples(self, purpose, n):
-            return Samples({"x": np.arange(6.0).reshape(2, 3)}, ("a", "b"), "a test")
-
-    class Empty:
-        def samples(self, purpose, n):
-            return None
-
-    given = []
-    found = glimpse(Two(), 3, lambda batch: given.append(batch["x"]) or [batch["x"][:, :1]])
-    assert np.array_equal(given[0], np.tile(np.arange(3.0), (3, 1))) and given[0].flags["C_CONTIGUOUS"]
-    assert found.input_bytes == 9 * 8 and found.outputs[0].tolist() == [[0.0]] * 3
-    assert glimpse(Empty(), 3, len) == Glimpse()
 
 
 def test_loading_ahead_says_what_it_took_and_swallows_what_is_wrong(tmp_path):
