@@ -1,6 +1,9 @@
 """Runs of training on a problem that is small and real: a line through points."""
 
 import csv
+import os
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -156,3 +159,127 @@ def test_other_random_numbers_are_left_alone():
     torch.manual_seed(7)
     fit.fit(line, fit.Plan(1))
     assert torch.equal(torch.rand(1), wanted)
+
+
+def test_a_run_that_goes_on_tells_every_epoch_again(tmp_path):
+    kept, told = (tmp_path / "w.part", "a"), []
+    with pytest.raises(KeyboardInterrupt):
+        fit.fit(line, fit.Plan(4), tell=stop_after(2), kept=kept)
+    fit.fit(line, fit.Plan(4), tell=told.append, kept=kept)
+    assert [epoch.number for epoch in told] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("keep_s", "kept"), [(0.0, [1, 2, 3, 4, 5]), (2.0, [2, 4, 5]), (2.1, [3, 5]), (9.0, [5])]
+)
+def test_a_checkpoint_is_written_when_it_is_due_and_at_the_end(tmp_path, monkeypatch, keep_s, kept):
+    """An epoch takes a second of the clock."""
+    clock, written = SimpleNamespace(now=50.0), []
+
+    def judge(task):
+        clock.now += 1.0
+        return 0.0
+
+    monkeypatch.setattr(fit.time, "monotonic", lambda: clock.now)
+    real = fit._Run.keep
+    monkeypatch.setattr(fit._Run, "keep", lambda run, *to: written.append(len(run.history)) or real(run, *to))
+    fit.fit(line, fit.Plan(5, keep_s=keep_s), judge=judge, kept=(tmp_path / "w.part", "a"))
+    assert written == kept
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps"),
+    [
+        (fit.Plan(9, steps=6), [3, 6]),
+        (fit.Plan(9, steps=1), [1]),
+        (fit.Plan(2, steps=99), [3, 6]),
+        (fit.Plan(0), []),
+        (fit.Plan(9, steps=0), []),
+    ],
+)
+def test_a_run_ends_with_its_last_step_or_epoch(plan, steps):
+    fitted = fit.fit(line, plan)
+    assert [epoch.steps for epoch in fitted.history] == steps
+    assert (fitted.best, fitted.stopped) == (None, "")
+
+
+@pytest.mark.parametrize(("patience", "epochs"), [(None, 6), (1, 3), (2, 4), (5, 6)])
+def test_patience_counts_judged_epochs_after_the_best(patience, epochs):
+    values = iter([1.0, 2.0, 1.5, 1.0])
+    fitted = fit.fit(line, fit.Plan(6, patience=patience), judge=lambda task: next(values, 0.0))
+    assert len(fitted.history) == epochs and bool(fitted.stopped) is (epochs < 6)
+
+
+def test_the_mean_loss_of_an_epoch_is_that_of_its_steps():
+    seen = []
+
+    def make():
+        task = line(hidden=False)
+        return Task(
+            task.network, task.batches, lambda net, batch: noted(task.loss(net, batch)), task.optimizer
+        )
+
+    def noted(loss):
+        seen.append(float(loss.detach()))
+        return loss
+
+    fitted = fit.fit(make, fit.Plan(2))
+    assert [e.loss for e in fitted.history] == pytest.approx([sum(seen[:3]) / 3, sum(seen[3:]) / 3])
+    assert [e.value for e in fitted.history] == [None, None] and fitted.history[0].seconds > 0
+
+
+def test_an_epoch_without_a_batch_is_refused():
+    with pytest.raises(ModelError, match="E-TRAIN-3"):
+        fit.fit(lambda: replace(line(), batches=lambda number: []), fit.Plan(1))
+
+
+def test_epochs_are_asked_for_from_zero_and_the_network_trains():
+    asked = []
+
+    def make():
+        task = line()
+        return replace(task, batches=lambda n: asked.append((n, task.network.training)) or task.batches(n))
+
+    def judge(task):
+        task.network.eval()
+        return 0.0
+
+    fit.fit(make, fit.Plan(3), judge=judge)
+    assert asked == [(0, True), (1, True), (2, True)]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_settings_of_torch_hold_within_a_run_and_are_put_back(monkeypatch, deterministic, before):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    seen = []
+
+    def settings():
+        found = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+        return (*found, torch.get_float32_matmul_precision())
+
+    torch.use_deterministic_algorithms(before)
+    try:
+        usual = settings()
+        plan = fit.Plan(1, deterministic=deterministic, precision="tf32")
+        fit.fit(line, plan, judge=lambda task: seen.append(settings()) or 0.0)
+        assert settings() == usual == (before, True, "highest")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert seen == [(before or deterministic, not deterministic, "high")]
+    assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == (":4096:8" if deterministic else None)
+
+
+def test_a_plan_that_says_only_its_epochs_is_plain():
+    assert fit.Plan(3) == fit.Plan(
+        3, None, 0, "cpu", "fp32", 1, best=False, patience=None, keep_s=0.0, deterministic=False
+    )
+    first, second = (torch.nn.Linear(1, 1) for _ in range(2))
+    assert not torch.equal(first.weight, second.weight)
+    weights = []
+    for seed in (0, 0, 1):
+        make = Keeps()
+        fit.fit(make, fit.Plan(0, seed=seed))
+        weights.append(make.weights)
+    assert all(map(torch.equal, weights[0], weights[1])) and not all(map(torch.equal, weights[0], weights[2]))

@@ -88,3 +88,25 @@ def test_parts_on_a_gpu_are_bounded_by_events(clock, monkeypatch):
     assert len(made) == 6
     assert rows(line.spans(), "fetch") == [(0, 10, 2_000_010)]
     assert rows(line.spans(), "optimizer") == [(0, 4_000_010, 4_250_010)]
+
+
+def test_the_time_of_steps_is_from_begin_to_end_and_what_lies_between_does_not_count(clock):
+    line = Timeline("cpu")
+    stepped(line)
+    timeline.time.monotonic_ns()
+    stepped(line)
+    assert line.seconds == pytest.approx(120e-9)
+    starts, ends = line.ends()
+    assert (starts.tolist(), ends.tolist()) == ([0, 80], [60, 140])
+    assert len(line.spans()) == 2 * (1 + len(PARTS)) and line.steps == 2
+
+
+def test_spans_are_of_a_kind_a_step_and_a_worker():
+    made = timeline.spans_of("phase", "read", np.array([1, 2]), np.array([3, 4]), steps=7)
+    assert [made.columns[c].tolist() for c in ("query_id", "stream")] == [[7, 7], [-1, -1]]
+    mine = timeline.spans_of("unit", "read", np.array([1]), np.array([3]), steps=-1, workers=2)
+    assert [int(mine.columns[c][0]) for c in ("query_id", "stream", "kind")] == [
+        -1,
+        2,
+        SPAN_KINDS.index("unit"),
+    ]

@@ -102,3 +102,78 @@ def test_items_that_are_loaded_together_keep_their_mark_where_some_may_be_left_o
     took = dict(zip(STAGES, found.stages, strict=True))
     assert len(found.data) == 3 - broken and len(found.skipped) == broken
     assert (took["augment"], took["item"]) == (10, 0)
+
+
+class Ticks:
+    """A clock that stands still unless an item, a stage or joining takes its time."""
+
+    def __init__(self, monkeypatch):
+        self.now = self.cpu = 0
+        monkeypatch.setattr(stages, "monotonic_ns", lambda: self.now)
+        monkeypatch.setattr(stages, "thread_time_ns", lambda: self.cpu)
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        self.now, self.cpu = self.now + 1, self.cpu + 1
+        with stage("read"):
+            self.now += 10
+        with stage("decode"):
+            self.now, self.cpu = self.now + 100, self.cpu + 50
+        return index
+
+    def collate(self, rows):
+        self.now += 1000
+        with stage("decode"):
+            self.now += 7
+        return rows
+
+
+def test_every_nanosecond_of_a_minibatch_is_of_one_stage(monkeypatch):
+    items = Ticks(monkeypatch)
+    watched = Watched(items, items.collate)
+    assert len(watched) == 9
+    first, second = watched.__getitems__([1, 2]), watched.__getitems__([3])
+    assert dict(zip(STAGES, first.stages, strict=True)) == {
+        **dict.fromkeys(STAGES, 0),
+        **{"item": 2, "read": 20, "decode": 207, "collate": 1000},
+    }
+    assert (first.start_ns, first.end_ns, first.cpu_ns, first.data, first.disk_bytes) == (
+        0,
+        1229,
+        102,
+        [1, 2],
+        0,
+    )
+    assert (second.start_ns, second.end_ns, second.cpu_ns) == (1229, 1229 + 1118, -1)
+    assert sum(second.stages) == 1118 and second.worker == 0 and second.skipped == []
+
+
+def test_a_worker_counts_from_one_and_what_it_read_from_a_disk_from_its_first_minibatch(monkeypatch):
+    answers = [100, 130, 130, 190, None, 200, 250]
+    monkeypatch.setattr(stages, "disk_bytes", lambda: answers.pop(0))
+    monkeypatch.setattr(stages, "get_worker_info", lambda: SimpleNamespace(id=2))
+    watched = Watched(range(9), list, reads_disk=True)
+    found = [watched.__getitems__([0]) for _ in range(6)]
+    assert [each.disk_bytes for each in found] == [30, 0, 60, None, None, 50]
+    assert {each.worker for each in found} == {3}
+    answers[:] = [70]
+    monkeypatch.setattr(stages.os, "getpid", lambda: -1)
+    assert watched.__getitems__([0]).disk_bytes == 70, "a new process begins at 0"
+
+
+def test_a_reason_is_cut_and_nothing_is_read_where_nobody_asks(monkeypatch):
+    class Broken:
+        def __getitem__(self, index):
+            raise OSError("x" * 300)
+
+    found = Watched(Broken(), list, skip=True).__getitems__([4])
+    assert found.skipped == [f"item 4: OSError: {'x' * 183}"] and found.disk_bytes == 0
+    assert stages.joined(found) is found
+
+
+@pytest.mark.parametrize(("text", "found"), [("rchar: 9\nread_bytes: 70\n", 70), ("rchar: 9\n", None)])
+def test_what_the_kernel_counts_is_bytes_of_reads(monkeypatch, text, found):
+    monkeypatch.setattr(stages.Path, "read_text", lambda self: text)
+    assert stages.disk_bytes() == found
