@@ -181,6 +181,7 @@ def _mute(array):
         ((1, 1), (1, 1), {"noise": False}, "no output holds a finite number on real inputs"),
         ((1, 0), (0, 0), {"noise": False}, "output 0 holds NaN"),
         ((1, 0), None, {}, None),  # nobody knows
+        ((1, 0, 1), (0, 0), {}, "output 0 holds NaN"),  # the reference has fewer
         ((1, 0), (0, 0), {"reference": "none"}, None),
     ],
 )
@@ -224,3 +225,11 @@ def test_what_an_engine_raised_is_told_shortened():
     model = SimpleNamespace(reference="engine", info=SimpleNamespace(name="m"))
     found = gate._none_of(model, ValueError("a\n" + "x" * 400))
     assert found.evidence == "ValueError: a " + "x" * 286 and found.fix == ""
+
+
+def test_a_network_of_one_input_at_a_time_has_been_asked_for_single_answers(monkeypatch):
+    gate, model, seen = gate_with(monkeypatch, Message("E-GATE-6", "together"), "single answers")
+    assert gate.prepare(model, None) == "single answers" and seen == [(8, False), (1, True)]
+    seen.clear()
+    model.closed_batch, model.check_batch = 1, len
+    assert gate.prepare(model, None).what == "together" and seen == [(1, False)]

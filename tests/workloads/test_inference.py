@@ -256,6 +256,12 @@ def test_each_batch_begins_one_input_later_and_goes_round(batch, rows):
     assert [b["x"].tolist() for b in batches_of(shown([0, 1, 2]), trial)] == rows
 
 
+def test_one_input_makes_one_batch():
+    assert [b["x"].tolist() for b in batches_of(shown([5]), Trial(model="m", backend="b", batch=2))] == [
+        [5, 5]
+    ]
+
+
 def test_a_model_without_inputs_cannot_be_run_and_has_no_glimpse():
     with pytest.raises(UnavailableError, match="E-DATA-1"):
         batches_of(SimpleNamespace(samples=lambda purpose, n: None), NULL)

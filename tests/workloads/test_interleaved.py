@@ -2,14 +2,18 @@
 
 import threading
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from edgescope import bench
+from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Absent, Measured, Status, Trial, Window
 from edgescope.workloads import interleaved
+from edgescope.workloads.base import Opened
 from edgescope.workloads.interleaved import GAP_S, PAUSE_S, Slices
 
 WHOLE = Window(0, 0, 0, 2**62)
@@ -199,3 +203,228 @@ def test_a_training_that_cannot_go_on_fails_the_trial(monkeypatch):
 def test_a_scenario_without_gaps_is_refused():
     found = bench.run(Trial(model="lenet5", workload="interleaved", warmup=0.1))
     assert found.status is Status.UNSUPPORTED and "E-SLICE-4" in str(found.reason)
+
+
+class Clock:
+    """Time that passes only as a test says."""
+
+    def __init__(self):
+        self.t, self.slept = 100.0, []
+
+    def monotonic(self):
+        return self.t
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.t += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(interleaved, "time", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("keys", "since", "free"),
+    [
+        ({"gap_s": 0.25}, PAUSE_S, True),
+        ({"gap_s": 0.25}, PAUSE_S * 0.99, False),
+        ({"gap_s": 0.25, "waiting": 1}, 0.125, False),
+        ({"guard": 1.0, "gap_s": 0.25, "step_s": 0.125}, 0.125, True),  # it just fits
+        ({"guard": 1.0, "gap_s": 0.25, "step_s": 0.125}, 0.1251, False),
+        ({"guard": 2.0, "gap_s": 0.5, "step_s": 0.125}, 0.25, True),
+        ({"guard": 2.0, "gap_s": 0.5, "step_s": 0.125}, 0.26, False),
+        ({"guard": 0.0, "gap_s": 0.25, "step_s": 9.0}, 0.2, True),
+        ({"guard": 9.0, "gap_s": 0.0, "step_s": 9.0}, 0.2, True),
+    ],
+)
+def test_a_step_begins_where_it_just_fits(keys, since, free):
+    guard = keys.pop("guard", 0.0)
+    assert slices(guard, ended=0.0, **keys)._free(since) is free
+
+
+def test_the_pause_after_an_answer_is_half_a_millisecond_and_the_first_gap_four_of_them():
+    assert (PAUSE_S, GAP_S) == (0.0005, 0.002)
+
+
+def test_the_gap_that_is_expected_follows_those_that_were(clock):
+    waiting = []
+
+    def answer(query):
+        waiting.append(made.waiting)
+        clock.t += 0.25
+
+    made = turns(answer)
+    for pause_s, begun, gap_s in ((9.0, True, 0.0), (0.5, True, 0.5), (1.0, True, 0.6), (0.1, True, 0.5)):
+        made.ended = clock.t if made.ended == float("inf") else made.ended
+        clock.t += pause_s
+        made.issue(0, 1, None)
+        assert made.begin.is_set() is begun and made.gap_s == pytest.approx(gap_s)
+        assert made.waiting == 0 and made.ended == clock.t
+    assert waiting == [1] * 4
+
+
+@pytest.mark.parametrize(("gap_s", "begins"), [(0.0019, False), (0.00200001, True), (0.5, True)])
+def test_training_begins_with_a_gap_of_two_milliseconds(clock, gap_s, begins):
+    made = turns(lambda query: None)
+    made.issue(0, 1, None)
+    assert not made.begin.is_set()  # the first query follows no other
+    clock.t += gap_s
+    made.issue(1, 1, None)
+    assert made.begin.is_set() is begins and made.gap_s == 0.0
+
+
+def warmed(clock, *step_s, epoch=99, lasts=99):
+    """A warm-up with steps of so many seconds; an epoch has `epoch` of them, the data `lasts`."""
+    left, log, stopped = iter(step_s), [{}], []
+
+    def step():
+        clock.t += next(left)
+        taken.append(1)
+        if len(taken) == epoch:
+            log.append({})
+        return None if len(taken) > lasts else 8
+
+    taken = []
+    witness = SimpleNamespace(stop=lambda: stopped.append(1))
+    made = turns(None, step=step, log=log, witness=witness)
+    made._warm()
+    assert stopped == [1]
+    return len(taken), made.step_s
+
+
+def test_training_warms_up_for_an_epoch_or_for_two_seconds_after_its_first_step(clock):
+    assert warmed(clock, 9.0, *[0.25] * 20) == (9, 0.25)
+    assert warmed(clock, 9.0, *[0.75] * 20) == (4, 0.75)
+    assert warmed(clock, *[0.25] * 20, epoch=3) == (3, 0.25)
+    assert warmed(clock, 0.5, 0.25, 0.125, lasts=2) == (3, 0.25)  # the last did nothing
+
+
+def test_a_warm_up_that_is_told_to_stop_does_no_step(clock):
+    made = turns(None, step=lambda: 1 / 0, log=[{}])
+    made.stop.set()
+    made._warm()
+
+
+def test_the_length_of_a_step_is_that_of_the_last_ones(clock):
+    took = iter([1.0, 2.0, 0.2])
+
+    def step():
+        clock.t += next(took)
+
+    made, found = turns(None, step=step), []
+    for _ in range(3):
+        made._step()
+        found.append(made.step_s)
+    assert found == pytest.approx([1.0, 1.2, 1.0])
+
+
+def test_between_looks_the_thread_that_trains_sleeps(clock):
+    log = []
+    made = turns(None, load=lambda: log.append("load"), step=lambda: log.append("step"))
+    free = iter([False, True, False])
+
+    def look(now):
+        assert made.device.locked() and now == clock.t
+        try:
+            return next(free)
+        except StopIteration:
+            made.stop.set()
+            return False
+
+    made._free = look
+    made.begin.set()
+    made._train()
+    assert log == ["load", "load", "step", "load", "load"] and clock.slept == [1e-4] * 3
+    assert made.warm.is_set() and made.failure is None
+
+
+def test_training_that_ended_says_why_and_training_that_did_not_begin_that(clock):
+    made = turns(None)
+    found = made.metrics(WHOLE)
+    assert {field.reason for field in found.values()} == {"no gap between queries was long enough"}
+    made.begin.set()
+    assert isinstance(made.metrics(WHOLE)["trained_sps"], Measured)
+    made.failure = ValueError("gone")
+    assert {field.reason for field in made.metrics(WHOLE).values()} == {"training: gone"}
+
+
+def test_what_never_began_is_closed_without_waiting():
+    made = turns(None)
+    made.close()
+    assert made.stop.is_set() and made.begin.is_set() and not made.thread.is_alive() and made.thread.daemon
+
+
+class Opening:
+    """What opening an interleaved trial makes, in order."""
+
+    def __init__(self, monkeypatch):
+        self.log = []
+        monkeypatch.setattr(interleaved, "need", lambda *_: self.loop)
+        monkeypatch.setattr(interleaved.Inference, "open", self.served)
+        monkeypatch.setattr(Slices, "warm_up", lambda made: self.log.append("warm"))
+        monkeypatch.setattr(Slices, "close", lambda made: self.log.append("close"))
+
+    def loop(self, model, trial, options):
+        self.log.append((model, trial, options))
+        return SimpleNamespace(close=lambda: self.log.append("loop"), between=None)
+
+    @contextmanager
+    def served(self, trial, parts):
+        self.log.append(dict(trial.workload_options))
+        told = Measured(1.0, "s")
+        yield Opened(
+            work=SimpleNamespace(),
+            model=None,
+            effective=None,
+            artifact={"a": 1},
+            metrics=lambda *_: {"own": told},
+        )
+
+
+SERVED = Trial(model="m", backend="b", workload="interleaved", scenario="fixed_rate", rate=5.0, batch=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "batch", "guard", "workers"),
+    [
+        ({}, "m", 16, 0.0, -1),
+        ({"train": "lenet5", "train_batch": 2, "guard": 1.5, "num_workers": 3}, "lenet5", 2, 1.5, 3),
+    ],
+)
+def test_what_is_trained_beside_the_queries(monkeypatch, options, model, batch, guard, workers):
+    opening = Opening(monkeypatch)
+    asked = replace(SERVED, workload_options=options, precision="fp16", io="pinned", device="cuda")
+    parts = SimpleNamespace(model=lambda trial: f"model {trial.model}")
+    with interleaved.Interleaved().open(asked, parts) as opened:
+        (made, trained, given), served, warm = opening.log
+        assert (made, served, warm) == (f"model {model}", {}, "warm") and opened.work.guard == guard
+        assert (trained.batch, trained.precision, trained.backend) == (batch, "fp32", "torch_eager")
+        assert (trained.io, trained.device, trained.workload) == ("host", "cuda", "training")
+        assert given["num_workers"] == workers and given["epochs"] == 0
+        assert opened.artifact["train"] == model and opened.artifact["a"] == 1
+        assert set(opened.metrics(None, WHOLE)) == {"own", "trained_sps", "train_step_s"}
+    assert opening.log[3:] == ["close", "loop"]
+    assert interleaved.Interleaved().program(asked, parts) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "code"),
+    [({"in_flight": 2}, "E-SLICE-1"), ({"scenario": "single_stream", "rate": None}, "E-SLICE-4")],
+)
+def test_what_leaves_no_slices_is_refused(monkeypatch, keys, code):
+    opening = Opening(monkeypatch)
+    with (
+        pytest.raises(UnsupportedError, match=code),
+        interleaved.Interleaved().open(replace(SERVED, **keys), None),
+    ):
+        pass
+    assert opening.log == []
+
+
+@pytest.mark.parametrize("options", [{"train_batch": 0}, {"guard": -0.1}])
+def test_options_have_their_least(options):
+    with pytest.raises(UsageError, match="E-OPTION"):
+        interleaved.read("interleaved", options, interleaved.Interleaved.OPTIONS)

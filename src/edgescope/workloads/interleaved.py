@@ -93,7 +93,7 @@ class Interleaved(Inference):
                     served,
                     work=slices,
                     metrics=lambda rows, window: {**served.metrics(rows, window), **slices.metrics(window)},
-                    artifact={**served.artifact, "train": trained.model, **options},
+                    artifact={**served.artifact, **options, "train": trained.model},
                 )
             finally:
                 slices.close()
