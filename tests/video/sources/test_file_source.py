@@ -1,6 +1,9 @@
 """A video file: each frame once, in order, upright, whatever the file is like."""
 
 import json
+import math
+import struct
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -13,8 +16,11 @@ from films import all_of, cut, film, number_of, picture, scratched
 
 pytest.importorskip("av")
 from edgescope.video.frame import Source
+from edgescope.video.sources import file as module
+from edgescope.video.sources import rgb
+from edgescope.video.sources.ending import missing_bytes
 from edgescope.video.sources.file import File, Times
-from edgescope.video.sources.rgb import degrees, upright
+from edgescope.video.sources.rgb import Rgb, degrees, upright
 
 
 def numbers(source):
@@ -251,3 +257,274 @@ def test_closing_twice_is_fine_and_leaves_no_thread(tmp_path):
         source.close()
         assert source.read() is None
     assert psutil.Process().num_threads() <= before
+
+
+# -- times, rates and what is lost, by numbers -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stamps", "frames", "header", "rate"),
+    [
+        ([0.0, 0.1, 0.2], 3, 10.0, 10.0),
+        ([0.0, 0.1, 0.2], 3, 10.1, 10.1),  # 0.99 per cent: it agrees
+        ([0.0, 0.1, 0.2], 3, 10.11, 10.0),
+        ([0.0, 0.1, 0.2], 3, 9.9, 10.0),
+        ([0.0, 0.1, 0.2], 3, 9.91, 9.91),
+        ([5.0, 5.1, 5.2], 3, None, 10.0),
+        ([0.0, 0.5], 2, None, 2.0),
+        ([0.0], 1, 25.0, 25.0),
+        ([0.0, None, 0.2], 3, 25.0, 25.0),  # not each frame has one
+        ([None, None], 2, None, None),
+    ],
+)
+def test_the_rate_of_a_pass_is_that_of_its_time_stamps_unless_the_headers_agrees(
+    stamps, frames, header, rate
+):
+    times = Times()
+    times.begin(header)
+    for stamp in stamps:
+        times.next(stamp)
+    assert times.rate(frames, header) == (rate if rate is None else pytest.approx(rate))
+
+
+def test_each_pass_is_counted_by_itself():
+    times = Times()
+    for header in (10.0, 4.0):
+        times.begin(header)
+        for stamp in (0.0, 0.5, 1.0):
+            times.next(stamp)
+        assert times.rate(3, None) == pytest.approx(2.0)
+    assert times.rate(4, 7.0) == 7.0
+    assert times.next(None) == pytest.approx(1.0 + 0.25 + 1.0 + 0.25)
+
+
+@pytest.mark.parametrize(
+    ("fps", "stamps", "wanted"),
+    [
+        (10.0, [3.0, 3.0, 3.4], [0.0, 0.1, 0.5]),  # a stamp that stands still is as if it had jumped back
+        (10.0, [None, None, 7.0, 7.3], [0.0, 0.1, 0.2, 0.5]),
+        (None, [3.0, 2.0, 2.5], [0.0, 0.0, 0.5]),
+        (None, [None, 4.0, None, 4.5], [0.0, 0.0, math.nan, 0.5]),
+    ],
+)
+def test_a_frames_time_is_its_stamp_from_the_first_on_or_what_is_due(fps, stamps, wanted):
+    times = Times()
+    times.begin(fps)
+    assert [times.next(stamp) for stamp in stamps] == pytest.approx(wanted, nan_ok=True)
+
+
+def test_what_is_no_whole_film_says_how_many_frames_it_lacks(tmp_path, monkeypatch):
+    path = film(tmp_path / "a.mp4", 12, gop=1, b_frames=0)
+    source = File(path, damaged="skip")
+    assert source.facts()["lost"] is None
+    source._promised, source._packets_read, source._damaged = 12, 9, 0
+    monkeypatch.setattr(module, "missing_bytes", lambda path: 5)
+    source._met("x")
+    assert (source.facts()["lost"], source.facts()["damaged"]) == (3, 1)
+    for read in (12, 13):
+        source._packets_read = read
+        source._met("x")
+        assert source.facts()["lost"] is None
+    stopping = File(path)
+    stopping._promised, stopping._packets_read = 12, 9
+    with pytest.raises(ModelError) as caught:
+        stopping._met("it broke")
+    assert caught.value.evidence == "it broke; 3 of 12 frames are missing"
+
+
+def test_a_whole_film_promises_and_holds_the_same(tmp_path):
+    source = File(film(tmp_path / "a.mp4", 12))
+    all_of(source)
+    assert (source._promised, source._packets_read) == (12, 12)
+    assert (
+        source.facts()["lost"] is None
+        and source.facts()["size_changes"] == 0
+        and source.facts()["passes"] == 1
+    )
+
+
+class Packet:
+    """A packet of so many pictures; `key` and `broken` as FFmpeg marks it."""
+
+    size = 10
+
+    def __init__(self, number, *, key=False, broken=False, pictures=1):
+        self.number, self.is_keyframe, self.is_corrupt = number, key, broken
+        self.pictures = [SimpleNamespace(number=number, is_corrupt=False) for _ in range(pictures)]
+
+    def decode(self):
+        return list(self.pictures)
+
+
+def packets(tmp_path, monkeypatch, given, **keys):
+    """The numbers of the pictures that come out of a file of these packets, and the file."""
+    source = File(film(tmp_path / "a.mp4", 2), **keys)
+    held = [SimpleNamespace(number=99, is_corrupt=False)]
+    stream = SimpleNamespace(frames=4, decode=lambda packet: held)
+    container = SimpleNamespace(
+        streams=SimpleNamespace(video=[stream]), demux=lambda s: iter(given), close=lambda: None
+    )
+    source._shut()
+    source._container = container
+    found = []
+    try:
+        for one in source._pictures():
+            found.append(one.number)
+    except ModelError as error:
+        found.append(error.evidence)
+    return found, source
+
+
+@pytest.mark.parametrize(
+    ("given", "stops", "skips"),
+    [
+        ([Packet(1, key=True), Packet(2)], [1, 2], [1, 2]),
+        ([Packet(1, broken=True), Packet(2)], [99, "a packet is incomplete"], [2]),
+        ([Packet(1, broken=True), Packet(2, key=True)], [1, 2], [1, 2]),  # two streams that are joined
+        ([Packet(1), Packet(2, broken=True)], [1, 2], [1, 2]),  # the last one is empty
+    ],
+)
+def test_a_packet_that_is_broken_ends_the_film_or_is_left_out(tmp_path, monkeypatch, given, stops, skips):
+    assert packets(tmp_path, monkeypatch, given)[0] == stops
+    found, source = packets(tmp_path, monkeypatch, given, damaged="skip")
+    assert found == skips and source.facts()["damaged"] == (skips == [2])
+
+
+def test_a_picture_that_is_damaged_is_counted_and_those_behind_it_are_given(tmp_path, monkeypatch):
+    whole = Packet(1, pictures=3)
+    whole.pictures[1].is_corrupt = True
+    found, source = packets(tmp_path, monkeypatch, [whole, Packet(2)], damaged="skip")
+    assert found == [1, 1, 2] and source.facts()["damaged"] == 1 and source._packets_read == 2
+    assert packets(tmp_path, monkeypatch, [whole])[0][1:] == ["a frame could be decoded in part only"]
+
+
+# -- whether a file was cut off ---------------------------------------------------------------------------------
+
+
+def box(kind, size, head=b""):
+    return struct.pack(">I", size) + kind + head + bytes(max(0, size - 8 - len(head)))
+
+
+def riff(size):
+    return b"RIFF" + struct.pack("<I", size) + bytes(size)
+
+
+EBML = b"\x1a\x45\xdf\xa3"
+
+
+@pytest.mark.parametrize(
+    ("content", "missing"),
+    [
+        (b"", 0),
+        (b"nothing of the kind, but long enough", 0),
+        (box(b"ftyp", 16) + box(b"mdat", 40), 0),
+        ((box(b"ftyp", 16) + box(b"mdat", 40))[:-7], 7),
+        (box(b"ftyp", 16) + struct.pack(">I", 40) + b"mdat", 32),
+        (box(b"ftyp", 16) + struct.pack(">I", 40) + b"mda", 0),  # not even a head
+        (box(b"ftyp", 16) + struct.pack(">I", 0) + b"mdat" + bytes(9), 0),  # to the end
+        (box(b"ftyp", 16) + struct.pack(">I", 1) + b"mdat" + struct.pack(">Q", 50) + bytes(30), 4),
+        (box(b"ftyp", 16) + struct.pack(">I", 1) + b"mdat" + struct.pack(">Q", 50)[:7], 0),
+        (box(b"ftyp", 16) + struct.pack(">I", 40) + b"\0\0\0\0", 0),  # no box at all
+        (box(b"ftyp", 16) + box(b"free", 8), 0),
+        (riff(20), 0),
+        (riff(20)[:-3], 3),
+        (riff(21), 1),  # an odd chunk is padded
+        (riff(21) + b"\0", 0),
+        (riff(20) + riff(12)[:-5], 5),
+        (riff(20) + b"JUNK" + bytes(40), 0),
+        (b"RIFF" + bytes(4) + bytes(30), 0),
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67" + b"\x8a" + bytes(10), 0),
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67" + b"\x8a" + bytes(4), 6),
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67" + b"\x40\x0a" + bytes(4), 6),
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67" + b"\x41\x00" + bytes(200), 56),
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67" + b"\x08" + bytes(3) + b"\x14" + bytes(4), 16),
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67" + b"\xff" + bytes(4), 0),  # never filled in
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67" + b"\x01" + b"\xff" * 7, 0),
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x66" + b"\x8a", 0),  # another element
+        (EBML + b"\x84" + bytes(4) + b"\x18\x53\x80\x67", 0),
+    ],
+)
+def test_what_a_container_says_of_its_size_beyond_the_end_is_missing(tmp_path, content, missing):
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    assert missing_bytes(path) == missing
+
+
+# -- colours --------------------------------------------------------------------------------------------------
+
+
+class Reformatter:
+    """libswscale as far as it is used: it notes what it is asked, and gives a picture of one value a plane."""
+
+    def __init__(self):
+        self.asked = []
+
+    def reformat(self, frame, width, height, form, **how):
+        self.asked.append((width, height, form))
+        if form == "rgb24":
+            return SimpleNamespace(to_ndarray=lambda: np.zeros((height, width, 3), np.uint8))
+        planes = [
+            np.full((height, width + 3), value, np.uint8) for value in (1, 2, 3)
+        ]  # green, blue, red; padded
+        return SimpleNamespace(width=width, height=height, planes=planes)
+
+
+def decoded(monkeypatch, matrix, bits=8, **keys):
+    """A frame of 6 x 4 with a display matrix through `Rgb`, which gives itself and the image."""
+    made = Rgb(**keys)
+    monkeypatch.setattr(rgb, "display_matrix", lambda frame: matrix)
+    made._scale, made._part = (one := Reformatter()).reformat, (two := Reformatter()).reformat
+    frame = SimpleNamespace(
+        width=6, height=4, rotation=1, format=SimpleNamespace(components=[SimpleNamespace(bits=bits)])
+    )
+    return made, made(frame), one.asked, two.asked
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sides", "turn"),
+    [
+        ((1, 0, 0, 1), (6, 4), 0),
+        ((0, 1, -1, 0), (4, 6), 90),
+        ((-1, 0, 0, -1), (6, 4), 180),
+        ((0, -1, 1, 0), (4, 6), 270),
+    ],
+)
+def test_sizes_are_those_of_the_upright_picture(monkeypatch, matrix, sides, turn):
+    made, image, asked, _ = decoded(monkeypatch, matrix)
+    assert (made.sides, made.rotation, image.shape) == (sides, turn, (sides[1], sides[0], 3))
+    assert asked == [(6, 4, "rgb24")]
+    made, image, asked, _ = decoded(monkeypatch, matrix, size=(10, 8))
+    assert (made.sides, image.shape, asked) == (
+        sides,
+        (8, 10, 3),
+        [(8, 10, "gbrp") if turn in (90, 270) else (10, 8, "gbrp")],
+    )
+    assert image.reshape(-1, 3).tolist() == [[3, 1, 2]] * 80
+
+
+@pytest.mark.parametrize(("bits", "steps"), [(8, [1, 0]), (9, [1, 1]), (10, [1, 1])])
+def test_more_than_eight_bits_go_by_planes_first(monkeypatch, bits, steps):
+    _, image, one, two = decoded(monkeypatch, (1, 0, 0, 1), bits)
+    assert [len(one), len(two)] == steps and image.shape == (4, 6, 3)
+    assert one[0][2] == ("rgb24" if bits == 8 else "gbrp")
+
+
+def test_the_whole_frame_is_made_beside_a_scaled_one_only_if_it_is_wanted():
+    assert Rgb((4, 2), whole=True)._full is not None
+    for other in (Rgb((4, 2)), Rgb(whole=True), Rgb()):
+        assert other._full is None and other.whole("frame") is None
+    made = Rgb((4, 2), whole=True)
+    made._full = lambda frame: f"whole {frame}"
+    assert made.whole("x") == "whole x"
+
+
+@pytest.mark.parametrize(("down", "across"), [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+@pytest.mark.parametrize("swaps", [False, True])
+def test_every_display_matrix_of_right_angles_is_undone(down, across, swaps):
+    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    matrix = (0, down, across, 0) if swaps else (across, 0, 0, down)
+    wanted = image.transpose(1, 0, 2) if swaps else image
+    wanted = wanted[::down, ::across]
+    found = upright(image, matrix)
+    assert (found == wanted).all() and found.flags.c_contiguous
+    assert (found is image) is (matrix == (1, 0, 0, 1))

@@ -213,3 +213,55 @@ def test_nvdec_is_opened_and_closed_fifty_times_at_any_moment(tmp_path):
         assert torch.equal(
             torch.stack([frame.image for frame in found]).float().mean(dim=(1, 2, 3)).cpu(), last
         )
+
+
+def test_frames_have_their_number_their_time_and_their_pass():
+    with faked(frames=3):
+        source = Nvdec("a.mp4", loop=True, ahead=2)
+        found = source.read_many(7)
+        assert [frame.index for frame in found] == list(range(7))
+        assert [frame.time_s for frame in found] == [k / 25 for k in range(7)]
+        facts = source.facts()
+        assert facts["frames"] >= 7 and facts["passes"] >= 2 and facts["rotation"] is None
+        assert facts["path"] == "a.mp4" and source.loop is True and source._ready.maxsize == 2
+        source.close()
+    with faked(frames=3):
+        once = Nvdec("a.mp4")
+        assert len(once.read_many(9)) == 3 and once.read() is None
+        assert (once.facts()["passes"], once.facts()["frames"], once.loop, once._ahead) == (1, 3, False, 32)
+        once.close()
+
+
+def test_a_film_without_a_rate_has_no_times(monkeypatch):
+    monkeypatch.setattr(Demuxer, "FrameRate", lambda self: 0)
+    with faked(frames=2):
+        source = Nvdec("a.mp4")
+        assert np.isnan([frame.time_s for frame in source.read_many(2)]).all()
+        assert source.facts()["fps"] is None and source.facts()["codec"] == "h264"
+        source.close()
+
+
+def test_a_decoder_is_made_for_the_gpu_and_stream_of_its_source():
+    asked = []
+
+    def noted(self, **options):
+        asked.append(options)
+        Decoder.__init__(self, **options)
+
+    with faked(__init__=noted):
+        Nvdec("a.mp4", gpu=3).close()
+    options = {"codec": "cudaVideoCodec.H264", "cudacontext": 0, "cudastream": 7, "usedevicememory": True}
+    assert asked == [{"gpuid": 3, **options, "outputColorType": "RGB"}]
+
+
+@pytest.mark.parametrize("devices", [True, False])
+def test_a_torch_without_a_device_cannot_decode(monkeypatch, devices):
+    codec = types.ModuleType("PyNvVideoCodec")
+    torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: devices), __version__="2.0")
+    monkeypatch.setitem(sys.modules, "PyNvVideoCodec", codec)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    if devices:
+        assert nvdec._library() == (codec, torch)
+        return
+    with pytest.raises(UnavailableError, match=r"torch 2\.0 has no CUDA device"):
+        nvdec._library()
