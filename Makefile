@@ -45,6 +45,8 @@ TEST := -m pytest --reruns 1 --reran=$(RERAN) -r fER
 # The C library keeps freed memory (a quarter of a gigabyte a process), as where artifacts are built (isolate/fresh.py).
 tests: export MALLOC_MMAP_MAX_ = 0
 tests: export MALLOC_TRIM_THRESHOLD_ = 268435456
+# Four workers share two cores: a thread of PyTorch that spins while it waits takes the time of one that computes.
+tests: export OMP_WAIT_POLICY = PASSIVE
 tests: venv
 	status=0; rm -f $(RERAN); \
 	$(BIN)/python $(TEST) -n 4 --dist worksteal -m "not alone and not gpu and not jetson" || status=1; \
