@@ -96,7 +96,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "artifacts": ("tests/artifacts",),
     "records": ("tests/records", "tests/test_trial_command.py"),
     "anomaly": _files("anomaly", "losses", "layouts", "generate", "extract", "pretext", "train"),
-    "devices": ("tests/devices",),
+    "devices": ("tests/devices", *_files("modes", "jetson_modes", "nvpmodel")),
     "modes": _files("modes", "act", "elsewhere", "features", "helper", "jetson_modes", "journal", "nvpmodel"),
     "metrics": ("tests/test_metrics.py",),
 }

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from edgescope.devices.kernel_files import Fact, absent, fact, is_absent
 
-_UNLIMITED_BYTES = 1 << 60
-"""cgroup v1 writes a number near 2^63 if there is no limit."""
+UNLIMITED = 1 << 60
+"""Version 1 writes a number of bytes near 2^63 if there is no limit."""
 
 
 def cpu_limit(root: Path) -> Fact:
@@ -33,7 +33,7 @@ def memory_limit(root: Path) -> Fact:
     """Return the memory limit in bytes, or absent if none is set."""
     found = [_number(f / "memory.max") for f in control_groups(root, "")]
     found += [_number(f / "memory.limit_in_bytes") for f in control_groups(root, "memory")]
-    limits = [int(x) if x is not None and x < _UNLIMITED_BYTES else None for x in found]
+    limits = [int(x) if x is not None and x < UNLIMITED else None for x in found]
     return _least(limits, "no memory limit is set")
 
 
@@ -90,8 +90,6 @@ FILES = {
     "": ("memory.max", "memory.current"),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 }
-#: Version 1 writes a number near 2^63 if there is no limit.
-UNLIMITED = 1 << 60
 
 
 class Memory:
