@@ -8,7 +8,6 @@ import pytest
 from edgescope.analysis.energy.meter_dialect import Dialect
 from edgescope.analysis.energy.meter_table import Table
 from edgescope.analysis.energy.meter_units import (
-    UNITS,
     column,
     columns,
     heading,
@@ -50,15 +49,17 @@ def test_every_unit_has_its_size_with_each_prefix(kind, bases, size):
     large = {"k": 1e3, "kilo": 1e3}
     for base in bases:
         for prefix, scale in small.items():
-            assert UNITS[prefix + base] == (kind, pytest.approx(scale * size, rel=1e-12))
+            assert unit(prefix + base, kind) == pytest.approx(scale * size, rel=1e-12)
         for prefix, scale in large.items():
-            wanted = None if kind == "time" else (kind, scale * size)
-            assert UNITS.get(prefix + base) == wanted
+            if kind == "time":
+                assert not is_unit(prefix + base)
+            else:
+                assert unit(prefix + base, kind) == scale * size
 
 
 def test_minutes_and_hours_are_units_of_time():
-    assert {UNITS[w] for w in ("min", "mins", "minutes")} == {("time", 60.0)}
-    assert {UNITS[w] for w in ("h", "hr", "hours")} == {("time", 3600.0)}
+    assert {unit(w, "time") for w in ("min", "mins", "minutes")} == {60.0}
+    assert {unit(w, "time") for w in ("h", "hr", "hours")} == {3600.0}
 
 
 @pytest.mark.parametrize(

@@ -166,10 +166,24 @@ def test_the_schemas_that_are_known(tmp_path, schema, known):
     assert known or trace.notes[0].evidence == "versions 2 to 3 are known"
 
 
-def test_all_kinds_of_copies_have_a_name():
+def test_all_kinds_of_copies_have_a_name(tmp_path):
     plain = ("H2D", "D2H", "H2A", "A2H", "A2A", "A2D", "D2A", "D2D", "H2H", "P2P")
     names = (*plain, "unified H2D", "unified D2H", "unified D2D")
-    assert dict(enumerate(names, 1)) == dict(nsys.COPIES)
+    copies = [(k, k + 1, k) for k in range(1, 14)]
+    export = Export(tmp_path / "a.sqlite").table(
+        "CUPTI_ACTIVITY_KIND_MEMCPY", "start INTEGER, end INTEGER, copyKind INTEGER", *copies
+    )
+    assert [r[1] for r in rows(nsys.read(export.done()))] == list(names)
+
+
+@pytest.mark.parametrize("cut", [40, 80])
+def test_a_packed_trace_that_was_cut_is_read_as_far_as_it_goes(tmp_path, cut):
+    path = kineto_file(tmp_path, *(event("cpu_op", f"n{i}", i, 1) for i in range(2000)), packed=True)
+    packed = path.read_bytes()
+    path.write_bytes(packed[: len(packed) * cut // 100])
+    trace = kineto.read(path)
+    assert 0 < len(trace.spans) < 2000 and trace.facts["damaged"] is True
+    assert {n.code for n in trace.notes} == {"W-PROF-3"}
 
 
 def test_ranges_marks_and_ranges_without_an_end(tmp_path):
@@ -454,6 +468,7 @@ HEAD = "layerName;execStatus;layerType;execType;realTime{};cpuTime (ms)\n"
         *(
             (" (ms)", "1:02:03", 3723 * 10**9),
             (" (ms)", "1.2.3", None),
+            (" (ms)", "1,2.3", None),
             (" (ms)", "1:2:3:4", None),
             (" (ms)", "", None),
         ),

@@ -67,7 +67,9 @@ def injected(monkeypatch, tmp_path) -> ModuleType:
     for name in (program.FOLDER, program.SECONDS):
         monkeypatch.delenv(name, raising=False)
     before = list(sys.meta_path)
-    spec = importlib.util.spec_from_file_location("injected", program.INJECT / "sitecustomize.py")
+    spec = importlib.util.spec_from_file_location(
+        "edgescope.tracing.inject.sitecustomize", program.INJECT / "sitecustomize.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -9,7 +9,7 @@ import pytest
 
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Trace
-from edgescope.tracing.importers.summaries import UNITS, knows, read
+from edgescope.tracing.importers.summaries import _duration, knows, read
 
 
 @pytest.fixture
@@ -44,7 +44,8 @@ def test_every_unit_of_time_is_known():
         ),
     )
     wanted = {w: 1 for w in ns} | {w: 10**3 for w in us} | {w: 10**6 for w in ms}
-    assert wanted | {w: 10**9 for w in ("s", "sec", "second")} == UNITS
+    wanted |= {w: 10**9 for w in ("s", "sec", "second")}
+    assert {w: _duration({"Duration": (1.0, w)}) for w in wanted} == wanted
 
 
 NCU = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
