@@ -8,6 +8,7 @@ import pytest
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import TensorSpec
 from edgescope.models.image.preprocess import Preprocess
+from edgescope.options import read
 from edgescope.records import Trial
 from edgescope.video.description import Described
 from edgescope.video.flow import Sequential, Threaded
@@ -567,3 +568,27 @@ def test_a_film_is_found_under_the_name_it_was_pinned_by(monkeypatch, tmp_path):
         ({"source": "camera:1", "head": "h"}, True),
     ):
         assert plan(options=options).scales is scales
+
+
+def test_the_last_of_several_networks_reads_the_crops():
+    of, _ = made([Image()] * 3, options={"crops": "c", "also": "b"})
+    assert of._crops().answer == "answer 2" and len(of.models) == 2
+
+
+LEAST = {
+    **dict.fromkeys(("cameras", "decode_threads", "preprocess_threads", "infer_threads"), (1, 1)),
+    **{"postprocess_threads": (1, 1), "queue_size": (4, 1), "annotate_frames": (300, 1), "views": (1, 1)},
+    **{"snippets": (0, 0), "stride": (0, 0)},
+}
+
+
+@pytest.mark.parametrize(("name", "usual", "least"), [(name, *said) for name, said in LEAST.items()])
+def test_numbers_of_a_pipeline_have_a_usual_value_and_a_least(name, usual, least):
+    assert read("video", {}, OPTIONS)[name] == usual
+    assert read("video", {name: least}, OPTIONS)[name] == least
+    with pytest.raises(UsageError, match="E-OPTION"):
+        read("video", {name: least - 1}, OPTIONS)
+
+
+def test_a_film_loops_and_nothing_is_stubbed_unless_asked():
+    assert (asked().options["loop"], asked().options["what_if"]) == (True, False)
