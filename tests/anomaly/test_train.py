@@ -1,7 +1,7 @@
 """Training of heads on made-up features that hold what is to be found: bags, selection, resume, precision."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 
 import numpy as np
@@ -234,3 +234,183 @@ def test_weights_of_the_users_own_lie_in_the_detector(tmp_path):
     state = zoo.get(found.preparation.network).module().state_dict()
     assert all(torch.equal(state[name], weights[name]) for name in weights)
     json.dumps(found.checkpoint.about)
+
+
+# -- by numbers ------------------------------------------------------------------------------------------------
+
+
+def test_recipes_are_the_published_ones_to_the_last_number():
+    assert train.recipe("mil_ranking") == train.Recipe(
+        "mil_ranking", 20_000, 60, "adagrad", 1e-3, 1e-3, 20, 200
+    )
+    assert train.recipe("light_head") == train.Recipe("light_head", 5_000, 64, "adam", 1e-3, 5e-4, 5, 200)
+    plain = train.Recipe()
+    assert (plain.patience, plain.select, plain.precision, plain.device, plain.seed) == (
+        *(None, "validation", "fp32", "cpu", 0),
+    )
+    assert train.recipe("rtfm", steps=None, seed=0) == train.recipe("rtfm")
+
+
+@pytest.mark.parametrize(
+    ("changed", "fits"),
+    [
+        *(({"steps": 1}, True), ({"steps": 0}, False), ({"bags": 2}, True), ({"bags": 3}, False)),
+        *(
+            ({"bags": 0}, False),
+            ({"bags": 4}, True),
+            ({"judged_every": 1}, True),
+            ({"judged_every": 0}, False),
+        ),
+        *(({"select": "train"}, False), ({"learning_rate": 0.0}, False), ({"learning_rate": 1e-9}, True)),
+    ],
+)
+def test_a_recipe_reaches_to_its_limits_and_no_further(changed, fits):
+    if fits:
+        assert vars(train.recipe("rtfm", **changed)).items() >= changed.items()
+        return
+    with pytest.raises(UsageError, match="E-ANOMALY-14"):
+        train.recipe("rtfm", **changed)
+
+
+def test_a_head_that_is_none_is_told_the_closest():
+    with pytest.raises(UsageError, match="E-ANOMALY-14") as caught:
+        train.recipe("rtffm")
+    assert caught.value.fix == "--head rtfm"
+
+
+@pytest.mark.parametrize(
+    ("changed", "wanted"),
+    [
+        ({"steps": 40, "judged_every": 10, "judged_from": 20}, {"epochs": 4, "steps": 40, "judged_from": 2}),
+        ({"steps": 41, "judged_every": 10, "judged_from": 29}, {"epochs": 5, "steps": 41, "judged_from": 2}),
+        ({"steps": 9, "judged_every": 10, "judged_from": 200}, {"epochs": 1, "judged_from": 1}),
+        ({"steps": 40, "judged_every": 10, "judged_from": 200}, {"judged_from": 4}),
+        ({"select": "last", "patience": 3, "seed": 7}, {"best": False, "patience": 3, "seed": 7}),
+        ({"select": "test", "precision": "bf16"}, {"best": True, "precision": "bf16", "keep_s": 60.0}),
+    ],
+)
+def test_a_recipe_becomes_a_plan(tmp_path, monkeypatch, changed, wanted):
+    features, plans = made(tmp_path / "f"), []
+
+    def planned(**settings):
+        plans.append(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train.fit, "Plan", planned)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(features, tmp_path / "d.pt", chosen(**changed))
+    assert plans[0].items() >= wanted.items()
+
+
+def test_what_training_left_is_told_in_the_file(tmp_path):
+    features = made(tmp_path / "f")
+    told = []
+    done = train.train(features, tmp_path / "d.pt", chosen(steps=25, select="last"), tell=told.append)
+    assert [epoch.steps for epoch in told] == [10, 20, 25] and not (tmp_path / "d.pt.part").exists()
+    about = done.about
+    assert (about["steps"], about["selected_step"], about["stopped"]) == (25, 25, "")
+    assert about["videos"] == {"train": 20, "validation": 10, "test": 10}
+    assert about["seconds"] == round(sum(epoch.seconds for epoch in told), 3)
+    best = train.train(features, tmp_path / "e.pt", chosen(steps=30))
+    top = max(best.history, key=lambda epoch: epoch.value)
+    assert (best.about["selected_step"], best.about["selection_auc"]) == (top.steps, top.value)
+    never = train.train(features, tmp_path / "f.pt", chosen(steps=10, judged_every=20, judged_from=90))
+    assert never.about["selection_auc"] == never.history[0].value
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "fused", "kind"),
+    [("cuda", "adam", True, "Adam"), ("cuda", "adagrad", None, "Adagrad"), ("cpu", "adam", None, "Adam")],
+)
+def test_weights_are_updated_as_the_recipe_says(monkeypatch, device, name, fused, kind):
+    asked = []
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: self)
+    makers = {key: lambda weights, key=key, **how: asked.append((key, how)) for key in train.OPTIMIZERS}
+    monkeypatch.setattr(train, "OPTIMIZERS", makers)
+    recipe = train.recipe("rtfm", device=device, optimizer=name, learning_rate=0.5, weight_decay=0.25)
+    bags = train.Bags(torch.zeros(1), torch.zeros(1), recipe)
+    train.task(torch.nn.Linear(1, 1), bags, recipe)
+    wanted = {"lr": 0.5, "weight_decay": 0.25} | ({"fused": True} if fused else {})
+    assert asked == [(name, wanted)]
+
+
+def test_minibatches_follow_one_another_over_all_looks(tmp_path):
+    bags = train.Bags.of(made(tmp_path), chosen(bags=6, judged_every=4, seed=3))
+    assert bags.normal.shape == bags.anomalous.shape == (10, 2, 32, 32)
+    for epoch in range(3):
+        for number, batch in enumerate(bags.batches(epoch)):
+            rows = [train.drawn(10, 3, 4 * epoch + number, [3, kind]) for kind in (0, 1)]
+            assert torch.equal(batch[:3], bags.normal[rows[0]]) and torch.equal(
+                batch[3:], bags.anomalous[rows[1]]
+            )
+        assert number == 3
+
+
+def test_what_is_drawn_is_a_permutation_of_each_pass():
+    first, second = (np.random.default_rng([5, 9, p]).permutation(4).tolist() for p in (0, 1))
+    assert [train.drawn(4, 3, step, [5, 9]).tolist() for step in (0, 1, 2)][:2] == [
+        first[:3],
+        [first[3], *second[:2]],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("free", "device", "fits"), [(400, "cuda", True), (399, "cuda", False), (0, "cpu", True)]
+)
+def test_features_lie_on_the_device_if_a_quarter_of_its_memory_holds_them(monkeypatch, free, device, fits):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 1000))
+    assert train._fits(device, 100) is fits
+
+
+def scored(category, scores, intervals=()):
+    row = Row(category, "test", category, intervals, 16 * len(scores), 25.0, len(scores), 0, 0, "k")
+    return train.scored_video(row, np.array(scores, np.float32), 16), row
+
+
+def test_without_labels_of_frames_the_tenth_of_the_highest_scores_answers_for_a_video():
+    """20 snippets: two of them; 9: one. By one the anomalous one is higher, by the mean of three it is not."""
+    high, low = [0.9, 0.8, *[0.0] * 18], [0.84, 0.84, 0.84, *[0.0] * 17]
+    given = [scored("theft", high, None), scored("normal", low), scored("theft", [0.7, *[0.0] * 8], None)]
+    given.append(scored("normal", [0.6, 0.6, *[0.0] * 7]))
+    videos, rows = (list(each) for each in zip(*given, strict=True))
+    found, of = train.judging(videos, rows)
+    assert of == "videos" and found.roc_auc == 0.75  # 0.85 and 0.7 against 0.84 and 0.6
+    labelled = [(video, replace(row, intervals=((0, 16),) if row.anomalous else ())) for video, row in given]
+    of_frames = train.judging(
+        [train.scored_video(row, video.scores, 16) for video, row in labelled], [row for _, row in labelled]
+    )
+    assert of_frames[1] == "frames" and 0.75 < of_frames[0].roc_auc < 1
+
+
+def test_a_threshold_is_chosen_only_where_the_validation_split_has_both_kinds(tmp_path):
+    features = made(tmp_path)
+    network = HEADS["light_head"](32)
+    rows = tuple(row for row in features.rows if row.split != "validation" or row.anomalous)
+    one = feature_set.FeatureSet(tmp_path, PREPARED, features.about, rows)
+    assert train._threshold(network, one)["threshold"] is None
+    both = train._threshold(network, features)
+    assert 0 < both["threshold"] < 1 and "frames of the validation split" in both["threshold_of"]
+    with pytest.raises(UsageError, match="E-ANOMALY-6"):
+        train._judged(one, "last")
+    assert (
+        0 <= train._judged(one, "test")(train.task(network, train.Bags.of(features, chosen()), chosen())) <= 1
+    )
+
+
+def test_a_reason_why_a_loss_is_not_compiled_is_cut(monkeypatch):
+    class Fails(Exception):
+        pass
+
+    compiled = train.Compiled.__new__(train.Compiled)
+    calls = []
+
+    def quick(network, batch):
+        calls.append("quick")
+        raise Fails("x  " * 200)
+
+    compiled.loss, compiled.quick, compiled.fails = lambda network, batch: calls.append("plain"), quick, Fails
+    with pytest.warns(UserWarning) as told:
+        compiled(None, None)
+    compiled(None, None)
+    assert calls == ["quick", "plain", "plain"]
+    assert str(told[0].message).endswith(": " + " ".join(["x"] * 200)[:200]) and told[0].filename == __file__
