@@ -48,7 +48,8 @@ def test_updates_are_new_values_in_order_of_time():
     assert moved.polls_s.tolist() == [-1.5, -0.5, 0.5, 2.5]
     none = seen([], [])
     assert (len(none), none.usual_blind_s, none.refresh_s) == (0, 0.0, 0.0)
-    assert seen([3], [4]).usual_blind_s == 0.0
+    one = seen([3], [4])
+    assert (one.usual_blind_s, one.refresh_s, one.slowest_s) == (0.0, 0.0, 1.0)
 
 
 def test_an_update_belongs_to_the_window_after_its_start_until_its_stop():
