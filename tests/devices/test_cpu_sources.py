@@ -11,9 +11,11 @@ import pytest
 from fake_board import board, process, stat_line, write
 
 from edgescope.devices.base import Failed, Unsupported
+from edgescope.devices.cpu import sensors
 from edgescope.devices.cpu.sensors import Clocks, Rapl, Temperatures
 from edgescope.devices.cpu.sources import CpuTime, MemoryAndLoad, Pressure
-from edgescope.devices.process_tree import ProcessTree, Usage
+from edgescope.devices.kernel_files import KernelFile
+from edgescope.devices.process_tree import PAGE_BYTES, TICK_S, ProcessTree, Usage, parse_stat
 
 
 def values(source) -> dict:
@@ -280,3 +282,72 @@ def test_a_folder_that_only_looks_like_a_zone_is_none(tmp_path):
     write(root, {"sys/devices/system/cpu/cpufreq/policy0.bad/scaling_cur_freq": "9"})
     assert set(values(Temperatures(str(root)))) == {"temperature_cpu_thermal_c", "temperature_gpu_thermal_c"}
     assert values(Clocks(str(root)))["cpu_freq_hz"] == pytest.approx(1.0e9)
+
+
+def whole_line(pid, parent, *, utime=0, stime=0, cutime=0, cstime=0, rss=0, faults=0):
+    fields = ["S", str(parent), *["0"] * 7, str(faults), "0", *map(str, (utime, stime, cutime, cstime))]
+    return f"{pid} (a b) c) {' '.join(fields)} {' '.join(['0'] * 6)} {rss} 0\n"
+
+
+def test_a_stat_line_is_ticks_pages_and_faults():
+    found = parse_stat(whole_line(7, 1, utime=100, stime=20, cutime=3, cstime=4, rss=5, faults=6).encode())
+    assert found == Usage(pytest.approx(120 * TICK_S), pytest.approx(7 * TICK_S), 5 * PAGE_BYTES, 6)
+    long = whole_line(7, 1, utime=10**19).encode()
+    assert parse_stat(long).own_s == pytest.approx(10**19 * TICK_S)
+    with pytest.raises(ValueError, match="64 bits"):
+        parse_stat(whole_line(7, 1, utime=10**20).encode())
+
+
+@pytest.mark.parametrize("text", ["", "7 (a) S\n", "7 (a) S 1 x\n", "nothing"])
+def test_what_is_no_stat_line_is_failed(tmp_path, text):
+    path = tmp_path / "7/stat"
+    path.parent.mkdir()
+    path.write_text(text)
+    found = ProcessTree(tmp_path, 7).read()
+    assert isinstance(found, Failed) and str(path) in found.reason
+
+
+def test_a_tree_is_searched_again_at_every_tenth_reading(tmp_path):
+    def put(pid, parent, **keys):
+        (tmp_path / f"{pid}").mkdir(exist_ok=True)
+        (tmp_path / f"{pid}/stat").write_text(whole_line(pid, parent, **keys))
+
+    put(7, 1, utime=100, cutime=10)
+    put(8, 7, utime=200, cstime=20)
+    put(9, 8, stime=400)
+    put(5, 1, utime=900)
+    tree = ProcessTree(tmp_path, 7)
+    totals = []
+    for _ in range(11):
+        totals.append(round(tree.read()[1] / TICK_S))
+        put(11, 9, utime=5000)
+    assert totals == [730] * 10 + [5730]
+    for name in (9, 11):  # it has ended
+        tree._files[name] = KernelFile(tmp_path / "gone")
+    usage, total = tree.read()
+    assert round(total / TICK_S) == 330 and round(usage.own_s / TICK_S) == 100 and set(tree._files) == {7, 8}
+
+
+@pytest.mark.parametrize(
+    ("celsius", "powered"), [("-200000", True), ("-200001", False), ("-256000", False), ("45500", True)]
+)
+def test_a_sensor_below_200_degrees_is_powered_off(tmp_path, celsius, powered):
+    root = write(
+        tmp_path,
+        {"sys/class/thermal/thermal_zone0/type": "cpu\n", "sys/class/thermal/thermal_zone0/temp": celsius},
+    )
+    ((name, _, value),) = sensors.Temperatures(str(root)).read()
+    assert name == "temperature_cpu_c" and (
+        value == float(celsius) / 1000 if powered else isinstance(value, Unsupported)
+    )
+
+
+@pytest.mark.parametrize(("count", "read"), [(1, 1), (8, 8), (9, 5), (16, 8), (17, 6)])
+def test_at_most_eight_clocks_are_read_evenly_over_the_policies(tmp_path, count, read):
+    policy = "sys/devices/system/cpu/cpufreq/policy"
+    root = write(tmp_path, {f"{policy}{n}/scaling_cur_freq": f"{1000 + n}\n" for n in range(count)})
+    clocks = sensors.Clocks(str(root))
+    step = -(-count // 8)
+    chosen = list(range(0, count, step))
+    assert len(chosen) == read and f" {read} cpufreq" in clocks.channels()[0].source
+    assert clocks.read()[0][2] == pytest.approx(1e3 * (1000 + sum(chosen) / len(chosen)))

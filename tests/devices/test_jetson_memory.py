@@ -81,3 +81,25 @@ def test_a_client_with_several_rows_holds_their_sum(rows):
     for pid in {pid for pid, _ in rows}:
         expected = sum(size for other, size in rows if other == pid) * 1024
         assert process_bytes(text, pid) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("size", "found"), [("7", 7), ("7B", 7), ("7K", 7 << 10), ("7M", 7 << 20), ("7G", 7 << 30)]
+)
+def test_a_size_is_in_bytes_or_has_a_letter(size, found):
+    assert process_bytes(f"user some 42 {size}\n", 42) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "order"),
+    [
+        ("Node 0, zone DMA 1 0 0\n", 0),
+        ("Node 0, zone DMA 0 0 3 0\nNode 0, zone Normal 9 9 0 0\n", 2),
+        ("Node 0, zone DMA " + "0 " * 31 + "1\n", 31),
+        ("Node 0, zone DMA " + "0 " * 32 + "1\n", None),
+        ("Node 0, zone DMA 0 0\n", None),
+    ],
+)
+def test_the_largest_block_is_of_the_highest_order_that_is_free(line, order):
+    found = largest_block(line)
+    assert found == float(PAGE_BYTES << order) if order is not None else isinstance(found, Failed)

@@ -21,7 +21,7 @@ LINE, TEXT = 1 / 240, 1 / 28
 
 def colour(kind: int) -> Colour:
     """Return the colour of a class: its hue from its number, light enough for black letters."""
-    red, green, blue = colorsys.hsv_to_rgb((0.33 + kind * GOLDEN) % 1, 0.75, 1.0)
+    red, green, blue = colorsys.hsv_to_rgb(0.33 + kind * GOLDEN, 0.75, 1.0)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 

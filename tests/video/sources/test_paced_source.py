@@ -117,3 +117,49 @@ def test_a_synthetic_camera_is_live():
 def test_a_size_that_is_none_is_refused(name):
     with pytest.raises(UsageError, match=r"E-VIDEO-3: .*Try: synthetic:640x480"):
         synthetic(name)
+
+
+def test_a_synthetic_frame_is_two_ramps_and_a_square_that_moves():
+    source = Synthetic(32, 16, fps=10.0)
+    frames = [source.read() for _ in range(POOL)]
+    assert not frames[0].image.flags.writeable and [f.time_s for f in frames[:3]] == [0.0, 0.1, 0.2]
+    for step, frame in enumerate(frames):
+        y, x = 12 * step // 16, 28 * step // 16
+        assert (frame.image[y : y + 4, x : x + 4] == 255).all()
+        outside = np.ones((16, 32), bool)
+        outside[y : y + 4, x : x + 4] = False
+        assert (frame.image[..., 2][outside] == 16 * step).all()
+        assert (
+            frame.image[..., 0][outside]
+            == np.linspace(0, 255, 32).astype(np.uint8)[None].repeat(16, 0)[outside]
+        ).all()
+        assert (
+            frame.image[..., 1][outside]
+            == np.linspace(0, 255, 16).astype(np.uint8)[:, None].repeat(32, 1)[outside]
+        ).all()
+    assert source.facts() == {"width": 32, "height": 16, "fps": 10.0, "codec": "synthetic", "frames": POOL}
+    assert Synthetic(3, 2).read().image.max() == 255, "a square of one pixel at least"
+
+
+def test_a_late_reader_gets_what_is_due_at_this_moment_and_the_end_is_kept():
+    time = clock()
+    source = Paced(Synthetic(8, 8, frames=4), fps=10.0, clock=time)
+    source.read()
+    time.t = 200 * MS  # the third frame is due now
+    assert source.read().index == 2 and source.facts()["dropped"] == 1
+    time.t = 300 * MS
+    assert source.read().index == 3 and source.read() is None and source.facts()["dropped"] == 1
+
+
+def test_a_source_begins_with_its_first_frame_whatever_its_number_and_time():
+    class Late(Synthetic):
+        def read(self):
+            frame = super().read()
+            return Frame(frame.image, frame.index + 7, time_s=frame.time_s + 5.0)
+
+    for fps, gap in ((4.0, 250), (0.0, 100)):
+        time = clock()
+        time.t = 3000 * MS
+        source = Paced(Late(8, 8, fps=10.0), fps=fps, clock=time)
+        assert [source.read().created_ns // MS for _ in range(3)] == [3000, 3000 + gap, 3000 + 2 * gap]
+        assert source.facts()["fps"] == (fps or 10.0)
