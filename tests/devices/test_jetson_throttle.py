@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Unsupported
-from edgescope.devices.jetson.throttle import HeldClocks, JetsonThrottleWatch
+from edgescope.devices.jetson.throttle import HeldClocks, JetsonThrottleWatch, pair
 
 ZONE = "sys/class/thermal/thermal_zone0"
 POLICY = "sys/devices/system/cpu/cpufreq/policy0"
@@ -163,3 +163,101 @@ def test_a_cpu_is_held_exactly_where_it_runs_a_tenth_below_its_request(tmp_path_
     root = tmp_path_factory.mktemp("board")
     write(root, {f"{POLICY}/scaling_cur_freq": asked, f"{POLICY}/cpuinfo_cur_freq": effective})
     assert held(root)["throttled_cpu_policy0_clock"] == float(effective * 1e3 < 0.9 * (asked * 1e3))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "highest"),
+    [("99000", "79000", 99.0), ("79000", "99000", 99.0), ("98999", "98999", None), ("99500", "99100", 99.5)],
+)
+def test_a_zone_at_its_trip_is_past_it_before_or_after(tmp_path, before, after, highest):
+    got = evidence(orin(tmp_path, **{f"{ZONE}/temp": before}), {f"{ZONE}/temp": after})
+    says = f"thermal: tj-thermal at {highest} C is past its passive trip of 99.0 C"
+    assert got.events == ((says,) if highest else ())
+
+
+@pytest.mark.parametrize(("celsius", "looked"), [("-200000", 0), ("-199999", 1), ("-256000", 0)])
+def test_a_zone_that_is_powered_off_is_not_looked_at(tmp_path, celsius, looked):
+    got = evidence(orin(tmp_path, **{f"{ZONE}/temp": celsius}), {})
+    assert sum("zones" in each for each in got.looked_at) == looked
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"), [("2", "1", 2), ("1", "3", 3), ("2", "0", 2), ("0", "0", None)]
+)
+def test_a_cooling_device_is_told_at_its_highest(tmp_path, before, after, state):
+    got = evidence(orin(tmp_path, **{ALERT: before}), {ALERT: after})
+    assert [event.rpartition(" ")[2] for event in got.events] == ([f"{state})"] if state else [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rose", "noted"),
+    [
+        ("4", "5", "rose by 1 to 5", None),
+        ("4", "4", None, "(4 over-current since boot, none during the run)"),
+        ("4", "3", None, "went backwards from 4 to 3"),
+        ("0", "0", None, None),
+        ("1", "0", None, "went backwards from 1 to 0"),
+    ],
+)
+def test_a_counter_tells_what_rose_and_what_it_had_before(tmp_path, before, after, rose, noted):
+    got = evidence(orin(tmp_path, **{OC3: before}), {OC3: after})
+    assert [rose in event for event in got.events] == ([True] if rose else [])
+    assert sum(noted in each for each in got.looked_at) == 1 if noted else len(got.looked_at) == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "held"),
+    [
+        (("1000000", "899999"), ("2000000", "1799999"), True),
+        (("1000000", "900000"), ("2000000", "1799999"), False),
+        (("1000000", "899999"), ("2000000", "1800000"), False),
+        (("1000000", "500000"), ("2000000", "1000000"), True),
+    ],
+)
+def test_a_clock_below_nine_tenths_of_its_request_before_and_after_is_held(tmp_path, before, after, held):
+    def files(pair):
+        return dict(zip((f"{POLICY}/scaling_cur_freq", f"{POLICY}/cpuinfo_cur_freq"), pair, strict=True))
+
+    got = evidence(orin(tmp_path, **files(before)), files(after))
+    assert len(got.events) == held
+    if after == ("2000000", "1000000"):
+        assert (
+            "runs at 1000 MHz, below the requested 2000 MHz" in got.events[0] and "2.0 times" in got.events[0]
+        )
+
+
+@pytest.mark.parametrize(
+    ("load", "clock", "held"),
+    [
+        ("950", "899999", 1.0),
+        ("949", "899999", 0.0),
+        ("950", "900000", 0.0),
+        ("1000", "100", 1.0),
+        ("0", "100", 0.0),
+    ],
+)
+def test_a_busy_gpu_below_nine_tenths_of_its_policy_is_held(tmp_path, load, clock, held):
+    root = orin(
+        tmp_path, **{f"{GPU}/device/load": load, f"{GPU}/cur_freq": clock, f"{GPU}/max_freq": "1000000"}
+    )
+    found = {name: value for name, _, value in HeldClocks(str(root)).read()}
+    assert found["throttled_gpu_clock"] == held
+
+
+@pytest.mark.parametrize(("effective", "held"), [("900000", 0.0), ("899999", 1.0)])
+def test_a_cpu_below_nine_tenths_of_its_request_is_held(tmp_path, effective, held):
+    files = {f"{POLICY}/scaling_cur_freq": "1000000", f"{POLICY}/cpuinfo_cur_freq": effective}
+    found = {name: value for name, _, value in HeldClocks(str(orin(tmp_path, **files))).read()}
+    assert found["throttled_cpu_policy0_clock"] == held
+
+
+def test_a_request_that_changes_between_two_reads_holds_nothing():
+    class Reads:
+        def __init__(self, *values):
+            self.values = list(values)
+
+        def number(self, scale):
+            return self.values.pop(0) * scale
+
+    assert pair(Reads(5.0, 5.0), Reads(3.0)) == (5e3, 3e3)
+    assert pair(Reads(5.0, 6.0), Reads(3.0)) == (0.0, 3e3)

@@ -5,6 +5,7 @@ import pytest
 
 from edgescope.models.base import Detections
 from edgescope.models.image.preprocess import Preprocess
+from edgescope.video import stages
 from edgescope.video.flow import EndOfFilm
 from edgescope.video.frame import Frame, Item
 from edgescope.video.stages import (
@@ -237,3 +238,13 @@ def test_a_size_that_all_networks_share_is_the_one_before_cutting():
     crop = Preprocess((24, 40))
     assert scaled_size([crop, Preprocess((24, 40), mean=(0.0,) * 3)], (400, 300)) == (45, 34)
     assert scaled_size([], (400, 300)) is None
+
+
+@pytest.mark.parametrize(("way", "copies"), [("device", 0), ("host", 1), ("copied", 1)])
+def test_scores_that_lie_on_a_device_are_copied_as_the_way_says(monkeypatch, way, copies):
+    torch = pytest.importorskip("torch")
+    copied, real = [], stages.on_host
+    monkeypatch.setattr(stages, "on_host", lambda outputs: copied.append(1) or real(outputs))
+    unit = Item(0, [Frame(np.zeros((4, 6, 3), np.uint8), 0)], outputs=[[torch.tensor([[1.0, 3.0]])]])
+    ReadClasses(way)(unit)
+    assert unit.classes == [(1,)] and len(copied) == copies

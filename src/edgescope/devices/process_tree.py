@@ -52,7 +52,7 @@ class ProcessTree:
 
     def __init__(self, proc: Path, pid: int) -> None:
         self._proc, self._pid, self._count = proc, pid, 0
-        self._files = {pid: KernelFile(proc / str(pid) / "stat", 1024)}
+        self._files = {pid: KernelFile(proc / str(pid) / "stat")}
 
     def read(self) -> tuple[Usage, float] | Unsupported | Failed:
         """Return (usage of the process itself, CPU seconds of the whole tree)."""
@@ -83,7 +83,7 @@ class ProcessTree:
     def _refresh(self) -> None:
         for pid in self._descendants():
             if pid not in self._files:
-                self._files[pid] = KernelFile(self._proc / str(pid) / "stat", 1024)
+                self._files[pid] = KernelFile(self._proc / str(pid) / "stat")
 
     def _descendants(self) -> list[int]:
         found, queue = [], [self._pid]

@@ -89,7 +89,7 @@ def _slow_clocks(root: Path) -> str:
     """Return the CPU clock policies that run well below the requested clock, as text."""
     out = []
     for policy in policies(root):
-        both = pair(KernelFile(policy / "scaling_cur_freq", 32), KernelFile(policy / "cpuinfo_cur_freq", 32))
+        both = pair(KernelFile(policy / "scaling_cur_freq"), KernelFile(policy / "cpuinfo_cur_freq"))
         if isinstance(both, tuple) and both[1] < HELD * both[0]:
             requested, runs = (clock / 1e6 for clock in both)
             out.append(f"{policy.name} asked for {requested:.0f} MHz, runs at {runs:.0f} MHz")

@@ -38,7 +38,7 @@ class Clocks(Each):
     def __init__(self, root: str) -> None:
         found = policies(Path(root))
         step = -(-len(found) // _MAX_POLICIES) or 1
-        files = [KernelFile(p / "scaling_cur_freq", 32) for p in found[::step]]
+        files = [KernelFile(p / "scaling_cur_freq") for p in found[::step]]
         source = f"scaling_cur_freq of {len(files)} cpufreq policies"
         super().__init__(
             [(ChannelSpec("cpu_freq_hz", "Hz", "system", "gauge", source), lambda: _mean(files))]
@@ -67,7 +67,7 @@ class Temperatures(Each):
         zones = [
             (
                 ChannelSpec(name, "degC", "thermal_zone", "gauge", str(path)),
-                partial(_celsius, KernelFile(path, 32)),
+                partial(_celsius, KernelFile(path)),
             )
             for name, path in temperature_files(Path(root))
         ]
@@ -128,7 +128,7 @@ class _Counter:
     """One zone's energy_uj, unwrapped over its range."""
 
     def __init__(self, zone: Path) -> None:
-        self._file = KernelFile(zone / "energy_uj", 32)
+        self._file = KernelFile(zone / "energy_uj")
         span = fact(zone / "max_energy_range_uj", finite)
         self._span_j = None if is_absent(span) else span * 1e-6
         self._turns, self._last = 0, 0.0

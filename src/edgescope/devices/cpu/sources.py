@@ -192,8 +192,7 @@ class Pressure:
 
     def __init__(self, root: str) -> None:
         self._files = {
-            f"psi_{what}_some": KernelFile(Path(root) / "proc/pressure" / what, 256)
-            for what in ("cpu", "memory")
+            f"psi_{what}_some": KernelFile(Path(root) / "proc/pressure" / what) for what in ("cpu", "memory")
         }
         self._last = {name: (time.monotonic_ns(), _stalled_us(file)) for name, file in self._files.items()}
 
@@ -232,7 +231,7 @@ class MemoryAndLoad(Each):
 
     def __init__(self, root: str) -> None:
         self._meminfo = KernelFile(Path(root) / "proc/meminfo")
-        self._loadavg = KernelFile(Path(root) / "proc/loadavg", 128)
+        self._loadavg = KernelFile(Path(root) / "proc/loadavg")
         memory, load = str(self._meminfo.path), str(self._loadavg.path)
         super().__init__(
             [

@@ -114,7 +114,7 @@ class _Engine:
         chip = soc(root)
         self._without = "" if own or status or kind not in _WITHOUT.get(str(chip), ()) else f"a {chip} has no"
         self._clock = first_readable(root, (*own, *rate_files(*names)))
-        self._status = None if status is None else KernelFile(status, 32)
+        self._status = None if status is None else KernelFile(status)
         self.source = f"{getattr(self._clock, 'path', 'devfreq or debugfs')}; 0 while suspended"
 
     def read(self) -> Value:

@@ -28,7 +28,7 @@ _DAEMONS = ("nvfancontrol", "jtop")
 def _first(root: Path, patterns: Sequence[str]) -> list[KernelFile]:
     """Return the files of the first pattern that matches: the other patterns show the same fans."""
     matches = (found(root, (pattern,)) for pattern in patterns)
-    return [KernelFile(path, 32) for path in next((m for m in matches if m), [])]
+    return [KernelFile(path) for path in next((m for m in matches if m), [])]
 
 
 class Fans(Each):

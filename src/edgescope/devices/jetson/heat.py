@@ -72,11 +72,11 @@ class Cooling(Each):
     def __init__(self, root: str) -> None:
         guards: dict[str, tuple[KernelFile, float, str]] = {}
         for name, (kind, folder) in cooling_devices(Path(root)).items():
-            file = KernelFile(folder / "cur_state", 32)
+            file = KernelFile(folder / "cur_state")
             guards[name] = (file, 0.5, f"{file.path}: slows {slows(kind)}")
         for name, (path, trip) in {} if guards else passive_zones(Path(root)).items():
             text = f"{path}: at or above its passive trip of {trip:.1f} C"
-            guards[word(name)] = (KernelFile(path, 32), trip * 1000, text)
+            guards[word(name)] = (KernelFile(path), trip * 1000, text)
         super().__init__(
             (
                 ChannelSpec(f"throttled_{name}_thermal", "flag", "thermal", "gauge", text),

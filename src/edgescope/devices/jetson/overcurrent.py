@@ -30,7 +30,7 @@ def event_files(root: Path) -> dict[str, tuple[int, KernelFile]]:
         event = path.name[2 : -len("_event_cnt")]
         if event.isdecimal():
             key = f"oc{event}" if f"oc{event}" not in out else f"oc{event}_{path.parent.name}"
-            out[key] = (int(event), KernelFile(path, 32))
+            out[key] = (int(event), KernelFile(path))
     return out
 
 

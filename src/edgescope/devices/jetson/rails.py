@@ -136,8 +136,8 @@ class _Rail:
     def __init__(self, name: str, monitor: Monitor, scope: str) -> None:
         self.label = monitor.label
         self._names = tuple(f"{name}_{what}" for what in ("power_w", "voltage_v", "current_a"))
-        self._voltage, self._current = KernelFile(monitor.voltage, 32), KernelFile(monitor.current, 32)
-        self._power = KernelFile(monitor.power, 32) if monitor.power else None
+        self._voltage, self._current = KernelFile(monitor.voltage), KernelFile(monitor.current)
+        self._power = KernelFile(monitor.power) if monitor.power else None
         self._scale, self._limit_v = monitor.power_scale, monitor.limit_v
         kind = "average" if (monitor.samples or 1) > 1 else "gauge"
         self.specs = tuple(

@@ -55,7 +55,7 @@ class Gpu(Each):
             f"no GPU among {base / 'sys/class/devfreq'}: neither gm20b, gp10b, gv11b, ga10b, gpu nor gpu-gpc"
         )
         if self._folder is not None:
-            clock = KernelFile(self._folder / "cur_freq", 32)
+            clock = KernelFile(self._folder / "cur_freq")
         load = f"{getattr(self._load, 'path', 'load')}: of the current clock"
         at = str(getattr(clock, "path", "devfreq"))
         super().__init__(
@@ -172,10 +172,10 @@ class CpuClusters(Each):
     def __init__(self, root: str) -> None:
         metrics: list[tuple[ChannelSpec, Callable[[], Value]]] = []
         for policy in policies(Path(root)):
-            file, what = KernelFile(policy / "cpuinfo_cur_freq", 32), "what the hardware runs at"
+            file, what = KernelFile(policy / "cpuinfo_cur_freq"), "what the hardware runs at"
             if not isinstance(file.number(), float):
                 file, what = (
-                    KernelFile(policy / "scaling_cur_freq", 32),
+                    KernelFile(policy / "scaling_cur_freq"),
                     "the clock that the governor requested",
                 )
             name, source = f"cpu_{policy.name}_clock_hz", f"{file.path}: {what}"

@@ -186,7 +186,7 @@ def _zones(root: Path) -> dict[str, tuple[float, float]]:
 def _requested_and_effective(root: Path) -> dict[str, tuple[float, float]]:
     out = {}
     for policy in policies(root):
-        both = pair(KernelFile(policy / "scaling_cur_freq", 32), KernelFile(policy / "cpuinfo_cur_freq", 32))
+        both = pair(KernelFile(policy / "scaling_cur_freq"), KernelFile(policy / "cpuinfo_cur_freq"))
         if isinstance(both, tuple):
             out[policy.name] = both
     return out
@@ -214,15 +214,13 @@ class HeldClocks(Each):
     def __init__(self, root: str) -> None:
         self._gpu = Gpu(root)
         folder = gpu_devfreq(Path(root))
-        self._limit = None if folder is None else KernelFile(folder / "max_freq", 32)
+        self._limit = None if folder is None else KernelFile(folder / "max_freq")
         gpu = f"gpu_busy >= {BUSY:.0%} and gpu_clock_hz < {HELD:.0%} of max_freq"
         cpu = f"cpuinfo_cur_freq < {HELD:.0%} of scaling_cur_freq"
         metrics = [(ChannelSpec("throttled_gpu_clock", "flag", "gpu", "gauge", gpu), self._gpu_held)]
         for policy in policies(Path(root)):
             spec = ChannelSpec(f"throttled_cpu_{policy.name}_clock", "flag", "cpu_cluster", "gauge", cpu)
-            requested, effective = (
-                KernelFile(policy / f"{of}_cur_freq", 32) for of in ("scaling", "cpuinfo")
-            )
+            requested, effective = (KernelFile(policy / f"{of}_cur_freq") for of in ("scaling", "cpuinfo"))
             metrics.append((spec, partial(_cpu_held, requested, effective)))
         super().__init__(metrics)
 
