@@ -141,3 +141,39 @@ def test_what_cannot_be_judged_is_named():
         anomaly.evaluate([*VIDEOS, video("x", [0.1, 0.2, 0.3], frames=64)])
     with pytest.raises(UsageError, match="E-ANOMALY-5"):
         anomaly.compared(VIDEOS, VIDEOS[:3])
+
+
+def test_the_videos_that_tell_most_are_two_events_for_each_normal_one():
+    def video(name: str, peak: float, *, event: bool) -> ScoredVideo:
+        scores = np.array([0.9, peak], np.float32) if event else np.array([0.0, peak], np.float32)
+        return ScoredVideo(name, "fall" if event else "normal", scores, 32, ((16, 32),) if event else ())
+
+    events = [video(f"e{k}", 0.1 * k, event=True) for k in range(5)]
+    calm = [video(f"n{k}", 0.1 * k, event=False) for k in range(4)]
+    told = [v.name for v in anomaly.telling([*events[::-1], *calm], 6)]
+    assert told == ["e0", "e1", "e2", "e3", "n3", "n2"]
+    assert [v.name for v in anomaly.telling([*events[:1], *calm], 4)] == ["e0", "n3", "n2", "n1"]
+    assert [v.name for v in anomaly.telling([*events, *calm[:1]], 6)] == ["e0", "e1", "e2", "e3", "e4", "n0"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "threshold", "delay"),
+    [
+        ((20, 40), 0.5, 12),
+        ((20, 40), 0.8, 20),
+        ((0, 16), 0.2, 16),
+        ((20, 40), 0.95, None),
+        ((33, 40), 0.8, 7),
+    ],
+)
+def test_an_event_is_reported_at_the_end_of_its_first_snippet_that_says_so(interval, threshold, delay):
+    video = ScoredVideo("v", "fall", np.array([0.2, 0.6, 0.9], np.float32), 40, (interval,))
+    assert anomaly._delay(video, *interval, threshold) == delay
+
+
+@pytest.mark.parametrize(
+    ("scores", "alarms"), [([1, 0, 1, 0, 1], 2), ([1, 1, 1, 0, 0], 0), ([0] * 5, 0), ([1, 0, 0, 1, 1], 2)]
+)
+def test_a_false_alarm_is_a_run_that_touches_no_event(scores, alarms):
+    video = ScoredVideo("v", "fall", np.array(scores, np.float32), 80, ((32, 48),))
+    assert anomaly._false_alarms(video, 1.0) == alarms

@@ -218,7 +218,7 @@ def test_rows_of_a_name_are_counted_with_their_spread_and_their_inferences():
             row("kernel", "a", 10 * k, 10 * k + n, process=1, device=0, bytes=b)
             for k, n, b in ((0, 2, -1), (1, 9, 5), (2, 4, 7))
         ),
-        row("kernel", "b", 50, 90, process=1, device=0),
+        row("kernel", "b", 50, 90, process=1, device=0, bytes=3),
         row("kernel", "c", 60, -1, process=1, device=0),
         row("kernel", "a", 5, 6, process=2, device=0),
     ]
@@ -227,7 +227,7 @@ def test_rows_of_a_name_are_counted_with_their_spread_and_their_inferences():
         "x", np.array([1, 1, 1, 2]), np.zeros(4), np.array([0, 10, 50, 5]), np.array([10, 30, 61, 5])
     )
     b, a, c = by_name(Rows(made(rows).spans), "kernel", within=within)
-    assert (b.name, b.count, b.total_ns, b.longest_ns, b.bytes, b.inferences) == ("b", 1, 40, 40, None, 1)
+    assert (b.name, b.count, b.total_ns, b.longest_ns, b.bytes, b.inferences) == ("b", 1, 40, 40, 3, 1)
     assert (a.name, a.count, a.total_ns, a.longest_ns, a.bytes, a.inferences) == ("a", 4, 16, 9, 12, 2)
     assert a.mean_ns == 4.0 and a.spread_ns == pytest.approx(
         tuple(np.quantile([1, 2, 4, 9], (0.05, 0.5, 0.95)))
