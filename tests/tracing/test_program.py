@@ -172,3 +172,69 @@ def test_torch_is_profiled_once_it_is_imported(injected, monkeypatch):
     monkeypatch.setattr(injected, "start_torch", lambda: 1 / 0)
     loader.exec_module("torch")
     assert injected.state["torch_error"].startswith("ZeroDivisionError")
+
+
+class FakeTorch:
+    """torch as far as a recording uses it: what was asked of it, in order."""
+
+    def __init__(self, gpu: bool) -> None:
+        self.calls: list[str] = []
+        made = self
+        activity = SimpleNamespace(CPU="cpu", CUDA="cuda")
+
+        class Range:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def __enter__(self) -> None:
+                made.calls.append(self.name)
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+        def profile(activities: list[str]) -> Any:
+            made.calls.append("+".join(activities))
+            names = ("start", "stop")
+            told = {name: (lambda name=name: made.calls.append(name)) for name in names}
+            return SimpleNamespace(
+                **told, export_chrome_trace=lambda path: made.calls.append(Path(path).name)
+            )
+
+        self.profiler = SimpleNamespace(ProfilerActivity=activity, profile=profile, record_function=Range)
+        self.cuda = SimpleNamespace(is_available=lambda: gpu)
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize(("seconds", "free", "timed"), [(0.0, True, 0), (2.5, True, 1), (2.5, False, 0)])
+def test_torch_records_for_its_seconds_between_five_marks_at_each_end(
+    injected, monkeypatch, gpu, seconds, free, timed
+):
+    torch, alarms = FakeTorch(gpu), []
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(injected, "time", Clock())
+    taken = SimpleNamespace(
+        SIGALRM=14, SIG_DFL=0, ITIMER_REAL=7,
+        getsignal=lambda number: 0 if free else print,
+        signal=lambda number, act: alarms.append(act),
+        setitimer=lambda which, after: alarms.append((which, after)),
+    )  # fmt: skip
+    monkeypatch.setattr(injected, "signal", taken)
+    injected.SECONDS = seconds
+    injected.start_torch()
+    marks = ["edgescope clock 100000000000"] * 5
+    assert torch.calls == ["cpu+cuda" if gpu else "cpu", "start", *marks]
+    assert alarms[1:] == [(7, 2.5)] * timed
+    (alarms[0] if timed else injected.stop_torch)()
+    assert torch.calls[7:12] == marks and torch.calls[12] == "stop" and torch.calls[13].startswith("kineto-")
+    injected.stop_torch()
+    assert len(torch.calls) == 14, "it stops once"
+
+
+def test_a_sitecustomize_that_is_hidden_is_run(injected, monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.hidden_was_run = __name__\n")
+    monkeypatch.setattr(sys, "path", [str(program.INJECT), str(tmp_path)])
+    injected.chain()
+    assert vars(sys).pop("hidden_was_run") == "sitecustomize"
+    monkeypatch.setattr(sys, "path", [str(program.INJECT)])
+    injected.chain()
+    assert "hidden_was_run" not in vars(sys)

@@ -6,6 +6,8 @@ import importlib
 import json
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,11 +15,13 @@ import pytest
 
 from edgescope.backends.base import PROFILE
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.records import SPAN_KINDS, Trial
-from edgescope.tracing import cupti, profilers, program
+from edgescope.records import SPAN_KINDS, Spans, Trace, Trial
+from edgescope.tracing import cupti, engine, profilers, program
+from edgescope.tracing import nsys as nsys_tracer
 from edgescope.tracing.engine import EngineTracer
 from edgescope.tracing.kineto import KinetoTracer
 from edgescope.tracing.nsys import NsysTracer
+from nsys_files import Export, tid
 
 CPU = Trial(model="lenet5", backend="torch_eager")
 
@@ -265,3 +269,49 @@ def test_layers_without_times_of_their_own_lie_end_to_end_from_0_on(tmp_path):
     spans = EngineTracer().spans(tmp_path)
     assert spans.named() == ["Convolution a", "Pooling c"]
     assert spans.columns["start_ns"].tolist() == [0, 1_500_000] and spans.columns["end_ns"][-1] == 2_000_000
+
+
+def test_nsys_marks_both_ends_of_a_window_and_exports_what_it_wrote(tmp_path, monkeypatch):
+    calls = []
+    runtime = SimpleNamespace(
+        cudaProfilerStart=lambda: calls.append("start"), cudaProfilerStop=lambda: calls.append("stop")
+    )
+    nvtx = SimpleNamespace(range_push=calls.append, range_pop=lambda: calls.append("pop"))
+    fakes = {"torch.cuda": SimpleNamespace(cudart=lambda: runtime), "torch.cuda.nvtx": nvtx}
+    monkeypatch.setattr(nsys_tracer.importlib, "import_module", fakes.__getitem__)
+    monkeypatch.setattr(nsys_tracer.shutil, "which", lambda name: f"/bin/{name}")
+    with pytest.raises(ZeroDivisionError), nsys_tracer.NsysTracer().window(tmp_path):
+        calls.append("work")
+        raise ZeroDivisionError
+    assert (calls[0], calls[-1], calls[11]) == ("start", "stop", "work") and calls.count("pop") == 10
+    (tmp_path / "report.txt").touch()
+    (tmp_path / "report.nsys-rep").touch()
+
+    def export(command, **how):
+        assert how == {"check": True, "capture_output": True}
+        assert command[:5] == ["/bin/nsys", "export", "--type", "sqlite", "-o"] and command[6].endswith(
+            ".nsys-rep"
+        )
+        made = Export(Path(command[5])).kernels((100, 500, 0, 1, 7, 1, tid(7), 3, None))
+        made.ranges((50, 51, 59, "edgescope clock 1050", tid(7), None)).done()
+
+    monkeypatch.setattr(nsys_tracer.subprocess, "run", export)
+    assert nsys_tracer.NsysTracer().spans(tmp_path).columns["start_ns"].tolist() == [1100]
+
+
+def test_an_engines_spans_are_those_that_lie_in_the_window(tmp_path, monkeypatch):
+    names = {
+        "name": np.zeros(4, "int64"),
+        "start_ns": np.array([0, 10, 20, 30]),
+        "end_ns": np.array([5, 20, 30, 41]),
+    }
+    trace = Trace(Spans.from_columns(["a"], names), "x")
+    monkeypatch.setattr(engine, "read", lambda path: trace)
+    (tmp_path / engine.CLOCK).write_text(json.dumps({"begin": [1010, 500], "end": [1040, 530]}))
+    (tmp_path / "engine-1.json").touch()
+    (tmp_path / "engine-1.json.start").write_text("490")  # ten before the window began, by the time of day
+    assert engine.EngineTracer().spans(tmp_path).columns["start_ns"].tolist() == [1010, 1020]
+    (tmp_path / "engine-1.json.start").unlink()
+    assert len(engine.EngineTracer().spans(tmp_path)) == 0
+    monkeypatch.setattr(engine, "read", lambda path: replace(trace, timed=False))
+    assert len(engine.EngineTracer().spans(tmp_path)) == 4
