@@ -204,7 +204,7 @@ def test_the_time_of_each_cell_is_what_its_run_took_and_the_rest_is_estimated_by
     assert made.left([BASE, CANDIDATE]) is None
     made.finished()
     made.run(BASE)
-    assert made.pace.of(BASE) == 2.0 and made.left([CANDIDATE], 0.5) == 2.5
+    assert made.pace.of(BASE) == 2.0 and made.left([CANDIDATE], 0.5) == 2.5 and made.left([CANDIDATE]) == 2.0
     again = cells(tmp_path, runner)
     again.pace = made.pace
     assert again.left([BASE, CANDIDATE], 0.5) == 2.5

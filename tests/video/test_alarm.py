@@ -192,3 +192,8 @@ def test_a_cooldown_below_zero_and_a_limit_without_end_are_refused():
     for keys in ({"cooldown_s": -0.1}, {"on": math.inf}, {"off": 0.51}, {"min_s": -0.1}):
         with pytest.raises(UsageError, match="E-ALARM-1"):
             Rule(**keys)
+
+
+def test_a_snippet_without_a_score_is_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        Alarms(Rule())(Item(0, notes={"snippets": [snippet(0), snippet(1)], "scores": [0.1]}))

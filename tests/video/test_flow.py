@@ -558,3 +558,16 @@ def test_a_frame_is_shown_as_it_was_decoded_and_measured_by_that():
     on_device = Frame(torch.as_tensor(small), 0, whole=torch.as_tensor(large))
     assert (on_device.pixels == small).all() and (on_device.shown == large).all()
     assert isinstance(on_device.pixels, np.ndarray)
+
+
+def test_units_of_different_networks_are_not_joined():
+    one, other = filled(1, 2), filled(2, 2)
+    for lacking in ("inputs", "outputs"):
+        changed = filled(2, 2)
+        setattr(changed, lacking, getattr(other, lacking)[:1])
+        with pytest.raises(ValueError, match="shorter"):
+            joined([one, changed])
+    changed = filled(2, 2)
+    changed.outputs[0] = changed.outputs[0][:1]
+    with pytest.raises(ValueError, match="shorter"):
+        joined([one, changed])

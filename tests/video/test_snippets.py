@@ -5,12 +5,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.models.base import TensorSpec
-from edgescope.models.image.preprocess import Preprocess
+from edgescope.models.base import Fit, TensorSpec
+from edgescope.models.image.preprocess import Placed, Preprocess
 from edgescope.video.flow import EndOfFilm
 from edgescope.video.frame import Frame, Item
 from edgescope.video.online import Online
-from edgescope.video.snippets import Cutting, DecodeSnippets, PlainSnippets, Snippet, Snippets, picked
+from edgescope.video.snippets import (
+    Cutting,
+    DecodeSnippets,
+    PlainSnippets,
+    Since,
+    Snippet,
+    SnippetClasses,
+    Snippets,
+    Window,
+    corners,
+    picked,
+)
 
 HOW = Preprocess((8, 10), mean=(0.0,) * 3, std=(1.0,) * 3, divide=1.0)
 SIDES = (16, 12)
@@ -194,3 +205,107 @@ def test_features_that_are_no_numbers_are_not_scored_and_stay_out_of_the_window(
 def test_the_window_begins_anew_after_a_gap():
     given, _ = scored([1, 2, 3], numbers=[0, 1, 9])
     assert given[-1][0, :, 0].tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+@pytest.mark.parametrize("views", [1, 10])
+def test_both_ways_normalise_each_colour_as_the_network_asks(order, views):
+    """One pixel by hand: (x / 5 - mean) / std of its colour."""
+    how = Preprocess((8, 10), mean=(1.0, 2.0, 4.0), std=(2.0, 0.5, 4.0), divide=5.0, order=order)
+    cutting = Cutting(2, views=views)
+    for stage in (Snippets(how, cutting, views), PlainSnippets(how, cutting, views)):
+        frames = [Frame(np.full((12, 16, 3), (10, 20, 30), np.uint8), k, time_s=0.0) for k in range(2)]
+        item = Item(0, frames)
+        stage(item)
+        colours = (10, 20, 30) if order == "rgb" else (30, 20, 10)
+        wanted = [(x / 5 - m) / s for x, m, s in zip(colours, how.mean, how.std, strict=True)]
+        assert item.inputs[0].shape == (views, 3, 2, 8, 10)
+        assert np.allclose(item.inputs[0], np.array(wanted)[None, :, None, None, None], atol=1e-5)
+        assert item.fits == [Fit()] * 2
+
+
+@pytest.mark.parametrize(("gap", "shown_numbers"), [(4, [1, 2, 3, 7]), (5, [8, 8, 8, 8])])
+def test_a_gap_of_a_whole_snippet_is_none_yet(gap, shown_numbers):
+    window = Window(4, 2, 2)
+    for number in (0, 1, 2, 3, 3 + gap):
+        window.add(Frame(None, number), number / 25, np.full((2, 2, 3), number, np.uint8))
+    assert window.pixels[window.rows(4, 1), 0, 0, 0].tolist() == shown_numbers
+    first = shown_numbers[0]
+    assert window.snippet(3) == Snippet(3, first, 3 + gap, first / 25, (3 + gap) / 25, -1)
+
+
+def test_cuttings_count_their_frames():
+    cutting = Cutting(4, step=2, stride=3, views=10)
+    assert (cutting.span, cutting.every, cutting.new(30), cutting.new(10)) == (8, 3, 9, 3)
+    assert (Cutting(4).step, Cutting(4).stride, Cutting(4).views) == (1, 0, 1)
+    assert (Cutting(4, step=2).every, Cutting(4, step=2).new(3)) == (8, 24)
+    decode = DecodeSnippets([Film(40), Film(40)], 2, Cutting(4, stride=1))
+    assert [decode.count(camera) for camera in (0, 1, 0, 1)] == [5, 5, 2, 2]
+    assert DecodeSnippets([Film(9)], 1, Cutting(2, stride=5)).count(0) == 5
+
+
+@pytest.mark.parametrize(
+    ("at", "found"),
+    [
+        (Placed(16, 12, 3, 2), [(2, 3, False)]),
+        (Placed(16, 12, -3, -2), [(0, 0, False)]),
+        (Placed(10, 8, 0, 0), [(0, 0, False)]),
+    ],
+)
+def test_one_view_is_the_middle(at, found):
+    assert corners(at, 8, 10, 1) == found
+    ten = corners(at, 8, 10, 10)
+    low, right = max(0, at.height - 8), max(0, at.width - 10)
+    five = [(0, 0), (0, right), (low, 0), (low, right), found[0][:2]]
+    assert ten == [(*place, False) for place in five] + [(*place, True) for place in five]
+
+
+def test_the_time_of_a_camera_is_that_of_the_machine_from_its_own_first_frame():
+    since = Since()
+    times = [
+        since(Frame(None, 0, created_ns=at, camera=c))
+        for at, c in ((5_000, 0), (2_005_000, 0), (9_000, 1), (0, 2))
+    ]
+    assert times == pytest.approx([0.0, 0.002, 0.0, 0.0]) and since(Frame(None, 0, time_s=7.0)) == 7.0
+
+
+@pytest.mark.parametrize("way", ["host", "elements"])
+def test_each_frame_has_the_class_of_the_snippet_that_ends_with_or_after_it(way):
+    frames = [Frame(np.zeros((4, 6, 3), np.uint8), k) for k in range(6)]
+    snippets = [Snippet(0, 0, 2, 0.0, 0.1, -1), Snippet(0, 3, 5, 0.1, 0.2, -1)]
+    scores = np.array([[0.1, 0.9, 0.0], [0.7, 0.2, 0.1], [0, 0, 1]], dtype=np.float32)
+    item = Item(0, frames, outputs=[[scores, scores[:, ::-1]], [None]], notes={"snippets": snippets})
+    SnippetClasses(way)(item)
+    assert item.classes == [(1,), (0,)]
+    assert [int(found.classes[0]) for found in item.found] == [1, 1, 1, 0, 0, 0]
+
+
+def online(shape, answer, cutting=Cutting(4)):  # noqa: B008 - it is frozen
+    return Online(TensorSpec("input", shape, "float32"), answer, cutting)
+
+
+@pytest.mark.parametrize(("last", "anew"), [(3 + 8, False), (3 + 9, True)])
+def test_a_window_begins_anew_once_more_than_a_snippet_is_missing(last, anew):
+    given = []
+    stage = online((2, 1), lambda batch: given.append(batch["input"].copy()) or [batch["input"][..., 0]])
+    for end, value in ((3, 1.0), (last, 2.0)):
+        place = Snippet(0, end - 3, end, 0.0, 1.0, -1)
+        stage(Item(0, outputs=[[np.array([[value]], np.float32)]], notes={"snippets": [place]}))
+    assert given[-1][0, :, 0].tolist() == ([2, 2] if anew else [1, 2])
+
+
+def test_cameras_and_snippets_of_a_unit_have_their_own_windows_and_a_head_may_take_views_as_an_axis():
+    given = []
+
+    def head(batch):
+        given.append(batch["input"].copy())
+        return [np.array([[0.25, 0.5]]), "another output"]
+
+    stage = online((1, 2, 3), head)
+    places = [Snippet(c, 0, 3, 0.0, 1.0, -1) for c in (0, 1)] + [Snippet(0, 4, 7, 1.0, 2.0, -1)]
+    features = np.arange(12, dtype=np.float64).reshape(4, 3)  # the last row only fills the batch
+    item = Item(0, outputs=[[features, "another"], ["another network"]], notes={"snippets": places})
+    stage(item)
+    assert item.notes["scores"] == [0.5, 0.5, 0.5] and given[0].shape == (1, 1, 2, 3)
+    assert [window[0, 0, :, 0].tolist() for window in given] == [[0, 0], [3, 3], [0, 6]]
+    assert given[0].dtype == np.float32

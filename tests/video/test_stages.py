@@ -248,3 +248,18 @@ def test_scores_that_lie_on_a_device_are_copied_as_the_way_says(monkeypatch, way
     unit = Item(0, [Frame(np.zeros((4, 6, 3), np.uint8), 0)], outputs=[[torch.tensor([[1.0, 3.0]])]])
     ReadClasses(way)(unit)
     assert unit.classes == [(1,)] and len(copied) == copies
+
+
+def test_what_does_not_belong_together_is_refused():
+    """A network without its input, a frame without its boxes, a network that gives fewer rows than there are frames."""
+    frames = [Frame(np.zeros((4, 6, 3), np.uint8), k) for k in range(2)]
+    nothing = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+    sessions = [("x", lambda batch: [batch["x"]])] * 2
+    rows = [[np.zeros((2, 3))], [np.zeros((1, 3))]]
+    for stage, unit in (
+        (Infer(sessions, None, None), Item(0, inputs=[np.zeros((1, 1))])),
+        (ClassifyCrops("x", print, print, 1), Item(0, frames, found=[nothing])),
+        (ReadClasses("host"), Item(0, frames, outputs=rows)),
+    ):
+        with pytest.raises(ValueError, match=r".+"):
+            stage(unit)

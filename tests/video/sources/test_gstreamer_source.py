@@ -228,6 +228,7 @@ def test_a_program_that_does_not_end_is_killed(monkeypatch):
         ("all is well\n  ERROR: no element \n WARNING: x\n", 1, "ERROR: no element"),
         ("Setting up\n  WARNING: from y\nlast\n", 1, "WARNING: from y"),
         ("first\nsecond\n last words \n", 1, "last words"),
+        ("oops\n", 1, "oops"),
         ("", 3, "it ended with 3"),
     ],
 )
