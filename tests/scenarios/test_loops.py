@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.records import QUERY_DROPPED, QUERY_ERROR
+from edgescope.records import QUERY_DROPPED, QUERY_ERROR, Window
 from edgescope.scenarios import FixedRate, Offline, SingleStream
+from edgescope.scenarios.closed import Split, typical_s
 from edgescope.scenarios.query_log import Log
-from edgescope.scenarios.stop_rule import Plan
+from edgescope.scenarios.stop_rule import FOREVER, Plan
 from edgescope.workloads.blocking import Failures, Inline, Pool
 from fake_time import MS, FakeClock, drive, trial
 
@@ -137,3 +138,193 @@ def test_a_row_that_was_never_issued_says_so():
     columns = log.queries(4).columns
     assert (columns["issued_ns"][0], columns["done_ns"][0]) == (-1, -1)
     assert columns["status"][0] == QUERY_DROPPED and columns["samples"][0] == 4
+
+
+def logged(*rows, slots=1):
+    """A log of rows (issued, done, status); done -1: it goes on."""
+    clock = FakeClock()
+    log = Log(slots, clock)
+    for issued, done, status in rows:
+        number = log.add(issued)
+        if done >= 0:
+            clock.t = done
+            log.done(number, status)
+    return log
+
+
+def test_service_times_are_of_what_was_served_from_a_row_on():
+    log = logged(
+        (0, 10, 0), (5, 25, QUERY_ERROR), (30, -1, 0), (40, 70, QUERY_DROPPED), (0, 0, 0), (50, 90, 0)
+    )
+    assert log.latencies(0).tolist() == [10, 20, 0, 40]
+    assert log.latencies(1).tolist() == [20, 0, 40] and log.latencies(5).tolist() == [40]
+    assert log.latencies(6).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("latencies", "typical"), [([], 1e-3), ([7], 7e-9), ([900, 1, 3], 2e-9), ([900, 900, 5, 1], 3e-9)]
+)
+def test_the_usual_service_time_is_the_median_of_the_later_half(latencies, typical):
+    assert typical_s(logged(*((0, ns, 0) for ns in latencies))) == pytest.approx(typical)
+
+
+def test_what_a_row_says_of_itself_is_in_its_columns():
+    log = logged((0, 1, 0), (0, 2, 0), (0, 3, 0))
+    log.done(0, 0, 5, 0)
+    log.done(2, 0, 0, 77)
+    log.schedule, log.streams = (1, np.array([8, 9])), (2, np.array([3], np.int16))
+    found = {name: column.tolist() for name, column in log.queries(4).columns.items()}
+    assert found["samples"] == [5, 4, 4] and found["source_ns"] == [0, -1, 77]
+    assert found["scheduled_ns"] == [-1, 8, 9] and found["stream"] == [0, 0, 3]
+    assert found["query_id"] == [0, 1, 2] and found["worker"] == [0] * 3
+
+
+def test_every_slot_is_free_again_once_the_log_is_drained():
+    log = Log(3, FakeClock())
+    log.free.get()
+    log.free.get()
+    flushed = []
+
+    class Work:
+        def flush(self):
+            flushed.append(log.free.qsize())
+            log.free.put(None)
+            log.free.put(None)
+
+    log.drain(Work())
+    assert (log.free.qsize(), flushed, log.turns) == (3, [1], 1)
+
+
+@pytest.mark.parametrize(
+    ("sources", "oldest"),
+    [((5, 3, 4), 3), ((-1, -1, -1), -1), ((-1, 0, 7), 0), ((0, -1, -1), 0), ((4, -1, 2), 2)],
+)
+@pytest.mark.parametrize("samples", [(0, 0, 0), (1, 0, 3)])
+def test_a_split_query_is_as_old_as_its_oldest_part_and_as_bad_as_its_worst(sources, oldest, samples):
+    told, parts = [], []
+
+    class Work:
+        flush = None
+
+        def issue(self, number, held, done):
+            parts.append((number, held, done))
+
+    Split(Work(), 3).issue(4, 6, lambda *what: told.append(what))
+    assert [(number, held) for number, held, _ in parts] == [(12, 2), (13, 2), (14, 2)]
+    for status, held, source, (number, _, done) in zip((0, 4, 1), samples, sources, parts, strict=True):
+        assert not told
+        done(number, status, held, source)
+    assert told == [(4, 4, 6, oldest)]
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "min_s", "service_ms", "pile"),
+    [
+        (1, 1.0, 10, 100),
+        (3, 1.0, 10, 300),
+        (1, 0.0, 10, 1),
+        (1, 0.0, 0.1, 10),
+        (1, 0.0005, 0.1, 10),
+        (2, 1.0, 0, 20_000_000),
+    ],
+)
+def test_a_pile_lasts_as_long_as_the_shortest_run(in_flight, min_s, service_ms, pile):
+    asked = trial(scenario="offline", in_flight=in_flight, min_s=min_s, max_s=9.0)
+    assert Offline(asked, Plan(asked))._pile(logged((0, round(service_ms * MS), 0))) == pile
+
+
+def begun(at_ns=50 * MS, row=7, whole=False, pile=None, **keys):
+    plan = Plan(trial(**keys)).measuring()
+    plan.whole, plan.pile = whole, pile
+    plan.begin(row, at_ns)
+    return plan
+
+
+S = 1000 * MS
+
+
+@pytest.mark.parametrize(
+    ("keys", "limit", "check_ns"),
+    [
+        ({"min_s": 2.0, "max_s": 9.0}, 7 + FOREVER, 2 * S),
+        ({"min_s": 2.0, "max_s": 9.0, "whole": True}, 7 + FOREVER, 9 * S),
+        ({"max_queries": 30, "min_s": 2.0, "max_s": 9.0}, 37, 9 * S),
+        ({"pile": 20, "min_s": 2.0, "max_s": 9.0}, 27, 9 * S),
+        ({"pile": 20, "max_queries": 30, "min_s": 2.0, "max_s": 9.0}, 27, 9 * S),
+    ],
+)
+def test_a_phase_ends_at_its_time_or_its_number(keys, limit, check_ns):
+    plan = begun(**keys)
+    assert plan.limit == limit and plan.check_ns == 50 * MS + check_ns
+    assert (plan.start_ns, plan.deadline_ns) == (50 * MS, 50 * MS + 9 * S)
+    even = np.full(500, MS)
+    if limit < FOREVER:
+        assert not plan.goes_on(60 * MS, limit, None) and plan.stopped_by == "all queries done"
+        assert plan.goes_on(60 * MS, limit - 1, lambda row: even)
+    at = plan.check_ns
+    assert plan.goes_on(at - 1, 9, lambda row: even) and plan.stopped_by == ""
+    assert not plan.goes_on(at, 9, lambda row: even)
+    assert plan.stopped_by == ("rel_width" if at == 2 * S + 50 * MS else "max_s")
+
+
+@pytest.mark.parametrize(
+    ("warmup", "check_ns", "limit"), [(None, 50 * MS, FOREVER), (0.5, 500 * MS, FOREVER), (0, 0, 7)]
+)
+def test_a_warm_up_is_looked_at_after_its_time_or_soon(warmup, check_ns, limit):
+    plan = Plan(trial(warmup=warmup)).warming()
+    plan.begin(7, 10 * MS)
+    assert (plan.check_ns, plan.limit) == (10 * MS + check_ns, limit)
+
+
+def test_a_warm_up_goes_on_for_ten_seconds_at_most_and_is_looked_at_less_and_less():
+    plan = Plan(trial(warmup=None)).warming()
+    plan.begin(7, 10 * MS)
+    rows = []
+
+    def rising(row):
+        rows.append(row)
+        return np.arange(1, 400) * MS
+
+    for elapsed_ns in (50 * MS, 65 * MS, 10 * S - 1):
+        assert plan.goes_on(10 * MS + elapsed_ns, 99, rising) and plan.settled
+        assert plan.check_ns == 10 * MS + round(elapsed_ns * 1.3)
+    assert not plan.goes_on(10 * MS + 10 * S, 99, rising) and not plan.settled
+    assert rows == [7] * 4
+    asked = Plan(trial(warmup=0.5)).warming()
+    asked.begin(0, 0)
+    assert not asked.goes_on(1, 0, rising) and asked.settled
+
+
+@pytest.mark.parametrize(("n", "settled"), [(29, False), (30, True)])
+def test_thirty_queries_are_the_shortest_warm_up(n, settled):
+    plan = Plan(trial(warmup=None)).warming()
+    plan.begin(0, 0)
+    assert plan.goes_on(60 * MS, n, lambda row: np.full(n, MS)) is not settled
+
+
+def test_the_window_is_told_and_both_edges_are_marked():
+    edges = []
+    plan = Plan(trial())
+    plan.edge = lambda: edges.append(1)
+    plan.warming().begin(0, 0)
+    assert not edges
+    plan.measuring().begin(3, 5)
+    plan.end(8, 20)
+    assert len(edges) == 2 and plan.window == Window(3, 8, 5, 20)
+    assert Plan(trial()).window == Window(0, 0, 0, 0)
+    fresh = Plan(trial())
+    assert (fresh.whole, fresh.phase, fresh.settled, fresh.check_ns, fresh.pile) == (
+        False,
+        0.0,
+        True,
+        0,
+        None,
+    )
+
+
+def test_a_closed_loop_ends_between_two_queries_at_its_time():
+    """A query is issued as long as its predecessor was before the time; its own moment is what is compared."""
+    queries, plan = drive(SingleStream, trial(min_s=0.1, max_s=0.1), lambda q: 50 * MS)
+    assert queries.columns["issued_ns"].tolist() == [0, 50 * MS, 100 * MS] and plan.window.stop_ns == 150 * MS
+    warm, plan = drive(SingleStream, trial(warmup=0.1, min_s=0.1, max_s=0.1), lambda q: 40 * MS)
+    assert plan.window.first == 4 and plan.window.start_ns == 160 * MS and len(warm) == 8

@@ -1,6 +1,7 @@
 """Open loops in fake time: when queries fall due, what a stall costs, what happens to a queue that never ends."""
 
 import itertools
+from array import array
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from edgescope.analysis.run import summary
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent
-from edgescope.scenarios import Burst, FixedRate, Server, Trace
+from edgescope.scenarios import Burst, FixedRate, Server, Trace, open_loop
+from edgescope.scenarios.open_loop import patience_s, poisson
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import grid
 from fake_time import MS, drive, trial
@@ -314,3 +316,136 @@ def test_a_queue_that_wanders_is_not_called_unstable():
         made = result(trial(scenario="server", rate=90.0), metrics=said, warnings=warnings)
         unstable += settled(made).status is Status.UNSTABLE
     assert unstable <= 2
+
+
+def test_a_constant_latency_ends_an_open_loop_no_sooner():
+    t = trial(scenario="fixed_rate", rate=50.0, min_s=0.5, max_s=5.0)
+    queries, plan = drive(FixedRate, t, lambda q: 2 * MS)
+    assert len(queries) == 250 and plan.stopped_by == "max_s" and plan.window.stop_ns == 5000 * MS
+
+
+@pytest.mark.parametrize(("max_s", "longer"), [(2.0, 1.0), (10.0, 1.0), (20.0, 2.0), (50.0, 5.0)])
+def test_a_queue_is_served_for_a_tenth_of_the_window_longer(max_s, longer):
+    """Two of three queries of half a second each wait when the window ends."""
+    t = trial(scenario="fixed_rate", rate=6.0, max_s=max_s)
+    assert patience_s(t) == longer
+    queries, plan = drive(FixedRate, t, lambda q: 500 * MS)
+    assert plan.window.stop_ns == round(
+        (max_s + longer + 0.5) * 1e9
+    )  # the last began when it was just not over
+    served = np.count_nonzero(queries.columns["status"] == QUERY_OK)
+    assert served == 2 * (max_s + longer) + 1 and len(queries) == 6 * max_s
+
+
+def test_queries_come_at_random_by_the_block_and_the_seed_alone():
+    t = trial(scenario="server", rate=200.0, seed=-3, max_s=15.0)
+    found = list(itertools.islice(Server(t, Plan(t)).offsets(), 2500))
+    gaps = np.random.default_rng(3).exponential(1 / 200, 3072)
+    assert np.abs(np.array(found) - np.cumsum(gaps)[:2500] * 1e9).max() <= 2  # three blocks of 1024
+    assert [len(block) for block in itertools.islice(poisson(5.0, 0), 3)] == [1024] * 3
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.25])
+def test_cameras_have_a_phase_of_their_own(phase):
+    t = trial(scenario="fixed_rate", rate=8.0)
+    plan = Plan(t)
+    plan.phase = phase
+    due = list(itertools.islice(FixedRate(t, plan).offsets(), 3))
+    assert due == [round((k + phase) * 125_000_000) for k in range(3)]
+
+
+class Watching:
+    """What whoever watches would read: each look at the load, and when it was."""
+
+    def __init__(self, monkeypatch):
+        self.looks, self.said = [], []
+
+        def overload(due, done, start_ns, now_ns):
+            self.looks.append((len(due), done, start_ns, now_ns))
+            return f"look {len(self.looks)}"
+
+        monkeypatch.setattr(open_loop, "overload", overload)
+        monkeypatch.setattr(open_loop.live_line, "say", self.said.append)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("start_ns", [0, 70 * MS])
+def test_the_load_is_looked_at_after_two_seconds_and_then_every_second(monkeypatch, watched, start_ns):
+    class Later(Plan):
+        def begin(self, row, now_ns):
+            super().begin(row, start_ns if self._measured else now_ns)
+
+    monkeypatch.setattr(open_loop.live_line, "watched", lambda: watched)
+    watching = Watching(monkeypatch)
+    drive(FixedRate, trial(scenario="fixed_rate", rate=8.0, max_s=5.0), lambda q: 125 * MS, plan=Later)
+    # each query ends when the next is due: the 16th ends at 2 s
+    looks = [(n, n, start_ns, start_ns + n * 125 * MS) for n in (16, 24, 32, 40)]
+    assert watching.looks == (looks if watched else [])
+    assert watching.said == [f"look {n + 1}" for n in range(len(watching.looks))]
+
+
+@pytest.mark.parametrize(
+    ("due_s", "done", "now_s", "says"),
+    [
+        ((0, 1, 2, 3, 4), 0, 4, ""),  # nothing is known of service
+        ((0, 1, 2, 3, 4), 3, 4, "arrivals 1/s > service 0.75/s: results get 0.25 s older per second"),
+        ((0, 1, 2, 3, 4), 19, 20, ""),  # 0.95 of what arrives
+        ((0, 1, 2, 3, 4), 94, 100, "arrivals 1/s > service 0.94/s: results get 0.06 s older per second"),
+        ((0, 0.5, 1, 1.5, 2), 4, 4, "arrivals 2/s > service 1/s: results get 0.5 s older per second"),
+        ((0, 0, 0), 1, 4, ""),  # all at once: no rate
+        ((0, 1), 1, 0, ""),
+    ],
+)
+@pytest.mark.parametrize("start_s", [0, 7])
+def test_service_below_95_of_100_arrivals_is_overload(due_s, done, now_s, says, start_s):
+    due = array("q", (round((start_s + s) * 1e9) for s in due_s))
+    assert open_loop.overload(due, done, start_s * 10**9, (start_s + now_s) * 10**9) == says
+
+
+def test_bursts_and_traces_are_due_where_they_were(tmp_path):
+    t = trial(scenario="burst", scenario_options={"burst_size": 3}, rate=6.0)
+    assert list(itertools.islice(Burst(t, Plan(t)).offsets(), 7)) == [0] * 3 + [500 * MS] * 3 + [1000 * MS]
+    path = tmp_path / "t"
+    path.write_text("1\n2\n4\n")
+    t = trial(scenario="trace", scenario_options={"trace": str(path), "loop": True})
+    looped = Trace(t, Plan(t))
+    assert looped.period_ns == 5_500 * MS
+    assert [ns // MS for ns in itertools.islice(looped.offsets(), 7)] == [
+        1000,
+        2000,
+        4000,
+        6500,
+        7500,
+        9500,
+        12000,
+    ]
+    t = trial(scenario="trace", scenario_options={"trace": str(path)})
+    once = Trace(t, Plan(t))
+    assert once.period_ns == 0 and [ns // MS for ns in once.offsets()] == [1000, 2000, 4000]
+
+
+def test_a_plan_that_stops_drops_what_has_not_begun():
+    """It says stop at 300 ms, while queries wait: those that fell due by then are dropped, and no other comes."""
+
+    class Told(Plan):
+        def goes_on(self, now_ns, rows, latencies):
+            if not self._measured:
+                return super().goes_on(now_ns, rows, latencies)
+            asked.append((now_ns // MS, rows, latencies(0).tolist()))
+            return now_ns < 300 * MS
+
+        def begin(self, row, now_ns):
+            super().begin(row, now_ns)
+            self.check_ns = 0 if self._measured else self.check_ns
+
+    asked = []
+    t = trial(scenario="fixed_rate", rate=20.0, max_s=4.0)
+    queries, _ = drive(FixedRate, t, lambda q: 100 * MS, plan=Told)
+    assert asked == [
+        (100, 1, [100 * MS]),
+        (200, 2, [100 * MS, 150 * MS]),
+        (300, 3, [100 * MS, 150 * MS, 200 * MS]),
+    ]
+    # the query due at 150 ms began at 300 ms, no later than the stop; those after it are neither served nor due
+    assert queries.columns["scheduled_ns"].tolist() == [0, 50 * MS, 100 * MS, 150 * MS, 200 * MS, 250 * MS]
+    assert queries.columns["status"].tolist() == [QUERY_OK] * 4 + [QUERY_DROPPED] * 2

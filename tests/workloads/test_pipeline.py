@@ -8,7 +8,7 @@ import pytest
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import TensorSpec
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.options import read
+from edgescope.options import read, settled
 from edgescope.records import Trial
 from edgescope.video.description import Described
 from edgescope.video.flow import Sequential, Threaded
@@ -592,3 +592,21 @@ def test_numbers_of_a_pipeline_have_a_usual_value_and_a_least(name, usual, least
 
 def test_a_film_loops_and_nothing_is_stubbed_unless_asked():
     assert (asked().options["loop"], asked().options["what_if"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"source": "/nowhere.mp4"}, True),
+        ({"source": "rtsp://camera/1"}, False),
+        ({"pipeline": "/nowhere.toml"}, True),
+        ({"head": "rtfm@/nowhere.pth"}, True),
+        ({"annotate": "/nowhere/b.mp4"}, False),
+    ],
+)
+def test_files_that_a_trial_reads_must_be_there(given, refused):
+    if not refused:
+        assert settled(given, OPTIONS) == given
+        return
+    with pytest.raises(UsageError, match="E-OPTION-3"):
+        settled(given, OPTIONS)
