@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells import bounds, objective, replicates
+from edgescope.analysis.cells import bounds, objective, replicates, sharing_gain
 from edgescope.analysis.run import summary, sustained, throttling
 from edgescope.records import (
     QUERY_DTYPES,
@@ -21,7 +21,8 @@ from edgescope.records import (
     Window,
 )
 from edgescope.stats import mean_interval
-from edgescope.stats.pairs import SAME_WITHIN, Judgement
+from edgescope.stats.intervals import Interval
+from edgescope.stats.pairs import RESOLVED, SAME_WITHIN, Judgement
 from edgescope.stats.special import t_quantile
 
 S = 1_000_000_000
@@ -372,3 +373,42 @@ def test_throughput_is_samples_of_what_succeeded_over_the_window():
     assert isinstance(summary.throughput(Queries(columns), window), Absent)
     assert summary._cv(np.array([1.0, 3.0])).value == pytest.approx(math.sqrt(2) / 2)
     assert isinstance(summary._cv(np.zeros(3)), Absent)
+
+
+@pytest.mark.parametrize(
+    ("n", "half", "wish"),
+    [
+        (1, 0.1, "use --replicates 5"),
+        (9, 0.99, "use --replicates 9"),
+        (9, 1.4, "use --replicates 18"),
+        (9, 1.5, "measure on a quieter machine"),  # 20.25 pairs are more than twenty
+        (4, 0.1, "use --replicates 5"),
+    ],
+)
+def test_more_pairs_are_wished_for_as_the_interval_narrows_with_their_root(n, half, wish):
+    width = RESOLVED**half
+    ratio = Interval(2.0 / width, 2.0 * width, 2.0, n, n, False, "wide")
+    assert replicates.of_pairs(ratio, "--replicates") == Absent(f"wide: {wish}")
+    assert replicates.of_pairs(ratio, replicates.LONGER) == Absent(f"wide: use {replicates.LONGER}")
+
+
+def test_what_sharing_gains_is_told_with_as_many_digits_as_are_known():
+    assert [sharing_gain.digits(x) for x in (9.994, 10.0, 99.94, 100.0, 1234.0)] == [
+        "9.99",
+        "10.0",
+        "99.9",
+        "100",
+        "1,234",
+    ]
+    told = [
+        sharing_gain.times(Measured(v, "1", lo, hi))
+        for v, lo, hi in (
+            (3.61, 3.5, 3.7),
+            (3.61, 3.4, 3.7),
+            (10.0, 9.9, 10.1),
+            (100.0, 99.0, 101.0),
+            (3.6, None, 4.0),
+        )
+    ]
+    assert told == ["3.61x [3.50, 3.70]", "3.6x [3.4, 3.7]", "10.0x [9.9, 10.1]", "100x [99, 101]", "3.60x"]
+    assert [bool(sharing_gain._of(n, "largest")) for n in (1, 2)] == [False, True]

@@ -171,6 +171,19 @@ def test_the_first_of_two_equal_runs_is_not_preferred():
     assert _coarse(runs(50.0, 0.0), run(), 8.0) == (10.0, pytest.approx(1.0, abs=0.01))
 
 
+@pytest.mark.parametrize(("second", "refused"), [(1.0, True), (0.95, True), (0.4, False)])
+def test_a_second_run_that_explains_four_fifths_as_much_makes_the_place_unknown(second, refused):
+    """Noise that leaves three quarters of the variance to the load: the limit is a share of the best."""
+    seen = runs(50.0, second)
+    noisy = MeterLog(seen.t_s, seen.watts + 3.2 * (np.arange(len(seen.t_s)) % 2 * 2 - 1), "")
+    best = _explained(noisy.watts, run().level(np.arange(-8.0, 28.0, 0.25), 0.25)).max()
+    assert 0.5 < best < 0.85
+    if refused:
+        assert "two places" in refusal(_coarse, noisy, run(), 8.0)
+    else:
+        assert _coarse(noisy, run(), 8.0)[0] == 10.0
+
+
 def test_another_offset_within_half_of_the_shortest_stretch_is_no_rival():
     of = run()
     seen = log(of, before=30.0, after=30.0)

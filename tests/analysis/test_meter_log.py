@@ -325,3 +325,109 @@ def test_rows_that_are_missing_at_an_edge_widen_it_and_are_no_drift(tmp_path):
     lost = energy_of(tmp_path, offset=0.0, hz=2.0, before=0.5, after=1.0, missing=0.05, seed=35).alignment
     whole = energy_of(tmp_path, offset=0.0, hz=2.0, before=0.5, after=1.0).alignment
     assert not lost.drifts and lost.uncertainty_s > whole.uncertainty_s + 0.4
+
+
+def rows_read(tmp_path, head, rows, **dialect):
+    path = tmp_path / "m.csv"
+    path.write_text("\n".join([head, *(",".join(map(str, row)) for row in rows)]))
+    return meter_log.read(path, Dialect(**dialect))
+
+
+def test_what_cannot_be_read_is_counted_by_what_stands_there(tmp_path):
+    rows = [(t, 5 + t % 3) for t in range(20)]
+    odd = [(20, "OVER"), ("x", 3), (21,), (22, "")]
+    log = rows_read(
+        tmp_path, "time_s,power_w", [*rows, odd[0], odd[1], odd[2], (23, -1), (24, 20_001), odd[3], (25, 5)]
+    )
+    assert log.skipped == 6 and log.t_s.tolist() == [*range(20), 25] and log.period_s == 1.0
+    first, second = log.notes
+    wanted = [
+        "1 of 'OVER', first at line 22",
+        "1 of 'x', first at line 23",
+        "1 of no number, first at line 27",
+    ]
+    assert first.evidence == ", ".join([*wanted, "1 of another number of cells, first at line 24"])
+    assert first.what.startswith("4 of 27 rows") and second.evidence == "first -1 W at line 25"
+    assert second.what.startswith("2 rows")
+
+
+@pytest.mark.parametrize(("bad", "fine"), [(4, True), (5, False)])
+def test_a_fifth_of_the_rows_may_be_unreadable(tmp_path, bad, fine):
+    rows = [(t, 5.0) for t in range(16)] + [(16 + t, "x") for t in range(bad)]
+    if fine:
+        assert rows_read(tmp_path, "time_s,power_w", rows).skipped == bad
+        return
+    with pytest.raises(UsageError) as refused:
+        rows_read(tmp_path, "time_s,power_w", rows)
+    assert refused.value.code == "E-METER-1" and refused.value.evidence.startswith(
+        "5 of 'x', first at line 18"
+    )
+
+
+@pytest.mark.parametrize(
+    ("watts", "fix"),
+    [
+        ([20_000.0] * 5, ""),
+        ([20_001.0] * 5, "--power-unit mW"),
+        ([-0.001] * 3 + [5.0] * 2, "turn the sensor"),
+        ([0.0] * 3 + [5.0] * 2, ""),
+        ([0.001] * 5, ""),
+        ([0.0009] * 5, "--power-unit W"),
+        ([0.0] * 8 + [5.0] * 2, ""),
+        ([0.0] * 10 + [5.0], "--power-unit W"),
+    ],
+)
+def test_power_is_possible_from_a_milliwatt_to_twenty_kilowatts(tmp_path, watts, fix):
+    rows = list(enumerate(watts))
+    if not fix:
+        assert rows_read(tmp_path, "time_s,power_w", rows).watts.tolist() == watts
+        return
+    with pytest.raises(UsageError) as refused:
+        rows_read(tmp_path, "time_s,power_w", rows)
+    assert refused.value.code == "E-METER-6" and refused.value.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("volts", "named", "fine"), [(60, False, True), (60.5, False, False), (230, True, True)]
+)
+def test_volts_times_amperes_are_watts_up_to_sixty_volts_or_where_they_are_named(
+    tmp_path, volts, named, fine
+):
+    columns = {"voltage": "voltage_v", "current": "current_a"} if named else {}
+    rows = [(t, volts, 0.5) for t in range(5)]
+    if fine:
+        assert (
+            rows_read(tmp_path, "time_s,voltage_v,current_a", rows, columns=columns).watts.tolist()
+            == [volts / 2] * 5
+        )
+        return
+    with pytest.raises(UsageError, match="apparent power"):
+        rows_read(tmp_path, "time_s,voltage_v,current_a", rows, columns=columns)
+
+
+def test_joules_that_add_up_are_watts_and_a_count_without_a_unit_is_said(tmp_path):
+    log = rows_read(tmp_path, "time,energy_j", [(0, 5), (2, 15), (4, 19), (5, 22)])
+    assert log.watts.tolist() == [5, 2, 3] and log.t_s.tolist() == [0, 2, 3.5]
+    assert [n.fix for n in log.notes if n.fix] == ["--time-unit s"]
+    both = rows_read(tmp_path, "time_s,power_w,energy_j", [(0, 5, 1), (1, 6, 7), (2, 7, 9)])
+    assert both.watts.tolist() == [5, 6, 7] and not both.notes
+    chosen = rows_read(
+        tmp_path, "time_s,power_w,energy_j", [(0, 5, 1), (1, 6, 7), (2, 7, 9)], columns={"energy": "energy_j"}
+    )
+    assert chosen.watts.tolist() == [6, 2]
+
+
+def test_devices_add_up_with_all_that_each_has_lost(tmp_path):
+    rows = [
+        (t, k, 10 * k + 5 if (t, k) not in ((3, 0), (6, 1), (7, 1)) else -5)
+        for t in range(20)
+        for k in (0, 1)
+    ]
+    log = rows_read(tmp_path, "time_s,index,power_w", rows)
+    assert log.skipped == 3 and set(log.watts) == {20.0}
+    only = rows_read(tmp_path, "time_s,index,power_w", rows, only="index=1")
+    assert only.skipped == 2 and set(only.watts) == {15.0}
+    bare = rows_read(
+        tmp_path, "1,5\n2,6", [(3, 7)], columns={"time": "1", "power": "2"}, units={"power": "W"}
+    )
+    assert bare.watts.tolist() == [5, 6, 7]
