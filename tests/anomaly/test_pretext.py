@@ -92,3 +92,126 @@ def watching(real, seen):
 def test_what_cannot_be_trained_is_named(tmp_path, tasks, videos, says):
     with pytest.raises(UsageError, match=says):
         pretext.pretrain(videos, tmp_path / "x.pth", pretext.Pretext(tasks=tasks))
+
+
+class Dice:
+    """A generator that gives these numbers in turn, and notes the ranges it was asked for."""
+
+    def __init__(self, *given):
+        self.given, self.asked = list(given), []
+
+    def _next(self, *asked):
+        self.asked.append(asked)
+        return np.array(self.given.pop(0))
+
+    def integers(self, *asked):
+        return self._next("integers", *asked)
+
+    def random(self, *asked):
+        return self._next("random", *asked)
+
+    def uniform(self, *asked):
+        return self._next("uniform", *asked)
+
+
+def test_a_half_of_the_clips_is_changed_in_full_a_quarter_from_a_moment_and_a_quarter_up_to_it():
+    dice = Dice([2, 3, 2, 4], [0.49, 0.5, 0.74, 0.75])
+    found = pretext._intervals(4, 6, dice)
+    assert dice.asked == [("integers", 2, 5, 4), ("random", 4)]
+    assert found.astype(int).tolist() == [
+        [1, 1, 1, 1, 1, 1],
+        [0, 0, 0, 1, 1, 1],
+        [0, 0, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 0],
+    ]
+
+
+def test_the_time_of_a_changed_clip_is_from_zero_on():
+    dice, changed = Dice([2, 2, 3, 3, 2]), np.array([[0, 0, 1, 1, 1, 0]] * 5, bool)
+    found = pretext._times(np.array(["light", "frozen", "fast", "backward", ""]), changed, dice)
+    assert dice.asked == [("integers", 2, 4, 5)]
+    assert found.tolist() == [
+        [0, 1, 2, 3, 4, 5],
+        [0, 1, 1, 1, 1, 2],
+        [0, 1, 4, 7, 10, 11],
+        [2, 3, 2, 1, 0, 1],
+        [0, 1, 2, 3, 4, 5],
+    ]
+
+
+def test_light_goes_down_or_up_where_the_clip_is_changed():
+    clips, mask = torch.full((2, 3, 2, 1, 1), 0.5), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    dice = Dice([0.69, 0.7], [0.2, 0.3], [1.5, 2.0])
+    found = pretext._lit(clips, clips, mask, dice)
+    assert dice.asked == [("random", 2), ("uniform", 0.1, 0.6, 2), ("uniform", 1.4, 2.5, 2)]
+    assert found[:, 0, :, 0, 0].tolist() == [[0.5, pytest.approx(0.1)], [1.0, 0.5]]
+
+
+def test_answers_that_do_not_vary_go_with_nothing():
+    assert pretext._correlation(np.array([1.0, 2, 3]), np.array([2.0, 4, 6])) == pytest.approx(1.0)
+    assert pretext._correlation(np.array([1.0, 2, 3]), np.array([3.0, 2, 1])) == pytest.approx(-1.0)
+    assert (
+        pretext._correlation(np.ones(3), np.arange(3.0))
+        == pretext._correlation(np.arange(3.0), np.ones(3))
+        == 0.0
+    )
+    assert pretext._mean({"a": 1.0, "b": 0.5}) == 0.75
+
+
+def test_an_epoch_is_a_hundred_minibatches_and_each_its_own(monkeypatch):
+    clips = pretext.Clips([ramp(), ramp(20)], PREPARED, pretext.Pretext(batch=4))
+    assert clips.lengths.tolist() == [64, 20] and clips.starts.tolist() == [0, 64]
+    monkeypatch.setattr(clips, "draw", lambda number: number)
+    assert list(clips.batches(2)) == list(range(200, 300))
+
+
+def test_clips_come_from_all_films_that_are_long_enough_and_reach_to_their_ends():
+    """The first film is too short for a clip of 16 frames: only the second is cut, from its first frame to its last."""
+    long = ramp(40) + 100
+    clips = pretext.Clips([ramp(10), long], PREPARED, pretext.Pretext(batch=400))
+    times = np.tile(np.arange(16), (400, 1))
+    shown = (clips._cut(times, np.random.default_rng(0))[:, 0, :, 0, 0] * 255).round().numpy()
+    assert (np.diff(shown, axis=1) == 1).all()
+    assert (shown[:, 0].min(), shown[:, -1].max()) == (100, 139) and len(set(shown[:, 0])) == 25
+
+
+def test_windows_reach_the_edges_and_half_of_the_clips_are_mirrored():
+    wide = torch.arange(20, dtype=torch.uint8).view(1, 1, -1, 1).repeat(20, 18, 1, 3)
+    clips = pretext.Clips([wide], PREPARED, pretext.Pretext(batch=64))
+    lefts, mirrored = set(), 0
+    for seed in range(30):
+        row = (clips._cut(np.zeros((64, 1), np.int64), np.random.default_rng(seed))[:, 0, 0, 0] * 255).round()
+        turned = row[:, 0] > row[:, -1]
+        lefts |= set(torch.where(turned[:, None], row.flip(1), row)[:, 0].int().tolist())
+        mirrored += int(turned.sum())
+    assert lefts == {0, 1, 2, 3, 4} and mirrored / (64 * 30) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_fifth_of_the_clips_stays_as_it_is_and_each_task_has_its_share():
+    chosen = pretext.Pretext(batch=2000)
+    _, shares = pretext.Clips([ramp()], PREPARED, chosen).draw(0)
+    changed = (shares > 0).sum(dim=1)
+    assert set(changed.tolist()) == {0, 1} and (changed == 0).float().mean() == pytest.approx(0.2, abs=0.03)
+    assert ((shares > 0).float().mean(dim=0) - 0.16).abs().max() < 0.03
+    assert (shares[shares > 0] == 1).float().mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_defaults_are_those_of_the_published_weights():
+    assert pretext.Pretext() == pretext.Pretext(
+        "motion", ("frozen", "fast", "backward", "light", "pasted"), 4000, 64, 2e-3, 0.05, "fp32", "cpu", 0
+    )
+
+
+@pytest.mark.parametrize(("frames", "fits"), [(19, True), (18, False)])
+def test_a_film_is_long_enough_for_a_clip_at_the_highest_speed(tmp_path, monkeypatch, frames, fits):
+    def read(path, prepared, met):
+        met.frames = frames
+        yield np.zeros((2, 16, 4, 4, 3), np.uint8)
+
+    monkeypatch.setattr(pretext.decode, "snippets", read)
+    videos = [Video("a", tmp_path / "a", "train", "normal")]
+    if fits:
+        assert [len(film) for film in pretext.films(videos, PREPARED)] == [19]
+        return
+    with pytest.raises(UsageError, match="E-ANOMALY-6"):
+        pretext.films(videos, PREPARED)
