@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,9 +19,11 @@ from edgescope.report.document import plain
 from edgescope.report.result import load
 from edgescope.scenarios import Foreign, mlperf_log
 from edgescope.scenarios.stop_rule import Plan
+from edgescope.stats import early_stopping_estimate
 from edgescope.store import results
 from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.inference import exam
+from fake_time import MS, FakeClock, FakeWork
 
 needs_loadgen = pytest.mark.skipif(
     importlib.util.find_spec("mlperf_loadgen") is None, reason="mlcommons-loadgen is not here"
@@ -319,3 +322,161 @@ def test_answers_that_are_missing_or_others_are_warned_of(found, warned):
     in_log, samples, apart = found
     made = told(checked={"accuracy": {"in_log": in_log, "samples": samples, "centred_l2": apart}})
     assert [w.code for w in made.warnings()] == (["W-MLPERF-3"] if warned else [])
+
+
+class Settings:
+    """Stands for LoadGen's own, which does not tell what it was not asked."""
+
+    def __init__(self, name, mode):
+        self.name, self.mode = name, mode
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """Make a scenario that asks no LoadGen: its settings are noted."""
+    from edgescope.scenarios import mlperf
+
+    monkeypatch.setattr(mlperf, "_loadgen", lambda: SimpleNamespace(settings=Settings))
+
+    def made(kind, **keys):
+        asked = Trial(**{"model": "null", "backend": "null", "scenario": "mlperf_offline"} | keys)
+        return getattr(mlperf, kind)(asked, Plan(asked))
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("service_s", "expected_ns", "qps"),
+    [
+        (0.004, 2_000_000, 8 / 0.004),
+        (1e-5, 10_000, 1e5),
+        (8e-5, 40_000, 1e5),
+        (2e-5, 10_000, 1e5),
+        (0.0, 10_000, 1e5),
+    ],
+)
+def test_loadgen_is_told_what_to_expect(bare, service_s, expected_ns, qps):
+    s = bare("Offline", batch=4, in_flight=2, min_s=0.5, max_s=2.5, seed=-9)._settings(
+        service_s, "PerformanceOnly"
+    )
+    assert (s.name, s.mode, s.min_duration_ms) == ("Offline", "PerformanceOnly", 2500)
+    assert (s.min_query_count, s.max_query_count) == (1, 0)
+    assert s.single_stream_expected_latency_ns == s.multi_stream_expected_latency_ns == expected_ns
+    assert s.multi_stream_samples_per_query == 8 and s.offline_expected_qps == pytest.approx(qps)
+    assert {s.schedule_rng_seed, s.sample_index_rng_seed, s.qsl_rng_seed} == {9}
+    s = bare("MultiStream", max_queries=30)._settings(0.1, "AccuracyOnly")
+    assert (s.min_query_count, s.max_query_count) == (30, 30)
+
+
+def test_a_server_is_told_its_rate_and_its_bound(bare):
+    options = {"target_latency_ms": 12.5}
+    s = bare("Server", scenario="mlperf_server", rate=7.0, scenario_options=options)._settings(0.01, "x")
+    assert (s.server_target_qps, s.server_target_latency_ns, s.min_query_count) == (7.0, 12_500_000, 1)
+
+
+@pytest.mark.parametrize(("kind", "of"), [("SingleStream", "latency"), ("MultiStream", "per_query_latency")])
+def test_percentiles_are_those_of_loadgens_rule(bare, kind, of):
+    """sorted[floor(n p)], the last where that is n."""
+    made = bare(kind)
+    made.reported = {f"result_{p}_percentile_{of}_ns": 5 for p in ("50.00", "90.00", "99.00")}
+    made.reported["result_50.00_percentile_other_ns"] = 6
+    for n, ranks in ((10, (5, 9, 9)), (100, (50, 90, 99)), (1, (0, 0, 0)), (3, (1, 2, 2))):
+        found = made._percentiles(np.arange(n) * 10)
+        assert [pair["ours_ns"] for pair in found.values()] == [10 * rank for rank in ranks]
+        assert {pair["loadgen_ns"] for pair in found.values()} == {5}
+    del made.reported[f"result_90.00_percentile_{of}_ns"]
+    assert list(made._percentiles(np.arange(9))) == ["50.00", "99.00"]
+
+
+def test_estimates_stand_beside_ours_where_both_are_known(bare):
+    made = bare("SingleStream")
+    ours = np.arange(100) * 1000
+    made.reported = {mlperf_log.ESTIMATED.format(p): 7 for p in ("90.0", "99.0")}
+    estimate = int(early_stopping_estimate(ours, 0.9))
+    assert made._estimates(ours) == {
+        "90.0": {"loadgen_ns": 7, "ours_ns": estimate}
+    }  # 100 are too few for p99
+    assert list(made._estimates(np.arange(1000))) == ["90.0", "99.0"]
+    made.reported = {}
+    assert made._estimates(ours) == {}
+
+
+@needs_loadgen
+@pytest.mark.parametrize(("scenario", "slots", "samples"), [("SingleStream", 2, 3), ("MultiStream", 1, 6)])
+def test_what_loadgen_drove_is_told_by_our_rows(monkeypatch, scenario, slots, samples):
+    """Two queries of fake time: the first begins the window, and the last one to be done ends it."""
+    from edgescope.scenarios import mlperf, mlperf_system
+
+    monkeypatch.setattr(mlperf_system, "complete", lambda ids: done.append(list(ids)))
+    clock, done = FakeClock(), []
+
+    def run_test(issue, settings, library, folder):
+        assert library == 1024 and settings == ("PerformanceOnly", 0.01)
+        for at_ms, query in ((100, [(1, 11), (2, 12), (3, 13)]), (150, [(4, 14), (5, 15)])):
+            clock.t = max(clock.t, at_ms * MS)
+            issue(query)
+
+    monkeypatch.setattr(mlperf_system, "run_test", run_test)
+    asked = Trial(
+        model="null", backend="null", scenario="mlperf_multi_stream", batch=3, in_flight=2, warmup=0.02
+    )
+    made = getattr(mlperf, scenario)(asked, Plan(asked))
+    monkeypatch.setattr(made, "_settings", lambda service_s, mode: (mode, service_s / slots_of(scenario)))
+    queries = made.drive(FakeWork(clock, lambda query: 10 * MS), clock)
+    rows = queries.rows(made.plan.window).columns
+    assert done == [[1, 2, 3], [4, 5]] and rows["samples"].tolist() == [3, 2]
+    assert rows["scheduled_ns"].tolist() == [100 * MS, 150 * MS]
+    took = 10 * MS * slots_of(scenario)
+    assert (made.plan.window.start_ns, made.plan.window.stop_ns) == (100 * MS, 150 * MS + took)
+    assert set(queries.columns["samples"][: made.plan.window.first]) == {samples}
+
+
+def slots_of(scenario):
+    """Parts of a query, one after another in fake time."""
+    return 2 if scenario == "MultiStream" else 1
+
+
+@needs_loadgen
+@pytest.mark.parametrize("queued", [False, True])
+def test_batches_of_a_query_are_rows_and_the_last_one_is_smaller(monkeypatch, queued):
+    from edgescope.scenarios import mlperf_system
+    from edgescope.scenarios.query_log import Log
+
+    completed, began = [], []
+    monkeypatch.setattr(mlperf_system, "complete", completed.append)
+    clock = FakeClock()
+    log = Log(1, clock)
+    work = FakeWork(clock, lambda query: MS)
+    sut = mlperf_system.System(2, log, work, clock, on_first_query=began.append)
+    if queued:
+        sut.open()
+    clock.t = 5 * MS
+    sut.issue([(n, n + 50) for n in range(5)])
+    sut.close()
+    assert began == [5 * MS] and completed == [[0, 1], [2, 3], [4]] and not sut.ended
+    clock.t = 9 * MS
+    sut.thread = None
+    sut.issue([(9, 59)])
+    assert began == [5 * MS] and sut.sizes == [2, 2, 1, 1] and sut.arrived == [5 * MS] * 3 + [9 * MS]
+    assert sut.counted(log.queries(2), 0).columns["samples"].tolist() == [2, 2, 1, 1]
+    sut.sizes = [1, 1]
+    assert sut.counted(log.queries(2), 2).columns["samples"].tolist() == [
+        2,
+        2,
+        1,
+        1,
+    ]  # after two of a warm-up
+
+
+@needs_loadgen
+@pytest.mark.parametrize("data", [(), (b"ab", b"cde")])
+def test_samples_are_reported_with_their_bytes(monkeypatch, data):
+    from edgescope.scenarios import mlperf_system
+
+    told = []
+    lg = SimpleNamespace(QuerySamplesComplete=told.extend, QuerySampleResponse=lambda *what: what)
+    monkeypatch.setattr(mlperf_system, "lg", lg)
+    mlperf_system.complete([7, 8], data)
+    assert [sample for sample, *_ in told] == [7, 8]
+    assert [size for *_, size in told] == ([2, 3] if data else [0, 0])
+    assert all((where > 0) == bool(data) for _, where, _ in told)
