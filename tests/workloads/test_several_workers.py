@@ -38,7 +38,9 @@ def test_frames_are_the_units_of_all_workers(film):
 
 
 def test_the_time_in_a_stage_is_that_of_a_unit_of_all_workers(film):
-    assert abs(film.metrics["infer_busy_s"].n - len(units(film))) <= 2  # one a worker is between stage and end
+    assert (
+        abs(film.metrics["infer_busy_s"].n - len(units(film))) <= 2
+    )  # one a worker is between stage and end
     assert 0 < film.metrics["infer_busy_s"].value < film.metrics["latency_max_s"].value
 
 
