@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edgescope.analysis.diagnose import gpu, machine, network, stages, threads
-from edgescope.analysis.diagnose.case import Case
+from edgescope.analysis.diagnose import gpu, machine, network, stages, threads, traced
+from edgescope.analysis.diagnose.case import FLOW, PHASES, STAGES, Case
 from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.diagnose.interventions import cost_of_batch, interventions, unit_seconds
 from edgescope.analysis.diagnose.judgement import diagnose, judged
 from edgescope.analysis.diagnose.verification import Check
+from edgescope.analysis.kernels.gpu_time import GpuTime, Named
 from edgescope.analysis.predict.roofline import Ceilings
 from edgescope.records import Absent, Measured, Result, Spans, Status, Window
 from worlds import MACHINE, S, world
@@ -619,6 +620,14 @@ def test_a_stage_takes_a_quarter_at_least(work, found):
     assert set(said) == ({"stage-bound"} if found else set())
 
 
+def test_evidence_says_where_the_time_of_a_stage_comes_from():
+    def source(made: Result) -> str:
+        return next(iter(looked(stages, made).values())).evidence[0].source
+
+    steps = world(workload="training", parts={"fetch": 0.005, "forward": 0.005}, rate=100)
+    assert [source(made) for made in (video(), video(device="cuda"), steps)] == [FLOW, STAGES, PHASES]
+
+
 @pytest.mark.parametrize(("rate", "found"), [(40.1, True), (39.9, False)])
 def test_the_slowest_stage_is_busy_four_fifths_of_the_time(rate, found):
     parts = {"work": 0.02, "infer": 0.01, "other": 0.001}
@@ -829,3 +838,75 @@ def test_the_cost_of_a_batch_goes_through_its_own_and_the_farthest_one():
     assert unit_seconds(cell(4, 20)).value == pytest.approx(0.02)
     assert isinstance(unit_seconds(replace(two, metrics={"throughput_sps": Measured(0.0, "x")})), Absent)
     assert diagnose(replace(two, status=Status.FAILED)).cause == "unknown"
+
+
+# -- a trace -----------------------------------------------------------------------------------------------------------
+
+
+def account(
+    *, host: int = 0, busy: int = 90, copy: int = 0, syncs: Sequence[int] = (), blocked: int = 0, **parts: Any
+) -> Any:
+    """A trace of 100 ns of one GPU beside a shorter one, with two kernels and two kinds of copies."""
+    gpu = GpuTime(0, 100, busy, busy - copy, copy, host, 100 - busy - host, 0)
+    many = np.array(syncs or [0])
+    budget = SimpleNamespace(
+        syncs=many,
+        launches=np.array([3, 9, 4]),
+        total=np.array([60, 40]),
+        parts={"blocked": np.array([blocked, 0]), "wait_blocked": np.array([0, 5])},
+    )
+    kernels = (Named("a", 3, 6000, 9), Named("b", 1, None, None))
+    copies = (Named("H2D", 2, 40, 9, 80), Named("D2H", 9, 10, 9, 1))
+    given = {
+        "gpus": (GpuTime(1, 7, 7, 7, 0, 0, 0, 0), gpu),
+        "kernels": kernels,
+        "copies": copies,
+        "budget": budget,
+    }
+    return SimpleNamespace(**given | parts, trace=SimpleNamespace(source="s"))
+
+
+def of_trace(made: Any) -> dict[str, Finding]:
+    return {f.cause: f for f in traced.found(made)}
+
+
+@pytest.mark.parametrize(
+    ("made", "causes"),
+    [
+        (account(host=15, busy=80), {"launch-bound": 0.15}),
+        (account(host=14, busy=80), {}),
+        (account(host=15, busy=80, syncs=[7, 7, 99]), {"launch-bound": 0.15}),
+        (account(host=15, busy=85, syncs=[1, 8, 99]), {"sync-bound": 0.15}),
+        (account(busy=86, syncs=[8]), {}),
+        (account(busy=85, syncs=[8]), {"sync-bound": 0.15}),
+        (account(copy=15), {"transfer-bound": 0.15}),
+        (account(copy=14), {}),
+        (account(blocked=10), {"contention": 0.15}),
+        (account(blocked=9), {}),
+        (account(blocked=90, budget=None), {}),
+        (account(host=15, busy=80, budget=None), {"launch-bound": 0.15}),
+        (account(gpus=()), {}),
+        (account(gpus=(GpuTime(0, 0, 0, 0, 0, 0, 0, 0),)), {}),
+    ],
+)
+def test_what_a_trace_speaks_for_takes_a_seventh_of_the_time_at_least(made, causes):
+    found = of_trace(made)
+    assert {name: f.share for name, f in found.items()} == pytest.approx(causes)
+    for name, f in found.items():
+        assert (f.confidence, f.depth) == (LIKELY, 1)
+        if name != "launch-bound":
+            assert f.remedies[0].gain.value == pytest.approx(1 / 0.85) and f.remedies[0].bound is Bound.MOST
+
+
+def test_the_figures_of_a_trace_stand_beside_its_causes():
+    late = of_trace(account(host=20, busy=75))["launch-bound"]
+    gain, bound = between(1 / 0.8, 100 / 75)
+    assert (late.remedies[0].gain, late.remedies[0].bound) == (gain, bound)
+    assert [e.text for e in late.evidence[1:]] == [
+        "4 kernels of 1.5 us on average",
+        "4 launches an inference",
+    ]
+    rate = of_trace(account(copy=20))["transfer-bound"].evidence[1].text
+    assert rate == "H2D: 2 copies at 2.0 GB/s"
+    all_of_it = of_trace(account(copy=90))["transfer-bound"].remedies[0].gain
+    assert all_of_it.value == pytest.approx(10) and traced._without(0.999).value == pytest.approx(50)

@@ -177,6 +177,8 @@ def test_parts_of_which_nobody_knows_whether_they_add_up_are_asked_about():
     error = refusal(told, "rail", in_turn(2, 4))
     assert (error.code, error.evidence) == ("E-METER-5", "d00, d01")
     assert error.fix == "--only rail=d00, or --sum rail if their power adds up"
+    many = told("index", in_turn(9, 4)).notes[0]
+    assert many.evidence == "d00, d01, d02, d03, d04, d05, d06, d07"
     found = told("rail", in_turn(2, 4), dialect=Dialect(total="rail"))
     assert found.which.tolist() == [0, 1] * 4 and len(found.notes) == 1
     assert set(told("colour", in_turn(2, 4)).which) == {0}, "no word of a part"
