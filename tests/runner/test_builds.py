@@ -4,14 +4,16 @@ import contextlib
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
+from edgescope.runner import builds as module
 from edgescope.runner.builds import Builds, at_once
-from edgescope.runner.eta import Pace
+from edgescope.runner.eta import Pace, needed
 from making import result
 
 TRIALS = [Trial(model="null", backend="null", precision=p) for p in ("fp32", "int8", "fp16", "bf16")]
@@ -169,3 +171,25 @@ def test_a_build_that_failed_is_no_measure_of_how_long_one_takes():
     made = builds(Slow(0.0, fails=("int8",)))
     assert made.failure(TRIALS[1]) is not None and not made.pace.builds
     assert made.failure(TRIALS[0]) is None and len(made.pace.builds) == 1
+
+
+@pytest.mark.parametrize(("cpus", "room", "count"), [(8, 3, 3), (2, 3, 2), (3, 3, 3), (8, 0, 1)])
+def test_as_many_builds_at_once_as_there_are_cores_and_memory(monkeypatch, cpus, room, count):
+    free = SimpleNamespace(available=room * module.BUILD_BYTES + module.BUILD_BYTES - 1)
+    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)) if pid == 0 else set())
+    assert at_once() == count
+
+
+@pytest.mark.parametrize(("builds_", "threads"), [(1, None), (2, 4), (3, 2), (8, 1), (9, 1)])
+def test_builds_share_the_cores_out(monkeypatch, builds_, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)) if pid == 0 else set())
+    assert module._share(builds_) == threads
+
+
+def test_the_time_of_builds_beside_each_other_is_shared_and_a_failure_has_none():
+    clock, pace = iter([10.0, 16.0, 16.0, 16.0]), Pace()
+    made = Builds(Slow(0.0, fails=("int8",)), Limits(), pace, clock=lambda: next(clock), at_once=lambda: 3)
+    made.build(TRIALS)
+    made.build([])
+    assert pace.builds == {needed(TRIALS[0]): 2.0, needed(TRIALS[2]): 2.0}

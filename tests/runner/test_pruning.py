@@ -1,17 +1,19 @@
 """What need not be tried: larger than a cell that ran out of memory, or than the memory there is."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.isolate.fresh import Limits
+from edgescope.isolate.fresh import FLOOR_BYTES, Limits
 from edgescope.records import Machine, Measured, Status, Trial
+from edgescope.runner import memory
 from edgescope.runner import run as sweep
 from edgescope.runner.cooldown import Cooling
 from edgescope.runner.eta import Pace
-from edgescope.runner.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, size
+from edgescope.runner.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, fitting, size
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.verbs import sweep as verb
@@ -250,3 +252,153 @@ def test_cooling_waits_until_every_sensor_is_near_its_start_and_no_longer_than_a
     assert stuck.wait() == pytest.approx(3.0)
     blind = Cooling(dict, 5.0, least_s=0.5, sleep=slept.append)
     assert blind.wait() == 0.5
+
+
+# -- by numbers ------------------------------------------------------------------------------------------------
+
+
+def test_a_sensor_at_its_margin_is_cool_and_the_least_pause_counts_as_waited():
+    for reading, waited in ((45.0, 2.0), (45.1, 3.5)):
+        slept = []
+        cooling = Cooling(
+            iter([{"cpu": 40.0}, {"cpu": reading}, *[{"cpu": 45.1}] * 2, *[{"cpu": 45.0}] * 9]).__next__,
+            5.0,
+            least_s=2.0,
+            sleep=slept.append,
+        )
+        assert cooling.wait() == waited and slept == [2.0, *[0.5] * round((waited - 2) / 0.5)]
+    assert (cooling.limit_s, Cooling(dict, 1.0, least_s=200.0).limit_s) == (120.0, 200.0)
+
+
+def test_a_kind_that_was_not_timed_takes_its_window_and_what_the_others_took_beyond_theirs():
+    pace = Pace()
+    assert pace.of(trial()) is None
+    pace.add(trial(max_s=10.0, idle_s=2.0, warmup=1.0), 18.0)  # 3 s beyond 10 + 2 x 2 + 1
+    pace.add(trial(max_s=20.0, idle_s=0.0, warmup=None), 19.0)  # within its window
+    pace.add(trial(max_s=30.0, idle_s=0.0, warmup=0.0), 31.0)
+    assert pace.overheads == [3.0, 0.0, 1.0]
+    assert pace.of(trial(max_s=5.0, idle_s=1.0, warmup=2.0)) == 1.0 + 5.0 + 2 * 1.0 + 2.0
+    cold = trial(max_s=10.0, replicate=1, idle_s=2.0, warmup=1.0)
+    pace.add(cold, 40.0)
+    pace.add(replace(cold, replicate=2), 42.0)
+    assert pace.of(replace(cold, replicate=3)) == 41.0 and pace.of(trial(max_s=10.0)) == 18.0
+    assert pace.of(trial(max_s=10.0, batch=2, processes=2)) == 40.0, "the model and its window, of all three"
+
+
+def test_a_run_of_no_time_takes_none():
+    pace = Pace()
+    pace.add(trial(max_s=1.0), 0.0)
+    assert pace.left([trial(max_s=1.0)] * 3) == 0.0 and pace.left([trial(max_s=1.0)] * 3, 2.0) == 6.0
+
+
+def test_builds_that_are_missing_take_what_those_after_the_first_took():
+    pace, kinds = Pace(), [trial(precision=p) for p in ("fp32", "int8", "fp16", "bf16", "tf32")]
+    for each in kinds:
+        pace.add(each, 1.0)
+    assert pace.left(kinds) == 5.0, "nothing was built yet"
+    pace.built(kinds[0], 2.0)
+    pace.built(kinds[0], 99.0)  # it is built once
+    assert pace.left(kinds[:3]) is None, "two more as slow as the first would take longer than all runs"
+    assert pace.left(kinds[:2]) == 2.0 + 2.0, "one more takes as long as the runs: that may be said"
+    assert pace.left(kinds[:1]) == 1.0
+    for each, seconds in zip(kinds[1:4], (7.0, 3.0, 5.0), strict=True):
+        pace.built(each, seconds)
+    assert pace.left(kinds) == 5.0 + 5.0
+    both = Pace()
+    both.add(kinds[0], 1.0)
+    both.built(kinds[0], 10.0)
+    both.built(kinds[1], 4.0)
+    assert both.left(kinds[:4]) == 4.0 + 2 * 4.0
+
+
+@pytest.mark.parametrize(("free", "fits"), [(4e9, True), (3.999e9, False)])
+def test_what_fits_to_the_last_byte_is_tried(free, fits):
+    host = Forecast(Room(free, floor=1e9), [held(1, 1, 1e9)])
+    assert (host.reason(trial(1, 3)) is None) is fits
+    seen = replace(held(1, 1, 1.0), metrics={"gpu_processes_memory_bytes": Measured(1e9, "bytes")})
+    assert (Forecast(Room(64e9, gpu=free), [seen]).reason(trial(1, 4)) is None) is fits
+    assert Forecast(Room(64e9, gpu=None), [seen]).reason(trial(1, 4)) is None
+
+
+def test_one_more_sample_takes_the_smallest_slope_at_equal_processes():
+    seen = [
+        held(b, p, bytes_) for b, p, bytes_ in ((1, 1, 100.0), (3, 1, 160.0), (1, 2, 200.0), (3, 2, 280.0))
+    ]
+    names = ["processes_pss_bytes"]
+    need = Forecast(Room(0.0), seen).need(trial(5, 3), names)
+    assert need.bytes == (280 + 120) + 3 * 20 * 2 and need.by.trial == trial(3, 2)
+    seen.append(held(4, 1, 164.0))  # the two largest batches count: 4 bytes a sample
+    assert Forecast(Room(0.0), seen).need(trial(6, 1), names).bytes == 164 + 4 * 2
+    falls = [held(1, 1, 100.0), held(1, 2, 90.0), held(2, 1, 80.0)]
+    assert Forecast(Room(0.0), falls).need(trial(3, 4), names).bytes == 4 * 80.0
+    assert Forecast(Room(0.0), falls[:2]).need(trial(3, 4), names).bytes == 90.0
+
+
+def test_of_equal_cells_the_one_that_held_most_counts():
+    seen = [held(1, 1, bytes_) for bytes_ in (5e8, 9e8, 7e8)]
+    assert Forecast(Room(0.0), seen).need(trial(1, 2), HOST).bytes == 1.8e9
+
+
+@pytest.mark.parametrize(
+    ("free", "most", "fits"), [(4.64e9, 9, 4), (4.639e9, 9, 3), (4.64e9, 2, 2), (1e8, 5, 1)]
+)
+def test_as_many_processes_as_fit(free, most, fits):
+    cpu = {"memory_available_bytes": free, "memory_total_bytes": 8e9}
+    seen = replace(held(1, 1, 1e9), machine=Machine({}, {"cpu": cpu}))
+    assert fitting(seen, trial(1, 1), most) == fits
+
+
+def test_a_machine_says_the_least_of_what_is_free_and_of_its_gpu_what_it_has():
+    cpu = {"memory_available_bytes": 6e9, "cgroup_memory_limit_bytes": 5e9}
+    gpus = {"nvidia": {"gpus": [{"memory_used_bytes": 1e9, "memory_total_bytes": 8e9}]}}
+    assert AsDescribed(Machine({}, {"cpu": cpu})).host() == (5e9, FLOOR_BYTES)
+    assert AsDescribed(Machine(gpus, {})).gpu() is None and AsDescribed(Machine({}, gpus)).gpu() is None
+    for visible, free in (("0", 7e9), ("1", None)):
+        assert (
+            AsDescribed(Machine(gpus, {**gpus, "environment": {"CUDA_VISIBLE_DEVICES": visible}})).gpu()
+            == free
+        )
+
+
+def test_this_machines_memory_is_what_is_free_and_what_its_own_workers_hold(monkeypatch):
+    class Gone:
+        def memory_full_info(self):
+            raise memory.psutil.NoSuchProcess(1)
+
+    class Child:
+        def memory_full_info(self):
+            return SimpleNamespace(uss=7)
+
+    class Machines:
+        total = 100
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            pass
+
+        def available(self):
+            return 50
+
+    def process():
+        return SimpleNamespace(children=lambda recursive: [Child(), Gone(), Child()] if recursive else [])
+
+    monkeypatch.setattr(memory.psutil, "Process", process)
+    monkeypatch.setattr(memory, "Memory", Machines)
+    monkeypatch.setattr(memory, "floor_of", lambda bytes_, found: (bytes_, found.total))
+    room = memory.ThisMachine(Limits(floor_bytes=3), 9.0)
+    assert room.host() == (64, (3, 100)) and room.gpu() == 9.0 and not room.unified
+    assert memory.ThisMachine(Limits(), unified=True).unified and memory.ThisMachine(Limits()).gpu() is None
+
+
+def test_what_ran_out_is_told_at_its_smallest_and_by_its_size():
+    made = [
+        result(trial(b, p, in_flight=t), status=Status.OOM) for b, p, t in ((4, 2, 1), (2, 4, 3), (8, 1, 1))
+    ]
+    sieve = Exhausted(made)
+    assert (
+        sieve.smaller(trial(8, 8, in_flight=8)) is made[1] and sieve.smaller(trial(4, 2, in_flight=1)) is None
+    )
+    assert memory.sized(made[0].trial) == "b4 P2" and memory.sized(made[1].trial) == "b2 P4 T3"
+    assert memory.sized(trial(1, 1)) == "b1"
