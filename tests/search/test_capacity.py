@@ -286,7 +286,7 @@ def test_how_long_the_rest_takes_is_estimated_without_what_nobody_knows_yet(
     begun = next(at for at, step in rest if step.stage == "confirm")
     assert looks and all("30 s to 10 min to confirm" in step.then for _, step in looks)
     for at, step in looks:
-        assert 1 / 3 <= step.eta_s / (begun - at) <= 3 or abs(step.eta_s - (begun - at)) <= 60
+        assert 1 / 3 <= step.eta_s / (begun - at) <= 3 or abs(step.eta_s - (begun - at)) <= 30
     for at, step in rest[len(looks) :]:
         ended = next((later for later, _ in told if later > at), cells.now)
         assert step.eta_s == ended - at and step.then == " if it confirms"

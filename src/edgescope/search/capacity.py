@@ -172,7 +172,8 @@ class Search:
     def _look(self, clients: int, attempt: int, known: Edge) -> Look:
         """Run `clients` for a short window; retry once if the run failed for another reason than lack of memory."""
         seconds = self.short_s(clients)
-        ahead = self._ahead((known.misses or 2 * clients) - known.fits, seconds)
+        between = known.misses - known.fits if known.misses else 2 * max(1, round(clients / 20))
+        ahead = self._ahead(between, seconds)
         point = yield from self._point(
             "search", clients, seconds, attempt, note="again" if attempt else "", ahead=ahead
         )
