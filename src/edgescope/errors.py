@@ -98,6 +98,11 @@ class EdgescopeError(Exception):
         self.code, self.what, self.evidence, self.effect, self.fix = code, what, evidence, effect, fix
         super().__init__(str(self.message))
 
+    @classmethod
+    def of(cls, said: Message) -> EdgescopeError:
+        """Return the error that says this."""
+        return cls(said.code, said.what, evidence=said.evidence, effect=said.effect, fix=said.fix)
+
     @property
     def message(self) -> Message:
         """Return its text as a Message."""

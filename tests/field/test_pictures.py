@@ -1,5 +1,6 @@
 """Pictures of cameras, scanners and microscopes, and what an answer says of how they were prepared."""
 
+import importlib
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +14,9 @@ from edgescope.cli.main import main
 from edgescope.data import opening
 from edgescope.data.preprocessing import known
 from edgescope.data.samples import Wanted, made
+from edgescope.data.with_data import checked
 from edgescope.errors import UsageError
+from edgescope.models import zoo
 from edgescope.models.base import TensorSpec
 from edgescope.models.image import preprocess
 from edgescope.records import Trial
@@ -114,6 +117,43 @@ def test_what_cannot_be_prepared_is_said_before_anything_is_built(tmp_path, monk
     model = str(tmp_path / "net.onnx")
     assert main(["optimize", model, "--data", str(root), "--store", str(tmp_path / "store")]) == 2
     assert code in capsys.readouterr().err
+
+
+NETWORK = """
+import torch
+def make():
+    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    return torch.nn.Sequential(*layers).eval(), torch.zeros(1, 3, {side}, {side})
+"""
+
+
+@pytest.mark.parametrize("kind", ["callable", "pt2"])
+def test_of_a_network_that_ran_before_it_is_said_before_anything_is_built(
+    tmp_path, monkeypatch, capsys, kind
+):
+    """What a callable or a file of PyTorch's takes is known once something of it ran; then at once."""
+    torch = pytest.importorskip("torch")
+    root = folder(tmp_path / "photos", each=6)
+    for i, path in enumerate(sorted(root.rglob("*.png"))):
+        path.rename(root / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"network_of_{kind}"
+    (tmp_path / f"{name}.py").write_text(NETWORK.format(side=SIDE))
+    model = f"{name}:make"
+    if kind == "pt2":
+        model = str(tmp_path / "net.pt2")
+        network, example = importlib.import_module(name).make()
+        torch.export.save(torch.export.export(network, (example,)), model)
+    assert not zoo.described(model)
+    checked(Trial(model=model, data=str(root)))  # nothing of it has run, so nothing is known
+    zoo.get(model)
+    assert zoo.described(model)
+    monkeypatch.setattr("edgescope.runner.builds.Builds.build", lambda *_: pytest.fail("it was built"))
+    for verb in ("bench", "optimize"):
+        assert main([verb, model, "--data", str(root), "--store", str(tmp_path / "store")]) == 2
+        assert "E-PREPROCESS-2" in capsys.readouterr().err
+    checked(Trial(model=model, data=str(root), preprocess="half"))
 
 
 def test_every_answer_says_how_pictures_were_prepared_and_labels_at_chance_first(tmp_path, capsys):

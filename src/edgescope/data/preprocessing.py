@@ -129,6 +129,7 @@ def searched(model: Model, data: str, opened: Callable[[Model], Run] | None) -> 
     if about is None:
         if opened is None:
             raise _unknown(model, "the search has not run")
+        shown_by_labels(model, opening.read(data))
         about = _search(model, data, opened(model))
         cache.write_json(path, about)
     keys: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["keys"].items()}

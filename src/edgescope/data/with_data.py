@@ -52,16 +52,13 @@ def with_data(model: Model, trial: Trial, opened: Opened | None = None) -> Model
     return made
 
 
-AT_ONCE = (".onnx", ".tflite")
-"""Files whose inputs are known without running anything."""
-
-
 def checked(trial: Trial) -> None:
     """Raise UsageError, before anything is built, where a trial's data cannot become its network's inputs.
 
-    What needs the network itself is found later: a callable's inputs, and labels that show no way of preparing.
+    What needs the network itself is found later: a callable's inputs before it first ran, and labels that show no way
+    of preparing.
     """
-    if not trial.data or not zoo.bare(trial.model).lower().endswith(AT_ONCE):
+    if not trial.data or not zoo.described(trial.model, trial.shapes):
         return
     model, found = zoo.get(trial.model, trial.shapes, trial.batch), opening.read(trial.data)
     spec, said = picture_input(model.inputs), known(model, trial)

@@ -145,6 +145,15 @@ class Configured(Protocol):
 
 
 @runtime_checkable
+class Described(Protocol):
+    """Optional interface of a kind of model whose inputs are known only once something of it ran."""
+
+    @classmethod
+    def described(cls, name: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Return whether its facts are known, so that nothing of it has to run."""
+
+
+@runtime_checkable
 class Written(Protocol):
     """Optional interface of a model that is a file: the precision in which its products are written."""
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from edgescope import cache
 from edgescope.errors import Message, ModelError, UsageError, closest_name, near_names
-from edgescope.models.base import FixedBatch, Model, TensorSpec
+from edgescope.models.base import Described, FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
 
@@ -96,6 +96,16 @@ def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Mo
         if isinstance(model, FixedBatch):
             model.check_batch(batch)
     return model
+
+
+def described(name: str, shapes: Shapes | None = None) -> bool:
+    """Return whether get() runs nothing of a model of the user's own: a file that says it all, or one seen before."""
+    family = _family(bare(name))
+    if family not in OWN:
+        return False
+    kind = load(MODELS, family, "model")
+    plain = name if family == "live" else bare(name)
+    return not isinstance(kind, Described) or kind.described(plain, shapes or {})
 
 
 def _one_batch(shapes: Shapes, batch: int) -> None:

@@ -18,7 +18,7 @@ from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
 from edgescope.data import opening, with_data
-from edgescope.errors import UsageError
+from edgescope.errors import UsageError, is_wrong_request
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Status, Trial
 from edgescope.records.answers import plain
@@ -195,12 +195,15 @@ def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setu
             seen = cells.look(unjudged(likely), meanwhile=candidates.installed)
     if seen is not None and (words := first_look(seen)):
         setup.tell(words)
-
+    with_data.checked(of)  # the inputs of a callable are known once it ran
     with nullcontext() if seen else setup.waiting("checking which engines are installed"):
         found = propose().trials
     cells.expect([first])
     if new:
         cells.builds.build([likely, *halving.in_order(found, of.seed)[:2]])
+        failed = cells.builds.failure(likely)
+        if failed is not None and failed.reason is not None and is_wrong_request(failed.reason):
+            raise UsageError.of(failed.reason)
     return seen if words else None
 
 

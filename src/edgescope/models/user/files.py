@@ -28,6 +28,11 @@ PICTURE_AXES = 3
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+def facts_of(content: str, kept: str) -> Path:
+    """Return where the facts of a file are kept."""
+    return cache.folder("models") / f"{kept}-{content}.json"
+
+
 class UserFile:
     """A user's own file, described once per content. Open axes other than the batch are fixed by `shapes`."""
 
@@ -36,7 +41,7 @@ class UserFile:
 
     def __init__(self, name: str, content: str, kept: str, shapes: Shapes) -> None:
         self._path = Path(name)
-        known = cache.folder("models") / f"{kept}-{content}.json"
+        known = facts_of(content, kept)
         about: dict[str, Any] | None = cache.read_json(known)
         if about is None:
             about = self._read(shapes)

@@ -16,7 +16,7 @@ from edgescope.artifacts import onnx_export
 from edgescope.errors import ModelError, UsageError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
-from edgescope.models.user.files import Shapes, UserFile
+from edgescope.models.user.files import Shapes, UserFile, facts_of
 from edgescope.records import ModelInfo, digest
 from edgescope.registry import need
 
@@ -39,7 +39,7 @@ class Custom:
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
         self._name = name
-        self._about = self._known() or self._describe()
+        self._about = self._known(name) or self._describe()
         inputs = self._about["inputs"]
         self.inputs = tuple(TensorSpec(i["name"], tuple(i["shape"]), i["dtype"]) for i in inputs)
         zoo.check_shapes(name, self.inputs, shapes or {})
@@ -96,12 +96,19 @@ class Custom:
         """Return seeded random inputs; integers lie within the range of the example inputs."""
         return synthetic.samples(self.inputs, purpose, n, ranges=self._ranges)
 
-    def _path(self) -> Path:
-        return cache.folder("models") / f"callable-{digest([VERSION, self._name, str(Path.cwd())])}.json"
+    @classmethod
+    def described(cls, name: str, shapes: Shapes) -> bool:
+        """Return whether its facts are known, so that nothing of it has to run."""
+        return cls._known(name) is not None
 
-    def _known(self) -> dict[str, Any] | None:
+    @staticmethod
+    def _path(name: str) -> Path:
+        return cache.folder("models") / f"callable-{digest([VERSION, name, str(Path.cwd())])}.json"
+
+    @classmethod
+    def _known(cls, name: str) -> dict[str, Any] | None:
         """Return the stored facts of this network if nothing that it is made of has changed."""
-        about: dict[str, Any] | None = cache.read_json(self._path())
+        about: dict[str, Any] | None = cache.read_json(cls._path(name))
         if about is None:
             return None
         same = all(Path(p).exists() and cache.content(Path(p)) == sha for p, sha in about["files"].items())
@@ -110,7 +117,7 @@ class Custom:
     def _describe(self) -> dict[str, Any]:
         describe = need("edgescope.models.user.factory:describe", self._name, TORCH)
         about: dict[str, Any] = describe(self._name) | {"made_with": cache.versions(["torch"])}
-        cache.write_json(self._path(), about)
+        cache.write_json(self._path(self._name), about)
         return about
 
 
@@ -145,8 +152,9 @@ class Live(Custom):
         module: torch.nn.Module = need("edgescope.models.user.live:opened", self._name, TORCH)(self._name)
         return module
 
-    def _known(self) -> dict[str, Any] | None:
-        about: dict[str, Any] | None = cache.read_json(facts(self._name))
+    @classmethod
+    def _known(cls, name: str) -> dict[str, Any] | None:
+        about: dict[str, Any] | None = cache.read_json(facts(name))
         return about
 
     def _describe(self) -> dict[str, Any]:
@@ -164,12 +172,15 @@ class TorchFile(UserFile):
     reference = "torch_eager"
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
-        content, asked = zoo.file_digest(Path(name)), shapes or {}
-        made_with = cache.versions(["torch"])
-        kept = digest([VERSION, content, made_with, sorted((k, list(v)) for k, v in asked.items())])
-        super().__init__(name, content, f"torch-{kept}", asked)
+        asked = shapes or {}
+        super().__init__(name, *_kept(name, asked), asked)
         kind = self.about["kind"]
         self.info = replace(self.info, source=f"{kind} file {self.info.source}")
+
+    @classmethod
+    def described(cls, name: str, shapes: Shapes) -> bool:
+        """Return whether its facts are known, so that nothing of it has to run."""
+        return facts_of(*_kept(name, shapes)).is_file()
 
     def _read(self, shapes: Shapes) -> dict[str, Any]:
         describe = need("edgescope.models.user.torch_file:describe", self._path.name, TORCH)
@@ -203,3 +214,10 @@ class TorchFile(UserFile):
             opset=opset,
             batch=self.closed_batch,
         )
+
+
+def _kept(name: str, shapes: Shapes) -> tuple[str, str]:
+    """Return a file's content, and under which name its facts are kept: they depend on torch and on the shapes."""
+    content, made_with = zoo.file_digest(Path(name)), cache.versions(["torch"])
+    asked = sorted((key, list(shape)) for key, shape in shapes.items())
+    return content, f"torch-{digest([VERSION, content, made_with, asked])}"
