@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgescope.analysis.predict import roofline
 from edgescope.analysis.predict.roofline import Ceilings, Limit, Work, bandwidth_at, limit, read
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured
@@ -76,3 +77,53 @@ def test_what_the_script_writes_is_read_back(tmp_path):
     found = read(path)
     assert found.flops == {"fp32": Measured(1e11, "FLOP/s"), "int8": Absent("no kernel")}
     assert found.bandwidth == [(1000.0, 1e10)] and found.machine_id == "m1"
+
+
+POINTS = [(1e3, 1e-5), (1e4, 3e-5), (1e6, 1e-3)]
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds"),
+    [
+        (0, 1e-5),
+        (1e3, 1e-5),
+        (5.5e3, 2e-5),
+        (1e4, 3e-5),
+        (505_000, 3e-5 + 0.00097 / 2),
+        (1e6, 1e-3),
+        (4e6, 4e-3),
+    ],
+)
+def test_a_copy_takes_what_lies_between_the_measured_ones(size, seconds):
+    assert roofline._seconds(POINTS, size) == pytest.approx(seconds)
+    assert roofline._seconds([], size) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("size", "rate"), [(1, 9e9), (1e3, 9e9), (1.1e3, 8e9), (1e5, 8e9), (1e6, 5e9), (2e6, 5e9)]
+)
+def test_the_bandwidth_is_the_best_of_a_working_set_at_least_as_large(size, rate):
+    assert roofline.bandwidth_at([(1e3, 9e9), (1e4, 7e9), (1e5, 8e9), (1e6, 5e9)], size) == rate
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("as_is", "ceilings-cpu"), ("cpus=0-3+a b", "ceilings-cpu-cpus=0-3_a_b")]
+)
+def test_ceilings_are_kept_by_machine_device_and_mode(tmp_path, mode, name):
+    assert roofline.kept(tmp_path, "id", "cpu", mode) == tmp_path / "id" / f"{name}.json"
+
+
+def test_the_least_time_is_the_longer_of_computing_and_moving_and_what_comes_on_top():
+    found = roofline.Limit(3.0, 2.0, 0.5, 0.25)
+    assert (found.total_s, found.bound_by) == (3.75, "compute")
+    assert (roofline.Limit(1.0, 2.0, 0.5, 0.25).total_s, roofline.Limit(1.0, 2.0, 0.5, 0.25).bound_by) == (
+        2.75,
+        "memory",
+    )
+    ceilings = roofline.Ceilings(
+        "id", "cuda", {"fp16": Measured(4e9, "FLOP/s")}, [(1e9, 1e9)], 1e-6, [(1.0, 1e-3)], [(1.0, 2e-3)]
+    )
+    limit = roofline.limit(roofline.Work(2_000_000, 1000, 0, 0, "fp16"), ceilings)
+    assert (limit.compute_s, limit.memory_s) == pytest.approx((1e-3, 2000 / 1e9))
+    assert (limit.transfer_s, limit.launch_s) == pytest.approx((3e-3, 1e-6))
+    assert isinstance(roofline.limit(roofline.Work(1, 1, 0, 0, "int8"), ceilings), Absent)
