@@ -5,6 +5,7 @@ import pytest
 from edgescope import bench
 from edgescope.devices.base import FEATURES
 from edgescope.devices.jetson.nvpmodel import Conf, PowerMode
+from edgescope.modes import listing
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.combined import Together
 from edgescope.modes.governor import Governor
@@ -56,3 +57,35 @@ def test_the_numbers_stand_in_the_result(monkeypatch):
     trial = Trial(model="null", backend="null", mode=f"cpus={cpu}", min_s=0.05, max_s=0.1, warmup=0.0)
     result = bench.run(trial, hz=0)
     assert result.machine.state["mode"]["features"] == {"cpu_cores": 1.0}, result.reason
+
+
+def test_a_row_of_the_list_says_only_what_its_setting_changes():
+    assert listing.Row("x") == listing.Row("x", None, (), None, None, None, False, False, "live", "")
+    assert listing._row("cpus=0-1", Affinity([0, 1]), None).why == "the trial runs on CPU 0-1 only"
+    row = listing._row("15W", NvpMode(W15, Conf((W15,), {})), None)
+    assert (row.id, row.cores, row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz) == (
+        2,
+        (0, 1, 2, 3),
+        None,
+        420750000,
+        None,
+    )
+    assert (row.default, row.now, row.change) == (False, False, "not known")
+    here = listing._row("15W", NvpMode(W15, Conf((W15,), {})), W15)
+    assert (here.now, here.change) == (True, "live")
+    capped = PowerMode(3, "C", {"CPU_A": {"MAX_FREQ": "1000"}, "CPU_B": {"MAX_FREQ": "3000"}}, default=True)
+    found = listing._row("C", NvpMode(capped, Conf((capped,), {})), W15)
+    assert (found.cpu_max_hz, found.default, found.now) == (3_000_000, True, False)
+    assert (
+        listing._row("jetson_clocks", Together(), None).why and not listing._row("quota", Quota(1), None).why
+    )
+
+
+def test_powers_of_two_of_this_machine_and_what_takes_a_value_come_last():
+    rows = listing.listing({})
+    assert [row.name for row in rows[-5:]] == [f"{key}=..." for key in listing.catalog.VALUED]
+    assert (
+        all(row.change == "" for row in rows[-5:])
+        and listing.without({}) == "no power modes: this is no Jetson"
+    )
+    assert listing.problems({}) == ()

@@ -374,3 +374,83 @@ def test_killed_at_any_moment_the_setting_can_be_put_back(state, root):
         child.communicate()
         DiskJournal(say=lambda text: None).recover()
         assert read(root, GOVERNOR) == "schedutil", moment
+
+
+# -- by numbers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "where"),
+    [
+        ({"EDGESCOPE_STATE": "/s", "XDG_STATE_HOME": "/x", "HOME": "/h"}, "/s"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/x/edgescope"),
+        ({"HOME": "/h"}, "/h/.local/state/edgescope"),
+    ],
+)
+def test_the_state_lies_where_the_environment_says(environ, where):
+    assert journal.folder(environ) == Path(where)
+
+
+@pytest.mark.parametrize(("written", "owner"), [("123", "123"), ("", "unknown"), ("9" * 30, "9" * 20)])
+def test_who_holds_the_modes_is_told_by_its_number(tmp_path, written, owner):
+    other = os.open(tmp_path / journal.LOCK, os.O_RDWR | os.O_CREAT)
+    os.write(other, written.encode())
+    journal.fcntl.flock(other, journal.fcntl.LOCK_EX)
+    with pytest.raises(SettingError, match="E-MODE-3") as caught:
+        DiskJournal(tmp_path).note("a", Undo("w", ("x",)))
+    os.close(other)
+    assert caught.value.evidence == f"process {owner} holds {tmp_path / journal.LOCK}"
+
+
+def test_what_was_left_behind_is_told_unless_its_owner_lives(tmp_path):
+    assert journal.left_behind(tmp_path) == []
+    undo = {"what": "the old clock", "request": ["x"], "root": "/"}
+    (tmp_path / journal.FILE).write_text(json.dumps({"owner": "a", "pid": 1, **undo}) + "\n")
+    assert journal.left_behind(tmp_path) == ["the old clock"], "no lock is there"
+    lock = os.open(tmp_path / journal.LOCK, os.O_RDWR | os.O_CREAT)
+    assert journal.left_behind(tmp_path) == ["the old clock"], "nobody holds it"
+    journal.fcntl.flock(lock, journal.fcntl.LOCK_EX)
+    assert journal.left_behind(tmp_path) == []
+    os.close(lock)
+    (tmp_path / journal.FILE).write_text("no line\n")
+    assert journal.left_behind(tmp_path)[0].startswith("E-MODE-6")
+
+
+def test_a_lock_says_who_has_it_and_is_free_again_once_nothing_is_left(tmp_path):
+    book = DiskJournal(tmp_path, do=lambda request, root: "", say=lambda text: None)
+    first, second = Undo("one", ("x", "1")), Undo("two", ("x", "2"), "/there")
+    book.note("a", first)
+    assert (tmp_path / journal.LOCK).read_text() == str(os.getpid()) and journal._held(
+        tmp_path / journal.LOCK
+    )
+    assert (tmp_path / journal.LOCK).stat().st_mode & 0o777 == 0o600
+    book.note("b", second)
+    assert book.holds(Undo("other words", ("x", "2"), "/there")) and not book.holds(Undo("two", ("x", "2")))
+    rows = [json.loads(row) for row in (tmp_path / journal.FILE).read_text().splitlines()]
+    assert rows[1] == {
+        "owner": "b",
+        "pid": os.getpid(),
+        "what": "two",
+        "request": ["x", "2"],
+        "root": "/there",
+    }
+    book.restore("a")
+    assert (
+        journal._held(tmp_path / journal.LOCK)
+        and len((tmp_path / journal.FILE).read_text().splitlines()) == 1
+    )
+    book.restore("b")
+    assert not journal._held(tmp_path / journal.LOCK) and not (tmp_path / journal.FILE).exists()
+    assert book.recover() is False
+
+
+def test_each_entry_undoes_its_own_steps_only(tmp_path):
+    did = []
+    book = DiskJournal(tmp_path, do=lambda request, root: did.append(tuple(request)), say=lambda text: None)
+    outer, inner = journal.Entry(book), journal.Entry(book)
+    outer.note("a", Undo("one", ("x", "1")))
+    inner.note("a", Undo("two", ("x", "2")))
+    inner.restore("a")
+    assert did == [("x", "2")] and outer.holds(Undo("one", ("x", "1")))
+    outer.restore("a")
+    assert did == [("x", "2"), ("x", "1")]
