@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -197,3 +198,98 @@ def test_the_manifest_is_one_line_a_video(tmp_path):
         json.loads(line) for line in (tmp_path / "out" / feature_set.MANIFEST).read_text().splitlines()
     ]
     assert head["preparation"]["snippet"] == 16 and [row["snippets"] for row in rows] == [1, 2]
+
+
+# -- by numbers ------------------------------------------------------------------------------------------------
+
+
+def prepared(**changed):
+    return replace(PREPARED, **{"frame_size": (5, 4), "side": (2, 3), **changed})
+
+
+@pytest.mark.parametrize("crops", [1, 10])
+def test_crops_are_the_middle_or_the_corners_the_middle_and_their_mirror_images(crops):
+    frames = np.arange(20, dtype=np.uint8).reshape(1, 4, 5, 1).repeat(3, axis=3)
+    how = prepared(snippet=1, crops=crops, mean=(0.0,) * 3, std=(1 / 255,) * 3)
+    found = how.inputs(how.snippets(frames))
+    assert found.shape == (crops, 3, 1, 2, 3)
+    places = [(0, 0), (0, 2), (2, 0), (2, 2), (1, 1)]
+    views = [frames[0, top : top + 2, left : left + 3, 0] for top, left in places]
+    wanted = [views[4]] if crops == 1 else [*views, *(view[:, ::-1] for view in views)]
+    assert np.allclose(found[:, 0, 0], np.array(wanted), atol=1e-4)
+
+
+def test_pixels_are_normalised_by_colour():
+    how = prepared(snippet=1, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 2.0))
+    found = how.inputs(np.full((1, 1, 4, 5, 3), (255, 0, 51), np.uint8))
+    assert found[0, :, 0, 0, 0].tolist() == pytest.approx([1.0, -1.0, 0.1])
+
+
+@pytest.mark.parametrize(("frames", "snippets"), [(1, 1), (16, 1), (17, 2), (32, 2), (33, 3)])
+def test_the_last_snippet_is_filled_up_with_its_last_frame(frames, snippets):
+    film_ = np.arange(frames, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
+    found = PREPARED.snippets(film_)[..., 0, 0, 0]
+    assert PREPARED.count(frames) == snippets and found.shape == (snippets, 16)
+    assert found.flatten().tolist() == [min(k, frames - 1) for k in range(16 * snippets)]
+
+
+def test_frames_of_another_size_are_scaled_and_those_of_this_size_are_not():
+    how, frames = prepared(), np.zeros((2, 4, 5, 3), np.uint8)
+    assert how.scaled(frames) is frames
+    other = how.scaled(np.full((2, 5, 4, 3), 7, np.uint8))
+    assert other.shape == (2, 4, 5, 3) and (other == 7).all()
+
+
+def test_preparations_differ_in_what_they_do_and_not_in_whose_weights_they_have():
+    mine = preparation("motion")
+    assert mine.differs(replace(mine, network="motion@a")) == "" and mine.normalisation == "weights"
+    assert mine.differs(replace(mine, crops=10, snippet=9)) == "snippet 9, not 16, crops 10, not 1"
+    assert preparation("motion", normalisation="rtfm").mean == (0.5,) * 3
+    assert preparation("motion", normalisation="rtfm").std == (0.5,) * 3
+    assert replace(mine, mean=(9.0,) * 3).normalisation == ""
+    for keys in ({"crops": 2}, {"crops": 0}, {"normalisation": "x"}):
+        with pytest.raises(UsageError, match="E-ANOMALY-2"):
+            preparation("motion", **keys)
+
+
+def test_a_batch_of_an_engine_is_filled_with_its_last_row_and_only_whole_batches_are_asked_for():
+    from edgescope.anomaly.features import Extractor
+
+    asked, one = [], Extractor.__new__(Extractor)
+    one.preparation, one.engine, one._name = PREPARED, Engine(batch=4), "x"
+    one._session = lambda batch: asked.append(batch["x"][:, 0].tolist()) or [batch["x"] * 2.0]
+    inputs = np.arange(30, dtype=np.float32).reshape(10, 3)
+    assert (one.run(inputs) == inputs * 2).all()
+    assert asked == [[0, 3, 6, 9], [12, 15, 18, 21], [24, 27, 27, 27]]
+    asked.clear()
+    assert one.run(inputs[:4]).shape == (4, 3) and len(asked) == 1
+    frames = np.zeros((33, 32, 40, 3), np.uint8)
+    one._session = lambda batch: [np.arange(4 * 3, dtype=np.float32).reshape(4, 3)]
+    assert one(frames).shape == (3, 1, 3)
+    assert (Engine().backend, Engine().device, Engine().precision, Engine().batch) == (
+        "torch_eager",
+        "",
+        "fp32",
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stated", "left_out"), [(33, False), (49, False), (50, True), (17, False), (16, True), (None, False)]
+)
+def test_a_count_of_frames_that_is_more_than_a_snippet_off_leaves_a_video_out(tmp_path, stated, left_out):
+    found, other = videos(tmp_path, 33, 16)
+    done = run([replace(found, frames=stated), other], tmp_path / "out")
+    assert len(done.features.left_out) == left_out and done.frames == (16 if left_out else 49)
+
+
+@pytest.mark.parametrize(
+    ("count", "evidence"),
+    [(1, "a0: why"), (3, "a0: why; a1: why; a2: why"), (4, "a0: why; a1: why; a2: why; ...")],
+)
+def test_videos_that_were_left_out_are_named_up_to_three(count, evidence):
+    out = tuple(SimpleNamespace(name=f"a{k}", left_out="why") for k in range(count))
+    done = extraction.Extracted(SimpleNamespace(left_out=out, rows=(1, 2)), 0, 0, 0.0)
+    assert done.warning.evidence == evidence and done.warning.what.startswith(
+        f"{count} of {count + 2} videos"
+    )

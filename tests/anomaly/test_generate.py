@@ -228,3 +228,10 @@ def test_a_film_is_read_a_quarter_larger_and_closed(monkeypatch):
     monkeypatch.setattr(generate, "need", lambda *about: Source)
     assert generate._film("a", (320, 240))[:, 0, 0, 0].tolist() == [0, 1, 2]
     assert asked == [("a", (400, 300)), "closed"]
+
+
+def test_the_same_film_backwards_is_what_it_is():
+    film_ = np.repeat(np.arange(200), 24 * 32 * 3).reshape(200, 24, 32, 3).astype(np.uint8)
+    pixels, ((start, _),) = generate._clip(generate._Footage([film_], []), "object", 96, (32, 24), Dice())
+    pieces = [set(np.unique(pixels[k]).tolist()) - {k} for k in range(start + 1, start + 4)]
+    assert pieces == [{198}, {197}, {196}]

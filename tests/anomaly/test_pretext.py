@@ -1,5 +1,7 @@
 """Training a feature network on normal videos alone: what is done to clips is what is said of them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -215,3 +217,110 @@ def test_a_film_is_long_enough_for_a_clip_at_the_highest_speed(tmp_path, monkeyp
         return
     with pytest.raises(UsageError, match="E-ANOMALY-6"):
         pretext.films(videos, PREPARED)
+
+
+def test_a_piece_is_an_ellipse_or_a_rectangle_that_moves_and_shows_another_part_of_another_clip():
+    """On a grid of five: it goes from the second column to the fourth, in the fourth row, of which 0.5 is a step."""
+
+    def each(*values):
+        return np.reshape(values, (2, 1, 1, 1))
+
+    dice = Dice(
+        *(
+            each(0.5, 0.5),
+            each(0.0, 0.0),
+            each(0.0, 0.0),
+            each(0.5, 0.5),
+        ),  # row and its drift, column and its drift
+        *(each(0.6, 0.6), each(0.6, 0.6), each(0.69, 0.7), each(0.5, 0.5), each(-0.5, -0.5)),
+    )
+    others = torch.arange(25.0).view(1, 1, 1, 5, 5).repeat(2, 3, 2, 1, 1)
+    mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    found = pretext._pasted(torch.full((2, 3, 2, 5, 5), -1.0), others, mask, dice)
+    ranges = [
+        (-0.8, 0.8),
+        (-0.3, 0.3),
+        (-0.8, 0.8),
+        (-0.6, 0.6),
+        *[(0.15, 0.45)] * 2,
+        (0, 1),
+        *[(-0.5, 0.5)] * 2,
+    ]
+    assert dice.asked == [("uniform", *each, (2, 1, 1, 1)) for each in ranges]
+    seen = found[:, 0] >= 0
+    places = [[tuple(at) for at in frame.nonzero().tolist()] for clip in seen for frame in clip]
+    assert places[0] == [(2, 1), (3, 0), (3, 1), (3, 2), (4, 1)]
+    assert places[1] == [(2, 3), (3, 2), (3, 3), (3, 4), (4, 3)]
+    assert places[2] == [(row, column) for row in (2, 3, 4) for column in (0, 1, 2)] and places[3] == []
+    assert found[0, :, 0, 3, 1].tolist() == pytest.approx([8.0] * 3), "row 1 and column 3 of the other"
+    assert found[0, 0, 1, 2, 3] == pytest.approx(3.0)
+
+
+def test_how_a_network_was_trained_is_told_in_plain_values(tmp_path):
+    epochs = tuple(pretext.fit.Epoch(n, 100 * n, 1.0 / n, 0.5, 1.26) for n in (1, 2))
+    told = pretext.about(pretext.Pretext(steps=7), pretext.Pretrained(tmp_path, 3, epochs, {"fast": 0.5}))
+    assert (told["steps"], told["videos"], told["loss"], told["seconds"]) == (7, 3, 0.5, 2.5)
+    assert told["found"] == {"fast": 0.5}
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(100, 1), (101, 2), (1, 1), (250, 3)])
+def test_the_plan_of_a_training(tmp_path, monkeypatch, steps, epochs):
+    plans, looked = [], []
+
+    def fitted(make, plan, *, judge):
+        plans.append(plan)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretext.fit, "fit", fitted)
+    monkeypatch.setattr(
+        pretext, "films", lambda videos, prepared, split, threads: looked.append((split, threads)) or [ramp()]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        pretext.pretrain([], tmp_path / "x", pretext.Pretext(steps=steps, seed=3, precision="bf16"))
+    wanted = pretext.fit.Plan(epochs, steps, 3, "cpu", "bf16", best=True)
+    assert plans == [wanted] and looked == [("train", 2), ("validation", 2)]
+
+
+def test_a_look_is_at_four_minibatches_that_are_always_the_same():
+    drawn_ = []
+
+    class Said(torch.nn.Module):
+        def forward(self, batch):
+            return batch
+
+    class Clips:
+        def draw(self, number):
+            drawn_.append(number)
+            done = torch.tensor([[0.0, 1.0], [1.0, 0.5]]) * (number + 1)
+            return torch.stack([done[:, 0], -done[:, 1]], dim=1), done
+
+    found = pretext._found(Said(), Clips(), pretext.Pretext(tasks=("fast", "light")))
+    assert drawn_ == [0, 1, 2, 3] and list(found) == ["fast", "light"]
+    assert found["fast"] > 0.9 and found["light"] < -0.9
+
+
+@pytest.mark.parametrize(
+    ("steps", "highest"), [(1, None), (3, None), (9, None), (10, 1), (11, None), (20, 1), (40, 3)]
+)
+def test_the_rate_rises_for_a_tenth_of_the_steps_and_falls_to_nothing(monkeypatch, steps, highest):
+    """A network of one weight stands for the features; of few steps none rises, and ten were once an error."""
+    entry = SimpleNamespace(module=lambda: torch.nn.Conv3d(1, 1, 1))
+    monkeypatch.setattr(pretext.zoo, "get", lambda name: entry)
+    chosen = pretext.Pretext(tasks=("fast",), steps=steps, learning_rate=0.5, weight_decay=0.25)
+    made = pretext._task(pretext.Clips([ramp()], PREPARED, chosen), chosen)
+    (group,) = made.optimizer.param_groups
+    rates = [group["lr"]]
+    for _ in range(steps - 1):
+        made.optimizer.step()
+        made.schedule.step()
+        rates.append(group["lr"])
+    assert (group["weight_decay"], made.schedule.total_steps) == (0.25, steps) and rates[-1] < 1e-5
+    assert highest is None or (rates[highest] == pytest.approx(0.5) and rates[0] == pytest.approx(0.5 / 25))
+
+
+def test_the_loss_of_a_pretext_is_the_cross_entropy_of_each_answer():
+    chosen = pretext.Pretext(tasks=("fast",), steps=3)
+    made = pretext._task(pretext.Clips([ramp()], PREPARED, chosen), chosen)
+    logits, wanted = torch.tensor([[2.0], [-1.0]]), torch.tensor([[1.0], [0.0]])
+    loss = made.loss(lambda batch: batch, (logits, wanted))
+    assert float(loss) == pytest.approx((np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 2, rel=1e-5)

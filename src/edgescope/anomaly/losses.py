@@ -51,8 +51,8 @@ class Weights:
     sparse: float = 8e-3
 
 
-RANKING = Weights(lengths=0.0, smooth=8e-5, sparse=8e-5)
-"""Sultani's published weights."""
+RANKING = Weights(smooth=8e-5, sparse=8e-5)
+"""Sultani's published weights; the ranking loss has no lengths."""
 
 
 def rtfm(network: Any, bags: torch.Tensor, weights: Weights = Weights()) -> Terms:

@@ -133,8 +133,9 @@ def _task(clips: Clips, chosen: Pretext) -> Task:
     optimizer = torch.optim.AdamW(
         network.parameters(), chosen.learning_rate, weight_decay=chosen.weight_decay
     )
+    rising = 0.1 if chosen.steps != 10 else 0.2  # of ten steps a tenth ends with the first: it divides by 0
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, chosen.learning_rate, chosen.steps, pct_start=0.1
+        optimizer, chosen.learning_rate, chosen.steps, pct_start=rising
     )
 
     def loss(module: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -212,7 +213,7 @@ class Clips:
 
     def draw(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return clips (N, 3, frames, high, wide) and what share of each was changed by each task (N, tasks)."""
-        rng = np.random.default_rng([self.chosen.seed, number % 2**32])
+        rng = np.random.default_rng([self.chosen.seed, number])
         size, frames, names = self.chosen.batch, self.prepared.snippet, self.chosen.tasks
         kind = np.where(rng.random(size) < UNCHANGED, -1, rng.integers(len(names), size=size))
         changed = _intervals(size, frames, rng) & (kind >= 0)[:, None]
