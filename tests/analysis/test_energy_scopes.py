@@ -9,7 +9,7 @@ import pytest
 from edgescope.analysis.cells import objective
 from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.variants import pick, table
-from edgescope.analysis.energy.scopes import scope, scopes, usual
+from edgescope.analysis.energy.scopes import ends, scope, scopes, usual, within
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Measured, Meter
 from edgescope.report.chapter import chapters
@@ -113,3 +113,38 @@ def test_print_says_the_scope_beside_every_watt(make):
 def test_a_result_of_before_meters_were_named_tells_by_its_channels(make):
     old = make.cell(10 * MS, extra={"scope": "module"})
     assert scopes(old) == {"module"} and scope(old[0]) == "" and usual(old) == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        (None, ""),
+        (Absent("x"), ""),
+        (Measured(1.0, "J", None, 2.0, 5), ""),
+        (Measured(1.0, "J", 0.5, None, 5), ""),
+        (Measured(1.0, "J", 0.5, 2.0, 77), "bounds"),
+        (Measured(1.0, "J", 0.5, 2.0, 12), "95 % over 12 blocks"),
+        (Measured(1.0, "W", 0.5, 2.0, 12), "bounds"),
+    ],
+)
+def test_ends_are_bounds_or_an_interval_over_blocks(field, words):
+    assert ends(field, Measured(9.0, "J", 8.0, 10.0, 77)) == words
+    for unknown in (None, Absent("x")):
+        assert ends(field, unknown) == ("bounds" if words else "")
+
+
+def test_a_figure_of_another_scope_is_absent_and_a_rail_is_called_by_its_name(make):
+    one, two = metered(make.cell(10 * MS, replicates=2), "module", 0.1)
+    rail = replace(two, meter=Meter("vdd_cpu", "rail", "trapezoid"))
+    assert (scope(one), scope(rail), scope(replace(two, meter=None))) == ("module", "rail vdd_cpu", "")
+    figure = Measured(1.0, "W")
+    assert within(figure, [one, two], "module") is figure and within(figure, [one, rail], "") is figure
+    assert within(figure, [one, rail], "module") == Absent(
+        "measured in scope rail vdd_cpu, the others in module: not comparable"
+    )
+    assert within(Absent("x"), [one, rail], "module") == Absent("x")
+    assert (
+        usual([rail, one, two]) == "module"
+        and usual([]) == ""
+        and scopes([one, rail]) == {"module", "rail vdd_cpu"}
+    )
