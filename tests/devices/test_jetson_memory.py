@@ -103,3 +103,14 @@ def test_a_size_is_in_bytes_or_has_a_letter(size, found):
 def test_the_largest_block_is_of_the_highest_order_that_is_free(line, order):
     found = largest_block(line)
     assert found == float(PAGE_BYTES << order) if order is not None else isinstance(found, Failed)
+
+
+@pytest.mark.parametrize(("before", "read"), [((1 << 16) - 13, True), ((1 << 16) - 12, False)])
+def test_of_a_list_of_clients_64_kib_are_read(tmp_path, before, read):
+    """The row of the process ends with what is read, or one letter after it."""
+    row = "user me 42 7K"
+    first = "user other 1 1K\n"
+    text = first + "#" * (before - len(first) - 1) + "\n" + row
+    write(tmp_path, {"proc/meminfo": "", "sys/kernel/debug/nvmap/iovmm/clients": text + "\n"})
+    found = values(tmp_path, 42)["process_gpu_bytes"]
+    assert found == (7 << 10 if read else 7)

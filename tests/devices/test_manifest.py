@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from fake_board import board
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 
@@ -109,3 +110,34 @@ def test_git_commit_and_dirt(tmp_path):
     assert len(clean["commit"]) == 40 and clean["dirty"] is False
     (tmp_path / "f").write_text("2")
     assert manifest.git(tmp_path) == {"commit": clean["commit"], "dirty": True}
+
+
+@pytest.mark.parametrize(
+    ("ends", "found"),
+    [
+        (FileNotFoundError(), {"absent": "git is not installed"}),
+        (
+            subprocess.TimeoutExpired("git", 1),
+            {"absent": f"git status took longer than {manifest._GIT_S:.0f} s"},
+        ),
+        ((128, "", "fatal: no repository\nmore\n"), {"absent": "fatal: no repository"}),
+        ((3, "", ""), {"absent": "git status: exit code 3"}),
+        ((0, "# branch.oid abc\n# branch.head main\n", ""), {"commit": "abc", "dirty": False}),
+        ((0, "# branch.oid abc\n1 .M x\n", ""), {"commit": "abc", "dirty": True}),
+        ((0, "", ""), {"commit": "", "dirty": False}),
+    ],
+)
+def test_what_git_says_or_why_it_says_nothing(monkeypatch, tmp_path, ends, found):
+    asked = []
+
+    def run(command, **how):
+        asked.append((command, how))
+        if isinstance(ends, Exception):
+            raise ends
+        return subprocess.CompletedProcess(command, *ends)
+
+    monkeypatch.setattr(manifest.subprocess, "run", run)
+    assert manifest.git(tmp_path) == found
+    ((command, how),) = asked
+    assert command[:3] == ["git", "-C", str(tmp_path)] and how["env"]["GIT_OPTIONAL_LOCKS"] == "0"
+    assert (how["check"], how["text"], how["timeout"]) == (False, True, manifest._GIT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import subprocess
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
 from edgescope.devices.jetson import rails as jetson_rails
+from edgescope.devices.jetson.power_monitors import Monitor
 from edgescope.devices.jetson.rails import Rails
 from edgescope.devices.jetson.tegrastats_line import parse
 from edgescope.devices.replay import format as recording
@@ -414,3 +416,19 @@ def test_the_real_sampler_reads_them(tmp_path):
 def test_the_source_imports_neither_numpy_nor_an_engine():
     code = "import sys, edgescope.devices.jetson.rails; assert not {'numpy', 'torch', 'pynvml'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({}, "v x curr1_input; refresh not published"),
+        ({"samples": 1, "refresh_s": 0.0}, "v x curr1_input; refresh not published"),
+        ({"samples": 2, "refresh_s": 0.001}, "v x curr1_input; refresh 1 ms; mean of 2 samples"),
+        ({"step_a": 0.005}, "v x curr1_input; refresh not published; steps of 5 mA"),
+        ({"power": Path("/p")}, "/p; refresh not published"),
+    ],
+)
+def test_a_rail_says_in_words_how_it_is_measured(keys, words):
+    usual = dict.fromkeys(f.name for f in dataclasses.fields(Monitor))
+    usual |= {"voltage": "v", "current": Path("/x/curr1_input")}
+    assert Monitor(**{**usual, **keys}).words() == words

@@ -28,6 +28,8 @@ def test_one_child_walks_before_and_after_and_its_memory_is_its_own():
         (("32K", "1024K"), walk.LEAST),
         (("32K", "16384K"), 32 << 20),
         (("48K", "260M"), walk.MOST),
+        (("many", "16777216", ""), 32 << 20),
+        (("20M", "K"), 40 << 20),
         ((), walk.MOST),
     ],
 )
