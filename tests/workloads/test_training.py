@@ -284,6 +284,13 @@ def test_losses_are_compared_for_four_seconds_but_two_of_them_in_any_case(monkey
     )
 
 
+@pytest.mark.parametrize("check_s", [-1.0, 60.0])
+def test_workers_compare_as_many_losses_however_long_a_step_takes(monkeypatch, check_s):
+    monkeypatch.setattr(training, "CHECK_S", check_s)
+    (losses,) = training._glimpse(loop()).outputs
+    assert losses.shape == (2,)
+
+
 @pytest.mark.parametrize(
     ("precision", "device", "close"),
     [

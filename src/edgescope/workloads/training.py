@@ -155,8 +155,8 @@ def _stepped(loop: Loop) -> int:
 
 
 def _glimpse(loop: Loop) -> Glimpse:
-    """Return the first losses of a loop with the seed that all workers share."""
-    batches = loop.peek(STEPS)
+    """Return the first losses of a loop with the seed that all workers share; as many, however busy the machine is."""
+    batches = loop.peek(FEWEST)
     count = need("edgescope.backends.pytorch.training:bytes_in", "training", "pip install 'edgescope[torch]'")
     return Glimpse([np.array(_losses(loop, batches))], count(batches[0]))
 
