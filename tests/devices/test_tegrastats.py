@@ -605,3 +605,58 @@ def test_the_example_in_the_page_runs(tmp_path, monkeypatch):
     exec(code, names)
     assert names["watts"] == [1.388, 1.388, 1.388]
     assert names["scope"] == "module"
+
+
+def fields_of(line):
+    return {field.channel: field.value for field in parse(line).fields}
+
+
+@pytest.mark.parametrize(("unit", "bytes_"), [("B", 1), ("kB", 1 << 10), ("MB", 1 << 20), ("GB", 1 << 30)])
+def test_an_amount_of_memory_is_in_its_unit(unit, bytes_):
+    found = fields_of(f"RAM 3/7{unit} (lfb 5x4{unit})")
+    assert 3 * bytes_ in found.values() and 4 * bytes_ in found.values()
+
+
+@pytest.mark.parametrize(
+    ("clocks", "one"), [("[600]", 6e8), ("[600,600]", 6e8), ("[600,300]", None), ("[600,600,300]", None)]
+)
+def test_clusters_have_one_clock_if_they_agree_and_each_its_own_if_there_are_several(clocks, one):
+    found = fields_of(f"GR3D_FREQ 40%@{clocks}")
+    assert found["gpu_busy"] == 0.4
+    assert found["gpu_clock_hz"] == one if one else isinstance(found["gpu_clock_hz"], Unsupported)
+    each = [float(text) * 1e6 for text in clocks.strip("[]").split(",")]
+    names = [name for name in found if "_gpc" in name]
+    assert [found[name] for name in names] == (each if len(each) > 1 else [])
+    assert names == [f"gpu_gpc{i}_clock_hz" for i in range(len(names))]
+
+
+@pytest.mark.parametrize(
+    ("text", "celsius"),
+    [("-199.9", -199.9), ("-200", None), ("-200.1", None), ("-256", None), ("0", 0.0), ("51.5", 51.5)],
+)
+def test_a_sensor_at_200_below_zero_is_off(text, celsius):
+    (value,) = fields_of(f"tj@{text}C").values()
+    assert value == celsius if celsius is not None else isinstance(value, Unsupported)
+
+
+@pytest.mark.parametrize(
+    ("item", "watts"), [("VDD_IN 5000mW/4000mW", 5.0), ("VDD_IN 5W/4W", 5.0), ("VDD_IN 5000/4000", 5.0)]
+)
+def test_a_rail_is_in_its_unit_or_in_milliwatts(item, watts):
+    found = fields_of(item)
+    assert (found["vdd_in_power_w"], found["vdd_in_power_since_start_w"]) == (watts, watts * 0.8)
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ("VIC_FREQ 3%@4", {"vic0_busy": 0.03, "vic0_clock_hz": 4e6}),
+        ("NVENC 729", {"nvenc0_clock_hz": 729e6}),
+        ("NVDLA1 50%", {"dla1_busy": 0.5}),
+        ("MSENC 5", {"nvenc0_clock_hz": 5e6}),
+        ("EMC_FREQ 2%@1600", {"emc_busy": 0.02, "emc_clock_hz": 16e8}),
+        ("PVA0_FREQ [3%,5%@7]", {"pva0_0_busy": 0.03, "pva0_1_busy": 0.05, "pva0_clock_hz": 7e6}),
+    ],
+)
+def test_an_engine_has_a_share_and_a_clock(item, found):
+    assert fields_of(item) == pytest.approx(found)

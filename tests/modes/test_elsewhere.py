@@ -768,3 +768,9 @@ def test_nvidia_smi_is_asked_in_words_and_its_last_ones_are_told(monkeypatch):
     words = ["nvidia-smi", "-i", "4", query, "--format=csv,noheader,nounits"]
     how = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20, "check": False}
     assert asked[0] == (words, how)
+
+
+def test_a_request_for_no_group_is_cut():
+    with pytest.raises(SettingError) as caught:
+        cgroup.perform(("x" * 500,))
+    assert caught.value.what == ascii(["x" * 500])[:200] + " is no request for a control group"

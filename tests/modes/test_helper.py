@@ -13,6 +13,7 @@ from fake_jetson import CPU, board, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.errors import SettingError
 from edgescope.modes import helper, privileged
 
 GOVERNOR = f"/{CPU}/cpufreq/policy0/scaling_governor"
@@ -350,3 +351,34 @@ def test_who_may_changes_it_at_once_and_who_may_not_needs_the_helper(monkeypatch
     with pytest.raises(PermissionError):
         privileged._perform(("nvpmodel", "-q"), tmp_path)
     assert did == [(("nvpmodel", "-q"), str(tmp_path))], "a tree of files is the user's own"
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "says"),
+    [
+        ("NV Power Mode: 25W\n1\n", "x" * 300, "requested mode 2, nvpmodel -q says 25W (1): " + "x" * 200),
+        ("", "a  b", f"requested mode 2, {privileged.nvpmodel.STATUS} says 1: a b"),
+        (
+            "NV Power Mode: 25W\n1\n",
+            "REBOOT required",
+            "requested mode 2, nvpmodel -q says 25W (1): needs a reboot",
+        ),
+        (
+            "NV Power Mode: 15W\n2\n",
+            "Reboot, please",
+            "requested mode 2, nvpmodel -q says 15W (2): needs a reboot",
+        ),
+        ("NV Power Mode: 15W\n2\n", "done", None),
+    ],
+)
+def test_a_mode_that_was_set_is_read_back(monkeypatch, tmp_path, answer, output, says):
+    monkeypatch.setattr(privileged, "nvpmodel_output", lambda root: answer)
+    monkeypatch.setattr(privileged.nvpmodel, "status", lambda root: 1)
+    if says is None:
+        privileged._read_back(2, output, tmp_path)
+        return
+    with pytest.raises(SettingError, match="E-MODE-2") as caught:
+        privileged._read_back(2, output, tmp_path)
+    assert caught.value.evidence == says
+    fix = "sudo nvpmodel -m 2, reboot, and the same command again" if "reboot" in says else ""
+    assert caught.value.fix == fix

@@ -454,3 +454,29 @@ def test_each_entry_undoes_its_own_steps_only(tmp_path):
     assert did == [("x", "2")] and outer.holds(Undo("one", ("x", "1")))
     outer.restore("a")
     assert did == [("x", "2"), ("x", "1")]
+
+
+def test_a_journal_that_somebody_removed_is_no_hindrance_on_the_way_back(tmp_path):
+    book = DiskJournal(tmp_path, do=lambda request, root: "", say=lambda text: None)
+    book.note("a", Undo("one", ("x",)))
+    (tmp_path / journal.FILE).unlink()
+    book.restore("a")
+    assert book.lines == [] and not journal._held(tmp_path / journal.LOCK)
+
+
+def test_signals_stop_a_block_as_an_exception_does_and_are_as_before_after_it():
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    try:
+        for number in numbers:
+            with pytest.raises(SystemExit) as caught, enter.stoppable():
+                signal.raise_signal(number)
+            assert caught.value.code == 128 + number
+            assert [signal.getsignal(each) for each in numbers] == [signal.SIG_DFL] * 2
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with enter.stoppable():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
