@@ -86,7 +86,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training": ("tests/training",),
     "verify": ("tests/verify",),
     "data": ("tests/data",),
-    "runner": _files("runner", "builds", "isolated", "noise", "pruning", "reuse", "run", "setup", "sweep"),
+    "runner": _files(
+        "runner", "builds", "isolated", "noise", "pruning", "run", "runner_reuse", "setup", "sweep"
+    ),
     "search": ("tests/search",),
     "workloads": _files(
         "workloads",
