@@ -89,3 +89,8 @@ def test_powers_of_two_of_this_machine_and_what_takes_a_value_come_last():
         and listing.without({}) == "no power modes: this is no Jetson"
     )
     assert listing.problems({}) == ()
+
+
+def test_only_what_a_reboot_mends_is_said_to_need_one():
+    mode = NvpMode(W15, Conf((W15,), {}))
+    assert mode._not_in_effect("x").fix == "" and "reboot" in mode._not_in_effect("x", reboot=True).fix

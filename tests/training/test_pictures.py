@@ -283,3 +283,8 @@ def test_a_packed_set_of_another_shape_or_length_is_refused(tmp_path):
 
 def test_a_picture_without_numbers_of_its_own_is_of_minus_one_to_one():
     assert (Pictures(1, 2, 2).mean, Pictures(1, 2, 2).std) == ((0.5,), (0.5,))
+
+
+def test_photographs_are_decoded_in_full_and_from_the_disk_unless_it_is_said():
+    items = Photographs(photographs(), Pictures(3, 8, 8))
+    assert (items.draft, items.throttle, items.bytes) == (False, None, [])
