@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.records import QUERY_DROPPED, QUERY_ERROR, Window
+from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, Window
 from edgescope.scenarios import FixedRate, Offline, SingleStream
 from edgescope.scenarios.closed import Split, typical_s
-from edgescope.scenarios.query_log import Log
-from edgescope.scenarios.stop_rule import FOREVER, Plan
+from edgescope.scenarios.query_log import Log, closed
+from edgescope.scenarios.stop_rule import FOREVER, INPUT_ENDED, Plan
+from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.blocking import Failures, Inline, Pool
 from fake_time import MS, FakeClock, drive, trial
 
@@ -328,3 +329,41 @@ def test_a_closed_loop_ends_between_two_queries_at_its_time():
     assert queries.columns["issued_ns"].tolist() == [0, 50 * MS, 100 * MS] and plan.window.stop_ns == 150 * MS
     warm, plan = drive(SingleStream, trial(warmup=0.1, min_s=0.1, max_s=0.1), lambda q: 40 * MS)
     assert plan.window.first == 4 and plan.window.start_ns == 160 * MS and len(warm) == 8
+
+
+def test_parts_that_tell_nothing_of_their_input_leave_its_age_unknown_and_samples_are_whole():
+    told, given = [], []
+
+    class Work:
+        flush = None
+
+        def issue(self, number, samples, done):
+            given.append(samples)
+            done(number, 0)
+
+    Split(Work(), 2).issue(0, 6, lambda *what: told.append(what))
+    assert told == [(0, 0, 6, -1)] and [type(each) for each in (*given, told[0][2])] == [int] * 3
+
+
+def test_what_is_under_way_has_no_end_and_two_cameras_take_turns():
+    log, seen = Log(1, FakeClock()), []
+
+    class Cameras:
+        streams = 2
+
+        def issue(self, query_id, samples, done):
+            seen.append(log.finished[query_id])
+            done(query_id, QUERY_END if query_id == 2 else 0)
+            if query_id == 2:
+                raise EndOfInput
+
+        def flush(self):
+            pass
+
+    assert log.turns == 1 and log.queries(1).columns["stream"].tolist() == []
+    plan = Plan(trial(max_queries=9)).measuring()
+    closed(log, Cameras(), FakeClock(), plan, 1)
+    assert seen == [-1, -1, -1] and len(log) == 2 and plan.stopped_by == INPUT_ENDED
+    assert log.queries(1).columns["stream"].tolist() == [0, 1]
+    with pytest.raises(UsageError, match="E-WORK-3"):
+        Plan(trial()).input_ended()  # as before any phase
