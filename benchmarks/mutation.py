@@ -92,7 +92,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "search": ("tests/search",),
     "workloads": _files(
         "workloads",
-        *("blocking", "gate", "inference", "interleaved", "pipeline", "video", "video_work"),
+        *("blocking", "gate", "inference", "interleaved", "pipeline", "video_account", "video_work"),
         *("training", "training_faults", "training_stalls"),
     ),
     "artifacts": ("tests/artifacts",),

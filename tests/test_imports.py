@@ -320,3 +320,9 @@ assert main(["report", *flags, "-o", {str(tmp_path / "r.html")!r}]) == 0
 """
     run_in_bare_python(code)
     assert (tmp_path / "r.html").stat().st_size > 10_000
+
+
+def test_no_two_files_of_tests_outside_packages_have_one_name():
+    """Pytest imports each by its bare name: the second of two is an error, and then nothing runs."""
+    found = [p for p in Path(__file__).parent.rglob("test_*.py") if not (p.parent / "__init__.py").exists()]
+    assert sorted({p.name for p in found}) == sorted(p.name for p in found)
