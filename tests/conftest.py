@@ -21,6 +21,7 @@ ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py")
 """Folders and files whose tests measure time, or take memory or cores from whatever runs beside them."""
 
 
+@functools.cache  # each of ten thousand tests asks of its file
 def alone(path: Path) -> bool:
     """Return whether a file's tests run with nothing beside them."""
     return any(path.is_relative_to(HERE / name) for name in ALONE)
