@@ -51,6 +51,8 @@ def test_a_remedy_names_flags_of_the_verb_or_a_verb_that_has_them(verb):
         ("bench", "--workload-option source=FILE", "--workload-option source=FILE"),
         ("report", "--replicates 5", "edgescope bench ... with --replicates 5"),
         ("optimize", "a longer --budget", "a longer --budget"),
+        ("anomaly watch", "--warmup 0, or a longer input", "a longer input"),
+        ("study nano_table", "--warmup 0, or a longer input", "--warmup 0, or a longer input"),
         ("show", "edgescope bench --replicates 5", "edgescope bench --replicates 5"),
         ("show", "", ""),
     ],

@@ -6,8 +6,21 @@ import pytest
 
 from crowds import crowd, gpu_trials
 from edgescope.analysis.cells.concurrency import cells, over_batches, over_precisions, over_processes
-from edgescope.papers.claim import Answer, Voice, brief, heard, per_cent, untrusted
+from edgescope.papers.claim import (
+    LOOKS,
+    Answer,
+    Answered,
+    Found,
+    Voice,
+    brief,
+    heard,
+    per_cent,
+    section,
+    untrusted,
+)
+from edgescope.papers.paper import papers
 from edgescope.records import Trial, Trust, Verdict
+from edgescope.report.render import terminal
 
 
 def cell(n, sharing="time_slicing", processes=1, verdict=Trust.CLEAN):
@@ -140,3 +153,16 @@ def test_a_series_is_called_by_what_its_cells_have_in_common():
     assert "resnet50 fp16 batch 1, MPS" in words and "resnet50 fp32 batch 4, time slicing" in words
     assert "resnet50 fp16, P = 1" in {s.words for s in over_batches(WORLD)}
     assert "resnet50 batch 4, P = 2, MPS" in {s.words for s in over_precisions(WORLD)}
+
+
+@pytest.mark.parametrize("name", [name for name, paper in papers().items() if paper.claims])
+def test_no_answer_to_a_claim_is_cut_at_80_columns(name, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    paper = papers()[name]
+    found = [Found(answer, "", agree="100 of 128") for answer in Answer]
+    told = [Answered(claim, found[n % len(found)]) for n, claim in enumerate(paper.claims)]
+    terminal.printed([section(paper, told)], verbose=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for n, (_, words) in enumerate(LOOKS.values()):
+        assert any(words in line for line in lines) or n >= len(paper.claims)

@@ -155,7 +155,7 @@ def test_markdown_holds_grids_claims_and_the_papers_figures(
 def test_a_terminal_answers_first_and_gives_each_claim_a_line(found: SweepTable) -> None:
     brief = said(report.of(found)).splitlines()
     assert brief[0] == "Claims  6 of 17 claims hold here, 3 do not, 8 cannot be decided"
-    lines = [line for line in brief if "✓ holds" in line or "✗ does not" in line or "? not measured" in line]
+    lines = [line for line in brief if "✓ holds" in line or "✗ does not" in line or "? unmeasured" in line]
     assert len(lines) == 17 and len(brief) <= 28
     assert any(re.search(r"^Throughput per process falls with P +✓ holds +16 of 16$", line) for line in lines)
     full = said(report.of(found), verbose=True)

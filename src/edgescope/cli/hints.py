@@ -21,8 +21,8 @@ MEASURE = ("bench", "optimize", "sweep")
 def fits(verb: str, top: Callable[[], argparse.ArgumentParser]) -> Callable[[str], str]:
     """Return what makes of a remedy one that can be typed to `verb`, such as `anomaly watch`.
 
-    A flag that the verb does not take is replaced by its value, or the remedy names a verb that takes it. `top` makes
-    the parser with all flags, when the first remedy needs it.
+    A flag that the verb does not take is replaced by its value, or left out where there is another way, or the remedy
+    names a verb that takes it. `top` makes the parser with all flags, when the first remedy needs it.
     """
 
     @cache
@@ -44,6 +44,9 @@ def _fix(fix: str, verb: str, known: Mapping[str, argparse.ArgumentParser], ever
         return fix
     if _takes(known[verb], bare, everywhere):
         return bare
+    able = [each for each in fix.split(", or ") if _takes(known[verb], each, everywhere)]
+    if able:
+        return ", or ".join(able)
     others = sorted(known, key=lambda name: (name not in MEASURE, name == "demo"))
     other = next((name for name in others if _takes(known[name], fix, everywhere)), "")
     return f"edgescope {other} ... with {fix}" if other else fix

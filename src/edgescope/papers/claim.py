@@ -42,8 +42,8 @@ class Answer(str, Enum):
 LOOKS: Mapping[Answer, tuple[str, str]] = {
     Answer.HOLDS: ("badge clean", "✓ holds"),
     Answer.FAILS: ("badge throttled", "✗ does not"),
-    Answer.UNSURE: ("badge disturbed", "~ within noise"),
-    Answer.UNKNOWN: ("badge none", "? not measured"),
+    Answer.UNSURE: ("badge disturbed", "~ in noise"),
+    Answer.UNKNOWN: ("badge none", "? unmeasured"),
 }
 
 
