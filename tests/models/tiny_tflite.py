@@ -14,11 +14,12 @@ TYPES = {
     "float32": schema.TensorType.FLOAT32,
     "float16": schema.TensorType.FLOAT16,
     "int8": schema.TensorType.INT8,
+    "uint8": schema.TensorType.UINT8,
     "int32": schema.TensorType.INT32,
 }
 
 
-class _File:
+class File:
     """A model under construction."""
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class _File:
         self.model.metadata = []
         self.graph.tensors, self.graph.operators = [], []
 
-    def tensor(self, name, shape, dtype, *, scales=None, data=None, signature=None) -> int:
+    def tensor(self, name, shape, dtype, *, scales=None, zeros=None, data=None, signature=None) -> int:
         made = schema.TensorT()
         made.name, made.shape, made.type = name.encode(), list(shape), TYPES[dtype]
         made.buffer = 0 if data is None else self.buffer(data.tobytes())
@@ -36,7 +37,7 @@ class _File:
         if scales is not None:
             made.quantization = schema.QuantizationParametersT()
             made.quantization.scale = np.array(scales, np.float32)
-            made.quantization.zeroPoint = np.zeros(len(scales), np.int64)
+            made.quantization.zeroPoint = np.array(zeros or [0] * len(scales), np.int64)
         self.graph.tensors.append(made)
         return len(self.graph.tensors) - 1
 
@@ -87,7 +88,7 @@ def write(
 
     `batch` None leaves the batch axis open.
     """
-    file, given = _File(), weights(seed)
+    file, given = File(), weights(seed)
     rows = batch or 1
     activation, scales = (
         ("int8", {"image": 4 / 127, "hidden": 6 / 127, "out": 12 / 127})
@@ -134,7 +135,7 @@ def _scale(array: np.ndarray) -> float:
     return float(np.abs(array).max() / 127)
 
 
-def _weight(file: _File, name: str, array: np.ndarray, kind: str) -> int:
+def _weight(file: File, name: str, array: np.ndarray, kind: str) -> int:
     if kind in ("int8", "dynamic"):
         whole = np.round(array / _scale(array)).astype(np.int8)
         return file.tensor(name, array.shape, "int8", scales=[_scale(array)], data=whole)
@@ -146,7 +147,7 @@ def _weight(file: _File, name: str, array: np.ndarray, kind: str) -> int:
     return file.tensor(name, array.shape, "float32", data=array)
 
 
-def _bias(file: _File, name: str, array: np.ndarray, kind: str, of: tuple[float | None, np.ndarray]) -> int:
+def _bias(file: File, name: str, array: np.ndarray, kind: str, of: tuple[float | None, np.ndarray]) -> int:
     if kind != "int8":
         return file.tensor(name, array.shape, "float32", data=array)
     given, weight = of

@@ -7,6 +7,7 @@ are multiplied in fp32.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ HEAVY = {
     "BATCH_MATMUL",
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
 }
+#: Operators that compute in no precision: they change it, or stand for others.
+SILENT = {"CAST", "QUANTIZE", "DEQUANTIZE", "DELEGATE"}
 #: Narrowest first: an operator computes in the precision of its narrowest tensor.
 WIDTHS = {
     "int4": "int4",
@@ -67,6 +70,14 @@ def allocated(path: Path, interpreter: Any, shapes: Mapping[int, Sequence[int]] 
 
 def unsound(path: Path, error: Exception) -> ModelError:
     """Return the error for a file that LiteRT cannot load."""
+    if re.search("Select TensorFlow op|custom op", str(error)):
+        return ModelError(
+            "E-TFL-5",
+            f"{path.name} needs operators that LiteRT itself does not have",
+            evidence=", ".join(_custom(path)) or " ".join(str(error).split())[:300],
+            effect="They are compiled into a program of their own, and none of them is here: nothing was measured",
+            fix="convert it again with the built-in operators alone (supported_ops = [TFLITE_BUILTINS])",
+        )
     return ModelError(
         "E-TFL-1",
         f"LiteRT cannot load {path.name}",
@@ -76,11 +87,18 @@ def unsound(path: Path, error: Exception) -> ModelError:
     )
 
 
+def _custom(path: Path) -> list[str]:
+    """Return the names of a file's custom operators; those of TensorFlow begin with Flex."""
+    model = schema.Model.GetRootAs(path.read_bytes())
+    codes = (model.OperatorCodes(i).CustomCode() for i in range(model.OperatorCodesLength()))
+    return sorted({code.decode(errors="replace") for code in codes if code})
+
+
 def describe(path: Path) -> dict[str, Json]:
     """Return the facts about a file that are known without running it; ModelError if unsound.
 
-    `inputs`: [{name, dims, dtype, quantised}], an open axis as the letter d and its position (N for the first);
-    `params`: numbers stored as weights; `kinds`: {precision: heavy operators}; `reduced`: whether the file lets
+    `inputs`: [{name, dims, dtype, quantised, step}], an open axis as the letter d and its position (N for the first);
+    `params`: numbers stored as weights; `kinds`: {precision: operators that tell it}; `reduced`: whether the file lets
     XNNPACK compute in fp16; `subgraphs`: the number of graphs, of which only the first is read.
     """
     interpreter = opened(path, xnnpack=False)
@@ -90,7 +108,7 @@ def describe(path: Path) -> dict[str, Json]:
     return {
         "inputs": inputs,
         "params": _params(operators, details, {t["index"] for t in interpreter.get_input_details()}),
-        "kinds": dict(kinds(heavy(operators))),
+        "kinds": dict(kinds(telling(operators))),
         "reduced": _reduced(path),
         "subgraphs": int(interpreter.num_subgraphs()),
     }
@@ -108,8 +126,11 @@ def _input(path: Path, given: Mapping[str, Any]) -> dict[str, Json]:
             fix="convert it with numeric inputs whose first axis is the batch",
         )
     dims = [int(d) if d >= 0 else "N" if i == 0 else f"d{i}" for i, d in enumerate(signature)]
-    scales = given["quantization_parameters"]["scales"]
-    return {"name": given["name"], "dims": dims, "dtype": dtype.name, "quantised": bool(len(scales))}
+    steps = given["quantization_parameters"]
+    one = len(steps["scales"]) == len(steps["zero_points"]) == 1 and dtype.kind in "iu"
+    step = [float(steps["scales"][0]), int(steps["zero_points"][0])] if one else None
+    about = {"name": given["name"], "dims": dims, "dtype": dtype.name}
+    return {**about, "quantised": bool(len(steps["scales"])), "step": step}
 
 
 def _params(operators: Sequence[Any], details: Mapping[int, Any], inputs: set[int]) -> int:
@@ -134,6 +155,12 @@ def _reduced(path: Path) -> bool:
 def heavy(operators: Sequence[Any]) -> list[Any]:
     """Return the heavy operators (those that multiply) among those that an interpreter lists."""
     return [op for op in operators if op["op_name"] in HEAVY]
+
+
+def telling(operators: Sequence[Any]) -> list[Any]:
+    """Return the operators that tell in which precision a network computes: the heavy ones, else all that have one."""
+    plain = [op for op in operators if op["op_name"] not in SILENT and _arithmetic(op) != "unknown"]
+    return heavy(operators) or plain
 
 
 def kinds(operators: Sequence[Any]) -> Counter[str]:

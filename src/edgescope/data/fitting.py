@@ -54,6 +54,9 @@ def _one(value: Any, name: str, spec: TensorSpec, preprocess: Preprocess | None)
             array = array.transpose(1, 2, 0)
         if np.dtype(spec.dtype).kind in "iu":
             about = np.iinfo(spec.dtype)
+            if spec.step is not None and not (spec.dtype == "uint8" and preprocess.leaves_bytes):
+                array = array / np.float32(spec.step[0])
+                array = np.trunc(array + np.copysign(0.5, array)) + spec.step[1]  # as LiteRT's own QUANTIZE
             array = array.round().clip(about.min, about.max)
         return np.ascontiguousarray(array, dtype=spec.dtype)
     array = np.asarray(value)

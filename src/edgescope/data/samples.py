@@ -54,7 +54,8 @@ class Wanted:
     @property
     def key(self) -> Json:
         """Return what decides the arrays, beside the records."""
-        return [[asdict(spec) for spec in self.specs], self.preprocess and asdict(self.preprocess)]
+        specs = [{k: v for k, v in asdict(spec).items() if v is not None} for spec in self.specs]
+        return [specs, self.preprocess and asdict(self.preprocess)]
 
 
 def sides(found: Found) -> Split:

@@ -85,6 +85,8 @@ class TensorSpec:
     name: str
     shape: tuple[int, ...]
     dtype: str
+    step: tuple[float, int] | None = None
+    """Scale and zero point of integers that stand for numbers, (integer - zero) * scale; None: they are themselves."""
 
 
 class Model(Protocol):

@@ -10,6 +10,7 @@ interpreter uses a single thread; edgescope sets all cores of the affinity mask,
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -47,7 +48,7 @@ class HoldsTflite(Protocol):
     """A model that already is a .tflite file."""
 
     kinds: Mapping[str, int]
-    """Heavy operators by the precision in which they compute."""
+    """Operators by the precision in which they compute: the heavy ones, of a file without them all."""
     reduced: bool
     """Whether the file lets XNNPACK compute in fp16 without a request."""
 
@@ -98,11 +99,11 @@ class LiteRtSession:
         """Return the precision of the heavy operators, and how many of them XNNPACK runs."""
         operators = self.idle[0].interpreter._get_ops_details()
         heavy = tflite_reader.heavy(operators)
-        plain = [op for op in operators if op["op_name"] != "DELEGATE"]
-        kinds = tflite_reader.kinds(heavy or plain)
-        taken = sum(op["index"] in tflite_reader.delegated(operators) for op in heavy or plain)
+        telling = tflite_reader.telling(operators)
+        kinds = tflite_reader.kinds(telling) or Counter({"fp32": 0})
+        taken = sum(op["index"] in tflite_reader.delegated(operators) for op in telling)
         what = "heavy operators" if heavy else "operators, no heavy ones"
-        evidence = f"interpreter: {counted(kinds)} {what}; {taken} of {len(heavy or plain)} run by XNNPACK"
+        evidence = f"interpreter: {counted(kinds)} {what}; {taken} of {len(telling)} run by XNNPACK"
         if narrowed := tflite_reader.hybrid(heavy):
             evidence += f"; {narrowed} with int8 weights between floats (dynamic range)"
         return Effective("cpu", precision_of(kinds), self.threads, evidence)
@@ -186,7 +187,7 @@ def _own(model: HoldsTflite, spec: Spec) -> Path:
         raise UnsupportedError(
             "E-TFL-3",
             f"{path.name} does not compute in {spec.precision}",
-            evidence=f"its heavy operators are {counted(model.kinds) or 'none'}",
+            evidence=f"its operators are {counted(model.kinds) or 'none'}",
             effect="The precision of a .tflite is fixed when it is converted",
             fix=f"--precision {holds}" if holds in ("fp32", "int8") else "convert it again in one precision",
         )

@@ -127,6 +127,11 @@ class Preprocess:
         scaled = (pixels / np.float32(self.divide) - mean) / std
         return np.ascontiguousarray(scaled.transpose(2, 0, 1), dtype=np.float32)
 
+    @property
+    def leaves_bytes(self) -> bool:
+        """Return whether pixels stay what they are: 0 to 255."""
+        return self.divide == 1 and not any(self.mean) and set(self.std) == {1.0}
+
     def boxes(self, found: NDArray[np.float32], width: int, height: int) -> NDArray[np.float32]:
         """Return boxes (k, 5 or 6) of a picture in pixels of the input, without those that are cut off altogether."""
         at, (high, wide) = self.placed(width, height), self.sides

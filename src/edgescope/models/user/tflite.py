@@ -20,7 +20,7 @@ from edgescope.models.user.files import Shapes, UserFile
 if TYPE_CHECKING:
     import torch
 
-VERSION = 1  # raise this when the stored facts of a file change
+VERSION = 2  # raise this when the stored facts of a file change
 FIX = "pip install 'edgescope[litert]'"
 
 
@@ -35,6 +35,8 @@ class TfliteFile(UserFile):
         self._ranges = {
             i.name: ranges.usual(i.dtype, i.shape, i.name, full=filled[i.name]) for i in self.inputs
         }
+        steps = {i["name"]: i["step"] and tuple(i["step"]) for i in self.about["inputs"]}
+        self.inputs = tuple(replace(i, step=steps[i.name]) for i in self.inputs)
         self.kinds: dict[str, int] = self.about["kinds"]
         self.reduced: bool = self.about["reduced"]
         self.quantised = any(kind not in ("fp32", "fp64") for kind in self.kinds)
