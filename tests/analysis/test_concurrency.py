@@ -147,3 +147,75 @@ def test_series_over_each_axis_have_several_cells():
     assert [c.trial.batch for c in batches.cells] == [1, 8]
     (bits,) = over_precisions(made)
     assert [c.trial.precision for c in bits.cells] == ["int8", "bf16", "fp32"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({}, ""),
+        ({"io": "device"}, " io=device"),
+        ({"options": {"threads": 2}}, " threads=2"),
+        ({"workload": "null"}, " null"),
+        ({"precision": "int8", "batch": 4, "processes": 3, "sharing": "pinned", "in_flight": 2}, ""),
+    ],
+)
+def test_the_settings_of_a_table_leave_out_its_axes(keys, words):
+    plain = concurrency.setup(Trial(model="m"))
+    assert concurrency.setup(Trial(**({"model": "m"} | keys))) == plain + words
+    assert "fp32" not in plain and "b1" not in plain
+
+
+def series(axis: str, **keys: Any) -> concurrency.Series:
+    return concurrency.Series(tuple(cells([run(**keys)])), axis)
+
+
+@pytest.mark.parametrize(
+    ("axis", "keys", "words"),
+    [
+        ("processes", {}, "m fp32 batch 1, shared cores"),
+        ("processes", {"processes": 4, "sharing": "pinned"}, "m fp32 batch 1, pinned cores"),
+        ("batch", {"batch": 8}, "m fp32, P = 1"),
+        ("batch", {"processes": 2}, "m fp32, P = 2, shared cores"),
+        ("precision", {"precision": "int8", "batch": 2}, "m batch 2, P = 1"),
+        ("precision", {"processes": 3, "sharing": "mps", "device": "cuda"}, "m batch 1, P = 3, MPS"),
+    ],
+)
+def test_what_the_cells_of_a_series_share_is_said(axis, keys, words):
+    assert series(axis, **keys).words == words
+
+
+def test_a_line_asks_for_two_points_and_its_bounds_for_three():
+    none, two, three = line((2, 70.0)), line((1, 70.0), (4, 130.0)), line((1, 70.0), (2, 96.0), (3, 110.0))
+    assert (none.points, none.linear) == (1, None) and "at 1 number" in none.residual.reason
+    assert (two.points, two.slope.value, two.residual) == (2, pytest.approx(20), concurrency.TWO)
+    # slope 20, start 52: off by -2, 4, -2, and 4 / 96 is the largest share
+    assert (three.slope.value, three.start.value) == (pytest.approx(20), pytest.approx(52))
+    assert three.residual.value == pytest.approx(4 / 96) and three.residual.n == 3 and three.linear
+    half = t_quantile(0.975, 1) * math.sqrt(24 / 1 / 2)
+    assert (three.slope.lo, three.slope.hi) == pytest.approx((20 - half, 20 + half))
+
+
+def test_the_rule_is_a_process_of_the_first_cell_that_knows_it():
+    found = cells(
+        [run(100.0 + p, {"memory_rule_bytes": b}, processes=p) for p, b in ((2, 0.0), (4, 80.0), (8, 320.0))]
+    )
+    assert concurrency._rule(found).value == 20.0
+    assert concurrency._rule([]).reason == "no cell has it"
+    assert concurrency._rule(cells([run()])) == cells([run()])[0]["memory_rule_bytes"]
+
+
+def test_one_cell_on_an_axis_is_no_series():
+    one = cells([run(processes=2), run(101.0, processes=2, batch=2, precision="int8")])
+    assert over_processes(one) == over_batches(one) == over_precisions(one) == []
+    mixed = cells(
+        [
+            run(),
+            run(102.0, processes=2),
+            run(103.0, batch=2),
+            replace(run(104.0, batch=4), status=Status.FAILED),
+        ]
+    )
+    (s,) = over_batches(mixed)
+    assert [c.trial.batch for c in s.cells] == [1, 2]
+    (p,) = over_processes(mixed)
+    assert [c.trial.processes for c in p.cells] == [1, 2] and p.axis == "processes"

@@ -12,7 +12,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.recommend import _beside, nondominated, recommend
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Machine, Measured, Status, Trial, Window, Worker
+from edgescope.records import Absent, Machine, Measured, Status, Trial, Trust, Verdict, Window, Worker
 from making import MACHINE, queries, result
 
 FACTORS = (1.0, 0.99, 1.01)
@@ -260,3 +260,84 @@ def test_a_name_is_said_once():
 
     (said,) = _beside(cell("a", 1), [cell("b", 1), cell("b", 2), cell("c", 1)], [])
     assert said == "statistically tied with b (2 cells), c"
+
+
+@pytest.mark.parametrize(
+    ("best_ms", "pick_ms", "price"),
+    [
+        (10, 10.45, "4.5 % more"),
+        (10, 11.1, "11 % more"),
+        (10, 22.3, "123 % more"),
+        (100, 109.6, "9.6 % more"),
+    ],
+)
+def test_the_price_of_the_constraints_has_two_digits_below_ten_per_cent(best_ms, pick_ms, price):
+    large = cell(100, best_ms, 200)
+    found = recommend([*large, *cell(100, pick_ms, 100, batch=4)], wanted("latency", ["memory<=150MB"]))
+    assert found.pick.trial.batch == 4 and found.best.trial.batch == 1
+    (told,) = [r for r in found.reasons if "which breaks" in r]
+    assert told.startswith(price) and "onnxruntime fp32 b1, which breaks memory<=150MB: 200 MB" in told
+    assert " m onnxruntime" not in told
+    other = [dataclasses.replace(r, trial=dataclasses.replace(r.trial, model="n")) for r in large]
+    found = recommend([*other, *cell(100, pick_ms, 100, batch=4)], wanted("latency", ["memory<=150MB"]))
+    assert any(" n onnxruntime fp32 b1, which breaks" in r for r in found.reasons)
+
+
+@pytest.mark.parametrize(("gap", "undecided"), [(1.049, 1), (1.053, 0)])
+def test_one_process_each_is_worse_from_five_per_cent_on(gap, undecided):
+    """exp(0.05) = 1.0513."""
+    found = recommend(
+        [*cell(100 * gap, 10, factors=(1,)), *cell(100, 10, factors=(1,), batch=4)], wanted("throughput")
+    )
+    assert (found.pick.trial.batch, len(found.undecided), len(found.ties)) == (1, undecided, 0)
+    few = recommend(
+        [*cell(100 * gap, 10, factors=(1,)), *cell(100, 10, batch=4)], wanted("throughput"), least=3
+    )
+    assert few.pick.trial.batch == 4 and few.best.trial.batch == 1 and few.reasons[-1] != found.reasons[-1]
+    assert any("b1 measured better in 1 process and was not confirmed" in r for r in few.reasons)
+
+
+def test_what_a_pick_was_measured_over_is_told():
+    (one, three) = (recommend(cell(100, 10, factors=f), wanted("throughput")) for f in ((1.0,), FACTORS))
+    assert "over 1 process" in one.reasons[0] and "interval" not in one.reasons[0]
+    assert one.reasons[-1].startswith("one process is no confirmation")
+    assert "over 3 processes, 95 % prediction interval for a new process [" in three.reasons[0]
+    assert len(three.reasons) == 1 and "all that ran" in three.reasons[0]
+    hot = cell(100, 10, extra={"verdict": Verdict(Trust.THROTTLED, ("84 C",))})
+    (told,) = [r for r in recommend(hot, wanted("throughput")).reasons if "THROTTLED" in r]
+    assert told == "measured while THROTTLED: 3 of 3 processes; 84 C"
+    kept = recommend(cell(100, 10), wanted("throughput", ["memory<=150MB"]))
+    assert "those that keep every constraint" in kept.reasons[0] and kept.axes == (
+        "throughput_sps",
+        "peak_rss_bytes",
+    )
+
+
+def test_a_window_too_short_for_a_tail_is_told_and_no_other():
+    short = {
+        "latency_p99_s": Absent("n/a: have 60, need 100"),
+        "latency_p99_bound_s": Absent("n/a: have 60, need 459"),
+    }
+    found = recommend(cell(100, 10, fields=short), wanted("throughput", ["p99<=1ms"]))
+    assert found.pick is None and len(found.reasons) == 2 and "too few queries" in found.reasons[1]
+    assert len(recommend(cell(100, 10), wanted("throughput", ["p99<=1ms"])).reasons) == 1
+
+
+def test_the_least_broken_is_the_nearest_and_of_two_as_near_the_better():
+    near = [*cell(100, 20, 190), *cell(50, 30, 190, batch=4), *cell(70, 20, 190, batch=2)]
+    found = recommend(near, wanted("throughput", ["memory<=100MB"]))
+    assert found.nearest.trial.batch == 1 and "constraint is memory<=100MB." in found.reasons[0]
+    found = recommend(near, wanted("throughput", ["p99<=19ms", "memory<=188MB"]))
+    assert found.nearest.trial.batch == 1 and "constraint is p99<=19ms." in found.reasons[0]
+
+
+def test_three_reasons_of_those_that_all_failed_are_told():
+    failed = [
+        r
+        for n in range(5)
+        for r in cell(
+            1, 1, factors=(1,), batch=n + 1, extra={"status": Status.CRASHED, "reason": f"E-X-{n}: died."}
+        )
+    ]
+    (told,) = recommend(failed, wanted("throughput")).reasons
+    assert [f"E-X-{n}" in told for n in range(5)] == [True, True, True, False, False]

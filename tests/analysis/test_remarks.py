@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from crowds import CPU, crowd, gpu_trials
+from edgescope.analysis.cells import sharing_gain
+from edgescope.analysis.cells.concurrency import cells
 from edgescope.analysis.cells.replicates import above, of_fields, quotient
 from edgescope.analysis.cells.sharing_gain import remarks, times
 from edgescope.records import Absent, Measured
@@ -105,3 +107,80 @@ def test_above_needs_an_interval_or_a_size():
 )
 def test_ratios_in_print(ratio, text):
     assert times(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("total", "half", "said"),
+    [
+        (1702.0, 5.0, "give 1.05x"),  # 1620 alone
+        (1710.0, 5.0, "give 1.06x"),
+        (1690.0, 5.0, "gave no more"),
+        (1620.0, 100.0, "gave no more"),
+        (1640.0, 155.0, ""),
+        (1500.0, 5.0, "gave no more"),
+    ],
+)
+def test_more_processes_gain_from_five_per_cent_on_and_nothing_where_ten_are_out_of_reach(total, half, said):
+    alone, shared, _ = run()
+    found = remarks([with_total(alone, 1620.0, 0.01), with_total(shared, total, half)])
+    assert [r.subject for r in found] == ["processes"] * bool(said) and all(said in str(r) for r in found)
+    assert all(len(r.results) == 2 and "of 2" not in str(r) for r in found)
+
+
+@pytest.mark.parametrize(("hi", "said"), [(1.1, 1), (1.1001, 0)])
+def test_nothing_gained_is_said_where_no_end_is_above_ten_per_cent(hi, said):
+    alone, shared, _ = run()
+    cells_of = cells([with_total(alone, 1000.0), with_total(shared, 1000.0)])
+    ratio = Measured(1.0, "1", 0.9, hi)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing_gain, "quotient", lambda *_: ratio)
+        assert len(sharing_gain._processes(cells_of)) == said
+        patch.setattr(sharing_gain, "quotient", lambda *_: Measured(1.0, "1", 0.9, None))
+        assert sharing_gain._processes(cells_of) == []
+
+
+def ratios(monkeypatch, *of):
+    """The remarks on MPS at batches 1, 2, 3 ... whose ratios are these."""
+    made = [c for c in run(batches=tuple(range(1, len(of) + 1)), processes=(8,))]
+    values = {n + 1: r for n, r in enumerate(of)}
+    monkeypatch.setattr(
+        sharing_gain,
+        "quotient",
+        lambda a, _, name: values[a[0].trial.batch] if name == "throughput_sps" else None,
+    )
+    return sharing_gain.of_cells(cells(made))
+
+
+def sure(value, n=3):
+    return Measured(value, "1", value * 0.999, value * 1.001, n)
+
+
+def test_the_largest_gain_the_mean_and_the_largest_loss_in_this_order(monkeypatch):
+    found = ratios(monkeypatch, sure(1.2), sure(1.5), sure(0.5), sure(0.8), sure(1.01))
+    assert [round(r.ratio.value, 4) for r in found] == [
+        1.5,
+        round((1.2 * 1.5 * 0.5 * 0.8 * 1.01) ** 0.2, 4),
+        0.5,
+    ]
+    assert "more in 2, less in 2" in str(found[1]) and "0.50x to 1.50x" in str(found[1])
+    assert "the largest of 5" in str(found[0]) and "the least of 5" in str(found[2])
+    assert [len(r.results) for r in found] == [2, 10, 2]
+
+
+@pytest.mark.parametrize(
+    ("of", "subjects"),
+    [
+        ((sure(1.05),), 1),
+        ((sure(1.049),), 0),
+        ((sure(0.95),), 1),
+        ((sure(0.951),), 0),
+        ((Measured(2.0, "1"),), 0),
+        ((Absent("x"),), 0),
+        ((sure(1.5), Absent("x")), 1),
+        ((sure(1.5), sure(1.0)), 2),
+        ((sure(0.5), sure(1.0)), 2),
+    ],
+)
+def test_what_is_sure_and_five_per_cent_is_said(monkeypatch, of, subjects):
+    found = ratios(monkeypatch, *of)
+    assert len(found) == subjects and {r.subject for r in found} <= {"mps"}

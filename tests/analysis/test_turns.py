@@ -9,6 +9,7 @@ import pytest
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.objective import FASTEST, goal, wanted
+from edgescope.analysis.cells.recommend import recommend
 from edgescope.records import Absent, Alternation, Machine, Measured, Status, Trial, Turn
 from edgescope.report.variants import answer
 from edgescope.verbs.optimize import answered, so_far
@@ -211,3 +212,58 @@ def test_pairs_that_did_not_count_are_reckoned_with():
     said = row_of(*counted)["speedup"]
     alone, beside = (alternation.further(found, said) for found in (counted, [*counted, *counted[-1:]]))
     assert beside.pairs == math.ceil(alone.pairs * 5 / 4)
+
+
+def shown_as(pair, seconds):
+    """Return the pair whose candidate's own median is this one."""
+    mine, theirs = pair
+    return replace(mine, metrics={"latency_p50_s": Measured(seconds, "s", n=9)}), theirs
+
+
+@pytest.mark.parametrize(
+    ("logs", "leads", "ties", "undecided"),
+    [
+        ((0.28, 0.3, 0.32), True, 0, 0),
+        ((-0.28, -0.3, -0.32), False, 0, 0),
+        (
+            (0.1, 0.2, 0.3),
+            True,
+            0,
+            1,
+        ),  # 95 % of Student's t with two degrees of freedom holds one, 90 % does not
+        ((-0.3, -0.2, -0.1), False, 0, 1),
+        ((-0.001, 0.0, 0.002), True, 1, 0),
+        ((-0.008, 0.0, 0.009), True, 1, 0),  # 90 % lie within the two per cent, 95 % do not
+        ((-0.06, 0.0, 0.062), True, 0, 1),
+    ],
+)
+@pytest.mark.parametrize("median_s", [0.02, 0.005])
+def test_of_two_that_took_turns_the_faster_one_leads_whatever_their_medians_are(
+    logs, leads, ties, undecided, median_s
+):
+    pairs = [shown_as(pair_of(n, 0, math.exp(log)), median_s) for n, log in enumerate(logs)]
+    found = recommend([end for pair in pairs for end in pair], wanted("latency"))
+    assert found.pick.trial.backend == ("openvino" if leads else "torch_eager")
+    assert (len(found.ties), len(found.undecided)) == (ties, undecided)
+    (told,) = [text for text in found.reasons if "in turns" in text]
+    assert "(3 pairs in turns" in told and told.endswith(")")
+    assert float(told.partition("x")[0].split()[0]) == pytest.approx(math.exp(abs(sum(logs) / 3)), rel=5e-3)
+
+
+def test_turns_say_nothing_of_watts():
+    pairs = [shown_as(pair_of(n, 0, 1.3), 0.02) for n in range(3)]
+    ends = [
+        replace(
+            end, metrics=end.metrics | {"power_w": Measured(3.0 + (end.trial.backend == "openvino"), "W")}
+        )
+        for pair in pairs
+        for end in pair
+    ]
+    found = recommend(ends, wanted("watts"))
+    assert found.pick.trial.backend == "torch_eager" and "in turns" not in " ".join(found.reasons)
+
+
+def test_a_pair_counts_by_what_its_first_was_measured_for():
+    chose, confirmed = pair_of(0, 0, 2.0, alternation.SELECTING), pair_of(1, 0, 2.0)
+    mixed = [(chose[0], confirmed[1]), (confirmed[0], chose[1])]
+    assert alternation.decisive(mixed) == mixed[1:] and alternation.decisive(mixed[:1]) == mixed[:1]

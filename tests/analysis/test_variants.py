@@ -1,5 +1,6 @@
 """The variant table and the pick."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,10 +8,20 @@ import pytest
 
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.replicates import LONGER
-from edgescope.analysis.cells.variants import _listed, _undecided, pick, show, table
+from edgescope.analysis.cells.variants import (
+    _borne_out,
+    _listed,
+    _more_pairs,
+    _undecided,
+    pick,
+    rejection,
+    show,
+    table,
+)
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
 from edgescope.stats import Interval, Judgement
+from edgescope.stats.pairs import MIN_PAIRS
 
 MS = 1_000_000
 
@@ -342,3 +353,77 @@ def test_a_rival_that_turned_out_ahead_is_told_as_ahead():
 def test_three_ties_are_named_and_the_others_counted():
     ties = [(SimpleNamespace(label=f"v{n}"), None) for n in range(5)]
     assert _listed(ties) == "v0, v1, v2 and 2 more" and _listed(ties[:3]) == "v0, v1, v2"
+
+
+def test_a_row_as_plain_values_has_each_figure_under_its_name_and_its_trial(results):
+    row = table(results).rows[2]
+    plain = row.to_json()
+    assert plain["trial"] == row.trial.to_json() and plain["label"] == "onnxruntime int8 b1"
+    assert plain["p50_s"]["value"] == row["p50_s"].value and plain["cell"] == row.trial.cell
+    assert (plain["rejected"], plain["status"]) == ("", "ok")
+
+
+def test_the_baseline_is_once_its_own_speed_without_doubt(results):
+    base = table(results).rows[0]["speedup"]
+    assert (base.value, base.lo, base.hi, base.n, base.unit) == (1.0, 1.0, 1.0, 5, "1")
+
+
+def test_a_cell_that_never_ran_has_the_reason_of_its_first_replicate(make):
+    trial = make.cell(1, replicates=1)[0].trial
+    gone = dict(trial=trial, status=Status.UNSUPPORTED, verification=None)
+    assert rejection([make.result([], reason="E-X-1: no.", **gone)]) == (
+        Status.UNSUPPORTED,
+        "unsupported: E-X-1: no.",
+    )
+    assert rejection([make.result([], **gone)])[1] == "unsupported: no reason given"
+    for why, told in (({}, "did not run"), ({"reason": "E-X-2: later."}, "E-X-2: later.")):
+        skipped = make.result([], **(gone | {"status": Status.SKIPPED} | why))
+        assert rejection([skipped]) == (Status.SKIPPED, f"skipped: {told}")
+    other = make.result(
+        [], trial=make.cell(1, replicates=2)[1].trial, status=Status.CRASHED, verification=None
+    )
+    assert (
+        rejection([*make.cell(MS, replicates=1), other])[1] == "crashed (1 of 2 replicates): no reason given"
+    )
+    assert rejection([other])[1] == "crashed: no reason given"
+    assert rejection(make.cell(MS, replicates=2)) == (Status.OK, "")
+
+
+@pytest.mark.parametrize(
+    ("shown", "speedup", "told"),
+    [
+        (2.0, (2.0, 1.9, 2.1), False),
+        (2.12, (2.0, 1.9, 2.1), False),  # a per cent beyond the end
+        (2.122, (2.0, 1.9, 2.1), True),
+        (1.8815, (2.0, 1.9, 2.1), False),
+        (1.881, (2.0, 1.9, 2.1), True),
+        (2.019, (2.0, None, None), False),
+        (1.979, (2.0, None, None), True),
+    ],
+)
+def test_medians_are_borne_out_within_a_per_cent_of_the_pairs(make, shown, speedup, told):
+    row, base = (table(make.cell(ms * MS, replicates=1, sd=0.0)).rows[0] for ms in (1, shown))
+    theirs = {0: replace(base.replicates[0], metrics={"latency_p50_s": Measured(shown * 1e-3, "s")})}
+    mine = row.having(p50_s=Measured(1e-3, "s"))
+    assert bool(_borne_out(mine, Measured(*speedup[:1], "1", *speedup[1:]), theirs)) is told
+    assert _borne_out(row.having(p50_s=Absent("x")), Measured(9.0, "1"), theirs) == []
+
+
+def test_a_single_difference_is_told_with_its_pairs():
+    tie = (SimpleNamespace(label="v"), Interval(0.9, 1.2, 1.0, 1, 1, True), Judgement.AMBIGUOUS)
+    assert _listed([tie]).endswith(", 1 pair)") and "ratio 1" in _listed([tie])
+    several = (tie[0], Interval(0.9, 1.2, 1.0, 2, 2, False, "wide"), tie[2])
+    assert _listed([several]) == "v (wide)" and _listed([tie, several]) == "v, v"
+    exact = (SimpleNamespace(label="w"), Interval(0.9, 1.0, 0.95, 5, 5, True), Judgement.AMBIGUOUS)
+    assert len(_undecided([exact])) == 1 and "Not significantly" in _undecided([exact])[0]
+    assert "not compared" in _undecided([(tie[0], None, tie[2])])[0]
+    assert "either will do" in _undecided([(tie[0], tie[1], Judgement.SAME)])[0]
+
+
+def test_the_pairs_that_would_decide_the_hardest_are_told_where_all_are_known():
+    few, fewer = (
+        (SimpleNamespace(label=str(n)), Interval(0.9, 1.2, 1.0, n, n, False, "few"), Judgement.AMBIGUOUS)
+        for n in (1, 2)
+    )
+    assert _more_pairs([few]) == MIN_PAIRS - 1 and _more_pairs([fewer, few]) == MIN_PAIRS - 1
+    assert _more_pairs([few, (few[0], None, few[2])]) is None and _more_pairs([]) is None

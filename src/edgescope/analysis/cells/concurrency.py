@@ -121,8 +121,7 @@ def setup(trial: Trial) -> str:
     """Return the settings that all cells of one table share, in words: engine, device, options, mode, workload, io."""
     same = replace(trial, precision="fp32", batch=1, processes=1, sharing="time_slicing", in_flight=1)
     io = "" if trial.io == "host" else f" io={trial.io}"
-    work = "" if trial.workload == Trial.workload else f" {trial.workload}"
-    return same.label.replace(" fp32 b1", "", 1) + work + io
+    return same.label.replace(" fp32 b1", "", 1) + io
 
 
 def axes(trial: Trial) -> tuple[object, ...]:
