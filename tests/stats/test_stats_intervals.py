@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.stats import MIN_EFFECTIVE, StopRule, effective_n, intervals, mean_interval, tau
+from edgescope.stats.intervals import times
 
 MEAN_NS, CV = 1_000_000, 0.1
 
@@ -249,3 +250,20 @@ def test_what_batches_miss_across_their_edges_is_made_up_for():
 
 def test_the_last_pair_of_lags_counts_too():
     assert intervals._geyer(np.array([1, 0.5, 0.2, 0.1, 0.1, 0.1])) == pytest.approx(2 * 2.0 - 1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [
+        (0.00099, "below 0.001x"),
+        (0.001, "0.001x"),
+        (0.5, "0.5x"),
+        (99.94, "99.9x"),
+        (100.0, "100x"),
+        (1667.4, "1,667x"),
+        (999_999.0, "999,999x"),
+        (1e6, "above a million x"),
+    ],
+)
+def test_a_factor_is_shown_with_three_digits_or_by_its_limits(ratio, shown):
+    assert times(ratio) == shown

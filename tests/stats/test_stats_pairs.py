@@ -18,6 +18,7 @@ from edgescope.stats import (
     judge_pairs,
     mean_interval,
     paired_log_ratio,
+    pairs,
     quantile_interval,
     wilson,
 )
@@ -195,3 +196,85 @@ def test_an_interval_is_one_of_95_percent_unless_another_is_asked_for():
 )
 def test_a_difference_is_certain_and_at_least_one_per_cent(value, lo, hi, different):
     assert is_different(interval(lo, value, hi)) is different
+
+
+def told(lo, value, hi):
+    return Interval(lo, hi, value, 9, 9)
+
+
+@pytest.mark.parametrize(
+    ("lo", "value", "hi", "different"),
+    [
+        (1.0, 1.5, 2.0, False),  # touching 1 is not excluding it
+        (0.5, 0.75, 1.0, False),
+        (1.001, 1.25, 2.0, True),  # the least effect that counts
+        (1.001, 1.249, 2.0, False),
+        (0.5, 0.75, 0.999, True),
+        (0.5, 0.751, 0.999, False),
+    ],
+)
+def test_a_difference_is_certain_and_large_enough(monkeypatch, lo, value, hi, different):
+    monkeypatch.setattr(pairs, "MIN_EFFECT", 0.25)
+    assert pairs.is_different(told(lo, value, hi)) is different
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "same"),
+    [(0.98, 1.02, True), (0.9799, 1.02, False), (0.98, 1.0201, False), (0.99, 1.01, True)],
+)
+def test_the_same_lies_within_two_percent_on_either_side(lo, hi, same):
+    wide = told(0.5, 1.0, 2.0)
+    found = pairs.judge(wide, told(lo, 1.0, hi))
+    assert found is (pairs.Judgement.SAME if same else pairs.Judgement.AMBIGUOUS)
+
+
+@pytest.mark.parametrize(
+    ("value", "higher", "said"),
+    [
+        (2.0, True, "FASTER"),
+        (2.0, False, "SLOWER"),
+        (0.5, True, "SLOWER"),
+        (0.5, False, "FASTER"),
+    ],
+)
+def test_what_is_more_is_faster_of_rates_and_slower_of_times(value, higher, said):
+    found = pairs.judge(told(value * 0.9, value, value * 1.1), told(0, 1, 2), higher)
+    assert found is pairs.Judgement[said]
+
+
+def test_what_has_no_interval_says_so_in_every_field():
+    nothing = pairs.wilson(0, 0)
+    assert (nothing.lo, nothing.hi, nothing.n, nothing.n_eff, nothing.reliable) == (0.0, 1.0, 0, 0, False)
+    for n, words in ((1, "1 pair cannot"), (2, "2 pairs cannot")):
+        few = pairs.paired_log_ratio([2.0] * n, [1.0] * n)
+        assert (few.lo, few.hi, few.n, few.n_eff, few.reliable) == (0.0, math.inf, n, n, False)
+        assert few.value == pytest.approx(2.0) and few.note.startswith(words)
+
+
+def test_an_interval_reaches_a_power_of_e_that_can_be_told():
+    found = pairs.paired_log_ratio([1e300, 1.0, 1e-300], [1.0] * 3)
+    assert math.log(found.hi) == pytest.approx(300) == -math.log(found.lo) and not found.reliable
+    assert "below 0.001x and above a million x" in found.note
+
+
+@pytest.mark.parametrize("half", [math.log(2) * 0.999, math.log(2) * 1.001])
+def test_a_ratio_is_resolved_within_a_factor_of_two(half):
+    spread = half * math.sqrt(3) / pairs.standard_errors(3)
+    logs = np.array([-1.0, 0.0, 1.0]) * spread
+    found = pairs.paired_log_ratio(np.exp(logs), np.ones(3))
+    assert found.reliable is (half < math.log(2)) is (found.note == "")
+    assert math.log(found.hi) == pytest.approx(half)
+
+
+@pytest.mark.parametrize(("n", "cut"), [(4, 0), (5, 1), (9, 1), (10, 2), (14, 2), (15, 3)])
+def test_a_fifth_of_the_pairs_is_trimmed_at_either_end(n, cut):
+    """Tukey and McLaughlin's interval told plainly, with Student's t by SciPy."""
+    logs = np.sort(np.random.default_rng(n).normal(0, 0.1, n))
+    found = pairs.paired_log_ratio(np.exp(logs), np.ones(n))
+    kept = logs[cut : n - cut]
+    wins = np.clip(logs, kept[0], kept[-1])
+    h = n - 2 * cut
+    error = wins.std(ddof=1) / ((1 - 2 * cut / n) * math.sqrt(n))
+    half = scipy.stats.t.ppf(0.975, h - 1) * (1 + 2.3 * cut / h**2) * error
+    assert pairs.trimmed(n) == cut and math.log(found.value) == pytest.approx(kept.mean())
+    assert math.log(found.hi / found.value) == pytest.approx(half) == math.log(found.value / found.lo)

@@ -75,8 +75,8 @@ def tau(x: ArrayLike) -> float:
     if len(data) < 4 or np.ptp(data) == 0:
         return 1.0
     spread = float(data.var())
-    points = _averaged(data, math.ceil(len(data) / _FFT_POINTS))
-    block = len(data) // len(points)
+    block = math.ceil(len(data) / _FFT_POINTS)
+    points = _averaged(data, block)
     covariance = autocovariance(points)
     if covariance[0] <= 0 or spread <= 0:
         return 1.0
