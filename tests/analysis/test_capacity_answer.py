@@ -1,12 +1,16 @@
 """What the runs of a search say together: the most that was confirmed, and the least above it that missed."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from edgescope.analysis.capacity.answer import Edge, Terms, Tried, answer, edge, following
+from edgescope.analysis.capacity.answer import Edge, Terms, Tried, answer, doubts, edge, following
 from edgescope.analysis.capacity.promises import Held, Kept, Point, promises
 from edgescope.errors import Message
-from edgescope.records import Absent, Measured
-from making import result
+from edgescope.records import Absent, Measured, Queries, Trial, Trust, Verdict, Window
+from making import queries, result
 
 TERMS = Terms("null", 15.0, promises(["p99<40ms"]))
 NONE = Absent("x")
@@ -106,3 +110,60 @@ def test_where_the_edge_is_by_these_runs(tried, found):
 )
 def test_the_next_number_to_try(tried, estimate, following_):
     assert following([Tried(*t) for t in tried], estimate, 500) == following_
+
+
+def crew(*each_ms, trust=Trust.CLEAN, promised="p99<40ms", processes=None):
+    """A run of one worker for each list of latencies in milliseconds, judged on one promise."""
+    worker = np.concatenate([np.full(len(ms), n) for n, ms in enumerate(each_ms)]).astype(np.int16)
+    took = np.round(np.concatenate(each_ms) * 1e6).astype(np.int64)
+    due = np.arange(len(took), dtype=np.int64) * 1000
+    columns = queries(len(took)).columns | {"worker": worker, "scheduled_ns": due, "issued_ns": due}
+    run = result(
+        Trial(model="null", backend="null", processes=processes or len(each_ms)),
+        queries=Queries(columns | {"done_ns": due + took}),
+        window=Window(0, len(took), 0, 10**9),
+        verdict=Verdict(trust, ("one", "two", "three")),
+    )
+    held = tuple(Held(p, NONE, NONE, YES, likely=True) for p in promises([promised]))
+    return replace(point(4, YES, "confirm"), result=run, held=held)
+
+
+def doubted(confirmed, above=None):
+    return [w.code for w in doubts(SimpleNamespace(confirmed=confirmed, above=above))]
+
+
+FAST, DISTURBED = [10.0] * 100, {"trust": Trust.DISTURBED}
+
+
+def test_the_run_that_counts_is_the_confirmed_one_else_the_one_above():
+    assert doubted(None) == [] and doubted(crew(FAST)) == []
+    assert doubted(crew(FAST), crew(FAST, **DISTURBED)) == []
+    assert doubted(crew(FAST, **DISTURBED)) == doubted(None, crew(FAST, **DISTURBED)) == ["W-CAP-3"]
+    assert doubted(replace(crew(FAST, **DISTURBED), held=())) == []
+    (told,) = doubts(SimpleNamespace(confirmed=crew(FAST, **DISTURBED), above=None))
+    assert "one; two" in str(told) and "three" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("second", "promised", "told"),
+    [
+        (FAST, "p99<40ms", []),
+        ([50.0] * 100, "p99<40ms", ["W-CAP-4"]),
+        ([40.0] * 100, "p99<40ms", ["W-CAP-4"]),
+        ([40.0] * 100, "p99<=40ms", []),
+        ([50.0] * 99, "p99<40ms", []),  # not one of its own lies beyond p99
+        ([50.0] * 2, "p50<40ms", ["W-CAP-4"]),  # two times one half is one
+        ([50.0], "p50<40ms", []),
+        ([10.0] * 98 + [50.0] * 2, "p99<40ms", ["W-CAP-4"]),
+        ([10.0] * 98 + [50.0] * 2, "p50<40ms", []),
+        ([50.0] * 100, "memory<=2GB", []),
+    ],
+)
+def test_each_client_of_its_own_process_is_judged_by_its_own_tail(second, promised, told):
+    assert doubted(crew(FAST, second, promised=promised)) == told
+    assert doubted(crew(second, FAST, promised=promised)) == told
+    assert doubted(crew(second, FAST, promised=promised, processes=1)) == [], "all clients share one"
+    if told:
+        both = doubted(crew(FAST, second, promised=promised, **DISTURBED))
+        assert both == ["W-CAP-3", "W-CAP-4"]
+        assert doubted(None, crew(FAST, second, promised=promised)) == []

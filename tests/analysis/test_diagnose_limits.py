@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.diagnose import gpu, machine, network, stages, threads, traced
-from edgescope.analysis.diagnose.case import FLOW, PHASES, STAGES, Case
+from edgescope.analysis.diagnose.case import FLOW, PHASES, STAGES, Case, Part
 from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
-from edgescope.analysis.diagnose.interventions import cost_of_batch, interventions, unit_seconds
+from edgescope.analysis.diagnose.interventions import CostOfBatch, cost_of_batch, interventions, unit_seconds
 from edgescope.analysis.diagnose.judgement import diagnose, judged
-from edgescope.analysis.diagnose.verification import Check
+from edgescope.analysis.diagnose.verification import FASTER, Check
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named
 from edgescope.analysis.predict.roofline import Ceilings
 from edgescope.records import Absent, Measured, Result, Spans, Status, Window
@@ -910,3 +910,75 @@ def test_the_figures_of_a_trace_stand_beside_its_causes():
     assert rate == "H2D: 2 copies at 2.0 GB/s"
     all_of_it = of_trace(account(copy=90))["transfer-bound"].remedies[0].gain
     assert all_of_it.value == pytest.approx(10) and traced._without(0.999).value == pytest.approx(50)
+
+
+def test_a_larger_batch_is_counted_from_the_batch_of_the_run():
+    """Eight samples in the time of two would be 400 a second."""
+    for rate, sure in ((281, CONFIRMED), (279, LIKELY), (199, POSSIBLE)):
+        larger = on_gpu(7.0, rate=rate, batch=8)
+        assert looked(gpu, on_gpu(7.0, batch=2), [larger])["launch-bound"].confidence is sure
+
+
+@pytest.mark.parametrize(("batch", "larger"), [(1, 16), (2, 16), (5, 20)])
+def test_the_weights_are_read_once_for_four_times_the_batch_or_the_largest_measured(batch, larger):
+    fit = CostOfBatch(1.0, 0.25, (1, 16))
+    case: Any = SimpleNamespace(
+        batches=fit, trial=SimpleNamespace(batch=batch, precision="int8"), of=lambda _: []
+    )
+    (remedy,) = network._fewer_bytes(case, 0.5)
+    each, then = ((1 + 0.25 * n) / n for n in (batch, larger))
+    assert remedy.change == {"batch": larger} and remedy.gain.value == pytest.approx(each / then)
+    none: Any = SimpleNamespace(**(vars(case) | {"batches": CostOfBatch(0.0, 0.0, (1, 16))}))
+    assert list(network._fewer_bytes(none, 0.5)) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "found"), [((), True), (("latency_p50_s",), False), (("throughput_sps",), False)]
+)
+def test_a_load_is_the_limit_where_both_times_are_known(missing, found):
+    made = world(rate=10.0, scenario="server", of={"latency_p50_s": 0.05})
+    made = replace(made, trial=replace(made.trial, rate=10.0))
+    without = replace(made, metrics={k: v for k, v in made.metrics.items() if k not in missing})
+    assert ("offered load" in looked(machine, without)) is found
+
+
+def waiting(run_wait: float, used: float, share: float = 0.4, **keys: Any) -> Finding | None:
+    figures = {"run_wait_share": run_wait}
+    of: Any = SimpleNamespace(
+        cores_used=used, overlapped=False, trial=SimpleNamespace(device="cpu"), figure=figures.get,
+        asleep=lambda _: None, result=SimpleNamespace(metrics={}), usage=None, cores=1.0,
+    )  # fmt: skip
+    return stages._why(of, Part("decode", 0.1, 1), share)
+
+
+def test_a_part_that_neither_runs_nor_is_ready_to_stalls(monkeypatch):
+    monkeypatch.setattr(stages, "_stalled", lambda case, part, share, off, of="": (share, off, of))
+    said: Any = waiting
+    assert said(0.0, 0.65, 0.35) == (0.35, pytest.approx(0.35), "")
+    assert said(0.0, 0.66, 0.35) is None, "a third of the time"
+    assert said(0.0, 0.5, 0.8) == (0.5, 0.5, "") and said(0.0, 0.5, 0.9) is None
+    assert said(0.5, 0.25) == (0.4, 0.5, "") and said(0.5, 0.5) is None and said(0.5, 0.9) is None
+    assert said(1.0, 0.004) == (0.4, pytest.approx(0.6), ""), "at most 99 % of the time is ready to run"
+
+
+@pytest.mark.parametrize(
+    ("predicted", "bound", "holds"),
+    [
+        (1.2, Bound.NONE, True),
+        (1.21, Bound.NONE, False),
+        (0.8, Bound.NONE, True),
+        (0.79, Bound.NONE, False),
+        (FASTER, Bound.LEAST, True),
+        (FASTER + 0.001, Bound.LEAST, False),
+        (0.1, Bound.LEAST, True),
+        (1 / FASTER, Bound.MOST, True),
+        (1 / FASTER - 0.001, Bound.MOST, False),
+        (9.0, Bound.MOST, True),
+    ],
+)
+def test_a_gain_holds_within_a_fifth_or_its_bound(predicted, bound, holds):
+    told = Measured(predicted, "ratio")
+    remedy = Remedy("x", {}, told, "y", bound)
+    assert Check(remedy, told, Measured(1.0, "ratio")).holds is holds
+    assert Check(remedy, told, Absent("x")).holds is None is Check(remedy, Absent("x"), told).holds
+    assert Check(None, told, Measured(1.0, "ratio")).holds is (abs(predicted - 1) <= 0.2)

@@ -317,3 +317,18 @@ def test_a_sum_of_what_is_not_known_is_not_known():
     assert _sum(one, Measured(2.0, "s", n=2)) == Measured(3.0, "s", n=2)
     assert _weighted(one, none, 0.5) == none == _weighted(none, one, 0.5)
     assert _weighted(one, Measured(3.0, "s", n=5), 0.25) == Measured(2.5, "s", n=3)
+
+
+def test_one_slot_answers_one_query_at_a_time():
+    times = np.array([0.01, 0.03])
+    assert Service((times,)).slots == 1 and Service((times, times), 6).slots == 6
+    assert Service((times, times[:1])).n == 3 and Service((times, times[:1])).mean_s == pytest.approx(
+        0.05 / 3
+    )
+
+
+def test_several_servers_answer_as_many_times_as_much_within_as_many_times_the_bounds():
+    rate = Measured(4.0, "samples/s", 3.0, 6.0, 9)
+    assert offload._times(rate, 3) == Measured(12.0, "samples/s", 9.0, 18.0, 9)
+    assert offload._times(rate, 1) is rate and offload._times(Absent("x"), 3) == Absent("x")
+    assert offload._times(Measured(4.0, "samples/s", None, 6.0), 2) == Measured(8.0, "samples/s", None, 12.0)

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.predict import curve_fit, gp, interleave, mode_table, modes, priors, roofline_modes
+from edgescope.analysis.cells import objective
+from edgescope.analysis.predict import (
+    curve_fit,
+    gp,
+    interleave,
+    mode_table,
+    modes,
+    prediction,
+    priors,
+    roofline_modes,
+    surfaces,
+)
 from edgescope.analysis.predict.interleave import Side
 from edgescope.errors import UsageError
 from edgescope.records import Trial
@@ -397,3 +408,103 @@ def test_physical_curves_have_their_priors_and_are_what_they_were(name, seconds,
         sums = (len(at), sum(p.mean for p in curve.priors), sum(p.sd for p in curve.priors))
         ends = (found[0], found[-1], found @ np.arange(1, len(found) + 1))
         assert (*sums, *ends) == pytest.approx(wanted, rel=1e-5)
+
+
+# -- fits and predictions by their parts -------------------------------------------------------------------------------
+
+
+def test_a_fit_begins_at_the_priors_means_and_two_other_places_or_where_the_last_ended(monkeypatch):
+    begun: list[list[float]] = []
+
+    def descend(of: Any, y: Any, z: Any) -> tuple[float, Any]:
+        begun.append(z.tolist())
+        return float(len(begun) != 2), z
+
+    monkeypatch.setattr(curve_fit, "_descend", descend)
+    fit, start = curve_fit.fit(line(), {0: 1.2, 2: 2.3})
+    assert len(begun) == 3 and begun[0] == [0.0, 0.0] and start.tolist() == begun[1] != begun[2]
+    assert fit.at == pytest.approx([1 + 2 * begun[1][0], 0.5 + 0.25 * begun[1][1]])
+    assert curve_fit.fit(line(), {0: 1.2}, start)[1] is start and len(begun) == 4
+
+
+def test_a_descent_ends_where_a_round_gains_less_than_a_ten_thousandth():
+    looks = []
+
+    def of(z: Any) -> Any:
+        looks.append(z.shape[1])
+        return np.stack([z[0] + 2 * z[1], z[0] - z[1], np.exp(z[0])], axis=-1)
+
+    y = np.array([1.0, 0.4, 1.9])
+    cost, z = curve_fit._descend(of, y, np.zeros(2))
+    assert cost == pytest.approx(curve_fit._cost(y - of(z[:, None])[0], z), rel=1e-12)
+    rounds = looks[:-1].count(1)
+    assert 3 <= rounds <= 8, "one look at three points for the slopes, and one for each step"
+
+
+@pytest.mark.parametrize("gap", [0.05, 0.18, 0.9, -0.9])
+def test_a_measured_part_far_from_the_fit_counts_less(gap):
+    mean, root = curve_fit._known(lambda z: z[1][:, None], np.array([gap + 0.3]), np.array([2.0, 0.3]))
+    weight = min(1.0, 0.18 / abs(gap)) / 0.0036
+    assert mean == pytest.approx([0.0, weight * (gap + 0.3) / (1 + weight)], abs=1e-4)
+    assert root @ root.T == pytest.approx(np.diag([1.0, 1 / (1 + weight)]), abs=1e-4)
+
+
+def test_what_takes_no_power_is_known_to_take_none():
+    served, trained = Side(4, 0.02, 30.0), Side(16, 0.1, 50.0)
+    nothing = interleave.expected(served, Side(16, 0.1, 0.0), 10.0).watts
+    assert nothing == pytest.approx(6.0)
+    assert interleave.expected(Side(4, 0.02, 0.0), trained, 10.0).watts == pytest.approx(40.0)
+
+
+def chosen(mean: list[float], sd: float = 0.1, factor: float = 2.0, gaps: Any = ()) -> surfaces.Chosen:
+    guess = surfaces.Guess(np.array(mean), np.full(len(mean), sd), factor)
+    return surfaces.Chosen("roofline", guess, {}, {}, dict(gaps))
+
+
+def test_errors_of_left_out_modes_go_together_as_far_as_they_are_known():
+    """(2 + 8) / sqrt(5 x 20) is 1, of two modes: 2 / (2 + 4)."""
+    time, power = chosen([0.0], gaps={0: 1, 1: 2, 5: 9}), chosen([1.0], 0.3, 1.5, {0: 2, 1: 4, 7: 1})
+    assert prediction._together(time, power) == pytest.approx(1 / 3)
+    against = chosen([1.0], gaps={0: -2, 1: -4})
+    assert prediction._together(time, against) == pytest.approx(-1 / 3)
+    assert prediction._together(time, chosen([1.0], gaps={0: 2, 1: -1})) == pytest.approx(0.0)
+    assert prediction._together(time, chosen([1.0], gaps={0: 1, 1: 7})) == pytest.approx(
+        15 / math.sqrt(250) / 3
+    )
+    assert prediction._together(time, chosen([1.0])) == 0.0
+    both = prediction.joined(time, power)
+    assert (both.mean[0], both.factor) == (1.0, 1.0)
+    assert both.sd[0] == pytest.approx(math.sqrt(0.2**2 + 0.45**2 + 2 / 3 * 0.2 * 0.45))
+    assert prediction.joined(chosen([0.0], 0.0), chosen([0.0], 0.0)).sd[0] == 1e-6
+
+
+def test_every_figure_of_a_mode_comes_from_the_seconds_and_watts_of_a_sample():
+    grid = modes.grid([{"batch": b, "processes": 2} for b in (1, 4, 8)])
+    profile = prediction.Profile({0: [0.5], 2: [0.25]})
+    time, power = (
+        chosen([math.log(s) for s in (0.5, 0.2, 0.25)]),
+        chosen([math.log(w) for w in (3.0, 6.0, 4.0)]),
+    )
+    made = prediction.Prediction(grid, profile, time, power, objective.wanted("throughput"), 100)
+    figures = {name: [round(row[name].value, 6) for row in made.rows] for name in made.guesses}
+    assert figures == {
+        "throughput_sps": [2.0, 5.0, 4.0],
+        "latency_mean_s": [1.0, 1.6, 4.0],
+        "power_w": [3.0, 6.0, 4.0],
+        "energy_per_sample_j": [1.5, 1.2, 1.0],
+        "epoch_s": [50.0, 20.0, 25.0],
+        "epoch_j": [150.0, 120.0, 100.0],
+    }
+    first = made.rows[0]["throughput_sps"]
+    assert (first.lo, first.hi, first.n) == pytest.approx((2 * math.exp(-0.2), 2 * math.exp(0.2), 1))
+    assert [row.profiled for row in made.rows] == [True, False, True]
+    assert [row.mode for row in made.ranked] == [1, 2, 0] and made.pick is made.rows[1]
+    assert [made.cost(row) for row in made.rows] == pytest.approx([-2.0, -5.0, -4.0])
+    assert [row.mode for row in made.front] == [1, 2, 0]
+    least = prediction.Prediction(grid, profile, time, power, objective.wanted("watts", ["throughput>=2.5"]))
+    assert [row.mode for row in least.ranked] == [2, 1, 0] and bool(least.rows[0].broken)
+    assert least.cost(least.rows[2]) == pytest.approx(4.0)
+    assert {least.rows[0][name] for name in ("epoch_s", "epoch_j")} == {prediction.NO_EPOCH}
+    dark = prediction.Prediction(grid, profile, time, prediction.NO_METER, objective.wanted("watts"), 100)
+    assert dark.ranked == () and dark.pick is None and dark.cost(dark.rows[0]) == math.inf
+    assert [row.mode for row in dark.front] == [1] and dark.rows[0]["epoch_j"] == prediction.NO_METER

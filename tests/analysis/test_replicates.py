@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from edgescope.analysis.cells import replicates
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
     NOTICED,
@@ -25,7 +26,7 @@ from edgescope.analysis.cells.replicates import (
     reaching,
 )
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.stats import Judgement
+from edgescope.stats import Interval, Judgement
 
 
 @pytest.fixture
@@ -227,3 +228,16 @@ def test_crowded_and_offline_runs_give_the_latencies_that_their_figures_are_of(m
     assert latencies_s(replace(run, window=None)) is None and latencies_s(replace(run, queries=None)) is None
     for scenario in ("offline", "mlperf_offline"):
         assert latencies_s(replace(run, trial=Trial(model="m", scenario=scenario))) is None
+
+
+def test_a_ratio_is_widened_where_both_sides_have_ends():
+    ratio = Interval(1.9, 2.1, 2.0, 5, 5)
+    assert (
+        replicates._widened(ratio, [], [(1.0, 2.0)]) is ratio is replicates._widened(ratio, [(1.0, 2.0)], [])
+    )
+    found = replicates._widened(ratio, [(3.0, 5.0), (5.0, 7.0)], [(1.0, 2.0), (2.0, 3.0)])
+    assert (found.lo, found.hi, found.value) == (4 / 2.5, 4.0, 2.0)
+    narrow = replicates._widened(ratio, [(4.0, 4.0)], [(2.0, 2.0)])
+    assert (narrow.lo, narrow.hi) == (1.9, 2.1)
+    none = replicates._widened(ratio, [(4.0, 4.0)], [(0.0, 0.0)])
+    assert (none.lo, none.hi) == (0.0, math.inf)

@@ -296,3 +296,10 @@ def test_a_resource_is_judged_on_the_end_that_hurts():
     assert power(4.0, 5.1).kept is Kept.NO and power(4.0, 5.1).bound == Measured(5.1, "W", n=5)
     lost = point(QUICK, promised=promises(["power<=5W"]), metrics={"power_w": Absent("no sensor")}).held[0]
     assert lost.kept is Kept.NO and lost.found == Absent("no sensor")
+
+
+def test_a_run_is_as_long_as_its_window():
+    found = point(QUICK)
+    window = found.result.window
+    assert found.seconds == pytest.approx((window.stop_ns - window.start_ns) / SECOND) and found.seconds > 9.9
+    assert (found.clients, found.offered, found.stage) == (7, 100.0, "search")

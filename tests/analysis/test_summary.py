@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.summary import metrics, warnings
-from edgescope.records import Absent, Measured, Queries, Window
+from edgescope.analysis.run.summary import metrics, speeds, warnings
+from edgescope.records import QUERY_ERROR, Absent, Measured, Queries, Window
 
 MS = 1_000_000
 
@@ -118,3 +118,55 @@ def test_a_million_rows_are_quick(make):
     start = time.process_time()
     metrics(*run)
     assert time.process_time() - start < 1.5
+
+
+def stepped(*parts):
+    """Latencies of so many queries each at so many milliseconds, within one per mille of it."""
+    rng = np.random.default_rng(0)
+    return np.concatenate([ms * MS * (1 + 0.001 * rng.uniform(-1, 1, n)) for ms, n in parts]).astype(np.int64)
+
+
+def test_the_speeds_of_a_window_are_told_with_their_shares_and_changes(make):
+    run = make.rows(stepped((1, 600), (2, 300)))
+    told = speeds(*run, "single_stream")
+    assert told == "two speed states: 1 ms for 50%, 2 ms for 50%; change at 0.6 s"
+    assert speeds(*make.rows(stepped((1, 900))), "single_stream") == ""
+    assert speeds(*run, "offline") == "" and speeds(*run, "idle_gap") == ""
+    back = make.rows(stepped((1, 600), (2, 300), (1, 600)))
+    assert speeds(*back, "single_stream").endswith("changes at 0.6 s, 1.2 s")
+    four, five = (make.rows(stepped(*((1 + k % 2, 600) for k in range(n)))) for n in (4, 5))
+    assert speeds(*four, "single_stream").endswith("changes at 0.6 s, 1.8 s, 2.4 s")
+    assert speeds(*five, "single_stream").endswith("changes at 0.6 s, 1.8 s, 2.4 s and 1 more")
+    three = make.rows(stepped((1, 600), (2, 600), (4, 600)))
+    assert speeds(*three, "single_stream").startswith(
+        "three speed states: 1 ms for 14%, 2 ms for 29%, 4 ms for 57%"
+    )
+
+
+def test_the_speeds_are_those_of_one_worker_and_of_what_succeeded(make):
+    queries, window = make.rows(stepped((1, 600), (2, 300)))
+    queries.columns["worker"][:] = 0
+    assert speeds(queries, window, "single_stream")
+    shared = Queries(queries.columns | {"worker": np.arange(900) % 2})
+    assert speeds(shared, window, "single_stream") == ""
+    failed = Queries(queries.columns | {"status": np.where(np.arange(900) < 600, QUERY_ERROR, 0)})
+    assert speeds(failed, window, "single_stream") == ""
+    slowed = Queries(queries.columns | {"scheduled_ns": queries.columns["issued_ns"] - MS})
+    assert speeds(slowed, window, "single_stream") == speeds(queries, window, "single_stream")
+
+
+def codes(*of, **keys):
+    return [w.code for w in warnings(*of, **keys)]
+
+
+def test_each_warning_has_its_own_condition(make):
+    two = make.rows(stepped((1, 600), (2, 300)))
+    assert "W-STATE-1" in codes(*two) and "W-STAT-4" not in codes(*two)
+    slope = np.linspace(1, 1.019, 3000)
+    assert codes(*make.rows(noisy(3000) * slope)) == []
+    assert codes(*make.rows(noisy(3000) * np.linspace(1, 1.03, 3000))) == ["W-STAT-4"]
+    assert codes(*make.rows(noisy(3000) * np.linspace(1, 1.03, 3000)), scenario="offline") == []
+    failed = make.rows(noisy(3000), status=[QUERY_ERROR] + [0] * 2999)
+    (told,) = warnings(*failed)
+    assert told.code == "W-STAT-5" and str(told).startswith("W-STAT-5: 1 of 3000 queries")
+    assert codes(*failed, scenario="offline") == ["W-STAT-5"]

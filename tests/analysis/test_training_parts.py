@@ -108,3 +108,37 @@ def test_the_share_of_reading_that_waits_for_a_medium():
         {},
     ]
     assert training._from_disk(rows) == pytest.approx(0.5) and training._from_disk([{}]) == 0.0
+
+
+def test_the_facts_of_a_run_are_means_over_the_steps_that_advice_is_about(monkeypatch):
+    """Steps of 10 ms, of which the fetch takes 8, 2, 2 and 4."""
+    log = [
+        {"end_ns": 1, "batches": 2, "samples": 32, "page_cache_before": 0.0},
+        {"end_ns": 2, "batches": 4, "samples": 64, "page_cache_before": 0.25},
+        {"end_ns": 0, "batches": 9, "samples": 9},
+    ]
+    work = [
+        (name, 10 * k + 5, 10 * k + 5 + n) for k in range(4) for name, n in (("forward", 1), ("backward", 3))
+    ]
+    made = run(*STEPS, *work, ("decode", 12, 14), loader_cpu_s=0.002, host_cpu_s=0.005)
+    made.artifact = {"log": log, "persistent_workers": True, "prefetch_factor": 3}
+    found = training.facts(made, 4)  # from 8 to 40 ms
+    assert (found.samples, found.steps, found.workers, found.cores) == (16, 0, 0, 4)
+    assert (found.step, found.device, found.start) == pytest.approx((0.032 / 3, (0.032 - 0.008) / 3, 0.004))
+    assert (found.device_cpu, found.loader_cpu, found.from_disk) == pytest.approx((0.003, 0.002, 0.75))
+    assert found.work == pytest.approx({"decode": 0.002 / 3}) and (found.persistent, found.prefetch) == (
+        True,
+        3,
+    )
+    made.spans = spans(*STEPS, *work, ("epoch", 0, 20), ("epoch", 20, 40))
+    made.artifact = {"log": log, "loader": {"persistent_workers": False, "prefetch_factor": 0}}
+    monkeypatch.setattr(training, "workers_of", lambda _: 2)
+    second = training.facts(made, 4)
+    assert (second.step, second.device, second.steps) == (pytest.approx(0.01), pytest.approx(0.007), 3)
+    assert (second.persistent, second.prefetch, second.device_cpu) == (False, 2, pytest.approx(0.005))
+    made.artifact = {"log": log[2:], "loader": {"persistent_workers": True, "prefetch_factor": 5}}
+    third = training.facts(made, 4)
+    assert (third.samples, third.from_disk, third.prefetch) == (1.0, 0.0, 5), "an epoch that did not end"
+    for nothing in (SimpleNamespace(spans=None, artifact={}), run(("fetch", 0, 1))):
+        with pytest.raises(ValueError, match="no step"):
+            training.facts(nothing, 4)

@@ -34,6 +34,8 @@ def test_an_interval_is_weighted_by_the_time_of_it_that_lies_inside():
     seen = channels(("x", "interval", [8, 12, 18, 24, 30], [99, 1, 2, 6, 99]))
     found = mean(seen, WINDOW, "x")
     assert (found.value, found.n) == (pytest.approx((2 * 1 + 6 * 2 + 2 * 6) / 10), 3)
+    least = channels(("x", "interval", [5, 10 + 1e-9, 30], [99, 7, 99]))
+    assert mean(least, WINDOW, "x").n == 2, "a nanosecond counts"
     edge = channels(("x", "interval", [10, 20, 30], [99, 4, 99]))
     assert mean(edge, WINDOW, "x") == Measured(4.0, "1", n=1)
 
@@ -93,6 +95,9 @@ def test_power_memory_and_decoder_are_told_beside():
     assert usage(a_run(("x", 1.0))).decoder == Absent("no decoder in this path")
     second = usage(a_run(("gpu1_decoder_busy", 0.9), environment={"CUDA_VISIBLE_DEVICES": "1"}))
     assert second.decoder.value == 0.9
+    for visible in ({}, {"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "GPU-abc"}):
+        own = usage(a_run(("gpu1_decoder_busy", 0.9), ("gpu0_decoder_busy", 0.2), environment=visible))
+        assert own.decoder.value == 0.2
     jetson = usage(a_run(("nvdec0_clock_hz", 7e8)))
     assert jetson.decoder == Absent("NVDEC was on 100% of the time, its load is not published")
     assert usage(a_run(("x", 1.0))).power == Absent("no power was measured")

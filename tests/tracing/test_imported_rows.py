@@ -605,6 +605,7 @@ def test_every_column_of_perf_sched(tmp_path):
         ('[{"a":1}][{"a":2}]', [1, 2], 0, "", True),
         ('[{"a":nan},{"a":-inf},{"a":"\\q"}]', [None, None, "\\q"], 0, "", True),
         ('[{"a":1.25}]', ["1.25"], 0, "", True),
+        ('[{"a":"x\\"y"},{"a":"\\u0041\\\\"}]', ['x"y', "A\\"], 0, "", True),
         ('[{"a":1},{"a":2', [1], 1, 'the first in line 1: {"a":2', False),
         ("[]", [], 0, "", True),
         ('[{"a":1}],"b":[2]}', [1], 0, "", True),
@@ -695,3 +696,24 @@ def test_what_is_written_for_perfetto_is_read_back_and_has_its_tracks(tmp_path):
     assert events[1]["args"] == {"device": 1, "stream": 6, "process": 7, "graph id": 0}
     assert events[2]["args"] == {"stream": 5, "graph id": 8}
     assert [r[:4] for r in rows(read(path))][1] == ("kernel", "b", 1999, 2000)
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        *(("1.25", 1_250), ("1,25", 1_250), ("1.234,5", None), ("1,234,567", None), ("", None), (None, None)),
+        *(("0:00:00.001250", 1_250_000), ("1:02:03", 3_723 * 10**9), ("1:02:x", None), ("1:2:3:4:5", None)),
+    ],
+)
+def test_a_time_of_a_report_of_openvino(text, ns):
+    assert openvino._ns(text, 1000) == ns
+
+
+def test_a_packed_file_whose_check_fails_is_damaged_though_all_of_it_is_there(tmp_path):
+    whole = gzip.compress(b"[1, 2]")
+    for name, packed, damaged in (("whole", whole, False), ("off", whole[:-8] + bytes(8), True)):
+        found, to = Collected("x"), tmp_path / name
+        (tmp_path / f"{name}.gz").write_bytes(packed)
+        kineto._unpack(tmp_path / f"{name}.gz", to, found)
+        assert to.read_bytes() == b"[1, 2]" and found.facts == ({"damaged": True} if damaged else {})
+        assert [note.code for note in found.notes] == ["W-PROF-3"] * damaged

@@ -1,12 +1,15 @@
 """The account of traces whose truth is known: two processes that take turns, threads that lose the CPU, growth."""
 
+from dataclasses import astuple
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from edgescope.analysis.diagnose.finding import Bound
 from edgescope.analysis.diagnose.judgement import of_trace
 from edgescope.analysis.kernels.account import account
-from edgescope.analysis.kernels.growth import growth
+from edgescope.analysis.kernels.growth import _level, growth
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.report import trace as report
@@ -141,7 +144,7 @@ def test_a_traced_result_has_the_metrics_of_its_window():
     from dataclasses import replace
 
     from edgescope.analysis.kernels import of_result
-    from edgescope.records import Absent, Measured, Trial
+    from edgescope.records import Absent, Machine, Measured, Trial
     from making import result
 
     plain = result(Trial(model="null", backend="null"))
@@ -154,6 +157,8 @@ def test_a_traced_result_has_the_metrics_of_its_window():
     assert isinstance(found["ec_s"], Measured) and found["launch_s"].value == pytest.approx(4e-6)
     whole = account(of_result.trace_of(traced))
     assert len(whole.inferences) == len(c["issued_ns"]) and whole.trace.clock == "monotonic"
+    assert whole.trace.facts == {"cpu_cores": 2}
+    assert of_result.trace_of(replace(traced, machine=Machine({}, {}))).facts == {}
     host_only = replace(traced, spans=spans.of_kind("range"))
     assert isinstance(of_result.metrics(host_only)["ec_s"], Absent)
 
@@ -202,3 +207,27 @@ def test_an_operator_bears_the_models_layer_where_it_is_known():
     assert any("Conv relu_nchwc (features.0)" in line for line in report._lines(found))
     (plain,) = (part for part in report._account(account(trace(*rows))) if isinstance(part, Table))
     assert "layer" not in [c.title for c in plain.columns]
+
+
+@pytest.mark.parametrize(
+    ("launches", "median"),
+    [
+        (None, None),
+        (SimpleNamespace(api=SimpleNamespace(count=0, quantile_ns=lambda q: 7.0)), None),
+        (SimpleNamespace(api=SimpleNamespace(count=3, quantile_ns=lambda q: 14.0 * q)), 7.0),
+    ],
+)
+@pytest.mark.parametrize(("scheduled", "off"), [(True, 0.25), (False, None)])
+def test_a_level_has_the_medians_of_its_inferences(launches, median, scheduled, off):
+    of = SimpleNamespace(
+        ec=np.array([10, 20, 50]),
+        cs=np.array([1, 2, 6]),
+        total=np.array([11, 22, 56]),
+        inferences=SimpleNamespace(process=np.array([4, 4, 9])),
+        parts={"rescheduled": np.array([5, 5, 10])},
+        scheduled=scheduled,
+    )
+    gpus = (SimpleNamespace(busy=0.2), SimpleNamespace(busy=0.6))
+    found = _level("x", SimpleNamespace(launches=launches, gpus=gpus), of)
+    assert astuple(found) == ("x", 2, 20.0, 2.0, 22.0, median, off, pytest.approx(0.4))
+    assert _level("x", SimpleNamespace(launches=launches, gpus=()), of).busy is None

@@ -30,7 +30,7 @@ class Cover:
             return cls(np.empty(0, "int64"), np.empty(0, "int64"))
         if (end <= start).any():
             start, end = start[end > start], end[end > start]
-        if len(start) > 1 and (start[1:] < start[:-1]).any():
+        if (start[1:] < start[:-1]).any():
             order = np.argsort(start, kind="stable")
             start, end = start[order], end[order]
         if not len(start):

@@ -31,7 +31,7 @@ def trace_of(result: Result) -> Trace | None:
     kept = spans.where(profiled if profiled.any() else np.isin(spans.columns["kind"], OWN))
     units: dict[str, Any] = {"name": 0, "kind": 0, "start_ns": rows["issued_ns"], "end_ns": rows["done_ns"]}
     units |= {"process": rows["worker"] if result.workers else _process(kept), "query_id": rows["query_id"]}
-    cores = result.machine.stable.get("cpu", {}).get("cores") if result.machine.stable else None
+    cores = result.machine.stable.get("cpu", {}).get("cores")
     return Trace(
         Spans.joined([kept, Spans.from_columns(("query",), units)]),
         registry.TRACERS[result.trial.tracer].summary if result.trial.tracer in registry.TRACERS else "",

@@ -91,7 +91,7 @@ def _sorted(spans: Spans, kinds: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
         chosen |= kind == number
     rows = np.flatnonzero(chosen)
     start = spans.columns["start_ns"][rows]
-    if len(start) > 1 and (start[1:] < start[:-1]).any():
+    if (start[1:] < start[:-1]).any():
         rows = rows[np.argsort(start, kind="stable")]
     return Columns(spans, rows)
 

@@ -111,7 +111,7 @@ def fit(curve: Curve, seen: Mapping[int, float], start: Floats | None = None) ->
         return np.asarray(mean[:, None] + sd[:, None] * z)
 
     def every(z: Floats) -> Floats:
-        return np.concatenate([curve.of(at(z), rows), curve.also(at(z))], axis=-1)
+        return np.hstack([curve.of(at(z), rows), curve.also(at(z))])
 
     tried = [_descend(every, np.concatenate([y, curve.measured]), z) for z in starts]
     best = min(tried, key=lambda found: found[0])[1]

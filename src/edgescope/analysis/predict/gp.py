@@ -203,8 +203,7 @@ class Surrogate:
         noise = self.settings.noise[:, None, None]
         own = self._covariance(self.settings, rows, rows) + np.eye(len(rows)) * (noise**2 + 1e-9)
         low = np.asarray(np.linalg.cholesky(own), dtype=np.float64)
-        every = np.broadcast_to(y[:, None], (len(low), len(rows), 1))
-        white = np.asarray(np.linalg.solve(low, every)[..., 0], dtype=np.float64)
+        white = np.asarray(np.linalg.solve(low, y[None, :, None])[..., 0], dtype=np.float64)
         spread = np.log(np.diagonal(low, axis1=1, axis2=2)).sum(axis=1)
         likely = -0.5 * (white**2).sum(axis=1) - spread
         weights = np.exp(likely - likely.max())

@@ -94,9 +94,10 @@ def forecast(service_s: Floats, load: Load, clients: int, q: float, at_least_s: 
     x = latencies(service_s, load, clients, n=max(QUERIES, 20 * needed(q, CONFIDENCE)))
     share = quantile_effective_n(x, q) / len(x)
     seconds = max(at_least_s, SPARE * needed(q, CONFIDENCE) / (share * total))
-    rank = upper_rank(math.floor(share * total * seconds), q, CONFIDENCE)
-    bounded = percentile(x, min(1.0, (rank or 1) / max(1.0, share * total * seconds)))
-    point = percentile(x, q)
+    worth = share * total * seconds
+    rank = upper_rank(math.floor(worth), q, CONFIDENCE)
+    assert rank is not None, "twice the queries that a bound needs have one"
+    point, bounded = percentile(x, q), percentile(x, rank / worth)
     return Forecast(point, seconds, max(1.0, bounded / point))
 
 

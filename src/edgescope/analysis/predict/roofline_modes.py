@@ -141,7 +141,7 @@ def seconds(grid: ModeGrid, level: float, parts: Mapping[int, Parts] = MappingPr
     measured = [parts[m].loading for m in own] + [parts[m].device for m in own]
 
     def also(at: Floats) -> Floats:
-        return np.concatenate([np.log(found.loading(at, rows)), found.device(at, rows)], axis=-1)
+        return np.hstack([np.log(found.loading(at, rows)), found.device(at, rows)])
 
     return Curve(tuple(found.priors), found.whole, also, tuple(np.log(measured).tolist()))
 

@@ -157,7 +157,7 @@ def _ns(text: object, unit_ns: int) -> int | None:
     """Return a time of a report: `1.25` in the unit of its heading, or `0:00:00.001250`; None if it is no time."""
     word = str(text or "").strip()
     if ":" not in word:
-        return exact_ns(word.replace(",", "."), unit_ns) if word.count(",") + word.count(".") < 2 else None
+        return exact_ns(word.replace(",", "."), unit_ns)
     parts = [exact_ns(part, factor) for part, factor in zip(word.split(":"), CLOCK, strict=False)]
     return (
         sum(p for p in parts if p is not None)
