@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from edgescope.analysis import anomaly
 from edgescope.analysis.anomaly import ScoredVideo
 from edgescope.errors import UsageError
+from edgescope.records import Measured
 from edgescope.stats import ranking
 
 scores = st.lists(st.integers(0, 6), min_size=2, max_size=30)
@@ -177,3 +178,101 @@ def test_an_event_is_reported_at_the_end_of_its_first_snippet_that_says_so(inter
 def test_a_false_alarm_is_a_run_that_touches_no_event(scores, alarms):
     video = ScoredVideo("v", "fall", np.array(scores, np.float32), 80, ((32, 48),))
     assert anomaly._false_alarms(video, 1.0) == alarms
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "sure"),
+    [
+        (0.1, 0.2, True),
+        (-0.2, -0.1, True),
+        (0.0, 0.2, False),
+        (-0.2, 0.0, False),
+        (None, 0.2, False),
+        (0.1, None, False),
+    ],
+)
+def test_a_difference_is_sure_where_its_interval_leaves_out_none(lo, hi, sure):
+    assert anomaly.Difference(Measured(0.1, "1", lo, hi, 9), 0.1).sure is sure
+
+
+def test_each_draw_has_as_many_videos_of_either_kind_as_there_are():
+    rows = anomaly._Rows([*VIDEOS, video("e", [0.1] * 4)])
+    drawn = rows.drawn(40, 3)
+    assert len(drawn) == 40 and {(t[:2].sum(), t[2:].sum()) for t in drawn} == {(2.0, 3.0)}
+    assert {tuple(t[:2]) for t in drawn} == {(2.0, 0.0), (1.0, 1.0), (0.0, 2.0)}
+    assert [t.tolist() for t in rows.drawn(40, 3)] == [t.tolist() for t in drawn]
+    assert [t.tolist() for t in rows.drawn(40, 4)] != [t.tolist() for t in drawn]
+    assert rows.positives.tolist() == [0, 16, 16, 0, 0, 0, 16, 16, *[0] * 12]
+    assert (rows.positives + rows.negatives == 16).all() and rows.of.tolist() == np.repeat(
+        range(5), 4
+    ).tolist()
+
+
+def test_an_interval_over_videos_is_that_of_the_draws():
+    rows = anomaly._Rows(VIDEOS)
+    values = [rows.curve(times).roc_auc for times in rows.drawn(60, 1)]
+    found = rows.interval(lambda c: c.roc_auc, 60, 1)
+    assert (found.lo, found.hi, found.n) == (*np.quantile(values, [0.025, 0.975]), 4)
+    assert found.value == pytest.approx(46 / 48)
+    three, two = anomaly._Rows(VIDEOS[:3]), anomaly._Rows(VIDEOS[1:3])
+    assert three.interval(lambda c: c.roc_auc, 20, 0).lo is not None
+    assert two.interval(lambda c: c.roc_auc, 20, 0).lo is None
+
+
+@pytest.mark.parametrize(("unknown", "bounded"), [(1, True), (2, False)])
+def test_an_interval_asks_for_nine_draws_of_ten(unknown, bounded):
+    given = iter([*[np.nan] * unknown, *[0.5] * (10 - unknown), 0.5])
+    assert (anomaly._Rows(VIDEOS).interval(lambda c: next(given), 10, 0).lo is not None) is bounded
+
+
+def test_a_difference_is_of_the_same_draws_for_both():
+    other = [video(v.name, v.scores[::-1], *v.intervals) for v in VIDEOS]
+    a, b = anomaly._Rows(VIDEOS), anomaly._Rows(other)
+    gains = np.array([a.curve(t).roc_auc - b.curve(t).roc_auc for t in a.drawn(80, 2)])
+    found = anomaly.compared(VIDEOS, other, draws=80, seed=2)
+    assert (found.gain.lo, found.gain.hi, found.gain.n) == (*np.quantile(gains, [0.025, 0.975]), 4)
+    assert found.gain.value == pytest.approx(a.curve().roc_auc - b.curve().roc_auc)
+    turned = min(np.mean(gains <= 0), np.mean(gains >= 0))
+    assert found.p == pytest.approx(min(1.0, max(2 * turned, 1 / 80)))
+    assert anomaly.compared(other, VIDEOS, draws=80, seed=2).p == found.p
+
+
+@pytest.mark.parametrize(
+    ("recall", "threshold", "found"),
+    [
+        (0.25, 0.9, 0.25),
+        (0.26, 0.7, 0.5),
+        (0.5, 0.7, 0.5),
+        (0.75, 0.5, 0.75),
+        (0.76, 0.3, 1.0),
+        (1.0, 0.3, 1.0),
+    ],
+)
+def test_the_threshold_is_the_highest_that_finds_the_share_of_the_events(recall, threshold, found):
+    videos = [video(str(p), [0.1, p], (16, 32)) for p in (0.5, 0.9, 0.3, 0.7)]
+    told = anomaly.alarms(videos, recall)
+    assert told["threshold"].value == pytest.approx(threshold)
+    assert (told["event_recall"].value, told["event_recall"].n) == (found, 4)
+    assert told["detection_delay_s"].n == round(4 * found)
+
+
+def test_times_are_of_each_videos_own_frame_rate():
+    slow, fast = video("a", [0.9, 0.1], (0, 16), fps=8.0), video("b", [0.1, 0.9, 0.9], fps=32.0)
+    told = anomaly.alarms([slow, fast], 1.0)
+    assert told["detection_delay_s"].value == 2.0 and told["false_alarms_per_hour"].n == 1
+    assert told["false_alarms_per_hour"].value == pytest.approx(3600 / (32 / 8 + 48 / 32))
+    dark = anomaly.alarms([slow, video("c", [0.1], fps=None)], 1.0)
+    assert "1 videos" in dark["detection_delay_s"].reason and dark["threshold"].value == pytest.approx(0.9)
+    none = anomaly.alarms([fast], 1.0)
+    assert len(none) == 4 and len({f.reason for f in none.values()}) == 1
+
+
+def test_an_event_is_what_of_it_lies_in_the_video():
+    clipped = video("a", [0.1] * 3, (-5, 10), (30, 99), (40, 50), (-9, 0), frames=40)
+    assert anomaly._events(clipped) == [(0, 10), (30, 40)]
+    assert [len(anomaly._touching(clipped, *e)) for e in ((0, 16), (0, 17), (16, 32), (15, 33))] == [
+        1,
+        2,
+        1,
+        3,
+    ]

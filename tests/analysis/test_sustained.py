@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.analysis.run import sustained as parts
 from edgescope.analysis.run.sustained import BLOCKS, NAMES, sustained
 from edgescope.records import QUERY_DTYPES, Absent, Channel, Measured, Queries, Readings, Window
 
@@ -245,3 +246,104 @@ def test_a_steady_device_settles_at_once_nearly_always():
         got = sustained(asked, readings(120, temperature_c=lambda t: 60.0), window)
         early += isinstance(got.fields["settled_s"], Measured) and got.fields["settled_s"].value == 0.0
     assert early >= 36
+
+
+# -- its parts by hand -------------------------------------------------------------------------------------------------
+
+
+def even(n, each_s=1.0):
+    """Queries of two samples that are done at 1, 2, 3 .. times `each_s`, and their window."""
+    done = np.round(np.arange(1, n + 1) * each_s * S).astype(np.int64)
+    columns = {name: np.zeros(n, kind) for name, kind in QUERY_DTYPES.items()}
+    columns |= {"done_ns": done, "issued_ns": done - round(each_s * S), "samples": np.full(n, 2)}
+    return Queries(columns | {"scheduled_ns": np.full(n, -1)}), Window(0, n, 0, int(done[-1]))
+
+
+def test_a_part_holds_what_was_done_after_its_begin_up_to_its_end():
+    rows, window = even(100)
+    rate, latency = parts._part(rows, window, 10.0, 20.0)
+    assert (rate.value, rate.n, latency.value, latency.n) == (2.0, 10, 1.0, 10)
+
+
+@pytest.mark.parametrize(("length", "burst"), [(60, 6), (100, 10), (500, 10)])
+def test_burst_is_a_tenth_of_the_window_and_ten_seconds_at_most(length, burst):
+    rows, window = even(length)
+    found = sustained(rows, readings(length), window).fields
+    assert found["burst_throughput_sps"].n == burst and found["burst_throughput_sps"].value == 2.0
+    assert (found["settled_s"].value, found["settled_s"].lo, found["settled_s"].hi) == (0.0, 0.0, 0.0)
+    assert (found["settled_s"].n, found["sustained_throughput_sps"].n) == (24, length)
+    short = sustained(*even(59)[:1], readings(59), even(59)[1]).fields
+    assert all(isinstance(f, Absent) for f in short.values())
+
+
+def test_what_follows_a_block_is_the_sustained_part():
+    rows, window = even(240)
+    found = parts._rest(rows, window, 3)
+    assert (found["settled_s"].value, found["settled_s"].lo, found["settled_s"].hi) == pytest.approx(
+        (30, 20, 30)
+    )
+    assert found["sustained_throughput_sps"].n == 210 and found["sustained_latency_p50_s"].value == 1.0
+    assert set(parts._rest(rows, window, Absent("x")).values()) == {Absent("x")}
+
+
+def test_a_thermometer_counts_with_a_reading_a_block_that_was_on_at_the_end():
+    window = Window(0, 1, 100 * S, 124 * S)
+
+    def heat(hz, value):
+        return parts.temperatures(readings(24, hz=hz, a_c=value, b=lambda t: 1.0), window)
+
+    (at, celsius) = heat(1.0, lambda t: 40.0 + t)["a_c"]
+    assert (at[0], at[-1], len(at), celsius[-1]) == (0.0, 24.0, 25, 64.0)
+    assert len(heat(23 / 24, lambda t: 40.0)["a_c"][0]) == 24 and heat(22 / 24, lambda t: 40.0) == {}
+    assert len(heat(2.0, lambda t: -256.0 if t < 10 else 40.0)["a_c"][0]) == 29
+    assert heat(2.0, lambda t: 40.0 if t < 20 else -256.0) == {} == heat(2.0, lambda t: -200.0)
+
+
+def test_the_pace_is_the_latency_or_the_time_between_completions():
+    rows, window = even(4, 0.5)
+    rows.columns["status"][1] = 1
+    at, pace = parts._pace(rows, window, "single_stream")
+    assert (at.tolist(), pace.tolist()) == ([0.5, 1.5, 2.0], [0.5, 0.5, 0.5])
+    turned = Queries({k: v[::-1].copy() for k, v in rows.columns.items()})
+    at, pace = parts._pace(turned, window, "offline")
+    assert (at.tolist(), pace.tolist()) == ([1.5, 2.0], [1.0, 0.5])
+
+
+def test_throttling_begins_with_the_first_of_the_guards():
+    window = Window(0, 1, 100 * S, 200 * S)
+    guards = {
+        "throttled_a_thermal": lambda t: float(t >= 40),
+        "throttled_b_thermal": lambda t: float(t >= 20),
+        "throttled_c_thermal": lambda t: 0.0,
+    }
+    found = parts.time_to_throttle(readings(100, **guards), window)
+    assert (found.value, found.n) == (20.0, 2)
+    fields = {"settled_s": Absent("x"), "sustained_throughput_sps": Measured(3.0, "samples/s")}
+    fields |= {"burst_throughput_sps": Measured(7.0, "samples/s")}
+    (told,) = parts._warnings(fields, readings(100, **guards), window, warm=False)
+    assert told.code == "W-THR-1" and "from second 20.0:" in str(told)
+    assert "burst 7.0 samples/s, sustained 3.0 samples/s" in str(told)
+    assert not parts._warnings(fields, readings(100, c=lambda t: 0.0), window, warm=False)
+    for name in ("sustained_throughput_sps", "burst_throughput_sps"):
+        assert not parts._warnings(fields | {name: Absent("x")}, readings(100, **guards), window, warm=True)
+    settled = fields | {"settled_s": Measured(0.0, "s")}
+    for warm, codes in ((False, ["W-SUS-1"]), (True, [])):
+        assert [w.code for w in parts._warnings(settled, readings(100), window, warm=warm)] == codes
+
+
+@pytest.mark.parametrize(
+    ("slide", "steady"), [(0.0195, True), (0.0205, False), (-0.0195, True), (-0.0205, False)]
+)
+def test_latencies_slide_by_two_per_cent(slide, steady):
+    times = np.arange(800.0) / 10
+    pace = 1 + slide * (times / 80 - 0.5) + 1e-5 * np.cos(np.arange(800) * 2.0)
+    assert (parts._unsteady_pace(times, pace, 0.0, 80.0) == "") is steady
+    assert parts._unsteady_pace(times, pace, 40.0, 80.0) == "", "half of it"
+
+
+@pytest.mark.parametrize(("swing", "steady"), [(0.13, True), (0.134, False)])
+def test_the_mean_of_eight_parts_is_known_to_five_per_cent(swing, steady):
+    """Parts that swing to either side: their deviation is swing x sqrt(8 / 7), the mean's error that / sqrt(8)."""
+    times = np.arange(800.0) / 10
+    pace = 1 + swing * np.where((times // 10) % 2 < 1, -1, 1)
+    assert (parts._unsteady_pace(times, pace, 0.0, 80.0) == "") is steady
