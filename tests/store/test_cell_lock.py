@@ -1,5 +1,6 @@
 """Two runs in one store: no cell is measured twice, and each hears of the other."""
 
+import errno
 import fcntl
 import json
 import os
@@ -263,3 +264,53 @@ def test_another_process_alone_is_told_at_the_start(tmp_path, holder):
     cells(tmp_path, Runner(), said)
     assert len(said) == 1 and "measures into this store" in said[0]
     assert str(Holder()) == "another process"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "another process"),
+        ({"pid": 5, "since": "10:00:00"}, "process 5 on  since 10:00:00"),
+        ({"pid": 5, "host": "HERE", "since": "10:00:00"}, "process 5 since 10:00:00"),
+        ({"pid": 5, "host": "far", "command": "sweep", "since": "1"}, "process 5 on far (sweep) since 1"),
+    ],
+)
+def test_a_holder_is_named_as_far_as_it_is_known(monkeypatch, keys, said):
+    monkeypatch.setattr(cell_lock.socket, "gethostname", lambda: "HERE")
+    assert str(cell_lock.Holder(**keys)) == said
+
+
+def test_a_lock_is_taken_once_and_its_file_goes_with_it(tmp_path, monkeypatch):
+    seen, real = [], os.open
+    monkeypatch.setattr(cell_lock.os, "open", lambda path, *how: seen.append(how) or real(path, *how))
+    lock = cell_lock.CellLock(tmp_path, "machine", "cell")
+    assert lock.take("sweep") is None and lock.take("again") is None and lock.path.exists()
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    assert seen == [(flags, 0o644)]
+    written = json.loads(lock.path.read_text())
+    assert (written["pid"], written["command"]) == (os.getpid(), "sweep")
+    lock.release()
+    assert not lock.path.exists() and lock._handle == -1
+    lock.release()
+    with lock.released():
+        assert lock.take() is None
+    assert not lock.path.exists() and len(seen) == 2
+
+
+@pytest.mark.parametrize(("number", "free"), [(errno.ENOLCK, True), (errno.ENOSYS, True), (errno.EIO, False)])
+def test_an_error_of_a_disk_is_none_of_a_file_system_without_locks(tmp_path, monkeypatch, number, free):
+    def refused(handle, how):
+        assert how == fcntl.LOCK_EX | fcntl.LOCK_NB
+        handles.append(handle)
+        raise OSError(number, "no")
+
+    handles = []
+    monkeypatch.setattr(cell_lock.fcntl, "flock", refused)
+    lock = cell_lock.CellLock(tmp_path, "m", "c")
+    if free:
+        assert lock.take() is None
+    else:
+        with pytest.raises(OSError):
+            lock.take()
+    with pytest.raises(OSError):  # its file is closed again
+        os.fstat(handles[0])

@@ -15,7 +15,19 @@ import pytest
 
 from edgescope.analysis.cells import ids
 from edgescope.errors import StoreError, UsageError
-from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial, codec
+from edgescope.records import (
+    QUERY_DTYPES,
+    SCHEMA_VERSION,
+    SPAN_DTYPES,
+    SPAN_KINDS,
+    Machine,
+    Readings,
+    Spans,
+    Status,
+    Trial,
+    Window,
+    codec,
+)
 from edgescope.store import results, rows
 from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
@@ -473,3 +485,151 @@ def test_a_problem_names_its_file_once(tmp_path):
     (folder / "result.json").write_text('{"schema": 1}')
     assert list(kept.results()) == []
     assert "result.json" in str(kept.problems[0])
+
+
+def changed(tmp_path, table_name, of=None, /, **columns):
+    """The folder of a result one of whose tables has other columns."""
+    folder = Store(tmp_path).save(of or result())
+    table = {"queries.parquet": QUERY_DTYPES, "readings.parquet": results.READING_DTYPES}.get(
+        table_name, SPAN_DTYPES
+    )
+    found = rows.read(folder / table_name, table)
+    rows.write(
+        found | {key: np.array(value, table[key]) for key, value in columns.items()}, folder / table_name
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("channel", "fine"), [([0, 0], True), ([0, 1], False), ([-1, 0], False), ([1, 1], False)]
+)
+def test_a_reading_is_of_a_channel_that_is_named(tmp_path, channel, fine):
+    folder = changed(tmp_path, "readings.parquet", channel=channel)
+    if fine:
+        assert results.read(folder).readings.channel.tolist() == channel
+        return
+    with pytest.raises(StoreError, match="E-STORE-4"):
+        results.read(folder)
+
+
+SPANS = Spans.of("phase", [("unit", 0, 5, 9), ("h2d", 1, 5, 7)], ["unit", "h2d"])
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "fine"),
+    [
+        *(("name", [0, 1], True), ("name", [1, 2], False), ("name", [-1, 0], False)),
+        *(
+            ("kind", [0, len(SPAN_KINDS) - 1], True),
+            ("kind", [0, len(SPAN_KINDS)], False),
+            ("kind", [-1, 0], False),
+        ),
+    ],
+)
+def test_a_span_is_of_a_name_and_a_kind_that_are_known(tmp_path, column, values, fine):
+    folder = changed(tmp_path, "spans.parquet", result(spans=SPANS), **{column: values})
+    if fine:
+        assert results.read(folder).spans.columns[column].tolist() == values
+        return
+    with pytest.raises(StoreError, match="E-STORE-4"):
+        results.read(folder)
+
+
+def test_tables_without_rows_are_read(tmp_path):
+    none = Readings(result().readings.channels, *(np.zeros(0, t) for t in ("int64", "int16", "float64")))
+    found = results.read(Store(tmp_path).save(result(readings=none, spans=Spans.none())))
+    assert len(found.readings.t_ns) == 0 == len(found.spans)
+
+
+@pytest.mark.parametrize(
+    ("window", "fine"),
+    [((0, 50), True), ((50, 50), True), ((-1, 50), False), ((0, 51), False), ((7, 6), False)],
+)
+def test_a_window_lies_within_the_rows(tmp_path, window, fine):
+    folder = Store(tmp_path).save(result(window=Window(*window, 0, 9)))
+    if fine:
+        assert results.read(folder).window == Window(*window, 0, 9)
+        return
+    with pytest.raises(StoreError, match="the window is"):
+        results.read(folder)
+
+
+def test_a_column_that_older_versions_did_not_write_is_unknown_in_every_row(tmp_path):
+    rows.write({"a": np.arange(3)}, tmp_path / "a")
+    found = rows.read(tmp_path / "a", {"a": "int64", "b": "int32"}, ("b",))
+    assert (
+        found["b"].tolist() == [-1] * 3 and found["b"].dtype == np.int32 and found["a"].tolist() == [0, 1, 2]
+    )
+    with pytest.raises(StoreError):
+        rows.read(tmp_path / "a", {"a": "int64", "c": "int32"}, ("b",))
+
+
+@pytest.mark.parametrize("most", [3, 2])
+def test_so_many_rows_are_read(tmp_path, monkeypatch, most):
+    rows.write({"a": np.arange(3)}, tmp_path / "a")
+    monkeypatch.setattr(rows, "MOST", most)
+    if most == 3:
+        assert len(rows.read(tmp_path / "a", {"a": "int64"})["a"]) == 3
+        return
+    with pytest.raises(StoreError, match="3 rows; 2 are read at most"):
+        rows.read(tmp_path / "a", {"a": "int64"})
+
+
+def test_a_value_that_is_missing_is_told(tmp_path):
+    import duckdb
+
+    duckdb.connect().execute(
+        f"COPY (SELECT unnest([1, NULL]) AS a, 5 AS b) TO '{tmp_path}/a' (FORMAT parquet)"
+    )
+    assert rows.read(tmp_path / "a", {"b": "int64"})["b"].tolist() == [5, 5]
+    with pytest.raises(StoreError, match="missing"):
+        rows.read(tmp_path / "a", {"b": "int64", "a": "int64"})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("No space left on device", errno.ENOSPC), ("IO gone", errno.EIO)]
+)
+def test_a_disk_that_takes_no_rows_is_full_or_broken(tmp_path, monkeypatch, text, number):
+    import duckdb
+
+    class Broken:
+        def cursor(self):
+            raise duckdb.Error(f"{text}\nand more")
+
+    broken = Broken
+    broken.cache_clear = lambda: None
+    monkeypatch.setattr(rows, "_database", broken)
+    with pytest.raises(OSError, match=text) as raised:
+        rows.write({"a": np.arange(3)}, tmp_path / "a")
+    assert raised.value.errno == number and raised.value.strerror == text
+
+
+@pytest.mark.parametrize(
+    ("store", "board", "name"),
+    [
+        ("", "", "edgescope-results"),
+        ("mine", "", "mine"),
+        ("mine", "b.json", "mine-replayed"),
+        ("", "b", "edgescope-results-replayed"),
+    ],
+)
+def test_a_store_is_where_it_is_asked_for_and_that_of_a_recording_beside_it(monkeypatch, store, board, name):
+    monkeypatch.setenv("EDGESCOPE_STORE", store)
+    monkeypatch.setenv(results.BOARD, board)
+    assert results.default_root() == Path(name) == Store().root
+
+
+def test_a_result_says_its_text_in_lines_of_one_blank(tmp_path):
+    folder = Store(tmp_path).save(result())
+    assert (folder / "result.json").read_text().splitlines()[1].startswith(' "')
+
+
+def test_a_leftover_is_stale_after_an_hour_to_the_second(tmp_path, monkeypatch):
+    kept = Store(tmp_path)
+    kept.check()
+    for name, age_s in (("other-1-abcdefgh", 3600.0), ("other-2-abcdefgh", 3600.5)):
+        (tmp_path / ASIDE / name).mkdir()
+        os.utime(tmp_path / ASIDE / name, (10_000 - age_s, 10_000 - age_s))
+    monkeypatch.setattr(results.time, "time", lambda: 10_000.0)
+    kept.clean()
+    assert [p.name for p in (tmp_path / ASIDE).iterdir()] == ["other-1-abcdefgh"]
