@@ -1,15 +1,26 @@
 """Comparison of two cells: differences, blockers, judgements."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells.compare import compare, differences
+from edgescope.analysis.cells.compare import (
+    Compared,
+    _apart,
+    _blockers,
+    _inverse,
+    _p99,
+    _warnings,
+    _with_point,
+    compare,
+    differences,
+)
 from edgescope.analysis.cells.replicates import across
 from edgescope.errors import Message, UsageError
-from edgescope.records import Machine, Measured, Status
-from edgescope.stats import Judgement
+from edgescope.records import Absent, Machine, Measured, Status, Trial
+from edgescope.stats import Interval, Judgement
 from making import result
 
 MS = 1_000_000
@@ -197,3 +208,129 @@ def test_clocks_and_load_are_no_settings(make):
         for n, g in ((1, "a"), (2, "b"))
     ]
     assert [d.name for d in compare(*sides).differences] == ["state.governor"]
+
+
+# -- its parts by hand -------------------------------------------------------------------------------------------------
+
+
+def figures(values, name="latency_mean_s"):
+    """Runs of one cell with these values, by replicate."""
+    return {
+        n: result(
+            Trial(model="null", backend="null", replicate=n), metrics={name: v}, queries=None, window=None
+        )
+        for n, v in enumerate(values)
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts", "judged"),
+    [
+        (Measured(2.0, "s", 1.9, 2.1, 9), Measured(1.0, "s", 0.95, 1.05, 9), (3, 3), Judgement.FASTER),
+        (Measured(1.0, "s", 0.95, 1.05, 9), Measured(2.0, "s", 1.9, 2.1, 9), (3, 3), Judgement.SLOWER),
+        (Measured(2.0, "s", 1.9, 2.1, 9), Measured(1.0, "s", 0.95, 1.05, 9), (2, 3), Judgement.AMBIGUOUS),
+        (Measured(2.0, "s", 1.9, 2.1, 9), Measured(1.0, "s", 0.95, 1.05, 9), (3, 2), Judgement.AMBIGUOUS),
+        (Measured(2.0, "s", n=9), Measured(1.0, "s", 0.95, 1.05, 9), (3, 3), Judgement.AMBIGUOUS),
+        (Absent("x"), Measured(1.0, "s", 0.95, 1.05, 9), (3, 3), Judgement.AMBIGUOUS),
+    ],
+)
+def test_figures_that_stand_apart_are_judged_by_three_runs_a_side_with_intervals(old, new, counts, judged):
+    runs = tuple({n: None for n in range(count)} for count in counts)
+    ratio, found = _apart(runs, (old, new), "latency_mean_s", False)
+    assert found is judged and (isinstance(old, Absent) or ratio.value == new.value / old.value)
+    turned = {Judgement.FASTER: Judgement.SLOWER, Judgement.SLOWER: Judgement.FASTER}.get(judged, judged)
+    assert _apart(runs, (old, new), "throughput_sps", True)[1] is turned
+
+
+def test_a_ratio_turned_round_has_its_ends_turned_round():
+    found = _inverse(Interval(0.5, 4.0, 2.0, 7, 5))
+    assert (found.lo, found.hi, found.value, found.n) == (0.25, 2.0, 0.5, 7)
+    open_ = _inverse(Interval(0.0, 4.0, 2.0, 7, 5))
+    assert (open_.lo, open_.hi) == (0.25, math.inf)
+
+
+@pytest.mark.parametrize("reliable", [True, False])
+def test_a_ratio_that_pairs_cannot_bound_is_shown_without_an_interval(reliable):
+    found = _with_point(Interval(1.9, 2.1, 2.0, 6, 6, reliable, "" if reliable else "few"))
+    ends = (1.9, 2.1) if reliable else (None, None)
+    assert (found.value, found.lo, found.hi, found.n) == (2.0, *ends, 6)
+    for value in (0.0, math.inf, math.nan):
+        assert isinstance(_with_point(Interval(0.0, math.inf, value, 1, 1, False, "few")), Absent)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ratio"),
+    [
+        (Measured(2e-3, "s"), Measured(3e-3, "s"), 1.5),
+        (Measured(0.0, "s"), Measured(3e-3, "s"), None),
+        (Absent("x"), Measured(3e-3, "s"), None),
+        (Measured(2e-3, "s"), Absent("x"), None),
+    ],
+)
+def test_the_ratio_of_two_tails(first, second, ratio):
+    old, new = (figures([v], "latency_p99_s") for v in (first, second))
+    found = _p99(old, new)
+    assert (found.ratio.value if isinstance(found.ratio, Measured) else None) == pytest.approx(ratio)
+    assert (found.metric, found.judgement) == ("latency_p99_s", None)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "judgement", "codes"),
+    [
+        (4, Judgement.AMBIGUOUS, ["W-CMP-2"]),
+        (5, Judgement.AMBIGUOUS, []),
+        (4, Judgement.FASTER, []),
+        (0, Judgement.FASTER, ["not measured together"]),
+        (0, Judgement.AMBIGUOUS, ["W-CMP-2", "not measured together"]),
+    ],
+)
+def test_pairs_that_judge_nothing_are_told_below_five(pairs, judgement, codes):
+    one = Measured(1.0, "s")
+    rows = [Compared("a", one, one, one), Compared("b", one, one, one, judgement)]
+    rows += [Compared("c", one, one, one, Judgement.AMBIGUOUS)]
+    runs = figures([one])
+    assert [w.partition(":")[0] for w in _warnings(runs, runs, rows, pairs)] == codes
+    assert _warnings(runs, runs, [], 0) == ()
+
+
+def test_the_warnings_of_a_meter_stand_once_where_its_ratio_is_shown():
+    short, other = Message("W-PWR-3", "few updates"), Message("W-PWR-1", "else")
+    runs = {
+        n: replace(r, warnings=(short, other))
+        for n, r in figures([Measured(1.0, "W")] * 2, "power_w").items()
+    }
+    one = Measured(1.0, "1")
+    shown = [Compared("power_w", one, one, one, Judgement.SAME)]
+    assert _warnings(runs, {}, shown, 5) == (f"{short} (the baseline)",)
+    assert _warnings({}, runs, shown, 5) == (f"{short} (the candidate)",)
+    for hidden in ([Compared("power_w", one, one, Absent("x"))], [Compared("latency_mean_s", one, one, one)]):
+        assert _warnings(runs, runs, hidden, 5) == ()
+
+
+def test_what_mixes_machines_or_differs_in_io_is_not_comparable():
+    here, there = (Machine({"cpu": name}, {}) for name in ("x", "y"))
+    a, b = (replace(result(), machine=m) for m in (here, there))
+    assert len(_blockers([a, b], [a])) == 2 and "the baseline" in _blockers([a, b], [a])[0]
+    assert "the candidate" in _blockers([a], [a, b])[0] and _blockers([a], [a]) == ()
+    assert _blockers([a], [b]) == (f"machine differs: {here.id} against {there.id}",)
+    device = replace(a, trial=replace(a.trial, io="device"))
+    assert _blockers([a], [device]) == ("io differs: host against device",)
+
+
+def test_facts_that_vary_within_a_side_or_are_momentary_are_no_differences():
+    def run(**state):
+        return replace(result(), machine=Machine({"cpu": "x"}, state))
+
+    assert [(d.name, d.baseline, d.candidate) for d in differences([run(a={"b": 1})], [run(a={"b": 2})])] == [
+        ("state.a.b", 1, 2)
+    ]
+    assert (
+        differences([run(a=1), run(a=2)], [run(a=3)]) == () == differences([run(a=3)], [run(a=1), run(a=2)])
+    )
+    assert [d.name for d in differences([run(a=1)], [run()])] == ["state.a"]
+    for name in ("time", "uptime_s", "load_average", "psi_cpu", "command", "memory_available_bytes"):
+        assert differences([run(**{name: 1})], [run(**{name: 2})]) == ()
+    assert [d.name for d in differences([run(lifetime=1)], [run(lifetime=2)])] == ["state.lifetime"]
+    absent = differences([run(a={"absent": "no"})], [run(a={"absent": "never"})])
+    assert [(d.name, d.baseline) for d in absent] == [("state.a", {"absent": "no"})]
+    assert [d.name for d in differences([run(a={})], [run(a={"b": 1})])] == ["state.a", "state.a.b"]

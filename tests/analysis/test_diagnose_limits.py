@@ -982,3 +982,12 @@ def test_a_gain_holds_within_a_fifth_or_its_bound(predicted, bound, holds):
     assert Check(remedy, told, Measured(1.0, "ratio")).holds is holds
     assert Check(remedy, told, Absent("x")).holds is None is Check(remedy, Absent("x"), told).holds
     assert Check(None, told, Measured(1.0, "ratio")).holds is (abs(predicted - 1) <= 0.2)
+
+
+def test_a_device_whose_memory_nobody_read_is_not_found_short_of_it():
+    assert "memory-bound" not in looked(gpu, on_gpu(compute=8.0))
+    few = on_gpu(compute=8.0, params=12_000_000)  # 48 MB at 10 GB/s are 4.8 of 10 ms
+    assert "memory-bound" not in looked(gpu, few, (), ceilings("cuda", fp32=1e15))
+    more = on_gpu(compute=8.0, params=12_600_000)
+    found = looked(gpu, more, (), ceilings("cuda", fp32=1e15))["memory-bound"]
+    assert found.share == pytest.approx(0.504 * 0.8, rel=1e-3) and against(found) == [False]

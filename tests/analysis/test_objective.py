@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.cells.objective import Constraint, Kept, parse, units, wanted
+from edgescope.analysis.cells.objective import Constraint, Kept, least_share, parse, units, wanted
 from edgescope.errors import UsageError
 from edgescope.metrics import bounded
 from edgescope.records import Absent, Measured
@@ -185,3 +185,18 @@ def test_nothing_may_be_asked_for_and_nothing_may_be_had():
     assert excess("throughput", 5.0, throughput_sps=zero) == math.inf
     assert excess("throughput", 0.0, throughput_sps=zero) == 1.0
     assert excess("throughput", 0.0, throughput_sps=some) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("constraints", "given", "share"),
+    [
+        (["accuracy>=0.98ref", "top1>=0.95ref", "accuracy>=0.5"], None, 0.95),
+        (["accuracy>=0.98ref"], 0.9, 0.9),
+        (["accuracy>=1.01ref", "accuracy>=1ref"], None, 1.0),
+        (["accuracy>=0.5", "p99<=33ms"], None, None),
+        ([], 0.7, 0.7),
+        ([], None, None),
+    ],
+)
+def test_the_gate_asks_for_the_least_share_that_a_constraint_names(constraints, given, share):
+    assert least_share([parse(text) for text in constraints], given) == share

@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.offload import answer as answers
 from edgescope.analysis.offload import model as offload
 from edgescope.analysis.offload import transit
 from edgescope.analysis.offload.answer import _sum, _weighted, answer, flips
@@ -332,3 +335,69 @@ def test_several_servers_answer_as_many_times_as_much_within_as_many_times_the_b
     assert offload._times(rate, 3) == Measured(12.0, "samples/s", 9.0, 18.0, 9)
     assert offload._times(rate, 1) is rate and offload._times(Absent("x"), 3) == Absent("x")
     assert offload._times(Measured(4.0, "samples/s", None, 6.0), 2) == Measured(8.0, "samples/s", None, 12.0)
+
+
+@pytest.mark.parametrize(
+    ("enough", "taken", "fits"), [(1, 2, True), (2, 2, True), (5, 5, True), (99, 0, False)]
+)
+def test_the_fewest_boards_that_keep_the_constraints_or_the_most_that_are_tried(
+    monkeypatch, enough, taken, fits
+):
+    tried: list[int] = []
+
+    def edge(model, rate, n):
+        tried.append(n)
+        return SimpleNamespace(n=n, fits=n >= enough)
+
+    monkeypatch.setattr(answers, "edge", edge)
+    found = answers.boards(None, 9.0)
+    assert (found.n, found.fits) == (taken or offload.MOST_BOARDS, fits)
+    assert tried == list(range(2, found.n + 1))
+    monkeypatch.setattr(
+        answers, "edge", lambda model, rate, n: SimpleNamespace(n=n, fits=n == offload.MOST_BOARDS)
+    )
+    assert answers.boards(None, 9.0).fits
+
+
+def of(value, lo=None, hi=None, *, broken=()):
+    row = {"p50_s": Measured(value, "s", lo, hi), "throughput_sps": Measured(value, "samples/s", lo, hi)}
+    return SimpleNamespace(figures=row, fits=not broken, broken=broken)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "less", "more"),
+    [
+        (of(1.0), of(2.0), True, False),
+        (of(2.0), of(1.0), False, True),
+        (of(1.0), of(1.0), False, False),
+        (of(1.0, 0.9, 1.1), of(2.0, 1.11, 2.1), True, False),
+        (of(1.0, 0.9, 1.1), of(2.0, 1.1, 2.1), False, False),
+        (of(2.0, 1.11, 2.1), of(1.0, 0.9, 1.1), False, True),
+        (of(2.0, 1.1, 2.1), of(1.0, 0.9, 1.1), False, False),
+    ],
+)
+def test_one_place_is_clearly_better_where_the_intervals_lie_apart(a, b, less, more):
+    for objective, better in (("latency", less), ("throughput", more)):
+        asked = SimpleNamespace(wanted=wanted(objective))
+        assert answers.clearly_better(asked, a, b) is better
+        unknown = SimpleNamespace(figures={asked.wanted.goal.name: Absent("x")}, fits=True)
+        lost = SimpleNamespace(figures=unknown.figures, fits=False)
+        assert not answers.clearly_better(asked, unknown, b) and not answers.clearly_better(asked, a, unknown)
+        assert answers.clearly_better(asked, a, lost) and not answers.clearly_better(asked, unknown, lost)
+        assert answers._better(asked, [a, b]) is (b if answers.clearly_better(asked, b, a) else a)
+        assert answers._better(asked, []) is None
+
+
+@pytest.mark.parametrize(("border", "beyond"), [(3e5, True), (3e5, False)])
+def test_a_flip_is_found_within_two_per_cent_on_either_side(border, beyond):
+    span = (1e4, 1e9) if beyond else (1e9, 1e4)
+    at = answers._flip_at(span, lambda x: "cloud" if x >= border else "edge")
+    assert at == pytest.approx(border, rel=0.02) and (at >= border) is beyond
+    assert answers._flip_at(span, lambda x: "edge") is None and answers._flip_at((1.0, 1.0), str) is None
+
+
+def test_what_both_places_give_is_added_or_weighed():
+    a, b, none = Measured(2.0, "J", n=5), Measured(6.0, "J", n=3), Absent("x")
+    assert _sum(a, b) == Measured(8.0, "J", n=3) and _weighted(a, b, 0.25) == Measured(5.0, "J", n=3)
+    for joined in (_sum, lambda x, y: _weighted(x, y, 0.5)):
+        assert joined(a, none) is none and joined(none, b) is none and joined(none, Absent("y")) is none

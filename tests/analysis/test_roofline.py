@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from edgescope.analysis.predict import roofline
 from edgescope.analysis.predict.roofline import Ceilings, Limit, Work, bandwidth_at, limit, read
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Measured
+from edgescope.records import Absent, Measured, Trial
+from making import result
 
 HERE = Ceilings(
     "m1",
@@ -127,3 +128,35 @@ def test_the_least_time_is_the_longer_of_computing_and_moving_and_what_comes_on_
     assert (limit.compute_s, limit.memory_s) == pytest.approx((1e-3, 2000 / 1e9))
     assert (limit.transfer_s, limit.launch_s) == pytest.approx((3e-3, 1e-6))
     assert isinstance(roofline.limit(roofline.Work(1, 1, 0, 0, "int8"), ceilings), Absent)
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("as_is", "ceilings-cuda"), ("cpu@1.5GHz+gpu=2", "ceilings-cuda-cpu_1.5GHz_gpu=2")]
+)
+def test_the_ceilings_of_a_store_are_those_of_machine_device_and_mode(tmp_path, mode, name):
+    run = result(Trial(model="null", backend="null", device="cuda", mode=mode))
+    where = tmp_path / run.machine.id / f"{name}.json"
+    assert roofline.kept(tmp_path, run.machine.id, "cuda", mode) == where
+    assert roofline.stored(tmp_path, run) is None
+    points = [{"bytes": 1e6, "value": 8e9}]
+    figures = {
+        "device": "cuda",
+        "flops": {"fp32": {"value": 2e12}, "int8": {"absent": "no"}},
+        "launch_s": 5e-6,
+    }
+    where.parent.mkdir()
+    where.write_text(
+        json.dumps({"machine_id": "m", "figures": figures | {"bandwidth": points, "h2d": [], "d2h": points}})
+    )
+    found = roofline.stored(tmp_path, run)
+    assert found == Ceilings(
+        "m",
+        "cuda",
+        {"fp32": Measured(2e12, "FLOP/s"), "int8": Absent("no")},
+        [(1e6, 8e9)],
+        5e-6,
+        [],
+        [(1e6, 8e9)],
+    )
+    other = result(Trial(model="null", backend="null", device="cpu", mode=mode))
+    assert roofline.stored(tmp_path, other) is None

@@ -420,3 +420,24 @@ def test_what_is_told_of_workers(skew_s, gap, each, cores, codes):
     for n, fix in ((2, True), (1, False)):
         (late,) = workers.warnings(Trial(model="m", processes=2), {"start_skew_s": Measured(1.0, "s")}, [], n)
         assert bool(late.fix) is fix
+
+
+@pytest.mark.parametrize(
+    ("given", "union"),
+    [
+        ([(5, 20), (0, 10), (2, 3), (30, 40), (35, 36)], [[0, 20], [30, 40]]),
+        ([(0, 10), (10, 12), (13, 14)], [[0, 12], [13, 14]]),
+        ([(0, 9), (1, 2), (5, 6), (10, 11)], [[0, 9], [10, 11]]),
+        ([(3, 4)], [[3, 4]]),
+        ([], []),
+    ],
+)
+def test_the_union_of_intervals_is_of_disjoint_ones(given, union):
+    assert epochs._merged(np.array(given, np.int64)).tolist() == union
+
+
+def test_what_intervals_have_of_fetches_is_counted_for_each():
+    fetches = np.array([[10, 20], [30, 40]], np.int64) + 10**15
+    starts, ends = (np.array(t, np.int64) + 10**15 for t in ([0, 12, 15, 22], [5, 18, 35, 28]))
+    assert epochs._overlap(starts, ends, fetches) == 0 + 6 + (5 + 5) + 0
+    assert epochs._overlap(starts[:0], ends[:0], fetches) == 0.0 == epochs._overlap(starts, ends, fetches[:0])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.usage import gpu_number, mean, of_gpu, usage
+from edgescope.analysis.run.usage import activity, first, gpu_number, mean, of_gpu, usage
 from edgescope.records import Absent, Channel, Machine, Measured, Readings, Trial, Window
 from making import result
 
@@ -142,4 +142,24 @@ def test_a_channel_that_the_gpu_refuses_is_absent_with_its_reason():
     assert of_gpu(replace(run, readings=told), "sm_active") == Absent("gpu0_sm_active: needs GPM")
     assert of_gpu(replace(run, readings=told), "tensor_active") == Absent(
         "gpu0_tensor_active: it could not be read"
+    )
+
+
+def test_the_activity_of_several_runs_is_the_mean_of_those_that_have_it():
+    one, two = (a_run(("gpu0_busy", v), device="cuda") for v in (0.4, 0.8))
+    assert activity([one, two], "gpu_busy").value == pytest.approx(0.6)
+    cpu, bare = a_run(("gpu0_busy", 0.4)), replace(one, readings=None)
+    assert activity([cpu, one], "gpu_busy").value == 0.4
+    assert activity([cpu, bare], "gpu_busy") == Absent("measured on a CPU")
+    assert activity([bare, cpu], "gpu_busy") == Absent("no raw readings in the store")
+    assert activity([replace(one, window=None)], "gpu_busy") == Absent("no raw readings in the store")
+    assert activity([], "gpu_busy") == Absent("no run finished")
+    assert activity([one], "sm_active") == Absent("no channel gpu0_sm_active here")
+
+
+def test_the_first_figure_that_was_measured_is_taken():
+    run = a_run(a=Absent("no a"), b=Measured(2.0, "bytes"), c=Measured(3.0, "bytes"))
+    assert first(run, ("a", "b", "c")).value == 2.0 and first(run, ("c", "b")).value == 3.0
+    assert first(run, ("x", "a")) == Absent("no a") and first(run, ("x",)) == Absent(
+        "nothing measures it here"
     )

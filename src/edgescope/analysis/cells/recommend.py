@@ -109,7 +109,7 @@ def _cost(choice: Row, wanted: Wanted) -> float:
     found = _figure(choice, wanted)
     if found is None:
         return math.inf
-    return math.log(found.value) * (-1 if wanted.goal.higher else 1)
+    return -math.log(found.value) if wanted.goal.higher else math.log(found.value)
 
 
 def _axes(found: Sequence[Row], wanted: Wanted) -> tuple[str, ...]:

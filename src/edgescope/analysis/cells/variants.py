@@ -355,10 +355,9 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
     If every usable variant breaks a constraint, the pick names the nearest one and the binding constraint.
     """
     wished = goal(objective)
-    ranked = sorted(
-        (r for r in found.rows if not r.rejected and isinstance(r[wished.name], Measured)),
-        key=lambda r: r.measured(wished.name).value * (-1 if wished.higher else 1),
-    )
+    able = (r for r in found.rows if not r.rejected and isinstance(r[wished.name], Measured))
+    # a reversed sort keeps equals in their order, too
+    ranked = sorted(able, key=lambda r: r.measured(wished.name).value, reverse=wished.higher)
     if not ranked:
         return _infeasible(found) or Pick(None, _none(found, wished))
     best = _chosen(ranked, found, wished)

@@ -131,7 +131,9 @@ class Prediction:
     def cost(self, row: ModeRow) -> float:
         """Return the objective's figure, negated if higher is better."""
         found = row[self.wanted.goal.name]
-        return math.inf if isinstance(found, Absent) else found.value * (-1 if self.wanted.goal.higher else 1)
+        if isinstance(found, Absent):
+            return math.inf
+        return -found.value if self.wanted.goal.higher else found.value
 
     @cached_property
     def guesses(self) -> dict[str, Guess | Absent]:
