@@ -53,6 +53,24 @@ def test_a_csv_lists_files_labels_and_masks(tmp_path):
         opening.read(str(tmp_path / "b.csv"))
 
 
+LONG = "y" * 5000 + ".png"
+"""As a cell is where a quote does not end: longer than any system takes for a name."""
+
+
+@pytest.mark.parametrize("row", [f"{LONG},1", f"0.png,{LONG}", "\0.png,1", "0.png,\0.png"])
+def test_a_name_that_no_file_can_have_is_a_file_that_is_not_there(tmp_path, row):
+    picture(tmp_path / "0.png", 90)
+    (tmp_path / "a.csv").write_text(f"file,label\n0.png,1\n0.png,2\n{row}\n")
+    with pytest.raises(UsageError, match=r"E-DATASET-9") as caught:
+        opening.read(str(tmp_path / "a.csv"))
+    assert len(str(caught.value)) < 1000
+
+
+def test_data_called_by_a_name_that_no_file_can_have_are_no_data():
+    with pytest.raises(UsageError, match=r"E-DATASET-7"):
+        opening.kind(LONG)
+
+
 def test_coco_boxes_are_corners_and_classes_follow_their_ids(tmp_path):
     found = opening.read(str(coco(tmp_path)))
     assert found.classes == ("cat", "dog") and len(found.records) == 4

@@ -15,6 +15,7 @@ never touched. A listed video that is not there is left out, and reported.
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -84,10 +85,10 @@ def read(root: Path, layout: str = "") -> VideoSet:
             fix=f"--layout {closest_name(name, LAYOUTS) or 'folders'}",
         )
     videos = LAYOUTS[name](root)
-    there = tuple(video for video in videos if video.path.exists())
+    there = tuple(video for video in videos if os.path.exists(video.path))
     if not there:
         raise wrong(root, 0, f"the layout {name} found no video")
-    missing = tuple(video.name for video in videos if not video.path.exists())
+    missing = tuple(video.name for video in videos if not os.path.exists(video.path))
     return VideoSet(root, name, tuple(_with_validation(there)), missing, by)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -53,6 +54,8 @@ BOXES = frozenset(("xmin", "x_min", "bbox", "x1"))
 SEPARATORS = ",;\t"
 LOOKED_AT = 40
 """Lines that show which separator and which column it is."""
+LONGEST = 80
+"""Characters of a cell that a message repeats: where a quote does not end, a cell is half of the file."""
 Rows = Sequence[Sequence[str]]
 
 
@@ -113,11 +116,8 @@ def _hits(root: Path, rows: Rows) -> int:
 def there(root: Path, word: str) -> Path | None:
     """Return the file that a word names, seen from a folder and by either slash; None if there is none."""
     for spelt in (word, word.replace("\\", "/")):
-        try:
-            if word and (root / spelt).is_file():
-                return root / spelt
-        except (OSError, ValueError):  # too long a name, or a zero byte in it
-            continue
+        if word and os.path.isfile(root / spelt):  # False, too, of too long a name and of a zero byte in it
+            return root / spelt
     return None
 
 
@@ -186,7 +186,7 @@ def _all_there(path: Path, files: Sequence[str]) -> None:
     raise UsageError(
         "E-DATASET-9",
         f"{path.name} lists files that are not there" if missing else f"{path.name} lists no files",
-        evidence=f"{len(missing)} of {len(files)}: {', '.join(m or 'an empty cell' for m in missing[:3])}"
+        evidence=f"{len(missing)} of {len(files)}: {', '.join(m[-LONGEST:] or 'an empty cell' for m in missing[:3])}"
         if missing
         else "no line after the heading",
         effect="Nothing was measured",
@@ -214,11 +214,11 @@ def _is_mask(word: str) -> bool:
 def _record(root: Path, file: str, label: str, known: classes.Classes) -> Record:
     place = there(root, file) or root / file
     if _is_mask(label):
-        mask = there(root, label) or root / label
-        if not mask.is_file():
+        mask = there(root, label)
+        if mask is None:
             raise UsageError(
                 "E-DATASET-9",
-                f"the mask {label} of {file} is not there",
+                f"the mask {label[-LONGEST:]} of {file[-LONGEST:]} is not there",
                 effect="Nothing was measured",
                 fix="write masks relative to the .csv, too",
             )

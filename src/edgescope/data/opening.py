@@ -12,6 +12,7 @@ A name goes into a Trial pinned by its content, `photos#0123456789ab`; the pin c
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -38,22 +39,23 @@ def bare(name: str) -> str:
 def kind(name: str) -> str:
     """Return the registry's key for the kind of data that a name refers to; UsageError if it refers to nothing."""
     path, word = Path(name), name.partition(":")[0]
+    exists = os.path.exists(path)  # False, too, of a name that is too long for one
     if word in DATA.plugins:
         return word
-    if path.is_dir():
+    if exists and path.is_dir():
         if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
             return "datasets"
         from edgescope.data.folder import IMAGES
 
         return "npy" if folders.holds(path, (".npy",)) and not folders.holds(path, IMAGES) else "folder"
-    if path.is_file() and path.suffix.lower() in SUFFIXES:
+    if exists and path.is_file() and path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
-    if ":" in name and not path.exists():
+    if ":" in name and not exists:
         return "loader"
     raise UsageError(
         "E-DATASET-7",
         f"--data {name} is no data",
-        evidence="no such file or folder" if not path.exists() else f"kinds: {', '.join(DATA)}",
+        evidence="no such file or folder" if not exists else f"kinds: {', '.join(DATA)}",
         effect="Nothing was measured",
         fix=f"--data FOLDER, a .csv, .npz or COCO .json, or module:callable ({HELP})",
     )

@@ -8,6 +8,7 @@ guessed: ranges found on wrongly prepared pictures would be wrong, and so would 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ class Known:
 def beside(model: str) -> str:
     """Return the file beside a model's file that says how pictures are prepared, or ''."""
     path = Path(model.rpartition("@")[2])
-    if not path.is_file():
+    if not os.path.isfile(path):  # False, too, of a name that is too long for one
         return ""
     files = [path.with_name(name) for name in BESIDE]
     return next((str(f) for f in files if f.is_file() and preprocess.config(f) is not None), "")
