@@ -49,10 +49,10 @@ else:
 
 HERE = Path(__file__).resolve().parent
 QUOTAS = {
-    **{"stats": 40, "store": 24, "isolate": 36, "bench": 36, "telemetry": 26, "scenarios": 36},
-    **{"analysis": 90, "tracing": 40, "video": 40, "training": 26, "verify": 26, "data": 24},
-    **{"runner": 24, "search": 40, "workloads": 30, "artifacts": 24, "records": 24, "anomaly": 30},
-    **{"devices": 40, "modes": 24, "metrics": 15},
+    **{"stats": 36, "store": 24, "isolate": 28, "bench": 30, "telemetry": 24, "scenarios": 30},
+    **{"analysis": 80, "tracing": 32, "video": 32, "training": 26, "verify": 26, "data": 24},
+    **{"runner": 24, "search": 32, "workloads": 28, "artifacts": 24, "records": 24, "anomaly": 28},
+    **{"devices": 32, "modes": 24, "metrics": 15},
 }
 """Mutants of each package that measures or decides."""
 
