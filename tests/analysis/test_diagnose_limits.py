@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.diagnose import gpu, machine, network, stages, threads, traced
+from edgescope.analysis.diagnose import gpu, judgement, machine, network, stages, threads, traced
 from edgescope.analysis.diagnose.case import FLOW, PHASES, STAGES, Case, Part
 from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.diagnose.interventions import CostOfBatch, cost_of_batch, interventions, unit_seconds
@@ -539,6 +539,12 @@ def test_threads_are_too_few_where_they_are_busy_and_cores_are_free(n, used, oth
         assert said.share == pytest.approx(1 - 1 / gain.value) and said.confidence is LIKELY
 
 
+def test_the_cores_in_use_are_the_runs_own_count_else_the_samplers():
+    for of, own, source in (({"cores_used": 2.6}, 0.25, threads.WINDOW), ({}, 0.65, threads.SAMPLER)):
+        said = looked(threads, world(threads=3, own=own, of=of))["too few threads"]
+        assert said.evidence[1] == Evidence("2.60 cores were busy with it", source)
+
+
 @pytest.mark.parametrize(("rate", "found"), [(111, True), (109, False)])
 def test_more_threads_that_were_tried_tell(rate, found):
     of = {"cores_used": 2.0}
@@ -991,3 +997,19 @@ def test_a_device_whose_memory_nobody_read_is_not_found_short_of_it():
     more = on_gpu(compute=8.0, params=12_600_000)
     found = looked(gpu, more, (), ceilings("cuda", fp32=1e15))["memory-bound"]
     assert found.share == pytest.approx(0.504 * 0.8, rel=1e-3) and against(found) == [False]
+
+
+@pytest.mark.parametrize(
+    ("special", "general", "says"),
+    [
+        (("x", 2, 0.48), ("x", 1, 0.8), True),
+        (("x", 2, 0.47), ("x", 1, 0.8), False),
+        (("x", 1, 0.9), ("x", 1, 0.8), False),
+        (("x", 2, 0.9), ("y", 1, 0.8), False),
+        (("", 2, 0.9), ("", 1, 0.8), False),
+        (("x", 2, 0.9), ("", 1, 0.8), False),
+    ],
+)
+def test_why_a_part_is_slow_is_said_by_a_deeper_finding_of_its_own(special, general, says):
+    one, other = (finding("a", share, part=part, depth=depth) for part, depth, share in (special, general))
+    assert judgement._says_why(one, other) is says

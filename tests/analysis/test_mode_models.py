@@ -1,6 +1,7 @@
 """Models over modes: properties that hold for every input, and planted truths that they must find."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -338,3 +339,15 @@ def test_several_runs_of_one_mode_count_together():
     one = predict(GRID, Profile({0: [0.1, 0.4], 9: [0.1]}), THROUGHPUT)
     same = predict(GRID, Profile({0: [0.2], 9: [0.1]}), THROUGHPUT)
     assert np.allclose(one.time.guess.mean, same.time.guess.mean)
+
+
+def test_the_plane_is_that_of_least_squares_and_never_less_than_a_tenth_of_what_was_seen():
+    grid = modes.grid([{"n": n, "w": w} for n, w in ((1, "a"), (2, "a"), (4, "a"), (4, "b"))])
+    plane = Linear.over(grid)
+    assert plane.columns.tolist() == [[1, 0.25, 0], [1, 0.5, 0], [1, 1, 0], [1, 1, 1]]
+    guess = plane.fit({0: math.log(5.0), 1: math.log(1.0)})  # 16 a step of n / 4
+    assert guess.value == pytest.approx([5.0, 1.0, 0.1, 0.1]) and guess.sd == pytest.approx([0.01] * 4)
+    three = plane.only(np.array([0, 1, 2])).fit({0: 0.0, 1: math.log(2.0), 2: math.log(2.0)})
+    fitted = np.polyval(np.polyfit([0.25, 0.5, 1.0], [1.0, 2.0, 2.0], 1), [0.25, 0.5, 1.0])
+    left = math.sqrt(((fitted - [1, 2, 2]) ** 2).sum() / (3 - 2))
+    assert three.value == pytest.approx(fitted) and three.sd == pytest.approx(0.01 + np.log1p(left / fitted))

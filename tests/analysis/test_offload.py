@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.offload import answer as answers
 from edgescope.analysis.offload import model as offload
+from edgescope.analysis.offload import service as services
 from edgescope.analysis.offload import transit
 from edgescope.analysis.offload.answer import _sum, _weighted, answer, flips
 from edgescope.analysis.offload.breakeven import curve
@@ -21,6 +22,7 @@ from edgescope.analysis.offload.places import place, remarks
 from edgescope.analysis.offload.service import Service, bootstrapped, fifo, plain
 from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Measured, Status
+from edgescope.stats import tau
 from two_places import board, measured, model, server, spread
 
 FAST = Profile(rtt_s=0.002, up_bps=1e8, down_bps=1e8)
@@ -401,3 +403,76 @@ def test_what_both_places_give_is_added_or_weighed():
     assert _sum(a, b) == Measured(8.0, "J", n=3) and _weighted(a, b, 0.25) == Measured(5.0, "J", n=3)
     for joined in (_sum, lambda x, y: _weighted(x, y, 0.5)):
         assert joined(a, none) is none and joined(none, b) is none and joined(none, Absent("y")) is none
+
+
+@pytest.mark.parametrize(
+    ("q", "rows", "told"),
+    [(0.5, 1, None), (0.5, 2, False), (0.9, 9, None), (0.9, 10, False), (0.99, 99, None), (0.99, 100, False)],
+)
+def test_a_quantile_needs_a_row_beyond_it_and_its_interval_both_of_its_ends(q, rows, told):
+    found = offload._told(q, (2.0, 1.0, 3.0), rows)
+    assert isinstance(found, Absent) is (told is None)
+    assert told is None or (found.value, found.lo, found.n) == (2.0, None, rows)
+
+
+def test_an_interval_holds_its_value_from_the_rows_on_that_bound_both_ends():
+    least = max(offload.needed(0.9, 0.975), offload.needed(0.1, 0.975))
+    assert offload._told(0.9, (2.0, 1.0, 3.0), least - 1).lo is None
+    assert offload._told(0.9, (2.0, 1.0, 3.0), least) == Measured(2.0, "s", 1.0, 3.0, least)
+    assert (
+        offload._told(0.9, (2.0, 2.5, 3.0), least).lo == 2.0 == offload._told(0.9, (2.0, 1.0, 1.5), least).hi
+    )
+    assert offload._told(0.1, (2.0, 1.0, 3.0), least - 1).lo is None, "the lower tail, too"
+
+
+def test_a_part_is_saturated_beyond_ninety_five_per_cent():
+    (told,) = offload.saturated([("uplink", 0.95), ("board", 0.951), ("server", 0.1)])
+    assert told.startswith("the board is saturated") and "95%" in told
+
+
+@pytest.mark.parametrize(
+    ("rate", "boards", "latency"),
+    [
+        (1.0, 1, [2, 3, 4, 5]),
+        (0.5, 1, [2, 2, 2, 2]),
+        (1.0, 2, [2, 2, 2, 2]),
+        (2.0, 2, [2, 2, 3, 3]),
+        (None, 1, [2] * 4),
+    ],
+)
+def test_queries_of_two_seconds_wait_at_the_edge_as_they_come(rate, boards, latency):
+    made = model()
+    draws = replace(made.points, local=np.full((1, 4), 2.0), gaps=np.ones((1, 4)))
+    assert made.edge_s(draws, rate, boards).tolist() == [pytest.approx(latency)]
+    busy = dict(made.edge_busy(rate, boards))
+    mean = made.local.service.mean_s
+    assert busy == ({} if rate is None else {"edge": pytest.approx(rate * mean / boards)})
+
+
+def test_what_is_sent_waits_for_the_link_and_the_server():
+    """The network takes nothing beside 0.1 s a way and a round trip of 0.002 s; the server takes 2 s, one a second."""
+    made = model()
+    shape = (1, 4)
+    way = transit.draw(np.random.default_rng(0), *shape)
+    draws = replace(made.points, remote=np.full(shape, 2.0), gaps=np.ones(shape), way=way)
+    there = Profile(rtt_s=0.002, up_bps=8 * 40e3 / 0.1, down_bps=8 * 4e3 / 0.1)
+    alone = made.cloud_s(draws, there, None)
+    assert alone.tolist() == [pytest.approx([2.202] * 4, rel=0.05)]
+    waiting = made.cloud_s(draws, there, 1.0) - alone
+    assert waiting.tolist() == [pytest.approx([0, 1, 2, 3], abs=1e-6)]
+    four = model(servers=4).cloud_s(draws, there, 1.0) - alone
+    assert four.tolist() == [pytest.approx([0] * 4, abs=1e-6)]
+
+
+@pytest.mark.parametrize("n", [1, 40, 41, 200])
+def test_rows_are_drawn_in_blocks_longer_than_their_correlation(n):
+    x = np.repeat(np.random.default_rng(0).normal(size=100), 8)
+    length = min(len(x) // 8, math.ceil(4 * tau(x)))
+    assert 16 < length < 100
+    found = services._blocks(x, np.random.default_rng(1), n)
+    assert len(found) == n and set(found.tolist()) <= set(range(len(x)))
+    steps = np.diff(found) % len(x)
+    inside = np.arange(1, n) % length != 0
+    assert (steps[inside] == 1).all() and not (steps[~inside] == 1).any()
+    single = services._blocks(np.array([3.0]), np.random.default_rng(1), 5)
+    assert single.tolist() == [0] * 5

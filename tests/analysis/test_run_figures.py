@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ from edgescope.records import (
     Spans,
     Trial,
     Window,
+    Worker,
 )
 from edgescope.stats.alternation import standard_errors
 from edgescope.stats.special import t_quantile
+from making import result
 
 S = 1_000_000_000
 
@@ -441,3 +444,14 @@ def test_what_intervals_have_of_fetches_is_counted_for_each():
     starts, ends = (np.array(t, np.int64) + 10**15 for t in ([0, 12, 15, 22], [5, 18, 35, 28]))
     assert epochs._overlap(starts, ends, fetches) == 0 + 6 + (5 + 5) + 0
     assert epochs._overlap(starts[:0], ends[:0], fetches) == 0.0 == epochs._overlap(starts, ends, fetches[:0])
+
+
+def test_each_worker_has_its_own_share_of_the_window():
+    crew = tuple(Worker(number=n, model="null", pid=n + 1) for n in (0, 1))
+    rows = table(6, worker=[0, 1, 0, 0, 1, 0], issued_ns=[0] * 6, done_ns=[1, 1, 2, 3, 4, 4])
+    made = replace(result(), workers=crew, queries=rows, window=Window(0, 6, 0, 4 * S))
+    each = workers.shares(made)
+    assert [share.worker for share in each] == list(crew)
+    assert [share.throughput_sps.value for share in each] == [1.0, 0.5]
+    assert workers.shares(replace(made, queries=None)) == [] == workers.shares(replace(made, window=None))
+    assert workers.shares(replace(made, workers=())) == []

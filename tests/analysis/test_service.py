@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.capacity.limit import binding
-from edgescope.analysis.capacity.promises import Kept, judge, promises, words
+from edgescope.analysis.capacity.promises import Held, Kept, judge, promises, words
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.records import (
@@ -303,3 +303,8 @@ def test_a_run_is_as_long_as_its_window():
     window = found.result.window
     assert found.seconds == pytest.approx((window.stop_ns - window.start_ns) / SECOND) and found.seconds > 9.9
     assert (found.clients, found.offered, found.stage) == (7, 100.0, "search")
+
+
+def test_a_promise_that_says_no_more_is_kept_clearly():
+    held = Held(SLO[0], Absent("x"), Absent("x"), Kept.YES)
+    assert (held.clear, held.likely, held.whole, held.expected) == (True, True, True, 0.0)

@@ -158,6 +158,8 @@ def test_a_traced_result_has_the_metrics_of_its_window():
     whole = account(of_result.trace_of(traced))
     assert len(whole.inferences) == len(c["issued_ns"]) and whole.trace.clock == "monotonic"
     assert whole.trace.facts == {"cpu_cores": 2}
+    early = Spans.joined([spans, spans.moved(-traced.window.stop_ns)])
+    assert len(of_result.trace_of(replace(traced, spans=early)).spans) == len(whole.trace.spans)
     assert of_result.trace_of(replace(traced, machine=Machine({}, {}))).facts == {}
     host_only = replace(traced, spans=spans.of_kind("range"))
     assert isinstance(of_result.metrics(host_only)["ec_s"], Absent)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +93,7 @@ class _Simulation:
         self.stages = [_Stage(model) for model in stages]
         self.after = dict(zip(self.stages, [*self.stages[1:], None], strict=True))
         self.ages = [DROPPED] * len(self.born)
-        self.count = 0
+        self.numbers = count(len(self.born))
         self.events: list[tuple[int, int, int, _Stage, deque[int]]] = []
 
     def run(self) -> Ints:
@@ -102,7 +103,6 @@ class _Simulation:
         first = self.stages[0]
         self.events = [(t, n, _ARRIVED, first, deque((n,))) for n, t in enumerate(self.born)]
         heapify(self.events)
-        self.count = len(self.events)
         while self.events:
             now, _, kind, stage, frames = heappop(self.events)
             if kind == _DONE:
@@ -173,5 +173,4 @@ class _Simulation:
         return until <= now
 
     def _event(self, at: int, kind: int, stage: _Stage, frames: deque[int]) -> None:
-        self.count += 1
-        heappush(self.events, (at, self.count, kind, stage, frames))
+        heappush(self.events, (at, next(self.numbers), kind, stage, frames))
