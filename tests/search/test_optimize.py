@@ -993,7 +993,10 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     assert found["pick"]["cell"] in {row["cell"] for row in found["rows"] if not row["rejected"]}
     assert rows["torch_eager fp32 b1"]["speedup"]["value"] == 1
     wrong = [row["label"] for row in found["rows"] if row["rejected"].startswith("wrong outputs")]
-    int8 = {"onnxruntime int8 b1", "openvino int8 b1"} & rows.keys()  # a busy machine has time for one of them
+    int8 = {
+        "onnxruntime int8 b1",
+        "openvino int8 b1",
+    } & rows.keys()  # a busy machine has time for one of them
     assert int8 and int8 <= set(wrong)  # shown, never picked: see above
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
     card = json.loads((tmp_path / "kept/card.json").read_text())
