@@ -25,10 +25,14 @@ from edgescope.records import (
     Spans,
     Status,
     Trial,
+    Trust,
+    Verdict,
     Window,
     codec,
 )
+from edgescope.registry import REPLAYED
 from edgescope.store import results, rows
+from edgescope.store.recorded import RECORDING, told_apart
 from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
 
@@ -633,3 +637,22 @@ def test_a_leftover_is_stale_after_an_hour_to_the_second(tmp_path, monkeypatch):
     monkeypatch.setattr(results.time, "time", lambda: 10_000.0)
     kept.clean()
     assert [p.name for p in (tmp_path / ASIDE).iterdir()] == ["other-1-abcdefgh"]
+
+
+def test_a_recording_is_told_once_and_what_else_was_seen_stays():
+    mark = Machine({}, {REPLAYED: {"board": "orin", "made": "typed"}})
+    verdict = Verdict(Trust.DISTURBED, (RECORDING, "steal 3 %"))
+    told = told_apart(result(machine=mark, verdict=verdict))
+    assert told.verdict == Verdict(Trust.UNKNOWN, (RECORDING, "steal 3 %")) == told_apart(told).verdict
+
+
+def test_an_error_of_a_table_is_told_by_its_words_or_its_kind(tmp_path, monkeypatch):
+    for error, said in ((OSError("gone\nand more"), "gone"), (OSError(), "OSError")):
+
+        def opened(path, most, error=error):
+            raise error
+
+        monkeypatch.setattr(rows.plain_files, "opened", opened)
+        with pytest.raises(StoreError) as raised:
+            rows.read(tmp_path / "a", {"a": "int64"})
+        assert raised.value.evidence == said

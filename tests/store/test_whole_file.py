@@ -37,3 +37,26 @@ def test_asking_whether_a_file_can_be_written_leaves_none(tmp_path):
     assert list((tmp_path / "new").iterdir()) == []
     with pytest.raises(OSError, match="is a folder"):
         whole_file.writable(tmp_path)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_that_takes_no_file_is_noticed_whether_or_not_the_file_is_there(
+    tmp_path, monkeypatch, there
+):
+    def refused(dir):
+        asked.append(dir)
+        raise OSError("read-only")
+
+    asked = []
+    if there:
+        (tmp_path / "out").touch()
+    monkeypatch.setattr(whole_file.tempfile, "TemporaryFile", refused)
+    with pytest.raises(OSError, match="read-only"):
+        whole_file.writable(tmp_path / "out")
+    assert asked == [str(tmp_path)]
+
+
+def test_a_pipe_needs_no_room_beside_it(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(whole_file.tempfile, "TemporaryFile", None)
+    whole_file.writable(tmp_path / "pipe")
