@@ -1013,3 +1013,18 @@ def test_a_device_whose_memory_nobody_read_is_not_found_short_of_it():
 def test_why_a_part_is_slow_is_said_by_a_deeper_finding_of_its_own(special, general, says):
     one, other = (finding("a", share, part=part, depth=depth) for part, depth, share in (special, general))
     assert judgement._says_why(one, other) is says
+
+
+def test_each_thread_of_a_stage_is_at_work_for_its_part_of_a_unit():
+    case: Any = SimpleNamespace(
+        result=SimpleNamespace(metrics={}), overlapped=True, unit_s=0.04, parts=(), cores=4.0,
+        alone_s=lambda p: p.seconds,
+    )  # fmt: skip
+    for count, words in (
+        (1, "at work 50% of the time:"),
+        (2, "at work 25% of the time in each of 2 threads:"),
+    ):
+        part = Part("decode", 0.02, count)
+        case.parts = (part, Part("infer", 0.03))
+        share, (told,), sure = stages._share(case, part)
+        assert words in told.text and (share, sure) == (0.0, POSSIBLE)

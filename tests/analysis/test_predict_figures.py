@@ -508,3 +508,10 @@ def test_every_figure_of_a_mode_comes_from_the_seconds_and_watts_of_a_sample():
     dark = prediction.Prediction(grid, profile, time, prediction.NO_METER, objective.wanted("watts"), 100)
     assert dark.ranked == () and dark.pick is None and dark.cost(dark.rows[0]) == math.inf
     assert [row.mode for row in dark.front] == [1] and dark.rows[0]["epoch_j"] == prediction.NO_METER
+
+
+@pytest.mark.parametrize("knee", [0.2, 0.5, 0.9])
+def test_the_voltage_bends_at_its_knee_and_is_whole_at_the_highest_clock(knee):
+    below, at, top = roofline_modes._above(np.array([knee - 0.06, knee, 1.0]), np.array(knee))
+    whole = math.log1p(math.exp((1 - knee) / 0.06))
+    assert (below, at, top) == pytest.approx((math.log1p(math.exp(-1)) / whole, math.log(2) / whole, 1.0))

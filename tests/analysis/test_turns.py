@@ -267,3 +267,13 @@ def test_a_pair_counts_by_what_its_first_was_measured_for():
     chose, confirmed = pair_of(0, 0, 2.0, alternation.SELECTING), pair_of(1, 0, 2.0)
     mixed = [(chose[0], confirmed[1]), (confirmed[0], chose[1])]
     assert alternation.decisive(mixed) == mixed[1:] and alternation.decisive(mixed[:1]) == mixed[:1]
+
+
+def test_a_ratio_in_turns_has_its_interval_where_the_pairs_bound_it():
+    for count in (1, 3):
+        pairs = [shown_as(pair_of(n, 0, 1.25 + 0.01 * n), 0.02) for n in range(count)]
+        found = recommend([end for pair in pairs for end in pair], wanted("latency"))
+        (told,) = [text for text in found.reasons if "in turns" in text]
+        assert ("x the speed" in told and "[" in told) is (count == 3) and ("in turns;" in told) is (
+            count == 1
+        )
