@@ -396,7 +396,7 @@ def test_a_training_is_opened_steps_and_is_closed(monkeypatch):
         assert opened.verify(None).passed and [of.seed for of, _ in asked[1:]] == [5, 5]
         assert [dropout for _, dropout in asked[1:]] == [False, False]
         seen = opened.glimpse()
-        assert asked[-1] == (trial(seed=0), False) and seen.outputs[0].tolist() == [2.5] * 5
+        assert asked[-1] == (trial(seed=0), False) and seen.outputs[0].tolist() == [2.5] * 2
         assert (
             seen.input_bytes == len("batch 0") and opened.metrics(rows(8), WINDOW)["loss_first"].value == 2.5
         )
