@@ -66,7 +66,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats": ("tests/stats",),
     "store": _files("store", "cell_lock", "store", "store_hostile", "store_power_cut", "whole_file"),
     "isolate": _files(
-        "isolate", "isolate_outcome", "worker_run", "worker_process", "placement", "counter_and_plan", "hold"
+        "isolate",
+        *("isolate_outcome", "worker_run", "worker_process", "placement", "counter_and_plan", "hold"),
+        *("forks_by_hand", "limits_by_hand"),
     ),
     "bench": ("tests/bench",),
     "telemetry": _files("telemetry", "verdict", "watcher"),

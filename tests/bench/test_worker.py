@@ -197,3 +197,20 @@ def test_loading_ahead_says_what_it_took_and_swallows_what_is_wrong(tmp_path):
     broken = Trial(model="no_such_model", backend="null")
     pipe, _ = served(tmp_path, {"do": "load", "trial": broken.to_json()}, {"do": "other"})
     assert [name for name, _ in pipe.sent] == ["here", "loaded"]
+
+
+@pytest.mark.parametrize(("program", "opens"), [(None, ["opened", "closed"]), ("trtexec", [])])
+def test_loading_ahead_opens_what_edgescope_drives_alone(monkeypatch, program, opens):
+    did = []
+
+    @contextmanager
+    def open_work(trial):
+        did.append("opened")
+        yield
+        did.append("closed")
+
+    monkeypatch.setattr(worker, "program_of", lambda trial: program)
+    monkeypatch.setattr(worker, "open_work", open_work)
+    monkeypatch.setattr(worker, "give_back", lambda: did.append("gave back"))
+    worker.load(TRIAL)
+    assert did == [*opens, "gave back"]

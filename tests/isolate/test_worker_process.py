@@ -108,3 +108,26 @@ def test_its_environment_adds_to_ours(shell, monkeypatch):
         told(shell('echo "$KEPT and $MORE" >&2; exit 1', env={"MORE": "added"})).reason.evidence
         == "yes and added"
     )
+
+
+@pytest.mark.parametrize(
+    ("group", "machine", "kills"),
+    [
+        ("low 0\noom_kill 3\n", "oom_kill 70\n", 3),
+        ("low 0\noom 1\n", "pgfault 5\noom_kill 70\n", 70),
+        ("oom_kill\n", "oom_kill 70\n", 70),
+        ("oom_kill many\n", "oom_kill 70\n", 70),
+        (None, "oom_kill 70\n", 70),
+        (None, "pgfault 5\n", 0),
+        (None, None, 0),
+    ],
+)
+def test_the_kernels_kills_are_those_of_the_group_or_else_of_the_machine(tmp_path, group, machine, kills):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    (tmp_path / "sys/fs/cgroup/job").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.events").write_text("oom_kill 900\n")  # of all groups
+    for path, text in (("sys/fs/cgroup/job/memory.events", group), ("proc/vmstat", machine)):
+        if text is not None:
+            (tmp_path / path).write_text(text)
+    assert workers.oom_kills(tmp_path) == kills

@@ -267,3 +267,17 @@ def test_the_last_pair_of_lags_counts_too():
 )
 def test_a_factor_is_shown_with_three_digits_or_by_its_limits(ratio, shown):
     assert times(ratio) == shown
+
+
+@pytest.mark.parametrize(
+    ("x", "lag1"),
+    [
+        ([1, 2, 3, 4], 0.25),
+        ([10, 20, 30, 40], 0.25),
+        ([1, -1, 1, -1], -0.75),
+        ([0, 0, 3, 3], 0.25),
+        ([7, 7, 7], 0),
+    ],
+)
+def test_neighbours_are_correlated_as_the_textbook_says_in_any_unit(x, lag1):
+    assert intervals._lag1(np.array(x, dtype=float)) == pytest.approx(lag1)

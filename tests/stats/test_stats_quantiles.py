@@ -1,9 +1,11 @@
 """Percentile bounds: exact coverage when independent, simulated coverage when not, LoadGen's own answers."""
 
 import json
+import math
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from edgescope.stats import (
     percentile,
     quantile_effective_n,
     quantile_interval,
+    quantiles,
     reach,
     upper_bound,
     upper_rank,
@@ -291,3 +294,10 @@ def test_early_stopping_equals_the_rule_told_plainly(n, q):
 def test_slow_samples_that_lie_evenly_are_all_opinions_of_their_own_and_no_more():
     assert _theta(np.arange(0, 10_000, 100), 10_000) == 1.0
     assert 0.05 < _theta(np.repeat(np.arange(0, 10_000, 1000), 10) + np.tile(np.arange(10), 10), 10_000) < 0.2
+
+
+@pytest.mark.parametrize("off", [0, 1, 2])
+def test_a_logarithm_that_is_rounded_down_needs_no_more_and_no_fewer_samples(monkeypatch, off):
+    rounded = SimpleNamespace(ceil=lambda x: math.ceil(x) - off, log=math.log, log1p=math.log1p)
+    monkeypatch.setattr(quantiles, "math", rounded)
+    assert [needed(0.9, 0.99), needed(0.99, 0.99), needed(0.5, 0.95)] == [44, 459, 5]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.stats import bursty_share, clustered_share, wilson
+from edgescope.stats.shares import worth
 
 SCENES = np.arange(370) // 20
 
@@ -109,3 +110,22 @@ def test_no_hit_bounds_the_share_as_wilson_does():
     found = bursty_share(np.zeros(500, bool), rng.random(500))
     assert found.lo == 0.0 and 0.9 * wilson(0, 500).hi < found.hi < 2 * wilson(0, 500).hi
     assert not bursty_share([]).reliable
+
+
+@pytest.mark.parametrize(
+    ("scenes", "telling", "degrees"),
+    [(2, 0, 1), (4, 1, 3), (4, 4, 3), (5, 4, 4), (9, 0, 3), (9, 2, 4), (9, 4, 6)],
+)
+def test_students_degrees_are_those_of_the_telling_scenes_but_fewer_than_all(scenes, telling, degrees):
+    """Every scene answers alike, so that Student's t alone makes the samples count for fewer."""
+    values, of = np.tile([0.0, 1.0], 5 * scenes), np.repeat(np.arange(scenes), 10)
+    worn = (scipy.stats.norm.ppf(0.975) / scipy.stats.t.ppf(0.975, degrees)) ** 2
+    assert worth(values, of, telling) == pytest.approx(10 * scenes * worn, rel=1e-6)
+
+
+def test_one_scene_is_worth_one_sample_and_nobody_is_worth_more_than_all():
+    assert worth([0.0, 1.0], np.zeros(2, int), 1) == 1.0
+    spread = np.tile([0.0, 1.0], 500)
+    assert worth(spread, np.arange(1000) // 2, 500) == pytest.approx(
+        1000 * (scipy.stats.norm.ppf(0.975) / scipy.stats.t.ppf(0.975, 499)) ** 2, rel=1e-6
+    )

@@ -1,10 +1,12 @@
-"""Files that a command writes: whole, or what was there before."""
+"""Files that a command writes: whole, or what was there before; and files that are read whole, or refused."""
 
 import os
+from contextlib import contextmanager
 
 import pytest
 
-from edgescope.store import whole_file
+from edgescope.errors import StoreError
+from edgescope.store import plain_files, whole_file
 
 
 def test_a_file_takes_its_name_when_it_is_whole(tmp_path):
@@ -60,3 +62,26 @@ def test_a_pipe_needs_no_room_beside_it(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.setattr(whole_file.tempfile, "TemporaryFile", None)
     whole_file.writable(tmp_path / "pipe")
+
+
+def test_a_file_that_is_too_large_is_told_with_its_size_and_the_most_in_megabytes(tmp_path, monkeypatch):
+    path, most = tmp_path / "large", 2_000_000
+    path.touch()
+    os.truncate(path, most)
+    assert len(plain_files.read(path, most)) == most
+    os.truncate(path, 5_000_000)  # a hole: it takes no room
+    with pytest.raises(StoreError) as caught:
+        plain_files.read(path, most)
+    assert caught.value.code == "E-STORE-6"
+    assert caught.value.message.evidence == "it holds 5 MB; 2 MB are read at most"
+
+    @contextmanager
+    def grows(path, most):  # it was small enough when it was opened
+        handle = os.open(path, os.O_RDONLY)
+        yield handle
+        os.close(handle)
+
+    monkeypatch.setattr(plain_files, "opened", grows)
+    with pytest.raises(StoreError) as caught:
+        plain_files.read(path, most)
+    assert caught.value.message.evidence == "it holds more than the 2 MB that are read at most"
