@@ -55,7 +55,10 @@ def attempt(rng: random.Random, folder: Path) -> Told:
     for i, w in enumerate(watts):
         t = i * step
         cell = f"{w * size:.6f}".replace(".", point)
-        line = mark.join((time(START + timedelta(seconds=t), t), f"{cell}{tail}", "x"))
+        moment = time(START + timedelta(seconds=t), t)
+        if mark == ",":
+            moment = moment.replace(",", ".")  # without quotes it would be two cells
+        line = mark.join((moment, f"{cell}{tail}", "x"))
         damaged = _spoilt(rng, line, mark) if rng.random() < 0.08 else line
         body.append(damaged)
         good += [w] if damaged == line else []
@@ -68,7 +71,8 @@ def attempt(rng: random.Random, folder: Path) -> Told:
         assert len(good) < rows, f"a faultless log was refused: {head}"
         raise
     left = [w for w in good if np.abs(log.watts - w).min() > 1e-4]
-    assert not left, f"{len(left)} good rows are not in the log: {left[:3]}, {log.columns}"
+    # damage may move a row to the time of another: the log holds their mean, and counts such times
+    assert len(left) <= _lines(log), f"{len(left)} good rows are not in the log: {left[:3]}, {log.columns}"
     assert len(log.watts) >= 2 and np.all(np.diff(log.t_s) > 0) and np.isfinite(log.watts).all()
     said = sum(int(n) for note in log.notes for n in re.findall(r"^(\d+) (?:of|rows|times)", note.what))
     assert said >= log.skipped, f"{log.skipped} rows skipped, {said} named: {[n.what for n in log.notes]}"
