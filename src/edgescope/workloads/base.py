@@ -50,7 +50,10 @@ class Work(Protocol):
     """The load generator's view of the work: it takes units and reports when each is done."""
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Start (or do) one unit; call `done` once when its results are there; EndOfInput if none is left."""
+        """Start (or do) one unit; call `done` once when its results are there.
+
+        If no input is left: call `done` with QUERY_END, so that no scenario waits for the unit, and raise EndOfInput.
+        """
 
     def flush(self) -> None:
         """Return when everything issued has at least been started."""
