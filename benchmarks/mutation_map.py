@@ -64,7 +64,7 @@ class Map:
         package = package_of(module)
 
         def own(test: str) -> bool:
-            return f"/{package}/" in test or f"/test_{package}" in test
+            return any(word in test for word in (f"/{package}/", f"/test_{package}", f"[{package}]"))
 
         found, chosen, spent = self._running(module, line), [], 0.0
         if not found and package in OTHER_PROCESSES:

@@ -13,6 +13,7 @@ import pytest
 import edgescope
 
 ROOT = Path(edgescope.__file__).parent
+CHECKING = "TYPE_CHECKING"
 STANDARD = sys.stdlib_module_names
 NAMED = re.compile(r"edgescope(?:\.\w+)+(?=:\w|$)")
 FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing", "scenarios", "modes")
@@ -62,7 +63,7 @@ def imports(tree: ast.Module, known: set[str]) -> Imports:
     anywhere, at_import, strings, caught = set(), set(), set(), set()
 
     def visit(node: ast.AST, checking: bool, outside: bool) -> None:
-        checking = checking or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        checking = checking or (isinstance(node, ast.If) and ast.unparse(node.test) == CHECKING)
         outside = outside and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         found: set[str] = set()
         if isinstance(node, ast.Import):
@@ -223,6 +224,15 @@ def test_try_around_imports_only_in_the_compatibility_module():
     allowed = {"edgescope.models.image.torchvision_compat", "edgescope.registry"}
     for name, found in modules().items():
         assert name in allowed or not {"ImportError", "ModuleNotFoundError"} & found.caught, name
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_only_annotations_need_what_a_checker_of_types_imports(package):
+    """At run time it would cost the import, or close a cycle."""
+    for path in [*ROOT.glob(f"{package}.py"), *(ROOT / package).rglob("*.py")]:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.If) and isinstance(node.body[0], ast.Import | ast.ImportFrom):
+                assert ast.unparse(node.test) in (CHECKING, "sys.version_info >= (3, 11)"), path
 
 
 def run_in_bare_python(code: str) -> str:

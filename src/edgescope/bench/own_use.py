@@ -99,7 +99,7 @@ def _periods(root: Path) -> tuple[int, int] | None:
     return None
 
 
-@dataclass
+@dataclass(frozen=True)
 class OwnUse:
     """Looks at the counters at both ends of the window; `metrics` is what lies between them."""
 

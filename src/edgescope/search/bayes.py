@@ -39,7 +39,7 @@ ARTIFACT = ("model", "backend", "device", "precision")
 LATENCIES = frozenset(metrics.quantiles())
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Known:
     """The surrogate of one guessed quantity and its values in the measured cells."""
 

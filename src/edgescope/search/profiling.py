@@ -51,7 +51,7 @@ class Confirmed:
     """The means of its runs."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Profiling:
     """The profile so far, and the mode to measure next."""
 

@@ -26,7 +26,7 @@ _spent: dict[str, int] = dict(_NOTHING)
 """Nanoseconds of each stage in the minibatch that this process is loading."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """A minibatch and what loading it cost; times in nanoseconds of the monotonic clock."""
 

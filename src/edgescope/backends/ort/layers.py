@@ -33,7 +33,7 @@ Key = tuple[str, ...]
 """Index, name and kind of an operator, after those of the operators around it."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Operator:
     """One operator of the optimised graph: its first event, its own microseconds and its executions by query."""
 

@@ -52,7 +52,7 @@ def kind_of_call(name: str) -> str:
     return "sync" if waits else "api"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Table:
     """Rows that an importer collects: columns of one length, an int where all rows are equal; names as indices."""
 
