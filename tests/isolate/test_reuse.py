@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import nullcontext
@@ -147,17 +149,32 @@ def test_a_leader_that_died_between_two_cells_harms_neither(own, monkeypatch):
     assert own.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE) and len(asked) == 2
 
 
+STOPPED = """
+import signal
+import making
+from edgescope.isolate.fresh import Limits
+from edgescope.records import Status, Trial
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.reuse import ReusingRunner
+from test_reuse import Leader
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+leader = Leader(Status.OK)
+try:
+    with ReusingRunner(Isolated()) as runner:
+        runner._leader = leader
+        runner.run(Trial(model="null", backend="null"), Limits(timeout_s=30))
+        signal.raise_signal(signal.SIGTERM)
+finally:
+    print(leader.stops, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+
+
 def test_a_kept_runner_can_be_stopped_between_two_cells():
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the runner of all tests has one of its own
-    try:
-        with ReusingRunner(Isolated()) as runner:
-            runner._leader = Leader(Status.OK)
-            runner.run(QUICK, LIMITS)
-            with pytest.raises(SystemExit):
-                signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    """In a process of its own: what a signal does to this one depends on the tests before it, and may end it."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", STOPPED], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "1 True\n"), done.stderr
 
 
 def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
