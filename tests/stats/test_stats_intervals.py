@@ -154,6 +154,8 @@ def test_what_cannot_be_told_from_independence_has_a_tau_of_exactly_1():
         assert intervals.tau(flat) == 1.0
     alternating = np.tile([0.0, 1.0], 200)
     assert intervals.tau(alternating) == 1.0  # never below
+    for averaged_away in (np.tile([0.0, 1.0], 8192), [1e-200, 0.0] * 9):
+        assert intervals.tau(averaged_away) == 1.0
 
 
 @pytest.mark.parametrize(

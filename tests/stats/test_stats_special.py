@@ -81,7 +81,7 @@ def test_deep_tails_keep_their_digits():
     "bad", [(0, 1, 0.5), (1, 0, 0.5), (-1, 1, 0.5), (1, -1, 0.5), (1, 1, -0.1), (1, 1, 1.1)]
 )
 def test_beta_inc_refuses_what_it_is_not_defined_for(bad):
-    with pytest.raises(ValueError, match="need a, b > 0 and 0 <= x <= 1"):
+    with pytest.raises(ValueError, match="need a, b > 0 and 0 <= x <= 1, not {}, {}, {}".format(*bad)):
         beta_inc(*bad)
 
 

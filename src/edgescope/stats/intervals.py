@@ -78,7 +78,7 @@ def tau(x: ArrayLike) -> float:
     block = math.ceil(len(data) / _FFT_POINTS)
     points = _averaged(data, block)
     covariance = autocovariance(points)
-    if covariance[0] <= 0 or spread <= 0:
+    if min(covariance[0], spread) <= 0:  # what alternates may be averaged away
         return 1.0
     # variance of the mean is var(points) tau_points / len(points); tau is that over the iid var(x) / n
     estimate = _geyer(covariance) * float(covariance[0]) * block / spread

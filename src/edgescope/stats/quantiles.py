@@ -148,7 +148,7 @@ def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval |
 
 def _spread(rank: int, have: float, n: int) -> int:
     """Return the 0-based index among n samples for a 1-based rank among `have` effective ones, rounded away from q."""
-    return min(n, math.ceil(rank * n / have)) - 1 if have < n else rank - 1
+    return min(n, math.ceil(rank * n / have)) - 1
 
 
 def early_stopping_estimate(latencies: ArrayLike, q: float = 0.99) -> float | Absent:
