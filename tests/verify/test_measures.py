@@ -1,10 +1,15 @@
 """Measures of right answers against values counted by hand, and against the libraries that define them."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.records import Absent, Measured
+from edgescope.verify.measure import Compared, _number, agreed, compared
+from edgescope.verify.measures.boxes import BoxAgreement
 from edgescope.verify.measures.mean_ap import MeanAp, overlap
 from edgescope.verify.measures.mean_iou import MeanIou
 from edgescope.verify.measures.own import Own
@@ -77,6 +82,34 @@ def test_mean_iou_is_of_all_pixels_together_and_a_smaller_map_is_sampled():
     assert value(MeanIou(label), (wrong,), [0]) == 1.0
     with pytest.raises(ValueError, match="labels up to 1 for 1 classes"):
         MeanIou(label).tally((np.zeros((2, 1, 4, 4)),), ALL)
+
+
+def test_mean_iou_leaves_out_what_nobody_judges_and_classes_that_nobody_has():
+    label = np.array([[[0, 1, 255, -1, 1, 1]]])
+    found = np.array([[[0, 7, 0, 0, -3, 1]]])  # of class 1 a pixel of three; 7 and -3 are no classes
+    assert value(MeanIou(label), (found,)) == pytest.approx((1 + 1 / 3) / 2)
+    assert math.isnan(MeanIou(label).value((np.zeros((1, 2, 2), int),), np.array([0])))
+    one = np.zeros((1, 1, 2), dtype=np.int64)
+    assert value(MeanIou(one), (one,)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("label", "found", "said"),
+    [
+        ((1, 2, 2), (1, 2), "shape .2,. an input"),
+        ((1, 2, 2), (1, 2, 2, 2, 2), "not a class or scores a pixel"),
+        ((1,), (1, 2, 2), "not a class or scores a pixel"),
+    ],
+)
+def test_mean_iou_refuses_what_are_no_maps(label, found, said):
+    with pytest.raises(ValueError, match=said):
+        MeanIou(np.zeros(label, dtype=np.int64)).tally((np.zeros(found),), ALL)
+
+
+def test_mean_iou_of_labels_that_nobody_judges_is_refused():
+    for shape in ((1, 2, 2), (1, 3, 2, 2)):
+        with pytest.raises(ValueError, match="labels up to -1"):
+            MeanIou(np.full((1, 2, 2), 255)).tally((np.zeros(shape),), ALL)
 
 
 def made(detected, most=4):
@@ -207,6 +240,86 @@ def test_only_the_best_hundred_boxes_of_a_class_count():
     assert value(MeanAp(truth, made([[*crowd[1:], (0, 0, 10, 10, 0.1, 0)]], most=120)), ()) == pytest.approx(
         0.01
     )
+
+
+def test_chance_is_what_always_naming_the_commonest_classes_reaches():
+    labels = np.array([0, 0, 0, 1, 1, 2, 3, 4, 5, 6])
+    assert TopK(labels).chance == 0.3 and TopK(labels, 5).chance == 0.8
+    assert TopK(np.arange(200)).chance == 0.01 and TopK(np.arange(100).repeat(2)).chance == 0.01
+    assert TopK(np.arange(6)).others and not TopK(np.arange(5)).others and not TopK(np.arange(9), 5).others
+
+
+@pytest.mark.parametrize(
+    ("theirs", "chance", "telling"),
+    [
+        (Measured(0.5, "1", 0.3, 0.7, 9), 0.29, True),
+        (Measured(0.5, "1", 0.3, 0.7, 9), 0.3, False),
+        (Measured(0.5, "1", n=9), 0.49, True),
+        (Measured(0.5, "1", n=9), 0.5, False),
+    ],
+)
+def test_labels_tell_where_fp32_is_surely_better_than_chance(theirs, chance, telling):
+    own = Own(lambda y, t: 0.0, None, "m:f")
+    own.chance = chance
+    assert Compared(own, theirs, theirs, Measured(0.0, "1")).telling is telling
+
+
+@pytest.mark.parametrize(
+    ("value", "share", "shown"),
+    [
+        (0.9125, True, "91.2"),
+        (-0.0004, True, "0.0"),
+        (-0.0006, True, "-0.1"),
+        (12.3456, False, "12.35"),
+        (-0.5, False, "-0.5"),
+    ],
+)
+def test_a_share_is_printed_in_per_cent_and_nothing_as_less_than_nothing(value, share, shown):
+    assert _number(value, share) == shown
+
+
+def test_what_is_told_of_a_variant_and_of_fp32():
+    share = Compared(
+        TopK(np.array([0])), *(Measured(x, "1", n=9) for x in (0.5, 0.625)), Measured(-0.125, "1", -0.5, 0.25)
+    )
+    assert share.sentence(-0.009) == (
+        "top-1 50.0 % (fp32 62.5 %; difference -12.5 points, 95 % CI -50.0 to 25.0; floor -0.9)"
+    )
+    assert share.fields() == {"top1": share.ours, "reference_top1": share.theirs}
+    own = Own(lambda y, t: 0.0, None, "mine:loss#12")
+    score = Compared(own, *(Measured(x, "score") for x in (3.0, 2.5)), Measured(0.5, "score"))
+    assert score.sentence(-0.25) == "loss 3 (fp32 2.5; difference 0.5, no interval; floor -0.25)"
+    assert score.fields() == {}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "unit"),
+    [(0.0, 1.0, "1"), (1.0, 0.5, "1"), (-0.25, 0.5, "score"), (0.5, 1.25, "score"), (1.25, 0.5, "score")],
+)
+def test_values_from_0_to_1_are_taken_for_a_share(ours, theirs, unit):
+    own = Own(lambda y, t: y.mean(), None, "m:f")
+    tallies = [(np.full(50, x),) for x in (ours, theirs)]
+    found = compared(own, *tallies, None, drawn=False)
+    assert (found.ours, found.theirs) == (Measured(ours, unit, n=50), Measured(theirs, unit, n=50))
+    assert found.difference.value == pytest.approx(ours - theirs) and found.difference.lo is None
+    drawn = compared(own, *tallies, None)
+    assert (drawn.difference.unit, drawn.difference.lo) == (unit, pytest.approx(ours - theirs))
+
+
+def test_boxes_agree_as_the_average_precision_against_those_of_fp32_above_its_score():
+    found = [
+        (np.array([[0, 0, 9, 9], [50, 50, 60, 60]]), np.array([0.9, s]), np.zeros(2)) for s in (0.5, 0.51)
+    ]
+    of = BoxAgreement(lambda outputs: found, 0.5)
+    tally = of.tally((), ALL)
+    assert tally[0].shape == (2, 300, 6) and np.isnan(tally[0][:, 2:]).all()
+    assert of.value(tally, np.arange(2)) == 1.5 and of.value(tally, np.array([], int)) == 0.0
+    truth = of.against(tally)
+    assert [len(boxes) for boxes in truth.boxes] == [1, 2] and truth.name == "map50"
+    assert truth.boxes[1].tolist() == [[0, 0, 9, 9, 0], [50, 50, 60, 60, 0]]
+    assert value(truth, tally) == 1.0 == agreed(of, tally, tally, None).value
+    few = BoxAgreement(lambda outputs: found, 0.95)
+    assert agreed(few, tally, tally, None) == Absent("fp32 finds no box above 0.95 in 2 images")
 
 
 def test_a_function_of_the_users_gets_arrays_and_labels_of_the_same_inputs():

@@ -37,7 +37,7 @@ class MeanIou:
             )
         judged = (self.labels != IGNORED) & (self.labels >= 0)
         most = int(self.labels[judged].max()) + 1 if judged.any() else 0
-        classes = found.shape[1] if found.ndim == 4 else max(most, 1)
+        classes = found.shape[1] if found.ndim == 4 else most
         if most > classes or not most:
             raise ValueError(f"labels up to {most - 1} for {classes} classes")
         maps = found.argmax(1) if found.ndim == 4 else found
