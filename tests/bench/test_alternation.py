@@ -17,7 +17,7 @@ from edgescope.bench.turns import DROPPED_S, WARM_QUERIES, WARM_S, Side
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.process import threads
-from edgescope.records import Absent, Machine, Status, Trial
+from edgescope.records import Absent, Machine, Measured, Status, Trial
 from edgescope.runner.eta import needed
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.run import Cells
@@ -58,11 +58,16 @@ def test_the_store_holds_the_pairing_and_the_turns(found):
         assert (a.alternation.partner, b.alternation.partner) == (b.id, a.id)
     table = variants.table(stored, SLOW.cell)
     row = table.row(FAST.cell)
-    assert row.pairs == "3 pairs in turns" and row["speedup"].n == 3
+    assert row.pairs == "3 pairs in turns"
     said = compare(
         [r for r in stored if r.trial.cell == SLOW.cell], [r for r in stored if r.trial.cell == FAST.cell]
     )
-    assert said.rows[0].ratio.value == pytest.approx(1 / row["speedup"].value) and said.pairs == 3
+    speedup, ratio = row["speedup"], said.rows[0].ratio
+    assert said.pairs == 3
+    if isinstance(speedup, Measured):
+        assert speedup.n == 3 and ratio.value == pytest.approx(1 / speedup.value)
+    else:  # on a busy machine the three may disagree too much; then for both
+        assert not isinstance(ratio, Measured)
     again = Cells(store, Limits(), Isolated(), bench.here())
     pair = again.stored_pair(SLOW, FAST, alternation.CONFIRMING)
     assert pair is not None and [r.id for r in pair] == [r.id for r in ends[0]]

@@ -74,7 +74,7 @@ def test_workers_at_a_fixed_rate_are_cameras_with_phases_of_their_own(pool):
     for number, times in enumerate(due):
         begun = (times[0] - done.span.start_ns) / 20e6
         drawn = np.random.default_rng(3 + number).random()
-        assert drawn <= begun < drawn + 0.5  # a worker that wakes late counts from then
+        assert drawn <= begun < drawn + 2  # a worker that wakes late counts from then
         assert set((times[1:] - times[:-1]).tolist()) <= {20_000_000, 20_000_001, 19_999_999}
 
 
