@@ -19,7 +19,7 @@ import sysconfig
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,7 +231,7 @@ def _parity(net: Net, path: Path) -> float:
     """Return the largest |onnx - torch| over the largest |torch|, batch 1 and 4; ModelError if too large."""
     try:
         session = onnx_write.session(path)
-        worst = max(_difference(session, net, n) for n in net.batches)
+        worst = _worst(_difference(session, net, n) for n in net.batches)
     except Exception as error:  # the runtime's exceptions share no base class
         raise _unequal(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
     if not worst <= TOLERANCE:
@@ -242,7 +242,7 @@ def _parity(net: Net, path: Path) -> float:
 def _restless(net: Net) -> str:
     """Return that the network itself answers otherwise in a second call, and by how much; '' if it does not."""
     first, again = _answers(net), _answers(net)
-    apart = max(_error(a, b) for a, b in zip(first, again, strict=True))
+    apart = _worst(_error(a, b) for a, b in zip(first, again, strict=True))
     return "" if apart <= TOLERANCE else f"; the network itself differs by {apart:.2g} from call to call"
 
 
@@ -262,7 +262,12 @@ def _difference(session: Any, net: Net, n: int) -> float:
         wanted = _flat(net.module(*tensors))
     names = [given.name for given in session.get_inputs()]
     got = session.run(None, {name: t.numpy() for name, t in zip(names, tensors, strict=True)})
-    return max(_error(a, b) for a, b in zip(got, wanted, strict=True))
+    return _worst(_error(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def _worst(errors: Iterable[float]) -> float:
+    """Return the largest error, NaN if one is: Python's own max passes over it."""
+    return float(np.max([*errors]))
 
 
 def _error(got: NDArray[Any], wanted: NDArray[Any]) -> float:

@@ -84,7 +84,7 @@ class ModulePaths:
             flops = 2 * out * math.prod(heavy[1:])
         elif node.op_type in PRODUCTS and given:
             flops = 2 * out * given[-1]
-        depthwise = node.op_type in CONVOLUTIONS and len(heavy) > 1 and heavy[1] == 1 < heavy[0]
+        depthwise = node.op_type in CONVOLUTIONS and bool(heavy) and heavy[1] == 1 < heavy[0]
         bits = next((a.i for a in node.attribute if a.name == "bits"), 0)
         return NodeWork(self._path(node), flops, sum(map(math.prod, weights)), depthwise, bits)
 
