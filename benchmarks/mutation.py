@@ -97,7 +97,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("blocking", "gate", "inference", "interleaved", "pipeline", "video_account", "video_work"),
         *("training", "training_faults", "training_stalls"),
     ),
-    "artifacts": ("tests/artifacts",),
+    "artifacts": ("tests/artifacts", "tests/models/test_tflite.py", "tests/backends/test_litert.py"),
     "records": ("tests/records", "tests/test_trial_command.py"),
     "anomaly": _files("anomaly", "losses", "layouts", "generate", "extract", "pretext", "train"),
     "devices": ("tests/devices", *_files("modes", "jetson_modes", "nvpmodel")),

@@ -51,7 +51,7 @@ def weighted(model: Any) -> dict[str, Any]:
 
 def input_means(path: Path, calibration: Samples) -> Means:
     """Return the mean input of each node with weights, over samples and positions, per channel (axis 1)."""
-    model = onnx.load(str(path), load_external_data=False)
+    model = onnx_write.unweighted(path)
     names = sorted({node.input[0] for node in weighted(model).values()})
     sums: dict[str, Any] = dict.fromkeys(names, 0.0)
     for found in tapped(path, names, calibration):
@@ -63,7 +63,7 @@ def input_means(path: Path, calibration: Samples) -> Means:
 
 def tapped(path: Path, names: Sequence[str], inputs: Samples) -> Iterator[dict[str, NDArray[Any]]]:
     """Yield, for each sample in turn, the named tensors of the ONNX file, including its inputs and outputs."""
-    model = onnx.load(str(path), load_external_data=False)
+    model = onnx_write.unweighted(path)
     known = {value.name for value in (*model.graph.input, *model.graph.output)}
     fed = {value.name for value in model.graph.input}
     extra = [name for name in dict.fromkeys(names) if name not in known]

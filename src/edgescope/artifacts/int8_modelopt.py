@@ -15,7 +15,7 @@ import onnx
 from modelopt.onnx import quantization
 from onnx import numpy_helper
 
-from edgescope.artifacts import int8_onnxruntime
+from edgescope.artifacts import int8_onnxruntime, onnx_write
 from edgescope.artifacts.onnx_export import size_of
 from edgescope.cache import external_data
 from edgescope.errors import UnsupportedError
@@ -39,7 +39,7 @@ def quantize(
             calibration_method="max",
             calibration_eps=["cpu"],
             high_precision_dtype="fp32",
-            opset=int8_onnxruntime.opset_of(onnx.load(str(source), load_external_data=False)),
+            opset=int8_onnxruntime.opset_of(onnx_write.unweighted(source)),
             use_external_data_format=external_data(source).exists(),
             output_path=str(path),
             log_level="ERROR",

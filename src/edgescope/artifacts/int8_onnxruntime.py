@@ -72,7 +72,7 @@ def quantize(
         "build_s": round(time.perf_counter() - begin, 3),
         "kept_float": kept,
         "biases_corrected": corrected,
-        "opset": opset_of(onnx.load(str(path), load_external_data=False)),
+        "opset": opset_of(onnx_write.unweighted(path)),
         **size_of(path),
     }
 
@@ -109,7 +109,7 @@ def dynamic(source: Path, path: Path, *, share: float) -> dict[str, Json]:
             extra_options={"MatMulConstBOnly": True},
         )
         onnx.checker.check_model(str(path))
-    opset = opset_of(onnx.load(str(path), load_external_data=False))
+    opset = opset_of(onnx_write.unweighted(path))
     return {
         "build_s": round(time.perf_counter() - begin, 3),
         "products": len(products),
@@ -139,7 +139,7 @@ def refusing(tool: str = "onnxruntime") -> Iterator[None]:
 def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
     """Return the folded file, in `folder`, with the range and mean of its tensors on the calibration inputs."""
     model, path = _folded(source, folder), folder / "prepared.onnx"
-    ir_version = onnx.load(str(source), load_external_data=False).ir_version
+    ir_version = onnx_write.unweighted(source).ir_version
     _give_biases(model)
     onnx_write.save(model, path)
     return Prepared(
@@ -291,7 +291,7 @@ def _give_biases(model: Any) -> None:
 
 def first_convolutions(path: Path, count: int) -> list[str]:
     """Return the names of the first `count` convolutions, if there are others after them."""
-    graph = onnx.load(str(path), load_external_data=False).graph
+    graph = onnx_write.unweighted(path).graph
     names = [node.name for node in graph.node if node.op_type == "Conv"]
     return names[:count] if len(names) > 2 * count else []
 

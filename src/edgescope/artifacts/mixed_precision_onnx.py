@@ -114,7 +114,7 @@ class Search:
         self.job, self.folder, self.with_makers = job, folder, False
         with int8_onnxruntime.refusing():
             self.prepared = int8_onnxruntime.prepare(job.source, job.ranges, folder)
-        nodes = onnx.load(str(self.prepared.path), load_external_data=False).graph.node
+        nodes = onnx_write.unweighted(self.prepared.path).graph.node
         self.nodes = {node.name: node for node in nodes}
         self.makers = {name: node for node in nodes for name in node.output}
         self.heavy = {node.name for node in nodes if node.op_type in HEAVY}
@@ -224,8 +224,8 @@ def cut(exact: Path, rounded: Path) -> tuple[list[Layer], list[str], Path]:
     Nodes are matched by name. A node's output may have another name in the int8 file: an activation that rounding
     replaces is left out there, and the node's output takes the activation's name.
     """
-    twins = {node.name: node for node in onnx.load(str(exact), load_external_data=False).graph.node}
-    model = onnx.load(str(rounded), load_external_data=False)
+    twins = {node.name: node for node in onnx_write.unweighted(exact).graph.node}
+    model = onnx_write.unweighted(rounded)
     makers = {name: node for node in model.graph.node for name in node.output}
     weights = {tensor.name for tensor in model.graph.initializer}
     feeds: dict[str, None] = {}
@@ -256,7 +256,7 @@ def cut(exact: Path, rounded: Path) -> tuple[list[Layer], list[str], Path]:
 
 def _inferred(path: Path) -> Any:
     """Return a model with the types of its tensors; those of shapes, which are integers, matter."""
-    return onnx.shape_inference.infer_shapes(onnx.load(str(path), load_external_data=False))
+    return onnx.shape_inference.infer_shapes(onnx_write.unweighted(path))
 
 
 def _rounding(makers: Mapping[str, Any], name: str, weights: set[str]) -> Any:

@@ -96,7 +96,7 @@ def export(
     error = _parity(net, path)
     if write is _trace:
         found |= _simplified(net, path)
-    graph = onnx.load(str(path), load_external_data=False)
+    graph = onnx_write.unweighted(path)
     return found | {
         "opset": _asserted(graph, opset),
         "nodes": len(graph.graph.node),

@@ -37,6 +37,11 @@ def save(model: Any, path: Path) -> None:
     )
 
 
+def unweighted(path: Path) -> Any:
+    """Return the network of a file for its nodes; external weights stay where they are, unread."""
+    return onnx.load(str(path), load_external_data=False)
+
+
 def session(path: Path) -> Any:
     """Return an ONNX Runtime session that computes `path` by ONNX's own definition.
 
@@ -60,7 +65,7 @@ def rename(path: Path) -> list[str]:
 
     The file is written again only if a name changed. A closed axis stays closed.
     """
-    model = onnx.load(str(path), load_external_data=False)  # external weights stay where they are
+    model = unweighted(path)
     stored = {tensor.name for tensor in model.graph.initializer}
     given = (value for value in model.graph.input if value.name not in stored)
     old = sorted({name for value in given for name in _names(value)[:1]} - {NAME, ""})
