@@ -433,7 +433,8 @@ class Race:
         return [t for t in able or ranked if t is ranked[0] or near(t)]
 
     def _rows(self) -> Sequence[Row]:
-        return variants.table([*self.screened, *self.finals], wanted=self.wanted).rows
+        found = [*self.screened, *self.finals]
+        return variants.table(found, wanted=self.wanted).rows if found else ()
 
     def _speed(self, trial: Trial) -> tuple[float, int]:
         """Return the mean log of how much better a candidate was than the baseline, and the number of its pairs.
