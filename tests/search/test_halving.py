@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.errors import EdgescopeError
 from edgescope.analysis.cells.row import Row
+from edgescope.errors import EdgescopeError
 from edgescope.records import Absent, Alternation, Measured, Status, Trial, Trust, Turn, Verdict, Window
 from edgescope.search import halving
 from edgescope.search.halving import Budget, Race
