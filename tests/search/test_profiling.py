@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +11,9 @@ import pytest
 
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.predict import modes
+from edgescope.analysis.predict.surfaces import Guess
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.search import profiling
 from edgescope.search.loop import Loop
 from edgescope.search.profiling import START, Profiling, keeps, profiled
 from making import result
@@ -218,3 +220,310 @@ def test_a_fifth_of_a_per_cent_that_is_expected_is_worth_a_run(gain, tried):
     ahead[1] = gain
     sure = SimpleNamespace(mean=ahead, sd=np.full(len(GRID), 1e-9))
     assert state.candidate(SimpleNamespace(grid=GRID, guesses={"throughput_sps": sure})) == tried
+
+
+# -- by hand ------------------------------------------------------------------------------------------------
+
+
+def guess(values, sd=0.1):
+    """Of the first modes by hand, in SI; the others are a hundred times as large. `sd` in log units, of each or of all."""
+    mean = np.log(np.array([*values, *[100.0] * (len(GRID) - len(values))]))
+    return Guess(mean, np.array([*np.broadcast_to(sd, len(values)), *[0.1] * (len(GRID) - len(values))]))
+
+
+def told(asked=None, **guesses):
+    """A prediction of the quantities by name."""
+    none = Absent("no meter")
+    time = guesses.get("latency_mean_s", guesses.get("throughput_sps"))
+    power = SimpleNamespace(guess=guesses["power_w"]) if "power_w" in guesses else none
+    wanted_ = asked or wanted("throughput")
+    time = SimpleNamespace(guess=time)
+    return SimpleNamespace(grid=GRID, guesses=guesses, time=time, power=power, wanted=wanted_)
+
+
+class Guessing(Profiling):
+    """A profile whose prediction is given."""
+
+    found = None
+    asked = 0
+
+    def prediction(self, *, check=True):
+        assert not check
+        self.asked += 1
+        return self.found
+
+
+def having(seconds, asked=None, *, found=None, **keys):
+    """A profile of modes with their seconds of one run, or of several."""
+    state = Guessing(GRID, asked or wanted("throughput"), **keys)
+    state.found = found
+    for mode, each in seconds.items():
+        for one in each if isinstance(each, list) else [each]:
+            state.tell(mode, one, None)
+    return state
+
+
+def test_the_first_modes_are_the_largest_the_smallest_and_what_is_between_by_the_seed():
+    first, last = 0, len(GRID) - 1
+    assert having({}).suggest(9) == last and having({last: 1.0}).suggest(9) == first
+    between = [having({first: 1.0, last: 1.0}, seed=seed).suggest(9) for seed in range(200)]
+    most_processes, most_samples = TRIALS.index(replace(TRIALS[0], processes=2, mode="cpus=0-1")), 19
+    assert set(between) == {most_processes, most_samples}, "both as far from the two, and nothing else is"
+    assert having({first: 1.0, last: 1.0}).suggest(9) == between[0]
+    assert between[0] != between[next(n for n, mode in enumerate(between) if mode != between[0])]
+    failed = having({first: 1.0})
+    failed.failed.add(last)
+    assert failed.suggest(9) in set(between), "one that failed is known, too"
+
+
+@pytest.mark.parametrize(("known", "asked"), [(4, 0), (5, 1)])
+def test_five_modes_only_fill_the_space(known, asked):
+    state = having(dict.fromkeys(range(known), 1.0), found=told(throughput_sps=guess([])))
+    assert state.suggest(9) not in range(known) and state.asked == asked
+
+
+def test_then_comes_the_mode_that_is_unsure_and_far_from_the_others():
+    """Half as far counts for less than a square root of two; a profiled one is not chosen whatever it is."""
+    some = dict.fromkeys((0, 6, 12, 18, 3), 1.0)
+    sds = np.full(len(GRID), 0.1)
+    sds[[0, 1, 5]] = 9.0, 0.4, 0.3
+    state = having(some, found=told(throughput_sps=Guess(np.zeros(len(GRID)), sds)))
+    assert state.suggest(9) == 5, "1 apart and 0.3, 0.5 apart and 0.4"
+    sds[1] = 0.5
+    assert state.suggest(9) == 1, "0.3 < 0.5 x 0.71"
+    sds[1] = 0.4
+    watts = np.full(len(GRID), 0.001)
+    watts[1] = 0.3
+    state.found = told(throughput_sps=Guess(np.zeros(len(GRID)), sds), power_w=Guess(watts, watts))
+    assert state.suggest(9) == 1, "0.5 of both"
+
+
+def test_where_every_mode_is_known_or_failed_none_is_suggested():
+    state = having(dict.fromkeys(range(len(GRID) - 1), 1.0), found=told(throughput_sps=guess([])))
+    assert state.suggest(1) == len(GRID) - 1
+    state.failed.add(len(GRID) - 1)
+    assert state.suggest(1) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "left", "picks"), [(6, 2, True), (6, 3, False), (7, 3, False), (9, 3, True)]
+)
+def test_the_last_quarter_of_the_modes_are_picks_where_there_is_a_constraint(known, left, picks):
+    asked = wanted("throughput", ["power<=8W"])
+    speeds, watts = guess([1.0] * 23 + [5.0], sd=0.001), guess([5.0] * 24, sd=0.01)
+    sds = np.full(len(GRID), 0.001)
+    sds[22] = 2.0
+    found = told(asked, throughput_sps=Guess(speeds.mean, sds), power_w=watts)
+    state = having(dict.fromkeys(range(known), 1.0), asked, found=found)
+    for mode in range(known):
+        state.watts[mode] = [5.0]
+    assert state.suggest(left) == (23 if picks else 22)
+    free = having(dict.fromkeys(range(known), 1.0), found=told(throughput_sps=Guess(speeds.mean, sds)))
+    assert free.suggest(left) == 22
+
+
+def test_of_a_question_without_a_figure_there_is_no_candidate():
+    state = having({0: 1.0})
+    assert state.candidate(told()) is None
+    assert state.candidate(told(throughput_sps=Absent("none"))) is None
+
+
+@pytest.mark.parametrize(("chance", "tried"), [(0.021, 3), (0.019, None)])
+def test_while_none_keeps_the_constraints_the_likeliest_is_tried_unless_it_is_hopeless(chance, tried):
+    asked = wanted("throughput", ["power<=8W"])
+    sd = 0.1
+    watts = 8.0 * np.exp(sd * -NormalDist().inv_cdf(chance))
+    found = told(
+        asked, throughput_sps=guess([1.0] * 24), power_w=guess([90.0, 90.0, 90.0, watts] + [99.0] * 20)
+    )
+    state = having({0: 1.0}, asked)
+    state.watts[0] = [9.0]
+    assert state.best() is None and state.candidate(found) == tried
+
+
+def test_the_candidate_with_the_largest_expected_gain_comes_first_then_the_best_until_it_is_confirmed():
+    speeds = [1.0, 1.2, 1.3, 0.5]
+    found = told(throughput_sps=guess(speeds + [0.1] * 20, sd=1e-6))
+    state = having({0: 1.0}, found=found)
+    assert state.candidate(found) == 2, "three tenths faster"
+    state.failed.add(2)
+    assert state.candidate(found) == 1
+    assert state.candidate(found, 3, left=3) == 1 and state.candidate(found, 3, left=2) == 0
+    state.tell(1, 1 / 1.2, None)
+    assert state.candidate(found, 2) == 1 and state.candidate(found, 1) is None
+    state.tell(1, 1 / 1.2, None)
+    assert state.candidate(found, 2) is None
+
+
+def test_of_a_cost_the_lower_is_the_gain():
+    asked = wanted("watts")
+    watts = guess([5.0, 4.0, 6.0] + [9.0] * 21, sd=1e-6)
+    found = told(asked, throughput_sps=guess([1.0] * 24), power_w=watts)
+    state = having({0: 1.0}, asked)
+    state.watts[0] = [5.0]
+    assert state.candidate(found) == 1
+
+
+def test_the_best_of_those_measured_often_enough():
+    state = having({0: 1.0, 1: [0.5, 0.7], 2: [0.8, 0.8, 0.8], 3: 0.1})
+    assert [state.best(runs) for runs in (1, 2, 3, 4)] == [3, 1, 2, None]
+    tie = having({0: 1.0, 1: [1.0, 1.0], 2: [1.0, 1.0]})
+    assert tie.best() == 1, "of equals the one with more runs, then the first"
+    capped = having({0: 1.0, 1: 0.5}, wanted("throughput", ["power<=8W"]))
+    capped.watts |= {0: [7.0, 8.0], 1: [7.9, 8.2]}
+    assert capped.best() == 0 and capped.broken(1)[0].startswith("power<=8W broken") and not capped.broken(0)
+    assert having({0: 1.0}, wanted("watts")).best() is None
+    cheap = having({0: 1.0, 1: 0.5}, wanted("watts"))
+    cheap.watts |= {0: [5.0], 1: [6.0]}
+    assert cheap.best() == 0
+
+
+def test_the_figures_of_a_mode_are_the_means_of_its_runs():
+    state = having({0: [0.1, 0.3], 1: 0.5}, epoch_samples=50)
+    state.watts[0] = [4.0, 6.0]
+    found = state.measured(0)
+    assert {name: (f.value, f.unit, f.n) for name, f in found.items()} == {
+        "throughput_sps": (pytest.approx(5.0), "samples/s", 2),
+        "epoch_s": (pytest.approx(10.0), "s", 2),
+        "power_w": (pytest.approx(5.0), "W", 2),
+        "energy_per_sample_j": (pytest.approx(1.0), "J", 2),
+        "epoch_j": (pytest.approx(50.0), "J", 2),
+    }
+    assert {n: f.value for n, f in state.measured(1).items()} == {"throughput_sps": 2.0, "epoch_s": 25.0}
+    plain = having({0: 0.5})
+    plain.watts[0] = [4.0]
+    assert set(plain.measured(0)) == {"throughput_sps", "power_w", "energy_per_sample_j"}
+    assert plain.confirmed(1) == profiling.Confirmed(0, plain.measured(0))
+
+
+def told_of(status=Status.OK, speed=2.0, watts=5.0, replicate=0, **keys):
+    figures = {"throughput_sps": speed, "power_w": watts} | keys
+    known = {name: Measured(v, "1") if v is not None else Absent("none") for name, v in figures.items()}
+    return result(replace(TRIALS[0], replicate=replicate), status=status, metrics=known)
+
+
+def test_a_result_is_learned_as_seconds_and_watts():
+    state = Profiling(GRID, wanted("throughput"))
+    state.learn(3, told_of())
+    state.learn(3, told_of(speed=4.0, watts=None, replicate=4))
+    state.learn(3, told_of(watts=0.0, replicate=1))
+    assert state.seconds == {3: [0.5, 0.25, 0.5]} and state.watts == {3: [5.0]}
+    assert state.tried == {3: 5} and not state.parts
+    state.learn(4, told_of(Status.UNSTABLE))
+    assert state.seconds[4] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("told", "fails"),
+    [
+        (told_of(Status.FAILED), True),
+        (told_of(speed=None), True),
+        (told_of(speed=0.0), True),
+        (told_of(Status.CANCELLED), False),
+        (told_of(Status.SKIPPED), False),
+    ],
+)
+def test_a_mode_fails_by_its_own_fault_only_and_only_until_it_ran(told, fails):
+    state = Profiling(GRID, wanted("throughput"))
+    state.learn(3, told)
+    assert (3 in state.failed) is fails and state.tried == {3: 1} and not state.seconds
+    state.learn(3, told_of())
+    assert not state.failed
+    state.learn(3, told)
+    assert not state.failed and state.seconds == {3: [0.5]}
+
+
+PARTS = {"read_s": 0.01, "decode_s": 0.03, "augment_s": 0.02, "item_s": None, "collate_s": 0.02}
+PARTS |= {
+    "fetch_s": 9.0,
+    "h2d_s": 0.1,
+    "forward_s": 0.2,
+    "backward_s": 0.3,
+    "optimizer_s": 0.1,
+    "other_s": 0.1,
+}
+
+
+def test_the_parts_of_a_step_are_of_one_sample():
+    step = told_of(**PARTS)
+    trained = replace(step, trial=replace(TRIALS[0], workload="training", batch=4))
+    found = profiling.parts_of(trained)
+    assert (found.loading, found.device) == (pytest.approx(0.02), pytest.approx(0.2))
+    assert profiling.parts_of(step) is None
+    assert profiling.parts_of(replace(trained, trial=replace(trained.trial, processes=2))) is None
+    for names in (
+        [f"{n}_s" for n in ("read", "decode", "augment", "collate")],
+        [n for n in PARTS if n > "e"],
+    ):
+        lacking = told_of(**{**PARTS, **dict.fromkeys(names)})
+        half = replace(lacking, trial=trained.trial)
+        assert (profiling.parts_of(half) is None) is ("decode_s" in names or "h2d_s" in names)
+    state = Profiling(GRID, wanted("throughput"))
+    state.learn(2, trained)
+    assert state.parts == {2: found}
+
+
+@pytest.mark.parametrize(("lead", "sd"), [(0.0, 1.0), (0.5, 0.2), (-0.5, 0.2), (-1.0, 2.0), (0.3, 0.0)])
+def test_the_expected_gain_is_the_mean_of_what_a_normal_number_exceeds_nothing_by(lead, sd):
+    found = profiling.expected_gain(np.array([lead]), np.array([sd]))
+    if sd:
+        drawn = (NormalDist(lead, sd).inv_cdf((n + 0.5) / 4000) for n in range(4000))
+        assert found[0] == pytest.approx(fmean(max(0.0, x) for x in drawn), rel=2e-3, abs=1e-5)
+    else:
+        assert found[0] == pytest.approx(lead)
+
+
+def test_the_chance_to_keep_constraints_is_the_product_of_normal_chances():
+    found = told(throughput_sps=guess([2.0, 4.0, 4.0, 9.0]), power_w=guess([8.0, 8.8, 8.0, 3.0], sd=0.2))
+    asked = wanted("throughput", ["power<=8W", "throughput>=4"]).constraints
+    normal = NormalDist()
+    power = [0.5, normal.cdf(np.log(8 / 8.8) / 0.2), 0.5, normal.cdf(np.log(8 / 3) / 0.2)]
+    speed = [normal.cdf(np.log(0.5) / 0.1), 0.5, 0.5, normal.cdf(np.log(9 / 4) / 0.1)]
+    assert keeps(found, asked)[:4] == pytest.approx([p * s for p, s in zip(power, speed, strict=True)])
+    assert keeps(found, asked[:1])[:4] == pytest.approx(power)
+    assert keeps(found, ()).tolist() == [1.0] * len(GRID)
+    sure = told(power_w=guess([7.9, 8.1], sd=0.0))
+    assert keeps(sure, asked[:1])[:2].tolist() == [1.0, 0.0]
+    assert not keeps(found, wanted("throughput", ["power<=0W"]).constraints).any()
+    assert not keeps(found, wanted("throughput", ["p99<=1s"]).constraints).any()
+
+
+def test_a_mode_that_surely_keeps_or_breaks_a_constraint_counts_little():
+    asked = wanted("throughput", ["power<=8W"])
+    watts = guess([8.0, 8.0 * np.exp(0.1 * 0.6744897501960817), 1.0, 99.0])
+    found = told(asked, throughput_sps=guess([]), power_w=watts)
+    assert profiling.relevance(found)[:4] == pytest.approx([1.0, 0.5**0.5, 0.05**0.5, 0.05**0.5])
+    assert profiling.relevance(told(throughput_sps=guess([]))).tolist() == [1.0] * len(GRID)
+    assert profiling.unsure(found)[0] == pytest.approx(0.02**0.5)
+    assert profiling.unsure(told(throughput_sps=guess([]))).tolist() == pytest.approx([0.1] * len(GRID))
+
+
+class Fixed(Guessing):
+    """It wants mode after mode, and then one of them again and again."""
+
+    def suggest(self, left):
+        self.rest.append(left)
+        return len(self.seconds) if left > 1 or self.goes_on else None
+
+    def candidate(self, found, confirm=1, left=99):
+        self.rest.append(left)
+        return 0
+
+
+def test_steps_count_modes_then_runs_and_the_search_for_a_better_pick_ends():
+    state = Fixed(GRID, wanted("throughput"))
+    state.rest, state.goes_on = [], True
+    told = []
+    list(Loop(World(), told.append).run(profiled(state, TRIALS, 3, 2)))
+    search, confirm = ([s for s in told if s.stage == stage] for stage in ("search", "confirm"))
+    assert [(s.trial, s.position, s.total, s.anew) for s in search] == [
+        (TRIALS[n], n + 1, 3, False) for n in range(3)
+    ]
+    assert search[0].what == f"null {TRIALS[0].label}"
+    assert len(confirm) == 17 and {(s.total, s.anew) for s in confirm} == {(2, True)}
+    assert [(s.position, s.trial.replicate) for s in confirm] == [(n + 2, n + 1) for n in range(17)]
+    assert state.rest == [3, 2, 1, *range(17, 0, -1)]
+    early = Fixed(GRID, wanted("throughput"))
+    early.rest, early.goes_on = [], False
+    list(Loop(World(), told.append).run(profiled(early, TRIALS, 3, 2)))
+    assert early.rest == [3, 2, 1, *range(17, 0, -1)] and len(early.seconds) == 2

@@ -113,7 +113,7 @@ class Profiling:
             return max(free, key=lambda i: float(order[i]))
         found = self.prediction(check=False)
         total = len(self.seconds) + left
-        picking = self.wanted.constraints and left <= max(1, round(PICKS * total))
+        picking = self.wanted.constraints and left <= round(PICKS * total)
         if picking and (mode := self.candidate(found)) is not None:
             return mode
         score = unsure(found) * np.sqrt(away) * relevance(found)
