@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.records import Trial
+from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.search import training_advice as advice
 from edgescope.search.training_advice import ALIKE, WORTH, Change
 from loading_facts import WAITS
+from making import result
 
 TRIAL = Trial(model="lenet5", workload="training", device="cpu", batch=8)
 LOADS = replace(WAITS, workers=1, persistent=True, step=0.04)
@@ -92,3 +93,163 @@ def test_the_first_change_is_never_far_from_the_best(gains):
         best = max(gain for gain, _ in gains)
         assert ranked[0].gain >= best / ALIKE
         assert ranked[0].gain == best or (ranked[0].gain >= WORTH and not ranked[0].caution)
+
+
+def of_loader(facts, knob, **keys):
+    """The changes of one knob."""
+    every = advice.of_loader(TRIAL, facts, **{"draft": None, "fits": False} | keys)
+    return [c for c in every if c.knob == knob]
+
+
+def test_each_number_of_workers_gains_what_loading_beside_the_step_saves():
+    """40 ms of loading and 20 ms of computing a step; handing over takes 0.4 ms."""
+    found = of_loader(replace(WAITS, cores=8), "num_workers")
+    gains = [pytest.approx(gain) for gain in (0.06 / 0.04, 0.06 / 0.0204, 0.06 / 0.0204, 0.06 / 0.0204)]
+    assert [(c.value, c.gain) for c in found] == list(zip((1, 2, 4, 8), gains, strict=True))
+    assert all(c.trial == advice.changed(TRIAL, num_workers=c.value, persistent_workers=True) for c in found)
+    assert "40 ms" in found[0].why and "20 ms" in found[0].why and found[0].caution == ""
+    two = of_loader(replace(WAITS, workers=2, cores=1), "num_workers")
+    assert [c.value for c in two] == [4] and two[0].trial.workload_options["persistent_workers"] is False
+    assert of_loader(replace(WAITS, work={}), "num_workers") == []
+
+
+def test_workers_that_stay_save_the_edges_of_an_epoch():
+    ends = replace(LOADS, persistent=False, workers=2, step=0.0304)
+    (kept,) = of_loader(ends, "persistent_workers")
+    assert kept.gain == pytest.approx(0.0304 / 0.0204) and "10 steps: 100 ms" in kept.why
+    assert kept.trial == advice.changed(TRIAL, persistent_workers=True)
+    assert of_loader(replace(ends, steps=0), "persistent_workers") == []
+    assert of_loader(replace(ends, workers=0), "persistent_workers") == []
+
+
+@pytest.mark.parametrize(("over", "longer"), [(1.16, True), (1.15, False), (1.0, False)])
+def test_a_queue_four_times_as_long_takes_the_bursts(over, longer):
+    bursts = replace(LOADS, step=over * LOADS.seconds())
+    found = of_loader(bursts, "prefetch_factor")
+    assert len(found) == longer and of_loader(replace(bursts, workers=0), "prefetch_factor") == []
+    for change in found:
+        assert change.value == 8 and change.gain == pytest.approx(over)
+        assert change.trial.workload_options == {"prefetch_factor": 8}
+
+
+def test_smaller_decoding_and_held_files_save_their_part():
+    (draft,) = of_loader(WAITS, "decode", draft=0.25)
+    assert draft.gain == pytest.approx(0.06 / 0.0525) and "10 ms" in draft.why and "25%" in draft.why
+    assert draft.caution and draft.trial.workload_options == {"decode": "draft"}
+    (none,) = of_loader(replace(WAITS, work={"read": 0.03}), "decode", draft=0.25)
+    assert "takes 0 ms" in none.why
+    (held,) = of_loader(WAITS, "preload", fits=True)
+    assert held.gain == pytest.approx(2.0) and "30 ms" in held.why and held.caution
+    assert held.trial.workload_options == {"preload": True} and held.value is True
+    assert of_loader(replace(WAITS, work={"decode": 0.01}), "preload", fits=True) == []
+    mine = replace(TRIAL, workload_options={"preload": True})
+    assert not [c for c in advice.of_loader(mine, WAITS, draft=None, fits=True) if c.knob == "preload"]
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "typed"),
+    [
+        ("batch", 32, "--batch 32"),
+        ("precision", "bf16", "--precision bf16"),
+        ("io", "pinned", "--io pinned"),
+        ("threads", 2, "--option threads=2"),
+        ("layout", "channels_last", "--option layout=channels_last"),
+        ("num_workers", 4, "--workload-option num_workers=4"),
+        ("preload", True, "--workload-option preload=true"),
+    ],
+)
+def test_a_change_reads_as_it_is_typed(knob, value, typed):
+    assert Change(knob, value, TRIAL, 2.0, "").setting == typed
+
+
+CPU = [("batch", 32), ("threads", 1), ("threads", 2), ("layout", "channels_last"), ("precision", "bf16")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ({}, CPU),
+        ({"options": {"threads": 1}}, [c for c in CPU if c != ("threads", 1)]),
+        ({"options": {"layout": "channels_last"}}, [c for c in CPU if c[0] != "layout"]),
+        ({"precision": "bf16"}, CPU[:-1]),
+        ({"device": "cuda"}, [CPU[0], ("io", "pinned"), *CPU[3:]]),
+        ({"device": "cuda", "io": "pinned"}, [CPU[0], *CPU[3:]]),
+    ],
+)
+def test_what_a_device_has_to_try(keys, found):
+    trial = replace(TRIAL, **keys)
+    assert tried(WAITS, trial=trial) == found
+    for probe in advice.probes(trial, WAITS, 1.0):
+        held, changed = advice.held_of(trial), {}
+        if probe.knob in ("threads", "layout"):
+            changed = {"options": {**trial.options, probe.knob: probe.value}}
+        assert probe.trial == replace(held, **changed or {probe.knob: probe.value})
+        assert bool(probe.caution) is (probe.knob in ("batch", "precision"))
+        assert 0 < probe.trial.warmup < probe.trial.min_s < probe.trial.max_s < 2
+        assert probe.trial.workload_options == {"held": True}
+
+
+@pytest.mark.parametrize(
+    ("device_cpu", "threads", "more"),
+    [(0.010, 1, True), (0.0099, 1, False), (0.0099, 2, False), (0.0099, 3, True)],
+)
+def test_a_step_computes_from_half_of_its_time_on_or_its_threads_crowd(device_cpu, threads, more):
+    trial = replace(TRIAL, options={"threads": threads})
+    found = tried(replace(WAITS, device_cpu=device_cpu), trial=trial)
+    assert (len(found) > 1) is more and found[0] == ("batch", 32)
+
+
+def test_no_device_is_tried_where_the_fastest_would_gain_no_more_than_is_known():
+    """The loader's 40 ms of 60 ms remain: half more at most."""
+    most = advice.model.gain(WAITS, replace(WAITS, device=1e-9, device_cpu=0.0))
+    assert most == pytest.approx(1.5)
+    assert not tried(WAITS, best=most) and tried(WAITS, best=most - 1e-9)
+    little = replace(WAITS, device=0.0012, step=0.0412)
+    assert not tried(little) and tried(replace(WAITS, device=0.0013, step=0.0413))
+
+
+def held(seconds, status=Status.OK):
+    took = Measured(seconds, "s") if seconds else Absent("none")
+    return result(TRIAL, status=status, metrics={"latency_p50_s": took})
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "now", "gain", "fields"),
+    [
+        ("threads", 2, 0.010, 0.06 / 0.05, {"options": {"layout": "x", "threads": 2}}),
+        ("layout", "channels_last", 0.010, 0.06 / 0.05, {"options": {"layout": "channels_last"}}),
+        ("precision", "bf16", 0.005, 0.06 / 0.045, {"precision": "bf16"}),
+        ("io", "pinned", 0.020, 1.0, {"io": "pinned"}),
+        ("batch", 32, 0.030, 4 * 0.06 / 0.19, {"batch": 32}),
+    ],
+)
+def test_what_a_probe_took_less_on_a_held_minibatch_the_step_takes_less(knob, value, now, gain, fields):
+    trial = replace(TRIAL, options={"layout": "x"})
+    found = advice.of_device(trial, WAITS, advice.Probe(knob, value, trial, "c"), held(0.02), held(now))
+    assert (found.knob, found.value, found.caution) == (knob, value, "c")
+    assert found.gain == pytest.approx(gain) and found.trial == replace(trial, **fields)
+    assert f"{now * 1e3:g} ms instead of 20 ms" in found.why
+    assert ("4 times the samples" in found.why) is (knob == "batch")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (held(0.02), held(None)),
+        (held(None), held(0.02)),
+        (held(0.02), held(0.02, Status.CRASHED)),
+        (held(0.02, Status.WRONG_OUTPUT), held(0.02)),
+    ],
+)
+def test_a_probe_that_failed_speaks_for_nothing(before, after):
+    probe = advice.Probe("io", "pinned", TRIAL)
+    assert advice.of_device(TRIAL, WAITS, probe, before, after) is None
+    assert advice.step_of(held(0.02, Status.UNSTABLE)) == 0.02
+
+
+def test_where_no_gain_is_worth_it_the_largest_still_comes_first():
+    assert advice.ranked([]) == ()
+    found = advice.ranked([change(1.02), change(1.03, "c"), change(1.01)])
+    assert [c.gain for c in found] == [1.03, 1.02, 1.01]
+    alike = advice.ranked([change(2.0, "c"), change(1.68), change(1.66)])
+    assert [c.gain for c in alike] == [1.68, 2.0, 1.66], "a sixth less is alike, more is not"

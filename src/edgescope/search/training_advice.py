@@ -71,7 +71,7 @@ def of_loader(trial: Trial, facts: Facts, *, draft: float | None, fits: bool) ->
     says whether the files' bytes fit into memory.
     """
     for workers in sorted({1, 2, 4, facts.cores} - {facts.workers}):
-        if workers > facts.workers and facts.load > 0 and workers <= max(4, facts.cores):
+        if workers > facts.workers and facts.load > 0:
             after = model.with_workers(facts, workers)
             yield Change(
                 "num_workers",
@@ -88,7 +88,7 @@ def of_loader(trial: Trial, facts: Facts, *, draft: float | None, fits: bool) ->
             model.gain(facts, replace(facts, persistent=True)),
             f"workers start and end in every epoch of {facts.steps} steps: {_ms(facts.start)}",
         )
-    smooth = replace(facts, notes={"smooth": 1.0}, prefetch=4 * facts.prefetch)
+    smooth = replace(facts, notes={"smooth": True}, prefetch=4 * facts.prefetch)
     if facts.workers and facts.step > BURSTS * facts.seconds():
         yield Change(
             "prefetch_factor",
