@@ -68,7 +68,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "isolate": _files(
         "isolate",
         *("isolate_outcome", "worker_run", "worker_process", "placement", "counter_and_plan", "hold"),
-        *("forks_by_hand", "limits_by_hand"),
+        *("forks_by_hand", "forking_by_hand", "limits_by_hand", "traced_by_hand", "warden_by_hand"),
     ),
     "bench": ("tests/bench",),
     "telemetry": _files("telemetry", "verdict", "watcher"),

@@ -4,10 +4,11 @@ import threading
 
 import pytest
 
+from edgescope.isolate import barrier
 from edgescope.isolate.barrier import AT_STOP, Agreed, Span
 from edgescope.isolate.counter import Counter
-from edgescope.records import Trial
-from edgescope.scenarios.stop_rule import FOREVER
+from edgescope.records import QUERY_END, Trial
+from edgescope.scenarios.stop_rule import FOREVER, Plan
 from edgescope.workloads.blocking import Failures, blocking
 
 TRIAL = Trial(model="null", backend="null", warmup=0, batch=2)
@@ -102,3 +103,38 @@ def test_every_query_counts_its_own_samples_and_tells_its_own_done(tmp_path):
         work.issue(0, 1, second)
         work.flush()
         assert counter.look().counts == (13,) and told == [2, 2, 5, 2, "a", "b"] and inner.flushed == 1
+
+
+def test_the_end_of_a_query_that_was_told_in_parts_counts_nothing(tmp_path):
+    """Each part says how many samples it held; the end holds none."""
+    told = []
+    with Counter(tmp_path / "c", 2) as counter:
+        inner = Work()
+        inner.issue = lambda query_id, samples, done: [done(0, 0, 3, 50), done(0, 0, 1), done(0, QUERY_END)]
+        counter.counted(inner, 1).issue(0, 8, lambda *what: told.append(what))
+        assert counter.look().counts == (0, 4)
+    assert told == [(0, 0, 3, 50), (0, 0, 1, -1), (0, QUERY_END, 0, -1)]
+
+
+def test_work_that_takes_turns_has_as_many_streams_as_before(tmp_path):
+    class Turns(Work):
+        streams = 3
+
+        def turn(self, stream):
+            return stream
+
+    with Counter(tmp_path / "c", 1) as counter:
+        assert [counter.counted(work, 0).streams for work in (Work(), Turns())] == [1, 3]
+
+
+def test_a_warm_up_goes_on_as_in_any_plan(plan, monkeypatch):
+    monkeypatch.setattr(Plan, "goes_on", lambda plan, now_ns, rows, latencies: now_ns < 40)
+    plan.warming().begin(0, 10)
+    assert [plan.goes_on(now, 1, lambda first: None) for now in (39, 40)] == [True, False]
+
+
+def test_the_last_millisecond_before_the_start_is_spun(monkeypatch):
+    waited = []
+    monkeypatch.setattr(barrier, "wait_until", lambda *what: waited.append(what))
+    Agreed(TRIAL, lambda: Span(1000, 5000)).measuring()
+    assert waited == [(1000, 1_000_000)]

@@ -427,3 +427,45 @@ def test_a_process_tells_its_imports_and_what_it_took_if_that_is_known(tmp_path,
 def test_telling_of_imports_may_fail():
     imports.tell(Path("/proc/no/such/folder"), result(A))
     assert imports.told(Path("/proc/no/such/folder")) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"names": "ab", "took_bytes": 1},
+        {"names": ["a"], "took_bytes": "1"},
+        {"names": ["a"]},
+        {"took_bytes": 1},
+        [],
+        7,
+    ],
+)
+def test_what_is_no_list_of_imports_tells_nothing(tmp_path, data):
+    (tmp_path / imports.FILE).write_text(json.dumps(data))
+    assert imports.told(tmp_path) is None
+    (tmp_path / imports.FILE).write_text(json.dumps({"names": [], "took_bytes": 1}))
+    assert imports.told(tmp_path) == Imports((), 1.0)
+
+
+def test_what_is_imported_is_told_of_edgescope_and_of_installed_packages(monkeypatch):
+    loaded = {
+        "__main__": "/venv/site-packages/pytest/__main__.py",
+        "edgescope.records": None,
+        "edgescope": "/src/edgescope/__init__.py",
+        "torch": "/venv/site-packages/torch/__init__.py",
+        "torch.nn": "/venv/site-packages/torch/nn/__init__.py",
+        "apt": "/usr/dist-packages/apt.py",
+        "json": "/lib/json.py",
+        "sys": None,
+    }
+    modules = {name: SimpleNamespace(__file__=path) for name, path in loaded.items()}
+    path = ["", "/lib", "/venv/site-packages", "/usr/dist-packages"]
+    monkeypatch.setattr(imports, "sys", SimpleNamespace(path=path, modules=modules))
+    assert imports.modules() == ["edgescope.records", "torch", "apt", "edgescope.bench.worker"]
+
+
+def test_what_is_loaded_depends_on_the_program_not_on_effort_seed_or_data():
+    same = [replace(A, replicate=3), replace(A, min_s=9.0), replace(A, data="folder", preprocess="resize=8")]
+    other = [B, replace(A, batch=2), replace(A, precision="fp16"), replace(A, processes=2)]
+    assert {imports.program(trial) == imports.program(A) for trial in same} == {True}
+    assert {imports.program(trial) == imports.program(A) for trial in other} == {False}

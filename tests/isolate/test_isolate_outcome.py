@@ -1,18 +1,20 @@
 """What becomes of a trial's folder once its process has ended, without starting one."""
 
 import inspect
+import json
 import os
 import platform
 import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
 
-from edgescope.errors import Message
-from edgescope.isolate import fresh, guarded, warden
+from edgescope.errors import Message, StoreError
+from edgescope.isolate import fresh, guarded, hold, imports, warden
 from edgescope.isolate.fresh import Limits, Stopped, crash, environment, outcome
 from edgescope.isolate.guarded import GuardedProcess
 from edgescope.process import Launch, Process, signal_name
@@ -225,3 +227,104 @@ def test_only_a_process_that_ended_with_0_ended_well(code, tmp_path):
         Status.CRASHED,
         True,
     )
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+    """Processes that write a result with this status, and what they have imported; how each was started is kept."""
+    seen = []
+
+    def process(status):
+        def ended(program, folder, limits, launch):
+            trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
+            seen.append((program[3], trial, (folder / hold.FILE).exists(), launch.prefix, folder))
+            if status is not None:
+                written(folder, status=status)
+                imports.tell(folder, result(TRIAL))
+            return None, []
+
+        monkeypatch.setattr(fresh, "_watch", ended)
+        return seen
+
+    monkeypatch.setattr(fresh.traced, "launch", lambda trial, folder: Launch(("traced", folder.name)))
+    monkeypatch.setattr(
+        fresh.traced, "with_spans", lambda found, folder: replace(found, id=f"with spans of {folder.name}")
+    )
+    return process
+
+
+def test_only_what_is_run_is_traced(runs):
+    seen, noted = runs(Status.OK), []
+    found = fresh.run(TRIAL, launch=Launch(("nice",)), noted=lambda *what: noted.append(what))
+    assert found.id == "with spans of trace" and [(t, "edgescope.records" in i.names) for t, i in noted] == [
+        (TRIAL, True)
+    ]
+    assert fresh.look(TRIAL, noted=lambda *what: noted.append(what)).id == result(TRIAL).id
+    assert fresh.prepare(TRIAL) is None and len(noted) == 2
+    assert [(verb, *more) for verb, *more, _ in seen] == [
+        ("run", TRIAL, False, ("nice", "traced", "trace")),
+        ("look", TRIAL, True, ()),
+        ("prepare", TRIAL, False, ()),
+    ]
+    assert not any(folder.exists() for *_, folder in seen)
+
+
+def test_what_could_not_be_prepared_says_why(runs):
+    runs(Status.UNSUPPORTED)
+    assert fresh.prepare(TRIAL).status is Status.UNSUPPORTED
+
+
+def test_a_process_that_wrote_nothing_tells_of_no_imports(runs):
+    runs(None)
+    noted = []
+    assert fresh.look(TRIAL, noted=lambda *what: noted.append(what)).status is Status.CRASHED and not noted
+
+
+def test_what_runs_meanwhile_has_ended_with_the_look(runs):
+    runs(Status.OK)
+    done = []
+    fresh.look(TRIAL, meanwhile=lambda: done.append(1))
+    assert done == [1]
+
+
+def test_a_folder_that_cannot_be_used_is_an_error_of_the_store(monkeypatch):
+    def full(kind):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fresh.scratch, "folder", full)
+    with pytest.raises(StoreError) as caught:
+        fresh.run(TRIAL)
+    assert caught.value.message.code == "E-RUN-4" and "No space left" in caught.value.message.evidence
+
+
+def test_only_what_is_not_of_the_interpreter_is_on_the_path_of_a_trial(monkeypatch, tmp_path):
+    """A script's own folder is: its module:callable is found."""
+    for paths, told in (
+        (["", sys.prefix + "/lib", "/scripts", sys.base_prefix + "/lib", "/more"], "/scripts:/more"),
+        ([""], None),
+    ):
+        monkeypatch.setattr(sys, "path", paths)
+        assert environment(Limits(), str(tmp_path)).env.get("PYTHONPATH") == told
+
+
+def test_a_program_that_is_not_there_is_told_before_a_warden_starts(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        GuardedProcess(["no-such-program"], tmp_path)
+    assert (caught.value.errno, caught.value.filename) == (2, "no-such-program")
+    stopped, lines = fresh._watch(["no-such-program"], tmp_path, Limits())
+    assert (stopped.status, stopped.reason.code, lines) == (Status.FAILED, "E-RUN-5", [])
+
+
+def test_a_program_is_looked_for_where_its_own_environment_says(tmp_path, monkeypatch):
+    """And a launcher before it in its place; the warden is started before both."""
+    (tmp_path / "here").write_text("")
+    (tmp_path / "here").chmod(0o755)
+    asked = []
+    monkeypatch.setattr(
+        Process, "__init__", lambda self, program, launch, **how: asked.append((program, launch, how))
+    )
+    own = Launch(("here", "-n"), {"PATH": str(tmp_path)})
+    made = GuardedProcess(["no-such-program"], tmp_path, own, talks=True)
+    ((program, launch, how),) = asked
+    assert program == ["no-such-program"] and how == {"talks": True, "session": True} and made.launch is own
+    assert launch.prefix[1:3] == ("-I", "-S") and launch.prefix[-3:] == (str(tmp_path), "here", "-n")

@@ -1,5 +1,6 @@
 """What stops a process, what is asked of one that is kept, and what lies below one, in fake time and memory."""
 
+import json
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -269,6 +270,56 @@ def test_one_that_is_closed_may_end_by_itself_first(kept):
     kept.close()
     kept.close()
     assert one.hung_up and one.waited == [persistent.ENDING_S] and one.ended == 1
+
+
+OTHER = replace(TRIAL, batch=2)
+
+
+@pytest.fixture
+def written(kept, monkeypatch):
+    """What lay in the folder of a pair when it was asked for; `begun` sides write what they have begun."""
+    seen, begun = [], []
+
+    def waited(handle, limits):
+        folder = Path(Child.made[-1].orders[-1]["folder"])
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and "begun" not in path.parts)
+        seen.append({str(path.relative_to(folder)): path.read_text() for path in files})
+        while begun:
+            side = begun.pop()
+            (folder / side / "begun").mkdir()
+            results.write(replace(result(TRIAL), id=side), folder / side / "begun")
+
+    monkeypatch.setattr(persistent, "until_readable", waited)
+    return SimpleNamespace(seen=seen, begun=begun)
+
+
+def test_a_pair_lies_in_two_folders_with_its_purpose(kept, written):
+    Child.coming.append(True)
+    first, second = kept.pair((TRIAL, OTHER), "gate", LIMITS, [(TRIAL, Imports(("a",), 2.0))])
+    assert (first.trial, second.trial) == (TRIAL, OTHER) and first.status is second.status is Status.CRASHED
+    (seen,) = written.seen
+    assert sorted(seen) == ["baseline/trial.json", "candidate/trial.json", "purpose"]
+    assert seen["purpose"] == "gate"
+    sides = [Trial.from_json(json.loads(seen[f"{side}/trial.json"])) for side in fresh.PAIR]
+    assert sides == [TRIAL, OTHER]
+    order = Child.made[0].orders[1]
+    assert (order["verb"], order["timeout_s"]) == ("pair", 7.0)
+    assert order["workers"] == [{"trial": TRIAL.to_json(), "imports": {"names": ("a",), "took_bytes": 2.0}}]
+
+
+@pytest.mark.parametrize(("begun", "asked"), [([], 2), (["candidate"], 2), (["baseline"], 1)])
+def test_a_pair_is_asked_for_again_where_its_first_side_had_not_begun(kept, written, begun, asked):
+    written.begun.extend([*begun])
+    Child.coming.extend([False, True])
+    found = kept.pair((TRIAL, OTHER), "", LIMITS)
+    assert len(Child.made) == asked
+    assert [side.id in fresh.PAIR for side in found] == [side in begun for side in fresh.PAIR]
+
+
+def test_three_are_no_pair(kept):
+    with pytest.raises(ValueError, match="zip"):
+        kept.pair((TRIAL, OTHER, TRIAL), "")
+    assert not Child.made
 
 
 # -- what lies below a process ---------------------------------------------------------------------------------

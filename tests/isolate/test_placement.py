@@ -82,6 +82,19 @@ def test_what_runs_beside_says_what_is_its_own():
     assert placement.others(trial) == ("a", "lenet5")
 
 
+@pytest.mark.parametrize(("workload", "asked"), [("training", False), ("null", True), ("inference", True)])
+def test_only_queries_are_asked_for_at_the_trials_rate(workload, asked):
+    """A step of training follows the last."""
+    trial = replace(
+        TRIAL, scenario="poisson", rate=9.0, colocated=f"a workload={workload} backend=null device=gpu"
+    )
+    (other,) = placement.colocated(replace(trial, scenario_options={"x": 1}, workload_options={"y": 2}))
+    found = (other.scenario, other.rate, dict(other.scenario_options))
+    assert found == (("poisson", 9.0, {"x": 1}) if asked else (Trial.scenario, None, {}))
+    assert (other.workload, other.device) == (workload, "gpu")
+    assert other.workload_options == ({"y": 2} if workload == "inference" else {})
+
+
 def test_a_word_that_says_nothing_is_refused_before_anything_runs():
     with pytest.raises(UsageError, match=r"E-TRIAL-3: 'fast' after a is not KEY=VALUE"):
         grid({"model": "null", "backend": "null", "colocated": "a fast"})

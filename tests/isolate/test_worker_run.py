@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -330,3 +331,78 @@ def test_workers_outlive_only_a_trial_that_the_engine_cannot_run(pool, error, ke
         raise error
     assert (pool.workers == members) is kept
     assert all(m.used and m.loaded for m in members) and not any(pool.folder.iterdir())
+
+
+class Leaving:
+    """A worker that ends once nobody talks to it; waiting for it takes a second."""
+
+    def __init__(self, pid, now):
+        self.pid, self.now, self.pipe, self.waited, self.did = pid, now, self, [], []
+
+    def hang_up(self):
+        self.did.append("hang up")
+
+    def wait(self, seconds):
+        self.waited.append(seconds)
+        self.now[0] += 1.0
+
+    def kill(self):
+        self.did.append("kill")
+
+    def end(self):
+        self.did.append("end")
+
+
+def test_workers_under_a_profiler_share_the_patience_and_are_killed_after_it(monkeypatch):
+    now = [50.0]
+    monkeypatch.setattr(pools.time, "monotonic", lambda: now[0])
+    pool = pools.WorkerPool()
+    pool.workers = members = [Leaving(n, now) for n in range(3)]
+    pool.close(1.5)
+    assert [m.waited for m in members] == [[1.5], [0.5], [0.0]]
+    assert {(*m.did,) for m in members} == {("hang up", "kill", "end")}
+    assert not pool.workers and not pool.folder.exists()
+
+
+def test_nobody_waits_for_workers_that_write_no_trace():
+    pool = pools.WorkerPool()
+    pool.workers = members = [Leaving(n, [0.0]) for n in range(2)]
+    pool.close()
+    assert {(*m.waited, *m.did) for m in members} == {("kill", "end")}
+
+
+@pytest.mark.parametrize(("folder", "patience"), [("/trace", 90.0), (None, 0.0)])
+def test_pools_are_closed_with_patience_where_a_profiler_writes(monkeypatch, folder, patience):
+    closed = []
+    monkeypatch.setattr(pools.time, "monotonic", lambda: 50.0)
+    monkeypatch.setattr(pools.WorkerPool, "close", lambda pool, patience_s: closed.append(patience_s))
+    monkeypatch.setenv("EDGESCOPE_TIMEOUT", "100")
+    monkeypatch.delenv(pools.FOLDER, raising=False)
+    if folder:
+        monkeypatch.setenv(pools.FOLDER, folder)
+    with pools.WorkerPools() as many:
+        many.of(TRIAL).workers = [Leaving(7, []), Leaving(8, [])]
+        many.of(replace(TRIAL, sharing="pinned")).workers = [Leaving(9, [])]
+        assert many.pids == {7, 8, 9}
+    assert closed == [patience] * 2 and many.pids == set()
+
+
+def test_a_start_that_took_too_long_to_tell_is_not_waited_for(run, monkeypatch):
+    """The workers find it passed, too, and begin at once."""
+    clock = SimpleNamespace(now=1_000, slept=[], monotonic=time.monotonic)
+    clock.sleep = clock.slept.append
+    clock.monotonic_ns = lambda: clock.now
+    monkeypatch.setattr(worker_run, "time", clock)
+    member = Scripted(0, {"drive": [{"event": "ready"}], "start": [{"event": "driven"}]})
+    plain = member.order
+
+    def slow(do, **what):
+        plain(do, **what)
+        clock.now += 60_000_000 if do == "start" else 0
+
+    member.order = slow
+    both = run(member)
+    assert both.drive(1.0, lambda pids: pids).span.start_ns == 100_001_000 and clock.slept == [0.04]
+    member.order = lambda do, **what: slow(do, **what) or slow("start") if do == "start" else slow(do, **what)
+    both.drive(1.0, lambda pids: pids)
+    assert clock.slept == [0.04, 0.0]

@@ -123,14 +123,12 @@ class PersistentChild:
         started = datetime.now(timezone.utc)
         with self._temporary() as folder:
             (folder / "purpose").write_text(purpose)
-            places = [folder / side for side in PAIR]
-            for place, trial in zip(places, trials, strict=True):
+            sides = [(trial, folder / side) for trial, side in zip(trials, PAIR, strict=True)]
+            for trial, place in sides:
                 place.mkdir()
                 (place / "trial.json").write_text(json.dumps(trial.to_json()))
-            stopped, lines = self._run("pair", folder, limits, {"workers": _told(imported)}, places[0])
-            first, second = (
-                outcome(t, stopped, started, p, lines) for t, p in zip(trials, places, strict=True)
-            )
+            stopped, lines = self._run("pair", folder, limits, {"workers": _told(imported)}, sides[0][1])
+            first, second = (outcome(trial, stopped, started, place, lines) for trial, place in sides)
             return first, second
 
     @contextlib.contextmanager
