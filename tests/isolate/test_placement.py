@@ -86,12 +86,12 @@ def test_what_runs_beside_says_what_is_its_own():
 def test_only_queries_are_asked_for_at_the_trials_rate(workload, asked):
     """A step of training follows the last."""
     trial = replace(
-        TRIAL, scenario="poisson", rate=9.0, colocated=f"a workload={workload} backend=null device=gpu"
+        TRIAL, scenario="poisson", rate=9.0, colocated=f"a workload={workload} backend=null device=cuda"
     )
     (other,) = placement.colocated(replace(trial, scenario_options={"x": 1}, workload_options={"y": 2}))
     found = (other.scenario, other.rate, dict(other.scenario_options))
     assert found == (("poisson", 9.0, {"x": 1}) if asked else (Trial.scenario, None, {}))
-    assert (other.workload, other.device) == (workload, "gpu")
+    assert (other.workload, other.device) == (workload, "cuda")
     assert other.workload_options == ({"y": 2} if workload == "inference" else {})
 
 
