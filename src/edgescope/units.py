@@ -133,8 +133,11 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return `1 cell`, `2 cells`, `3 processes`."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}{'es' if word.endswith('s') else 's'}"
+    """Return `1 cell`, `2 cells`, `3 processes`, `4 copies`."""
+    if count == 1:
+        return f"{count} {word}"
+    stem = f"{word[:-1]}ie" if word.endswith("py") else f"{word}e" if word.endswith(("s", "x")) else word
+    return f"{count} {stem}s"
 
 
 def short(value: float, unit: str) -> str:
