@@ -139,16 +139,21 @@ def test_a_terminal_is_drawn_on_and_q_ends_it():
     process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env=env)
     os.close(slave)
     seen, end, asked = b"", time.monotonic() + 90, False
-    while time.monotonic() < end:
-        if select.select([master], [], [], 0.2)[0]:
-            try:
-                seen += os.read(master, 65536)
-            except OSError:  # the other side has gone
-                break
-        if not asked and b"and is on" in seen and b"age p50" in seen:
-            os.write(master, b"q")
-            asked = True
-    assert process.wait(60) == 0
+    try:
+        while time.monotonic() < end:
+            if select.select([master], [], [], 0.2)[0]:
+                try:
+                    seen += os.read(master, 65536)
+                except OSError:  # the other side has gone
+                    break
+            if not asked and b"and is on" in seen and b"age p50" in seen:
+                os.write(master, b"q")
+                asked = True
+        assert process.wait(60) == 0
+    finally:
+        process.kill()  # one that hangs would take the time of every later test
+        process.wait()
+        os.close(master)
     text = seen.decode(errors="replace")
     assert asked and "\x1b[?1049l" in text  # the terminal is as it was
     assert "watching synthetic:96x64@60" in text and "ALARM" in text and "0.00" in text
