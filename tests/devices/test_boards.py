@@ -209,3 +209,39 @@ def test_the_page_has_every_rail_with_scope_and_how_verified():
             assert f"| {rail.scope} |" in row
             assert row.rstrip(" |").endswith(rail.verified)
         assert all(doubt in page for doubt in board.doubts)
+
+
+def test_the_table_is_what_the_file_says():
+    boards._table.cache_clear()
+    nano, tx1 = boards.boards()["nano"], boards.boards()["tx1"]
+    assert (nano.key, nano.soc, nano.compute, nano.total) == ("nano", "tegra210", "5.3", ("POM_5V_IN",))
+    assert nano.compatible[0] == "nvidia,jetson-nano" and type(nano.sources) is type(nano.doubts) is tuple
+    assert (
+        nano.rails["POM_5V_GPU"].below == "POM_5V_IN" and nano.rails["POM_5V_GPU"].verified == "public line"
+    )
+    assert (nano.scope_of("POM_5V_IN"), nano.scope_of("POM_5V_CPU"), nano.scope_of("no such")) == (
+        *("module", "rail"),
+        "rail",
+    )
+    assert (nano.terms(), tx1.terms()) == ((), ("VDD_MUX",))
+    assert {metric.name for metric in boards.metrics()} and boards.jetpack("36.4.4")
+    assert (boards.jetpack("1.2.3"), boards.jetpack_series("1.2.3")) == ("", "")
+
+
+def test_half_a_number_names_a_family_only_where_no_other_has_it():
+    """Two families share p3767, an Orin NX and an Orin Nano."""
+    found = boards.recognise(["nvidia,p3448-0099"])
+    assert (found.board.key, found.module, found.product) == ("nano", "p3448-0099", "Jetson Nano")
+    assert boards.recognise(["nvidia,p3767-0099"]).board is None
+    exact = boards.recognise(["nvidia,p3448-0003"])
+    assert (exact.module, exact.product) == ("p3448-0003", "Jetson Nano 2GB")
+
+
+def test_the_longest_word_of_a_model_names_the_board():
+    for model, key in (
+        ("NVIDIA Jetson Nano Developer Kit", "nano"),
+        ("NVIDIA Jetson Orin Nano", "orin_nano"),
+        ("Orin Nano, no Jetson Nano", "nano"),
+        ("IGX Orin, no Orin Nano", "orin_nano"),
+    ):
+        assert boards.recognise(["somebody,board"], model).board.key == key

@@ -23,7 +23,7 @@ from edgescope.devices.replay import format as recording
 from edgescope.devices.replay import write as recorder
 from edgescope.devices.replay.capture import Plan
 from edgescope.devices.replay.format import Recording
-from edgescope.errors import StoreError
+from edgescope.errors import StoreError, UsageError
 from edgescope.records import Machine, Trial
 from edgescope.store.results import Store
 from making import result
@@ -280,3 +280,117 @@ def test_the_command_records_this_machine_and_another_plays_it(tmp_path, capsys)
     real = manifest.machine({"cpu": CpuDevice()})
     assert report["machine"]["stable"]["cpu"]["cpu"] == real.stable["cpu"]["cpu"]
     assert Path(out).stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        (
+            {"proc/device-tree/model": "NVIDIA Jetson\0", "sys/class/dmi/id/product_name": "other"},
+            "NVIDIA Jetson",
+        ),
+        ({"proc/device-tree/model": "\0\n", "sys/class/dmi/id/product_name": " PowerEdge\n"}, "PowerEdge"),
+        ({}, "unnamed board"),
+    ],
+)
+def test_a_board_is_called_as_its_tree_or_its_firmware_says(tmp_path, files, name):
+    assert recorder.board_name(write(tmp_path, files)) == name
+
+
+def test_what_names_an_owner_is_left_out_at_any_depth():
+    facts = {
+        "cpus": [{"serial": 7, "model": "Orin #A1b2"}, ("x #1", 2)],
+        "network": {"hostname": "h", "mac_address": "m", "speed": 1},
+        **{name: "secret" for name in ("environment", "command", "git", "board_uuid", "serial_number")},
+        **{name: "kept" for name in ("environments", "command_line", "digit")},
+    }
+    out = {"absent": "left out of the recording"}
+    assert recorder._without(facts) == {
+        "cpus": [{"serial": out, "model": "Orin"}, ["x", 2]],
+        "network": {"hostname": out, "mac_address": out, "speed": 1},
+        **{name: out for name in ("environment", "command", "git", "board_uuid", "serial_number")},
+        **{name: "kept" for name in ("environments", "command_line", "digit")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "hz", "fine"),
+    [(3600, 50, True), (3600.1, 1, False), (1, 50.1, False), (0, 1, False), (1, 0, False), (0.1, 0.1, True)],
+)
+def test_so_long_and_so_often_a_machine_is_recorded(seconds, hz, fine):
+    try:
+        assert recorder.plan("a.zip", seconds, hz, None) == Plan(seconds, hz) and fine
+    except UsageError as error:
+        assert error.message.code == "E-REC-3" and not fine
+
+
+@pytest.mark.parametrize(
+    ("output", "results", "code"),
+    [
+        ("a.board.jsonl", False, ""),
+        ("a.zip", False, ""),
+        ("a.zip", True, ""),
+        ("a.board.jsonl", True, "E-REC-4"),
+        ("a.txt", False, "E-REC-4"),
+        ("a.zip", "no such", "E-REC-5"),
+    ],
+)
+def test_results_need_an_archive(tmp_path, output, results, code):
+    store = str(tmp_path) if results is True else results or None
+    try:
+        assert recorder.plan(output, 1, 1, store) and not code
+    except UsageError as error:
+        assert error.message.code == code
+
+
+def test_paths_that_a_recording_leaves_out_are_known():
+    assert (
+        capture.known("proc/self/cgroup") and capture.known("proc/stat") and not capture.known("etc/passwd")
+    )
+
+
+def test_a_closed_folder_stands_for_all_below_it(tmp_path, monkeypatch):
+    root = board(tmp_path)
+    (root / "sys/kernel/debug").mkdir(parents=True, exist_ok=True)
+    asked = []
+    monkeypatch.setattr(capture.os, "access", lambda path, how: asked.append(how))
+    first = next(iter(capture._entries(root)))
+    assert (first.path, first.text) == ("sys/kernel/debug", None) and "/sys/kernel/debug" in first.absent
+    assert asked == [os.R_OK | os.X_OK]
+
+
+def test_no_more_files_are_read_than_a_recording_holds(tmp_path, monkeypatch):
+    root = board(tmp_path)
+    every = [entry.path for entry in capture._entries(root)]
+    monkeypatch.setattr(capture, "MAX_ENTRIES", 3)
+    assert [entry.path for entry in capture._entries(root)] == every[:3] and len(every) == len(set(every)) > 3
+
+
+def test_a_file_whose_reading_would_wait_is_absent(tmp_path, monkeypatch):
+    def waits(handle, most):
+        raise BlockingIOError
+
+    root = board(tmp_path)
+    monkeypatch.setattr(capture.os, "read", waits)
+    assert capture._text(root, "proc/stat") is None
+    assert "reading would wait" in capture._entry(root, "proc/stat").absent or capture._entry(
+        root, "proc/stat"
+    ).absent.endswith(os.strerror(11))
+
+
+@pytest.mark.parametrize(
+    ("size", "read"), [(524_288, 524_288), (524_287, 524_287 + 524_288), (600_000, 600_000)]
+)
+def test_half_a_mebibyte_of_a_file_is_enough(tmp_path, monkeypatch, size, read):
+    parts = [b"a" * size, b"b" * 524_288, b""]
+    monkeypatch.setattr(capture.os, "read", lambda handle, most: parts.pop(0))
+    (tmp_path / "file").touch()
+    assert len(capture._read(tmp_path, "file")) == read
+
+
+def test_a_recording_says_how_much_of_what_it_holds(tmp_path):
+    got = captured(board(tmp_path), seconds=1.9)
+    assert got.about == f"{sum(e.text is not None for e in got.entries)} files over 1.9 s at 2 Hz"
+    clock = Clock()
+    capture.capture("b", Plan(1.9, 2.0), tmp_path, clock=clock, sleep=clock.sleep)
+    assert clock.now == 101.5

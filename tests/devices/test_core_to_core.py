@@ -1,7 +1,9 @@
 """How long a cache line takes from CPU to CPU: two real processes, and what is taken off and left out."""
 
 import contextlib
+import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -96,3 +98,142 @@ def test_who_answers_ends_by_itself_where_its_parent_was_killed():
         (child,) = psutil.Process(parent.pid).children()
         parent.kill()
     assert not psutil.wait_procs([child], timeout=10)[1]
+
+
+class Hands:
+    """In place of `os`, `signal` and `time` of the probe: what they are told is kept."""
+
+    SIGALRM, SIGKILL, ITIMER_REAL = signal.SIGALRM, signal.SIGKILL, signal.ITIMER_REAL
+
+    def __init__(self, pid=0, ticks=()):
+        self.pid, self.ticks, self.did = pid, list(ticks), []
+
+    def __getattr__(self, name):
+        return lambda *words: self.did.append((name, *words))
+
+    def fork(self):
+        return self.pid
+
+    def sched_getaffinity(self, pid):
+        assert pid == 0  # this thread's own
+        return {3, 5}
+
+    def perf_counter(self):
+        return self.ticks.pop(0)
+
+    def _exit(self, code):
+        raise SystemExit(code)
+
+
+@pytest.fixture
+def hands(monkeypatch):
+    def made(*how):
+        found = Hands(*how)
+        for name in ("os", "signal", "time"):
+            monkeypatch.setattr(core_to_core, name, found)
+        return found
+
+    return made
+
+
+def test_a_process_stays_on_one_cpu_and_returns_to_all(hands):
+    here = hands()
+    with pytest.raises(ValueError, match="late"), core_to_core._on(5):
+        assert here.did == [("sched_setaffinity", 0, {5})]
+        raise ValueError("late")
+    assert here.did[1:] == [("sched_setaffinity", 0, {3, 5})]
+
+
+def test_the_other_process_is_there_while_it_is_asked(hands):
+    here, page = hands(77), {}
+    with core_to_core._answering(page, 5):
+        assert page == {core_to_core.ASKED: 0, core_to_core.ANSWERED: 0} and not here.did
+    assert here.did == [("kill", 77, signal.SIGKILL), ("waitpid", 77, 0)]
+
+
+def test_the_other_process_answers_on_its_cpu_and_ends_by_an_alarm(hands, monkeypatch):
+    here = hands(0)
+    monkeypatch.setattr(core_to_core, "_answer", lambda page: here.did.append("answers"))
+    with pytest.raises(SystemExit) as ended, core_to_core._answering({}, 5):
+        pass
+    assert ended.value.code == 1
+    assert here.did == [("setitimer", signal.ITIMER_REAL, 0.06), ("sched_setaffinity", 0, {5}), "answers"]
+
+
+class Page(dict):
+    """Shared memory: `after` looks later, what was asked is answered, or asked next."""
+
+    def __init__(self, later):
+        super().__init__({core_to_core.ASKED: 0, core_to_core.ANSWERED: 0})
+        self.later, self.seen = list(later), []
+
+    def __setitem__(self, at, token):
+        assert 1 <= token <= 255
+        self.seen.append((at, token))
+        super().__setitem__(at, token)
+
+    def __getitem__(self, at):
+        if not self.later:
+            raise StopIteration
+        if (now := self.later.pop(0)) is not None:
+            super().__setitem__(*now)
+        return super().__getitem__(at)
+
+
+def test_an_answer_is_the_token_that_was_asked_each_once():
+    asked, answered = core_to_core.ASKED, core_to_core.ANSWERED
+    page = Page([None, (asked, 4), None, None, (asked, 9), None])
+    with pytest.raises(StopIteration):
+        core_to_core._answer(page)
+    assert page.seen == [(answered, 4), (answered, 9)]
+
+
+def test_a_trip_takes_from_the_question_to_its_answer(hands):
+    hands(0, [10.0, 12.5])
+    asked, answered = core_to_core.ASKED, core_to_core.ANSWERED
+    page = Page([None, (answered, 7), (answered, 8)])
+    assert core_to_core._trip(page, 7, answered) == 2.5 and page.seen == [(asked, 8)] and not page.later
+
+
+def test_tokens_tell_a_question_from_the_last_and_from_none(hands):
+    hands(0, range(1200))
+    asked, page = core_to_core.ASKED, Page([None] * 600)
+    tokens = [core_to_core._trip(page, n, asked) and page.seen[-1][1] for n in range(600)]
+    assert set(tokens) == set(range(1, 256)) and tokens[0] == 1
+    assert all(a != b for a, b in itertools.pairwise(tokens))
+
+
+@pytest.mark.parametrize(("answers", "trips"), [(5000, 2000), (7, 7)])
+def test_trips_end_when_there_are_enough_or_the_time_is_up(hands, monkeypatch, answers, trips):
+    def trip(page, n, reply):
+        assert reply == core_to_core.ANSWERED
+        if n == answers:
+            raise TimeoutError
+        return n
+
+    here = hands()
+    monkeypatch.setattr(core_to_core, "_trip", trip)
+    assert list(core_to_core._trips(None)) == list(range(trips))
+    assert here.did == [
+        ("signal", signal.SIGALRM, core_to_core._late),
+        ("setitimer", signal.ITIMER_REAL, 0.03),
+        ("setitimer", signal.ITIMER_REAL, 0),
+    ]
+    with pytest.raises(TimeoutError):
+        core_to_core._late()
+
+
+def test_the_first_two_cpus_are_asked_and_the_interpreter_on_one_of_them(monkeypatch):
+    where, replies = [], []
+
+    def on(cpu, *more):
+        where.append(cpu)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(core_to_core.os, "sched_getaffinity", lambda pid: {9, 5, 3})
+    monkeypatch.setattr(core_to_core, "_on", on)
+    monkeypatch.setattr(core_to_core, "_answering", lambda page, cpu: on(cpu))
+    monkeypatch.setattr(core_to_core, "_trip", lambda page, n, reply: replies.append((n, reply)) or 8 * NS)
+    monkeypatch.setattr(core_to_core, "_trips", lambda page: [56 * NS] * 100)
+    assert core_to_core.one_way() == pytest.approx(20 * NS)
+    assert where == [3, 5] and replies == [(n, core_to_core.ASKED) for n in range(2000)]

@@ -17,7 +17,16 @@ from fake_nvml import (
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.null import AbsentSource
 from edgescope.devices.nvidia.device import NvidiaDevice
-from edgescope.devices.nvidia.nvml import METRICS, PARTS, REASONS, NvmlSource, reason_names
+from edgescope.devices.nvidia.nvml import (
+    METRICS,
+    PARTS,
+    REASONS,
+    NvmlSource,
+    _compute_mode,
+    facts,
+    held_down,
+    reason_names,
+)
 
 
 def values(nvml) -> dict:
@@ -232,3 +241,103 @@ def test_where_no_list_is_readable_every_process_has_the_reason():
     assert (
         "nvmlDeviceGetComputeRunningProcesses is not in this library" in device.process_memory([1])[1].reason
     )
+
+
+class Asked:
+    """An NVML that answers each question with its arguments."""
+
+    NVMLError = FakeNvml.NVMLError
+
+    def __getattr__(self, name):
+        def call(handle, *words):
+            asked[name] = words
+            return getattr(FakeNvml(), name)(handle, *words)
+
+        asked = self.__dict__.setdefault("asked", {})
+        return call
+
+
+def test_facts_ask_for_the_clock_of_the_multiprocessors_and_the_chips_temperature():
+    nvml = Asked()
+    stable, state = facts(nvml, "h")
+    words = {name: words for name, words in nvml.asked.items() if words}
+    assert words == {
+        "nvmlDeviceGetClockInfo": (FakeNvml.NVML_CLOCK_SM,),
+        "nvmlDeviceGetMaxClockInfo": (FakeNvml.NVML_CLOCK_SM,),
+        "nvmlDeviceGetTemperature": (FakeNvml.NVML_TEMPERATURE_GPU,),
+    }
+    assert stable == {
+        "name": "NVIDIA H200",
+        "uuid": "GPU-1",
+        "compute_capability": "9.0",
+        "memory_total_bytes": 1000,
+    }
+    assert state == {
+        "pci": "0000:19:00.0",
+        "power_limit_w": 700.0,
+        "power_limit_default_w": 700.0,
+        "persistence": True,
+        "compute_mode": "default",
+        "sm_clock_hz": 1.98e9,
+        "sm_clock_max_hz": 1.98e9,
+        "temperature_c": 41.0,
+        "clock_events": ["gpu_idle"],
+        "memory_used_bytes": 10,
+        "ecc": True,
+        "mig": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mask", "names", "causes"),
+    [
+        (0, [], []),
+        (0x1 | 0x2, ["gpu_idle", "application_clocks"], []),
+        (0x400, ["reliability"], []),
+        (0x8, ["hw_slowdown"], ["hw_slowdown_thermal"]),
+        (0x48, ["hw_slowdown", "hw_thermal_slowdown"], ["hw_thermal"]),
+        (0x88, ["hw_slowdown", "hw_power_brake"], ["hw_brake_power"]),
+        (0x9, ["gpu_idle", "hw_slowdown"], ["hw_slowdown_thermal"]),
+        (0x108, ["hw_slowdown", "display_clocks"], ["hw_slowdown_thermal"]),
+        (0x24, ["sw_power_cap", "sw_thermal_slowdown"], ["sw_cap_power", "sw_thermal"]),
+        (0x1800, ["0x1800"], []),
+        (0x801, ["gpu_idle", "0x800"], []),
+    ],
+)
+def test_bits_are_told_by_name_and_those_that_hold_clocks_down_by_cause(mask, names, causes):
+    assert (reason_names(mask), held_down(mask)) == (names, causes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "word"), [(0, "default"), (1, "1"), (2, "prohibited"), (3, "exclusive_process"), (4, "4")]
+)
+def test_compute_modes_have_names(mode, word):
+    assert _compute_mode(mode) == word
+
+
+def test_the_driver_and_its_cuda_have_versions():
+    _, state = NvidiaDevice(FakeNvml()).machine()
+    assert (state["driver"], state["cuda_driver"], len(state["gpus"])) == ("580.10", "13.0", 1)
+    nvml = FakeNvml(gpus=2)
+    nvml.nvmlSystemGetCudaDriverVersion = lambda: 12080
+    stable, state = NvidiaDevice(nvml).machine()
+    assert state["cuda_driver"] == "12.8" and len(stable["gpus"]) == 2
+
+
+def test_a_process_that_no_list_names_may_be_in_a_container():
+    nvml = FakeNvml()
+    nvml.nvmlInit()
+    nvml.nvmlDeviceGetComputeRunningProcesses = nvml.nvmlDeviceGetMPSComputeRunningProcesses = lambda handle: []
+    found = NvidiaDevice(nvml).process_memory([7])[7]
+    assert "lists 0 processes" in found.reason and found.reason.endswith("process numbers?")
+
+
+def test_a_count_that_is_refused_is_why_there_is_no_gpu():
+    nvml = FakeNvml()
+
+    def refused():
+        raise NVMLError_NotSupported(3)
+
+    nvml.nvmlDeviceGetCount = refused
+    device = NvidiaDevice(nvml)
+    assert device.present() == "NVML: NotSupported for nvmlDeviceGetCount" and device.modes() == {}

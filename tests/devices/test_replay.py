@@ -253,3 +253,134 @@ def test_sources_keep_their_cadence_and_travel_as_json(file):
 
     assert [spec.every for spec in specs] == [spec.every for spec in CpuDevice().sources(1)]
     assert isinstance(specs[0], SourceSpec)
+
+
+@pytest.fixture
+def left(tmp_path):
+    """A folder that a stage has left, so many seconds ago, with or without its lock."""
+
+    def made(name, age_s, lock=True):
+        folder = tmp_path / f"edgescope-stage-{name}"
+        folder.mkdir()
+        if lock:
+            (folder / "alive").touch()
+        os.utime(folder, (1000.0 - age_s, 1000.0 - age_s))
+        return folder
+
+    return made
+
+
+def test_only_stages_that_nobody_uses_are_swept(tmp_path, left, monkeypatch):
+    monkeypatch.setattr(playback.time, "time", lambda: 1000.0)
+    unused, used, fresh, old = left("a", 0), left("b", 999), left("c", 60, False), left("d", 61, False)
+    other, target = tmp_path / "other", tmp_path / "target"
+    other.mkdir()
+    target.touch()
+    link = left("e", 999, False)
+    (link / "alive").symlink_to(target)
+    with (used / "alive").open() as lock:
+        playback.fcntl.flock(lock, playback.fcntl.LOCK_SH)
+        playback.sweep(tmp_path)
+    assert [folder.exists() for folder in (unused, used, fresh, old, other, link)] == [
+        *(False, True, True, False),
+        *(True, True),
+    ]
+
+
+def test_a_stage_that_is_gone_already_is_new(tmp_path):
+    assert playback._age_s(tmp_path / "gone") == 0.0
+
+
+def test_a_forked_child_removes_nothing(tmp_path, monkeypatch):
+    swept = []
+    monkeypatch.setattr(playback, "sweep", lambda: swept.append(1))
+    folder = tmp_path / "stage"
+    folder.mkdir()
+    playback._remove(folder, os.getpid() + 1)
+    assert folder.exists() and not swept
+    playback._remove(folder, os.getpid())
+    playback._remove(folder, os.getpid())
+    assert not folder.exists() and len(swept) == 2
+
+
+def test_another_process_reads_the_stage_from_its_folder(file, monkeypatch):
+    made = Stage.make(file)
+    assert Stage.join(made.folder) is made
+    monkeypatch.setattr(playback, "_OPEN", {})
+    joined = Stage.join(made.folder)
+    assert joined is not made and Stage.join(made.folder) is joined
+    assert joined.recording == made.recording and joined.root == made.root
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_looking_at_facts_begins_no_time(file, monkeypatch, begins):
+    clock = Time()
+    monkeypatch.setattr(playback, "time", clock)
+    played = Stage.make(file)
+    played.advance(begin=begins)
+    clock.now += 0.5
+    played.advance()
+    assert (played.root / TEMP).read_text() == ("142500\n" if begins else "41000\n")
+
+
+def test_time_may_begin_before_the_first_look(file, monkeypatch):
+    clock = Time()
+    monkeypatch.setattr(playback, "time", clock)
+    played = Stage.make(file)
+    played.advance(since_ns=int((clock.now - 0.5) * 1e9))
+    assert (played.root / TEMP).read_text() == "142500\n"
+
+
+def test_nothing_is_looked_up_before_the_next_frame_is_due(file, monkeypatch):
+    clock, locked = Time(), []
+    monkeypatch.setattr(playback, "time", clock)
+    played = Stage.make(file)
+    real = playback.fcntl.flock
+    monkeypatch.setattr(playback.fcntl, "flock", lambda *what: locked.append(1) or real(*what))
+    seen = []
+    for passed in (0.0, 0.299, 0.001, 0.499, 0.001, 1000.0, 1e6):
+        clock.now = round(clock.now + passed, 6)
+        before = len(locked)
+        played.advance()
+        seen.append(len(locked) > before)
+    assert seen == [True, False, True, False, True, False, False]
+
+
+def test_the_watch_begins_time_at_its_entry_where_no_sensor_was_read(file, monkeypatch):
+    clock = Time()
+    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
+    played = Stage.make(file)
+    with replay.ReplayWatch(None, played) as watch:
+        clock.now += 0.4
+        assert (played.root / TEMP).read_text() == "41000\n"
+    assert (played.root / TEMP).read_text() == "142500\n"
+    assert watch.evidence().events == watch.evidence().looked_at == ()
+    with replay.ReplayWatch(None, played):
+        clock.now += 10
+    assert (played.root / TEMP).read_text() == "9000\n"
+
+
+def test_without_a_recording_there_is_no_board():
+    none = replay.ReplayDevice()
+    assert none.present() and none.machine() == ({}, {}) and none.sources(1) == () and none.modes() == {}
+    assert replay.root({}) == replay.root({REPLAYED: none}) == Path("/")
+
+
+def test_a_recordings_files_stand_for_the_machines(file):
+    here = replay.devices(str(file))
+    stage = here[REPLAYED].stage
+    assert replay.root(here) == stage.root and here[REPLAYED].present() == ""
+    stable, facts = here[REPLAYED].machine()
+    assert len(stable["recording"]) == 16
+    assert (facts["board"], facts["made"], facts["seconds"]) == ("tiny", "captured", 0.8)
+
+
+def test_words_of_the_stage_are_those_of_the_board(file):
+    stage = Stage.make(file)
+    root = stage.root
+    assert stage.plainly({"a": [f"no {root}/proc/x", ("b", 1)], "c": f"{root}"}) == {
+        "a": ["no /proc/x", ["b", 1]],
+        "c": "/",
+    }
+    assert stage.plain(f"no {root}/proc/loadavg") == "no permission to read /proc/loadavg"

@@ -29,7 +29,8 @@ QUICK = 0.1
 """The quantile of the round trips that counts: most of what disturbs one makes it longer."""
 ASKED, ANSWERED = 0, 1024
 """Offsets into the page, on two cache lines that no prefetcher fetches together."""
-TOKENS = 250
+TOKENS = 255
+"""As many as one byte tells from 0, which stands for no question."""
 
 
 def one_way() -> float | None:

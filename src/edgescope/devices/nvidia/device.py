@@ -92,9 +92,8 @@ class NvidiaDevice:
                 on_this = {**dict(answer), **on_this}  # a client of MPS may stand in both lists
             for pid, held in on_this.items():
                 listed[pid] = _sum(listed.get(pid, 0.0), held)
-        others = f"NVML lists {len(listed)} processes, and this process is not among them: " + (
-            "a container with its own process numbers?" if listed else str(problem and problem.reason)
-        )
+        closed = problem.reason if problem and not listed else "a container with its own process numbers?"
+        others = f"NVML lists {len(listed)} processes, and this process is not among them: {closed}"
         return {pid: listed.get(pid, Unsupported(others)) for pid in pids}
 
     def modes(self) -> Mapping[str, Mode]:
