@@ -276,3 +276,19 @@ def test_an_event_is_what_of_it_lies_in_the_video():
         1,
         3,
     ]
+
+
+@pytest.mark.parametrize(
+    ("intervals", "marked"),
+    [
+        ([(0, 2)], [0, 1]),
+        ([(-3, 1)], [0]),
+        ([(3, 9)], [3, 4]),  # what lies beyond the video is normal
+        ([(1, 1), (4, 5)], [4]),
+        ([(0, 1), (2, 3)], [0, 2]),
+    ],
+)
+def test_each_frame_of_an_interval_is_marked_and_no_other(intervals, marked):
+    labels = anomaly.frame_labels(5, intervals, 4)
+    assert len(labels) == 8 and np.flatnonzero(labels).tolist() == marked
+    assert len(anomaly.frame_labels(8, intervals, 4)) == 8 and len(anomaly.frame_labels(33, [])) == 48

@@ -56,6 +56,12 @@ def test_the_window_is_from_the_latest_start_to_the_earliest_stop():
     assert crowd.window_of([late], 10 * MS, 100 * MS) == (13 * MS, 100 * MS)
 
 
+def test_a_clock_may_begin_at_the_first_query():
+    assert rows([0], 0).ends() == (0, 0) and rows([0], 10, first=1).ends() == (-1, -1)
+    assert crowd.window_of([rows([0], 0, ran_on=False)], -5 * MS, 100 * MS) == (0, 0)
+    assert crowd.window_of([rows([5], 5, first=1, ran_on=False)], 10 * MS, 100 * MS) == (10 * MS, 100 * MS)
+
+
 def test_only_what_was_done_within_the_window_counts_and_warm_up_does_not():
     a = rows([0, 10, 20, 30, 40], 10, first=1)  # one of warm-up; done at 20, 30, 40, 50
     b = rows([0, 10, 30], [5, 20, 30], first=1)  # done at 30, 60

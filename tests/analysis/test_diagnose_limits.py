@@ -15,10 +15,11 @@ from edgescope.analysis.diagnose.case import FLOW, PHASES, STAGES, Case, Part
 from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.diagnose.interventions import CostOfBatch, cost_of_batch, interventions, unit_seconds
 from edgescope.analysis.diagnose.judgement import diagnose, judged
+from edgescope.analysis.diagnose.threads import slowest
 from edgescope.analysis.diagnose.verification import FASTER, Check
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named
 from edgescope.analysis.predict.roofline import Ceilings
-from edgescope.records import Absent, Measured, Result, Spans, Status, Window
+from edgescope.records import Absent, Machine, Measured, Result, Spans, Status, Window
 from worlds import MACHINE, S, world
 
 CONFIRMED, LIKELY, POSSIBLE = Confidence.CONFIRMED, Confidence.LIKELY, Confidence.POSSIBLE
@@ -74,6 +75,8 @@ def test_launches_cost_what_the_device_was_idle_for_or_a_rank_where_nothing_tell
     )
     assert against(known) == [False, False] and known.depth == 1
     assert against(looked(gpu, on_gpu(7.0, active={"sm": 0.8}))["launch-bound"]) == [False, False]
+    idle = looked(gpu, on_gpu(7.0, active={"sm": 0.0}))["launch-bound"]
+    assert (idle.share, idle.guessed) == (rank.share, True), "a counter that saw no kernel says nothing"
     full = looked(gpu, on_gpu(7.0, active={"sm": 0.81}))["launch-bound"]
     assert against(full) == [False, True] and full.guessed, "busy for longer than the device computes"
 
@@ -403,6 +406,13 @@ def test_calls_take_a_fifth_of_a_unit_at_least(fixed, found):
         assert compiled.gain.value == pytest.approx(1 / (1 - fixed / 10))
         four = looked(network, one, [batches(fixed, 10 - fixed, 2)[0]], ceilings("cpu"))["launch-bound"]
         assert four.remedies[0].change == {"batch": 4}
+
+
+def test_calls_take_exactly_a_share(monkeypatch):
+    """1 s of one sample and 4 s of five are 0.25 s + 0.75 s a sample, without a rounding."""
+    monkeypatch.setattr(network, "SMALL", 0.25)
+    one, five = (world(rate=r, batch=b, threads=4, own=1.0, params=0) for r, b in ((1.0, 1), (1.25, 5)))
+    assert looked(network, one, [five], ceilings("cpu"))["launch-bound"].share == 0.25
 
 
 @pytest.mark.parametrize(("rate", "sure", "no"), [(1.101, CONFIRMED, False), (1.099, POSSIBLE, True)])
@@ -1028,3 +1038,18 @@ def test_each_thread_of_a_stage_is_at_work_for_its_part_of_a_unit():
         case.parts = (part, Part("infer", 0.03))
         share, (told,), sure = stages._share(case, part)
         assert words in told.text and (share, sure) == (0.0, POSSIBLE)
+
+
+def test_what_was_tried_elsewhere_or_failed_is_passed_over_wherever_it_stands():
+    base, more = world(), world(rate=200, batch=2)
+    elsewhere = replace(more, machine=Machine({"cpu": "another"}, {}))
+    failed = replace(more, status=Status.OOM)
+    (tried,) = interventions(base, [elsewhere, failed, more])
+    assert (tried.setting, tried.before, tried.after, tried.ratio.value) == ("batch", 1, 2, pytest.approx(2))
+    assert not interventions(base, [elsewhere, failed])
+
+
+def test_the_slowest_stage_is_so_by_its_threads_together():
+    parts = (Part("decode", 0.3, threads=4), Part("infer", 0.2), Part("postprocess", 0.1))
+    assert slowest(SimpleNamespace(parts=parts)).name == "infer"
+    assert slowest(SimpleNamespace(parts=())) is None

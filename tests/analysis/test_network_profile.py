@@ -38,6 +38,40 @@ def test_bandwidths_are_read_back(value, unit, per, space):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "bps"),
+    [
+        *(("200bit", 200), ("200b", 200), ("25B", 200), ("2kbit", 2e3), ("2kb", 2e3), ("2kB", 16e3)),
+        *(("2Mbit", 2e6), ("2Mb/s", 2e6), ("2MBps", 16e6), ("2Gbit", 2e9), ("2Gb", 2e9), (" .5 GB/s ", 4e9)),
+        *(("100bit", 100), ("10000Gbit", 1e13)),
+    ],
+)
+def test_bits_and_bytes_a_second(text, bps):
+    assert read_bandwidth(text) == bps
+
+
+@pytest.mark.parametrize("text", ["99bit", "10001Gbit"])
+def test_no_network_is_so_slow_or_so_fast(text):
+    with pytest.raises(ValueError, match="outside"):
+        read_bandwidth(text)
+
+
+def test_sizes_times_and_shares_to_their_ends():
+    assert [network.read_size(f"3{unit}") for unit in ("B", "kB", "MB", "GB", "KiB", "MiB")] == [
+        *(3, 3e3, 3e6, 3e9, 3072, 3 * 1024**2)
+    ]
+    assert [read_time(text) for text in ("5us", "5ms", "60s", "0s")] == pytest.approx([5e-6, 5e-3, 60, 0])
+    assert [read_share(text) for text in ("50%", "0.5", "0")] == [0.5, 0.5, 0.0]
+    for read, text in ((read_time, "60.1s"), (read_share, "50.1%"), (network.read_size, "1001GB")):
+        with pytest.raises(ValueError, match="outside"):
+            read(text)
+
+
+@pytest.mark.parametrize(("values", "middle"), [((3.0,), 3.0), ((4.0, 1.0), 2.5), ((9.0, 1.0, 2.0), 2.0)])
+def test_the_median_of_even_and_odd_numbers(values, middle):
+    assert median(values) == middle
+
+
 @given(st.text(max_size=12))
 def test_anything_else_is_a_value_error(text):
     for read in (read_time, read_bandwidth, read_share, network.read_size):

@@ -27,6 +27,20 @@ def test_what_can_be_promised(text, name, limit, strict, quantile):
     assert found.limit == pytest.approx(limit)
 
 
+@pytest.mark.parametrize(
+    ("text", "metric", "title"),
+    [
+        ("p97<1s", "p97_s", "p97"),
+        ("p50<1s", "p50_s", None),  # one that every run has
+        ("frame_age_p90<1s", "frame_age_p90_s", "frame_age_p90"),
+        ("age<1s", "frame_age_p99_s", "age"),
+    ],
+)
+def test_a_promise_is_of_a_metric_by_its_own_name(text, metric, title):
+    found = promises([text])[0].metric
+    assert found.name == metric and title in (None, found.title) and found.unit == "s" and not found.higher
+
+
 def test_the_limit_itself_keeps_a_promise_of_at_most():
     assert promises(["p99<=40ms"])[0].holds(0.04) and not promises(["p99<40ms"])[0].holds(0.04)
 

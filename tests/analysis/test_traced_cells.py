@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgescope.analysis.cells import traced
-from edgescope.records import Absent, Field, Measured
+from edgescope.records import Absent, Field, Measured, Trial
 
 
 def rate(value: float) -> Measured:
@@ -37,3 +37,18 @@ def test_a_phase_is_as_fast_as_the_other_where_both_have_a_throughput(
 def test_a_profiler_may_cost_a_fifth(share: float, usable: bool) -> None:
     assert traced.conclusive(Measured(share, "ratio")) is usable
     assert traced.conclusive(Absent("a file has no clean run beside it"))
+
+
+@pytest.mark.parametrize("share", [Absent("no clean run"), Measured(0.8, "ratio"), Measured(0.5, "ratio")])
+def test_what_a_profiler_slowed_too_much_has_no_figure(share: Field) -> None:
+    busy = Measured(0.3, "share")
+    cell = traced.TracedCell(
+        Trial(model="m"), "nsys", share, None, Measured(1e-6, "s"), busy, {"sm_active": busy}
+    )
+    slow = isinstance(share, Measured) and share.value < 0.8
+    assert set(cell.judged) == (set(traced.FIGURES) if slow else {*traced.TIMES, "launch_s", "sm_active"})
+    assert (
+        cell.judged["sm_active"] == busy
+        if not slow
+        else all(isinstance(f, Absent) and "50%" in f.reason for f in cell.judged.values())
+    )

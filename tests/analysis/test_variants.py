@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.objective import goal, wanted
 from edgescope.analysis.cells.replicates import LONGER
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import (
     _borne_out,
+    _chosen,
     _listed,
     _more_pairs,
     _undecided,
@@ -19,7 +21,7 @@ from edgescope.analysis.cells.variants import (
     table,
 )
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Measured, Status, Trust, Verdict
+from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict
 from edgescope.stats import Interval, Judgement
 from edgescope.stats.pairs import MIN_PAIRS
 
@@ -427,3 +429,37 @@ def test_the_pairs_that_would_decide_the_hardest_are_told_where_all_are_known():
     )
     assert _more_pairs([few]) == MIN_PAIRS - 1 and _more_pairs([fewer, few]) == MIN_PAIRS - 1
     assert _more_pairs([few, (few[0], None, few[2])]) is None and _more_pairs([]) is None
+
+
+def in_turns(backend, speedup, purpose="confirming"):
+    """A row whose pairs took turns for this purpose; None: it has no speed-up."""
+    figure = Absent("not resolved") if speedup is None else Measured(speedup, "ratio")
+    took = SimpleNamespace(alternation=purpose and SimpleNamespace(purpose=purpose))
+    return Row(
+        trial=Trial(model="m", backend=backend),
+        status=Status.OK,
+        verdict=Verdict(Trust.CLEAN),
+        metrics={"speedup": figure},
+        turns=((took, took),),
+    )
+
+
+BASE = in_turns("torch_eager", 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen"),
+    [
+        ([in_turns("openvino", 3.0, "selecting"), in_turns("onnxruntime", 2.0)], 1),
+        ([in_turns("openvino", 2.0), in_turns("onnxruntime", 3.0), BASE], 1),
+        ([in_turns("openvino", None), in_turns("onnxruntime", 1.0), BASE], 1),
+        ([in_turns("openvino", 0.99), in_turns("onnxruntime", 0.98), BASE], 2),
+        ([in_turns("openvino", 0.99)], 0),  # the baseline is not among them
+        ([in_turns("openvino", None), BASE], 0),
+        ([in_turns("openvino", 3.0, None), BASE], 0),
+    ],
+)
+def test_the_fastest_of_the_confirmed_is_chosen_unless_the_baseline_is_faster(rows, chosen):
+    found = SimpleNamespace(baseline=BASE.cell)
+    assert _chosen(rows, found, goal("latency")) is rows[chosen]
+    assert _chosen(rows, found, goal("energy")) is rows[0], "turns compare speed alone"

@@ -55,9 +55,7 @@ def settings(trial: Trial) -> dict[str, Json]:
     """Return every setting of the work by name, the options of each table by `table.option`."""
     plain = trial.to_json()
     flat: dict[str, Json] = {}
-    for name, role in ROLES.items():
-        if role in ASIDE:
-            continue
+    for name in (name for name, role in ROLES.items() if role not in ASIDE):
         value = plain[name]
         flat |= {f"{name}.{key}": v for key, v in value.items()} if name in TABLES else {name: value}
     return flat

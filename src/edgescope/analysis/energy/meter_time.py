@@ -202,7 +202,7 @@ def _offset(zone: str | None) -> float | None:
     if zone.upper() in ("Z", "UTC", "GMT"):
         return 0.0
     found = re.fullmatch(r"([+-])(\d{2}):?(\d{2})", zone)
-    return (int(found[2]) * 3600 + int(found[3]) * 60) * (-1 if found[1] == "-" else 1) if found else None
+    return float(f"{found[1]}{int(found[2]) * 3600 + int(found[3]) * 60}") if found else None
 
 
 def _parts(text: str) -> tuple[str, str, str]:

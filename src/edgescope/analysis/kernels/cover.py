@@ -82,8 +82,6 @@ class Cover:
 
     def _where(self, other: Cover, wanted: int) -> Cover:
         """Return the time in which exactly this (1), exactly the other (2) or both (3) cover."""
-        if not len(self) or not len(other):
-            return self if wanted == 1 else Cover(self.start[:0], self.end[:0])
         times = np.concatenate((self.start, self.end, other.start, other.end))
         steps = np.repeat(np.array([1, -1, 2, -2], "int8"), [len(self), len(self), len(other), len(other)])
         order = np.argsort(times, kind="stable")

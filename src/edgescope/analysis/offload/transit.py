@@ -50,7 +50,7 @@ class Transit:
     body: Floats
     tail: Floats
     """Uniform in (0, 1), (rows, N, 2): up and down."""
-    known: dict[tuple[float, int, int], tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
+    known: dict[tuple[float, int, int], tuple[Floats, Floats]] = field(default_factory=dict)
     """Rounds of sending again by (loss, segments, way): neither bandwidth nor round trip changes them."""
 
 
