@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -455,3 +456,49 @@ def test_each_worker_has_its_own_share_of_the_window():
     assert [share.throughput_sps.value for share in each] == [1.0, 0.5]
     assert workers.shares(replace(made, queries=None)) == [] == workers.shares(replace(made, window=None))
     assert workers.shares(replace(made, workers=())) == []
+
+
+NOISE = noise.Noise(
+    machine_id="machine",
+    measured_at="2026-01-02T03:04",
+    workload="resnet",
+    pairs=20,
+    spread=0.01,
+    floor=0.0213,
+    detectable=0.0321,
+    needed={"1%": 40, "2%": None},
+    verdicts={"CLEAN": 38, "DISTURBED": 2},
+    p50_s=[(0.25, 0.5), (1.0, 2.0)],
+)
+
+
+def test_a_machines_noise_is_read_as_it_was_written(tmp_path):
+    path = noise.save(NOISE, tmp_path)
+    assert path == tmp_path / "machine" / "noise.json" and list(path.parent.iterdir()) == [path]
+    assert noise.stored(tmp_path, "machine") == NOISE and noise.stored(tmp_path, "another") is None
+    page = json.loads(path.read_text())
+    for spoilt in (
+        page | {"spread": "x"},
+        page | {"p50_s": [[1.0]]},
+        page | {"needed": 3},
+        page | {"more": 1},
+        {k: v for k, v in page.items() if k != "floor"},
+        [],
+    ):
+        path.write_text(json.dumps(spoilt))
+        assert noise.stored(tmp_path, "machine") is None, spoilt
+    path.write_text("{")
+    assert noise.stored(tmp_path, "machine") is None
+
+
+def test_noise_in_words_tells_what_pairs_find_and_what_disturbed_them():
+    said = noise.words(NOISE)
+    assert "up to 2.13% (95 % of pairs; 20 pairs of resnet, 2026-01-02)" in said
+    assert "5 pairs detect 3.21%; 1% needs 40, 2% needs over 10,000 replicates" in said
+    assert "2 of 40 runs were not CLEAN" in said
+    assert "CLEAN" not in noise.words(replace(NOISE, verdicts={"CLEAN": 40}))
+
+
+def test_the_spread_is_about_a_known_mean_of_no_difference():
+    assert noise.spread([(math.e, 1.0), (1.0, math.e)]) == pytest.approx(1.0)
+    assert noise.spread([(2.0, 1.0), (1.0, 1.0)]) == pytest.approx(math.log(2) / math.sqrt(2))
