@@ -12,6 +12,8 @@ from edgescope.analysis.cells.objective import FASTEST, goal, wanted
 from edgescope.analysis.cells.recommend import recommend
 from edgescope.records import Absent, Alternation, Machine, Measured, Status, Trial, Turn
 from edgescope.report.variants import answer
+from edgescope.stats import Interval
+from edgescope.stats.alternation import pairs_for
 from edgescope.verbs.optimize import answered, so_far
 from making import result
 
@@ -277,3 +279,93 @@ def test_a_ratio_in_turns_has_its_interval_where_the_pairs_bound_it():
         assert ("x the speed" in told and "[" in told) is (count == 3) and ("in turns;" in told) is (
             count == 1
         )
+
+
+def apart(mine, theirs, name="power_w"):
+    """A pair of two figures, measured one after the other."""
+    return tuple(
+        result(Trial(model="null", replicate=i), metrics={} if x is None else {name: Measured(x, "W")})
+        for i, x in enumerate((mine, theirs))
+    )
+
+
+@pytest.mark.parametrize(
+    ("pairs", "better"),
+    [
+        ([apart(2.0, 8.0), apart(2.0, 2.0)], (math.log(4) / 2, 2)),
+        (
+            [apart(2.0, 8.0), apart(None, 2.0), apart(2.0, None), apart(0.0, 2.0), apart(2.0, 0.0)],
+            (math.log(4), 1),
+        ),
+        ([apart(2.0, -1.0), apart(-2.0, 1.0)], (-math.inf, 0)),
+        ([], (-math.inf, 0)),
+    ],
+)
+def test_pairs_say_how_many_times_better_where_both_have_the_figure(pairs, better):
+    watts = SimpleNamespace(name="power_w", of=("power_w",), higher=False)
+    assert alternation.better(pairs, watts) == (pytest.approx(better[0]), better[1])
+    more = SimpleNamespace(name="power_w", of=("power_w",), higher=True)
+    assert alternation.better(pairs, more)[0] == pytest.approx(-better[0] if better[1] else -math.inf)
+
+
+def test_of_speed_pairs_in_turns_say_it_by_those_at_full_speed():
+    full, slow = [pair_of(i, 0, 2.0) for i in range(3)], pair_of(3, 4, 2.0)
+    logs, count = alternation.better([*full, slow], goal("latency"))
+    assert (logs, count) == (pytest.approx(math.log(2)), 3)
+    alone = [(mine, replace(theirs, alternation=None)) for mine, theirs in full]
+    assert alternation.better(alone, goal("latency"))[1] == 0  # their baseline took no turns
+    runs = [tuple(replace(end, alternation=None) for end in pair) for pair in full]
+    assert alternation.better(runs, goal("latency")) == (pytest.approx(math.log(2)), 3)
+
+
+def test_a_side_in_turns_is_typically_as_fast_as_its_median_turn():
+    ours, base = pair_of(0, 1, 4.0)
+    assert alternation.typical_s(base) == pytest.approx(0.01) and alternation.typical_s(
+        ours
+    ) == pytest.approx(0.0025)
+    assert alternation.typical_s(replace(ours, alternation=None)) == 0.0
+
+
+def bound(value, half, n=6):
+    return Interval(value * math.exp(-half), value * math.exp(half), value, n, n)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "pairs"),
+    [
+        (Interval(0.0, math.inf, 2.0, 1, 1, False), 2),
+        (Interval(0.0, math.inf, 2.0, 2, 2, False), 1),
+        (Interval(0.0, 4.0, 2.0, 6, 6), None),
+        (Interval(1.0, math.inf, 2.0, 6, 6), None),
+        (bound(2.0, 0.001), 1),
+    ],
+)
+def test_how_many_pairs_would_decide(ratio, pairs):
+    assert alternation.deciding(ratio) == pairs
+
+
+@pytest.mark.parametrize("value", [1.05, 1 / 1.05, 1.0])
+def test_what_decides_is_to_bound_the_ratio_by_its_distance_from_1_or_from_2_percent(value):
+    half, gap = 0.2, abs(math.log(value))
+    within = max(gap, math.log1p(0.02) - gap)
+    assert alternation.deciding(bound(value, half)) == pairs_for(half, 6, within, gap) - 6
+
+
+@pytest.mark.parametrize(("half", "asks"), [(0.0487, False), (0.049, True)])
+def test_five_per_cent_either_way_is_narrow_enough(half, asks):
+    found = [pair_of(i, 0, 2.0) for i in range(6)]
+    begun = [
+        (replace(a, started_at=f"2026-01-01T00:00:{5 * i:02}+00:00"), b) for i, (a, b) in enumerate(found)
+    ]
+    said = Measured(1.2, "1", 1.2 * math.exp(-half), 1.2 * math.exp(half), 6)
+    more = alternation.further(begun, said)
+    assert (more is not None) is asks
+    if more:
+        assert more.pairs == pairs_for(half, 6, math.log1p(0.05), math.log(1.2)) - 6 >= 1
+        assert more.seconds == pytest.approx(5 * more.pairs)
+    assert (
+        alternation.further(begun, Measured(1.2, "1", n=6)) is None and alternation.further([], said) is None
+    )
+    twelve = alternation.further([*begun, *begun], replace(said, lo=0.6, hi=2.4))
+    once = alternation.further(begun, replace(said, lo=0.6, hi=2.4))
+    assert twelve.pairs == 2 * once.pairs  # one of two counted
