@@ -219,3 +219,9 @@ def test_one_cell_on_an_axis_is_no_series():
     assert [c.trial.batch for c in s.cells] == [1, 2]
     (p,) = over_processes(mixed)
     assert [c.trial.processes for c in p.cells] == [1, 2] and p.axis == "processes"
+
+
+def test_precisions_go_from_the_fewest_bits_to_the_most_and_some_are_equal():
+    widths = [concurrency.WIDTH[name] for name in concurrency.PRECISIONS]
+    assert widths == sorted(widths) and len(set(widths)) == 4
+    assert concurrency.WIDTH["fp16"] == concurrency.WIDTH["bf16"] and concurrency.WIDTH["as_is"] == widths[1]

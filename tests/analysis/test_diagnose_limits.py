@@ -462,6 +462,7 @@ def test_arithmetic_takes_so_much_that_grows(fixed, sure, no):
     (less,) = batches(fixed, 10 - fixed, 1, macs=44_900_000)
     assert "compute-bound" not in looked(network, less, (), limits)
     half = replace(less, metrics={**less.metrics, "cores_used": Measured(2.0, "1")})
+    assert "at least 8.98 ms of 10 ms" in looked(network, half, (), limits)["compute-bound"].evidence[0].text
     assert looked(network, half, (), limits)["compute-bound"].share == pytest.approx(0.898), (
         "half of the cores"
     )
@@ -1053,3 +1054,42 @@ def test_the_slowest_stage_is_so_by_its_threads_together():
     parts = (Part("decode", 0.3, threads=4), Part("infer", 0.2), Part("postprocess", 0.1))
     assert slowest(SimpleNamespace(parts=parts)).name == "infer"
     assert slowest(SimpleNamespace(parts=())) is None
+
+
+@pytest.mark.parametrize(
+    ("warm", "in_flight", "busy"), [(0.02, 1, 0.02), (0.09, 1, 0.06), (0.09, 2, 0.09), (0.02, 2, 0.02)]
+)
+def test_without_a_pause_one_query_at_a_time_takes_no_longer_than_with_one(
+    monkeypatch, warm, in_flight, busy
+):
+    monkeypatch.setattr(Case, "back_to_back_s", warm)
+    made = world(scenario="fixed_rate", rate=10.0, in_flight=in_flight, of={"latency_p50_s": 0.06})
+    said = looked(machine, made)["offered load"]
+    assert said.share == pytest.approx(1 - 0.06 / (0.1 * in_flight))
+    assert said.remedies[0].gain.value == pytest.approx(0.1 / busy * in_flight)
+    assert said.remedies[0].bound is Bound.NONE and len(said.evidence) == 2
+
+
+def test_engines_that_the_store_holds_are_remedies_where_they_gain_a_tenth():
+    one, two = batches(5.0, 5.0, 1, 2, params=0)
+    fast, same = (
+        world(rate=rate, backend=name, threads=4, own=1.0, params=0, of={"cores_used": 4.0})
+        for rate, name in ((200.0, "openvino"), (109.0, "onnxruntime"))
+    )
+    said = looked(network, one, [two, fast, same], ceilings("cpu"))["launch-bound"]
+    (engine,) = [r for r in said.remedies if r.words == "--backend openvino"]
+    assert engine.change == {"backend": "openvino"} and engine.gain.value == pytest.approx(2.0)
+    assert not any("onnxruntime" in r.words and r.change for r in said.remedies)
+
+
+def test_narrower_and_quicker_precisions_that_were_tried_have_their_measured_gain():
+    heavy, two = batches(6.0, 4.0, 1, 2, params=20_000_000)
+    tried = world(rate=150.0, precision="bf16", threads=4, own=1.0, params=20_000_000, of={"cores_used": 4.0})
+    said = looked(network, heavy, [two, tried], ceilings("cpu", fp32=1e15))["memory-bound"]
+    (bf16,) = [r for r in said.remedies if r.change == {"precision": "bf16"}]
+    assert bf16.gain.value == pytest.approx(1.5) and bf16.basis.startswith("measured: ")
+    busy, more = batches(1.0, 9.0, 1, 2, macs=45_100_000)
+    other = world(rate=150.0, precision="bf16", threads=4, own=1.0, params=1000, of={"cores_used": 4.0})
+    said = looked(network, busy, [more, other], ceilings("cpu", fp32=2e10, bf16=4e10))["compute-bound"]
+    (bf16,) = [r for r in said.remedies if r.change == {"precision": "bf16"}]
+    assert bf16.gain.value == pytest.approx(1.5) and bf16.basis.startswith("measured: ")

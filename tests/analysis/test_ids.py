@@ -100,3 +100,11 @@ def test_a_cell_of_two_machines_is_refused():
     with pytest.raises(UsageError) as told:
         matching([here, there], PLAIN[0].cell)
     assert told.value.code == "E-CMP-3" and matching([here, there], "bbbbbb") == [there]
+
+
+@pytest.mark.parametrize(("many", "more"), [(8, ""), (9, "; and 1 more")])
+def test_the_ninth_result_is_the_first_that_is_only_counted(many, more):
+    every = [result(Trial(model=f"m{n}#0123", backend="null"), id_=f"r{n}") for n in range(many)]
+    text = _listed(every, {r.id: r.id for r in every})
+    assert text.startswith("r0: m0 null fp32 b1 #0, ") and text.endswith(more or every[-1].started_at[:16])
+    assert "r7: m7" in text and "r8" not in text

@@ -283,5 +283,7 @@ def test_joules_that_add_up_are_power_between_the_rows():
     found = rising(rows([0, 2, 3, 7], [1, 5, 5, 13]), "m.csv")
     assert found.t_s.tolist() == [1, 2.5, 5] and found.watts.tolist() == [2, 0, 2]
     assert found.lines.tolist() == [2, 3, 4] and len(found.notes) == 1
+    slow = refusal(rising, rows([0, 1, 2, 3], [1, 1.5, 2, 0]), "m.csv")
+    assert slow.evidence == "at line 5"
     error = refusal(rising, rows([0, 1, 2, 3], [1, 2, 1, 0]), "m.csv")
     assert (error.code, error.evidence) == ("E-METER-1", "at line 4")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.offload import answer as answers
 from edgescope.analysis.offload import model as offload
+from edgescope.analysis.offload import question as questions
 from edgescope.analysis.offload import service as services
 from edgescope.analysis.offload import transit
 from edgescope.analysis.offload.answer import _sum, _weighted, answer, flips
@@ -476,3 +477,56 @@ def test_rows_are_drawn_in_blocks_longer_than_their_correlation(n):
     assert (steps[inside] == 1).all() and not (steps[~inside] == 1).any()
     single = services._blocks(np.array([3.0]), np.random.default_rng(1), 5)
     assert single.tolist() == [0] * 5
+
+
+def noted(network, **request):
+    return questions._assumed(model(local=request.pop("local", None), **request), network)
+
+
+def test_the_notes_are_what_was_not_measured():
+    assert noted(FAST) == ["the network was given, not measured: without jitter"]
+    assert noted(replace(FAST, jitter_s=0.001)) == [
+        "the network was given, not measured: RTT jitter modelled as exponential"
+    ]
+    probed = replace(FAST, rtt_samples_s=(0.002,), loss_absent="TCP hides it")
+    assert noted(probed) == ["loss: TCP hides it; none is added"]
+    arrivals = [noted(probed, rate=1.0, poisson=poisson)[1] for poisson in (True, False)]
+    assert "at random" in arrivals[0] and "at a steady beat" in arrivals[1]
+
+
+@pytest.mark.parametrize(("up", "down", "held"), [(1e8, 1e8, 2), (1e8, 1e6, 1), (1e6, 1e8, 1), (1e6, 1e6, 0)])
+def test_loss_that_holds_tcp_below_the_bandwidth_is_told_for_each_way(up, down, held):
+    """1448 bytes over 80 ms and sqrt(1.5 / 0.01) are 1.77 Mbit/s."""
+    lossy = replace(SLOW, loss=0.01, up_bps=up, down_bps=down, rtt_samples_s=(0.08,))
+    told = noted(lossy)
+    assert len(told) == held
+    for note, way in zip(told, [w for w, bps in (("up", up), ("down", down)) if bps > 1e7], strict=True):
+        assert (
+            note.startswith("0.01 lost at 80 ms")
+            and f"1.77 Mbit/s {way} (Mathis 1997), below the 100" in note
+        )
+
+
+@pytest.mark.parametrize(
+    ("radio", "idle_w", "told"),
+    [
+        ({"radio_w": 1.0}, 3.0, 1),
+        ({"radio_j_per_mb": 1.0}, 3.0, 1),
+        ({}, 3.0, 0),
+        ({"radio_w": 1.0}, None, 0),
+    ],
+)
+def test_the_energy_of_sending_is_told_where_it_is_known(radio, idle_w, told):
+    probed = replace(FAST, rtt_samples_s=(0.002,))
+    assert len(noted(probed, local=board(idle_w=idle_w), **radio)) == told
+
+
+def test_a_question_holds_its_whole_answer(plain_model):
+    found = questions.question(plain_model, SLOW, ["warned"])
+    assert found.notes[0] == "warned" and found.notes[1:] == tuple(questions._assumed(plain_model, SLOW))
+    assert found.answer.pick == answer(plain_model, SLOW).pick and found.limit is None
+    assert (
+        found.network is SLOW
+        and found.model is plain_model
+        and found.flips == tuple(flips(plain_model, SLOW))
+    )

@@ -151,3 +151,13 @@ def test_the_estimate_is_the_most_clients_that_a_walk_through_all_of_them_finds(
 
 def test_without_a_promise_of_latency_the_estimate_is_what_can_be_answered():
     assert estimate(SERVICE, Load(15), [], 30) == ceiling(SERVICE, Load(15)) == 6
+
+
+def test_the_limit_itself_is_beyond_what_fits():
+    """Of clients whose bound is just the limit one fewer fits."""
+    load = Load(6)
+    two, three = (forecast(UNEVEN, load, n, 0.9, 30) for n in (2, 3))
+    limit = three.quantile_s * three.over
+    assert two.quantile_s * two.over < limit
+    assert estimate(UNEVEN, load, [(0.9, limit)], 30) == 2
+    assert estimate(UNEVEN, load, [(0.9, limit * 1.0001)], 30) >= 3

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.run import deadline, epochs, frame_age, idle_gaps, noise, open_loop, workers
+from edgescope.analysis.run import deadline, epochs, frame_age, idle_gaps, noise, open_loop, summary, workers
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_DTYPES,
@@ -502,3 +502,41 @@ def test_noise_in_words_tells_what_pairs_find_and_what_disturbed_them():
 def test_the_spread_is_about_a_known_mean_of_no_difference():
     assert noise.spread([(math.e, 1.0), (1.0, math.e)]) == pytest.approx(1.0)
     assert noise.spread([(2.0, 1.0), (1.0, 1.0)]) == pytest.approx(math.log(2) / math.sqrt(2))
+
+
+# -- results of live inputs --------------------------------------------------------------------------------------------
+
+
+def live(n: int, **columns: Any) -> Queries:
+    """Queries due every 10 ms that take 4 ms."""
+    due = 1 + 0.01 * np.arange(n)
+    return table(n, **{"scheduled_ns": due, "issued_ns": due, "done_ns": due + 0.004} | columns)
+
+
+def test_a_closed_loop_without_time_stamps_has_no_ages_and_may_have_a_deadline():
+    assert summary.live_metrics(live(30), "single_stream", None) == {}
+    assert set(summary.live_metrics(live(30), "single_stream", 0.1)) == set(deadline.NAMES)
+
+
+def test_an_open_loop_without_time_stamps_has_a_queue_and_no_ages():
+    found = summary.live_metrics(live(30), "fixed_rate", None)
+    assert {name for name, f in found.items() if f == frame_age.UNSTAMPED} == set(frame_age.NAMES) - {
+        "jitter_s"
+    }
+    assert found["jitter_s"].value == 0.0 and found["dropped_share"].value == 0.0
+    assert found["queue_depth_max"].value == 1 and "deadline_miss_ratio" not in found
+
+
+@pytest.mark.parametrize("scenario", ["single_stream", "fixed_rate"])
+def test_time_stamps_give_results_an_age(scenario):
+    age = np.linspace(0.010, 0.020, 300)[np.random.default_rng(1).permutation(300)]
+    rows = live(300)
+    rows.columns["source_ns"] = rows.columns["done_ns"] - np.rint(age * S).astype(np.int64)
+    found = summary.live_metrics(rows, scenario, 0.015)
+    assert found["frame_age_p50_s"].value == pytest.approx(np.quantile(age, 0.5), rel=1e-3)
+    assert found["frame_age_p99_s"].value == pytest.approx(np.quantile(age, 0.99), rel=1e-3)
+    assert "need 459" in found["frame_age_p99_bound_s"].reason
+    assert found["frame_age_growth"].n == 300 and abs(found["frame_age_growth"].value) < 1e-3
+    assert found["jitter_s"].value == pytest.approx(np.abs(np.diff(age)).mean(), rel=1e-3)
+    assert found["deadline_miss_ratio"].value == pytest.approx((age > 0.015).mean())
+    assert found["dropped_share"].value == 0.0 and found["queue_depth_mean"].value > 0

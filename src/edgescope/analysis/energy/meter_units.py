@@ -133,7 +133,7 @@ def heading(head: Sequence[str], dialect: Dialect) -> bool:
     if "time" in given and dialect.columns["time"].lower() not in (cell.lower() for cell in head):
         return False
     has = given | {kind for kind in WORDS if columns(head, kind)}
-    return "time" in has and bool(has & {"power", "energy"} or {"voltage", "current"} <= has)
+    return "time" in has and bool(has & {"power", "energy"} or {"voltage", "current"}.issubset(has))
 
 
 def place(table: Table, name: str, kind: str) -> int:
