@@ -100,7 +100,8 @@ def typical(trial: Trial) -> Trial:
 
     By chance, half a minute at 10/s brings 265 to 335 queries; a load 10 % lighter is another question.
     """
-    rate = trial.rate or 0.0
+    rate = trial.rate
+    assert rate is not None, "random arrivals have a rate"
     wanted = rate * trial.max_s * trial.processes
     if wanted > MANY:
         return trial
