@@ -8,7 +8,7 @@ import pytest
 
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.row import Row
-from edgescope.errors import EdgescopeError
+from edgescope.errors import EdgescopeError, Message
 from edgescope.records import Absent, Alternation, Measured, Status, Trial, Trust, Turn, Verdict, Window
 from edgescope.search import halving
 from edgescope.search.halving import Budget, Race
@@ -29,10 +29,9 @@ INT8 = trial("onnxruntime", "int8")
 class Played:
     """A race, and what came of each step: `ms` by label, or by label and step; seconds that each step took."""
 
-    def __init__(
-        self, trials, ms=(), *, short_s=1.0, pair_s=4.0, ends=(), asked=None, stop=99, **how
-    ) -> None:
-        self.now, self.ms, self.short_s, self.pair_s = 0.0, dict(ms), short_s, pair_s
+    def __init__(self, trials, ms=(), *, ends=(), reason="", asked=None, stop=99, **how) -> None:
+        self.now, self.ms, self.reason = 0.0, dict(ms), reason
+        self.short_s, self.pair_s = how.pop("short_s", 1.0), how.pop("pair_s", 4.0)
         self.ends = {label: list(statuses) for label, statuses in dict(ends).items()}
         self.steps, self.at = [], []
         race_keys = {k: how.pop(k) for k in ("instead", "by_hand", "look") if k in how}
@@ -68,11 +67,13 @@ class Played:
     def _result(self, step, trial):
         statuses = self.ends.get(trial.label)
         status = statuses.pop(0) if statuses else Status.OK
+        reason = "" if status in (Status.OK, Status.CANCELLED) else self.reason
         took = self.took_ms(step, trial) * 1e-3
         return result(
             trial,
             id_=f"{trial.label} {len(self.steps)}",
             status=status,
+            reason=reason,
             started_at=(EPOCH + timedelta(seconds=self.now)).isoformat(),
             metrics={"latency_p50_s": Measured(took, "s", n=40)},
             window=Window(0, 50, 0, round(trial.max_s * 1e9)),
@@ -304,12 +305,21 @@ def mixed(t):
     return replace(t, options={"fallback": True}) if t.precision == "int8" and not t.options else None
 
 
-@pytest.mark.parametrize("status", [Status.WRONG_OUTPUT, Status.UNSUPPORTED])
-def test_the_mixture_is_tried_last_where_outputs_are_wrong(status):
-    played = Played([BASE, INT8, A, B], ends={INT8.label: [status]}, instead=mixed)
-    instead = ["onnxruntime int8 fallback=true"] * (status is Status.WRONG_OUTPUT)
-    assert played.ran("short")[1] == "onnxruntime int8" and played.ran("short")[4:] == instead
-    both = Played([BASE, INT8, mixed(INT8), A], ends={INT8.label: [status]}, instead=mixed)
+@pytest.mark.parametrize(
+    ("status", "reason", "mixes"),
+    [
+        (Status.WRONG_OUTPUT, "", True),
+        (Status.UNSUPPORTED, Message("E-INT8-3", "no"), True),
+        (Status.UNSUPPORTED, Message("E-X-1", "no"), False),
+        (Status.UNSUPPORTED, "", False),
+    ],
+)
+def test_the_mixture_is_tried_last_where_outputs_are_wrong_or_the_quantiser_failed(status, reason, mixes):
+    how = {"ends": {INT8.label: [status]}, "reason": reason, "instead": mixed}
+    played = Played([BASE, INT8, A, B], stop=5, **how)
+    assert labels(played.steps)[1] == "onnxruntime int8"
+    assert (played.steps[4].trial.label == mixed(INT8).label) is mixes
+    both = Played([BASE, INT8, mixed(INT8), A], stop=5, **how)
     assert len(both.of("short")) == 4, "it is among them"
 
 
@@ -457,7 +467,7 @@ def test_what_is_decided_ends_by_pairs_that_are_spread_over_forty_seconds(pair_s
     assert len(played.of("confirming")) == pairs
 
 
-@pytest.mark.parametrize(("spread", "decided"), [(0.02, True), (0.10, False)])
+@pytest.mark.parametrize(("spread", "decided"), [(0.02, True), (0.05, True), (0.065, False), (0.10, False)])
 def test_an_interval_of_four_per_cent_to_either_side_is_narrow(spread, decided):
     def varies(step):
         return 5.0 * (1 + spread * (step.trial.replicate % 2))
@@ -606,6 +616,7 @@ def test_what_a_tenth_cannot_tell_from_the_best_goes_on_too(keys, reach):
     best = row(1.0)
     assert go_on(best, row(reach - 0.001, "openvino", **keys)) == [0, 1]
     assert go_on(best, row(reach + 0.001, "openvino", **keys)) == [0]
+    assert go_on(best, row(reach, "openvino", **keys)) == [0, 1]
     fast = row(1 / (reach - 0.001), "openvino", **keys)
     assert go_on(best, fast, goal="throughput") == [0, 1]
     assert go_on(best, row(1 / (reach + 0.001), "openvino", **keys), goal="throughput") == [0]

@@ -361,7 +361,7 @@ class Race:
         self._noted(self.trials[0], results[0])
         self._noted(trial, results[1])
         if not self.screened and trial.replicate == 0:
-            self.added += self._replaced(replace(trial, replicate=self.trials[0].replicate), results[1])
+            self.added += self._replaced(trial, results[1])
 
     def _select(self, rivals: list[Trial]) -> Generator[Step, tuple[Result, ...], Trial | None]:
         """Run rounds of pairs until one candidate is left, or its share of the budget is spent; return the best."""
