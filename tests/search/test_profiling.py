@@ -370,11 +370,11 @@ def test_the_best_of_those_measured_often_enough():
     tie = having({0: 1.0, 1: [1.0, 1.0], 2: [1.0, 1.0]})
     assert tie.best() == 1, "of equals the one with more runs, then the first"
     capped = having({0: 1.0, 1: 0.5}, wanted("throughput", ["power<=8W"]))
-    capped.watts |= {0: [7.0, 8.0], 1: [7.9, 8.2]}
+    capped.watts.update({0: [7.0, 8.0], 1: [7.9, 8.2]})
     assert capped.best() == 0 and capped.broken(1)[0].startswith("power<=8W broken") and not capped.broken(0)
     assert having({0: 1.0}, wanted("watts")).best() is None
     cheap = having({0: 1.0, 1: 0.5}, wanted("watts"))
-    cheap.watts |= {0: [5.0], 1: [6.0]}
+    cheap.watts.update({0: [5.0], 1: [6.0]})
     assert cheap.best() == 0
 
 
