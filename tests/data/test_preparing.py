@@ -159,14 +159,14 @@ def picture(level, channels=3):
 
 
 def grades(spec, name):
-    """Return a network that knows dark (0) and light (1) pictures prepared so, and calls all others 2."""
+    """Return a network that knows dark (0) and light (1) pictures prepared so, and calls all others 9."""
     way = preprocess.named(name, spec.shape)
     dark, light = (float(way(picture(level)).mean()) for level in (70, 170))
 
     def run(batch):
         mean = batch["x"].reshape(len(batch["x"]), -1).mean(axis=1)
         far = [np.square((mean - level) / (light - dark)) for level in (dark, light)]
-        return [-np.stack([*far, np.full(len(mean), 0.09)], axis=1)]
+        return [-np.stack([*far, *[np.full(len(mean), 99.0)] * 7, np.full(len(mean), 0.09)], axis=1)]
 
     return lambda of: run
 
@@ -192,7 +192,7 @@ def test_the_normalisation_with_most_right_answers_is_taken(labelled, request, b
     found = preprocessing.searched(model(spec), request.node.name, grades(spec, best))
     assert found.preprocess == preprocess.named(best, spec.shape)
     assert found.origin.startswith(f"{best}, as 15 labelled pictures show (right answers: ")
-    assert f"{best} 15" in found.origin and found.origin.count(" 15") == 2
+    assert f"{best} 15" in found.origin
     count = data.reads
     again = preprocessing.searched(model(spec), request.node.name, None)
     assert again == found and data.reads == count  # from the cache
