@@ -193,6 +193,28 @@ def test_turns_of_two_processes_on_two_gpus():
     assert sharing(Rows(made(rows[:2]).spans)) is None
 
 
+def test_a_process_waits_for_what_it_has_launched_itself():
+    """Of process 2 a kernel waits for its own; process 1, which launched nothing before, was held up by nobody."""
+    rows = [
+        row("api", LAUNCH, 0, 1, process=2, device=0, correlation=1),
+        row("api", LAUNCH, 2, 3, process=2, device=0, correlation=2),
+        row("kernel", "a", 1, 20, process=2, device=0, correlation=1),
+        row("kernel", "b", 20, 30, process=2, device=0, correlation=2),
+        row("kernel", "c", 100, 110, process=1, device=0),
+    ]
+    assert sharing(Rows(made(rows).spans)).blocked_ns == {(1, 2): 0, (2, 1): 0}
+    held = [*rows, row("kernel", "d", 4, 10, process=1, device=0)]
+    held[2] = held[2] | {"start_ns": 10}
+    assert sharing(Rows(made(held).spans)).blocked_ns == {(1, 2): 0, (2, 1): 6}
+
+
+def test_kernels_without_length_have_turns_and_no_share():
+    one, two = sharing(
+        Rows(made([row("kernel", "a", t, t, process=t, device=0) for t in (1, 2)]).spans)
+    ).turns
+    assert (one.turns, one.mean_ns, one.share) == (two.turns, two.mean_ns, two.share) == (1, 0.0, 0.0)
+
+
 def test_idle_time_of_two_gpus_by_their_calls():
     rows = [
         row("kernel", "a", 0, 10, process=1, device=0, correlation=1),

@@ -43,7 +43,7 @@ class Rows:
     @cached_property
     def launching(self) -> NDArray[np.bool_]:
         """Return whether each name is that of a call which puts work on the GPU."""
-        return np.array([name.startswith(LAUNCHES) for name in self.spans.names] or [False], bool)
+        return np.array([name.startswith(LAUNCHES) for name in self.spans.names], bool)
 
     @cached_property
     def processes(self) -> list[int]:

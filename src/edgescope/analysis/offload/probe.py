@@ -101,8 +101,8 @@ def _bandwidths(report: Mapping[str, Any]) -> dict[str, Json]:
         raise ValueError("it has no intervals")
     when = datetime.fromtimestamp(start["timestamp"]["timesecs"], timezone.utc)
     facts = {"measured_at": when.isoformat(timespec="seconds"), "peer": str(start["connecting_to"]["host"])}
-    host = str(start["system_info"]).split()[1:2]
-    return out | _about(evidence) | facts | ({"host": host[0]} if host else {})
+    _, host, *_ = [*str(start["system_info"]).split(), "", ""]
+    return out | _about(evidence) | facts | ({"host": host} if host else {})
 
 
 def _steady(seconds: Sequence[Mapping[str, Any]], mean_bps: float) -> list[float]:
