@@ -1093,3 +1093,18 @@ def test_narrower_and_quicker_precisions_that_were_tried_have_their_measured_gai
     said = looked(network, busy, [more, other], ceilings("cpu", fp32=2e10, bf16=4e10))["compute-bound"]
     (bf16,) = [r for r in said.remedies if r.change == {"precision": "bf16"}]
     assert bf16.gain.value == pytest.approx(1.5) and bf16.basis.startswith("measured: ")
+
+
+@pytest.mark.parametrize(
+    ("precision", "backend", "offered"),
+    [
+        *(("fp32", "torch_eager", True), ("tf32", "torch_eager", True), ("fp16", "torch_eager", False)),
+        *(("bf16", "torch_eager", False), ("fp32", "openvino", False)),
+    ],
+)
+def test_half_of_the_bytes_are_offered_where_the_engine_has_them_and_they_are_not_halved_yet(
+    precision, backend, offered
+):
+    made = on_gpu(active={"dram": 0.6}, precision=precision, backend=backend)
+    said = looked(gpu, made)["memory-bound"]
+    assert [r.change for r in said.remedies] == [{"precision": "fp16"}] * offered

@@ -66,6 +66,14 @@ def test_one_query_alone():
     assert found.budget.closure == 1.0
 
 
+def test_calls_are_counted_in_their_inference():
+    first, second = query(1, 0, (12, 30)), query(1, 100, (112, 130), correlation=2)
+    more = ("api", "cudaLaunchKernel", 103, 104, 1, -1, 3), ("kernel", "gemm", 131, 132, 1, 0, 3)
+    other = ("sync", "cudaStreamSynchronize", 50, 60, 1, -1, 9)  # between both
+    found = account(trace(*first, *second, *more, other)).budget
+    assert (found.launches.tolist(), found.syncs.tolist()) == ([1, 2], [1, 1])
+
+
 def test_whose_kernel_held_up_whom():
     one, two = query(1, 0, (12, 30)), query(2, 0, (30, 50))
     found = account(trace(*one, *two))
