@@ -38,8 +38,8 @@ test: lint
 
 # Both halves always run: a failure in one must not hide what the other would have found. A test that fails runs once
 # more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary names it,
-# $(RERAN) keeps it, and with three of them in both halves the run fails (tests/reruns.py). With "=", since pytest takes
-# a path that exists for tests until it knows the option.
+# $(RERAN) keeps it, and too many in both halves fail the run (tests/reruns.py). With "=", since pytest takes a path that
+# exists for tests until it knows the option.
 RERAN := .pytest_cache/passed-only-when-rerun
 TEST := -m pytest --reruns 1 --reran=$(RERAN) -r fER
 # The C library keeps freed memory (a quarter of a gigabyte a process), as where artifacts are built (isolate/fresh.py).

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reruns import MOST
+
 HERE = Path(__file__).parent
 CONFTEST = """
 from pathlib import Path
@@ -52,24 +54,26 @@ def ran(folder, count, *args, more=""):
     return done.returncode, done.stdout
 
 
+TOO_MANY = MOST + 1
+
+
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_three_tests_that_pass_only_when_rerun_fail_the_run_and_are_named(tmp_path, workers):
-    status, said = ran(tmp_path, 3, *workers)
-    assert status == 1 and "4 passed" in said
-    assert [f"test_flaky[{n}]" in said.partition("passed only when rerun: 3")[2] for n in range(3)] == [
-        True
-    ] * 3
+def test_too_many_that_pass_only_when_rerun_fail_the_run_and_are_named(tmp_path, workers):
+    status, said = ran(tmp_path, TOO_MANY, *workers)
+    assert status == 1 and f"{TOO_MANY + 1} passed" in said
+    named = said.partition(f"passed only when rerun: {TOO_MANY}")[2]
+    assert all(f"test_flaky[{n}]" in named for n in range(TOO_MANY))
 
 
-def test_two_do_not_and_are_kept_for_the_second_half_in_which_one_more_does(tmp_path):
+def test_as_many_as_may_do_not_and_are_kept_for_the_second_half_in_which_one_more_does(tmp_path):
     file = tmp_path / "kept" / "reran"
-    status, said = ran(tmp_path, 2, "--reran", str(file))
-    assert status == 0 and "passed only when rerun: 2" in said
-    assert len(file.read_text().splitlines()) == 2
+    status, said = ran(tmp_path, MOST, "--reran", str(file))
+    assert status == 0 and f"passed only when rerun: {MOST}" in said
+    assert len(file.read_text().splitlines()) == MOST
     assert ran(tmp_path, 0, "--reran", str(file))[0] == 0
     status, said = ran(tmp_path, 1, "--reran", str(file))
-    assert status == 1 and "passed only when rerun: 3" in said
-    assert len(file.read_text().splitlines()) == 3
+    assert status == 1 and f"passed only when rerun: {TOO_MANY}" in said
+    assert len(file.read_text().splitlines()) == TOO_MANY
 
 
 def test_a_test_that_fails_twice_is_a_failure_and_no_flaky_one(tmp_path):
