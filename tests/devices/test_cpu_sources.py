@@ -351,3 +351,121 @@ def test_at_most_eight_clocks_are_read_evenly_over_the_policies(tmp_path, count,
     chosen = list(range(0, count, step))
     assert len(chosen) == read and f" {read} cpufreq" in clocks.channels()[0].source
     assert clocks.read()[0][2] == pytest.approx(1e3 * (1000 + sum(chosen) / len(chosen)))
+
+
+def test_every_share_is_of_what_has_passed_since_the_last_reading(tmp_path):
+    """Not since the boot: each of the figures was something before."""
+    root = board(tmp_path)
+    process(root, 50, cpu_ticks=7)
+    write(root, {"proc/stat": stat_line(1000, 9000, steal=500)})
+    source, shares = CpuTime(str(root), 50), []
+    for user, idle, steal, mine in ((1060, 9030, 510, 27), (1060, 9100, 540, 27), (1160, 9100, 540, 127)):
+        before = values(source)
+        write(root, {"proc/stat": stat_line(user, idle, steal=steal)})
+        process(root, 50, cpu_ticks=mine)
+        found = values(source)
+        assert "cpu_busy" not in before
+        shares.append(tuple(round(found[f"cpu_{what}"], 6) for what in ("busy", "steal", "others")))
+    assert shares == [(0.6, 0.1, 0.4), (0.0, 0.3, 0.0), (1.0, 0.0, 0.0)]
+
+
+def test_all_kinds_of_work_are_busy_and_waiting_is_not(tmp_path):
+    process(tmp_path, 50)
+    write(tmp_path, {"proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\nctxt 1\n"})
+    source = CpuTime(str(tmp_path), 50)
+    write(tmp_path, {"proc/stat": "cpu  1 2 4 100 28 8 16 41 1000 1000\nctxt 1\n"})
+    found = values(source)
+    assert (found["cpu_busy"], found["cpu_steal"]) == (pytest.approx(31 / 200), pytest.approx(41 / 200))
+
+
+def test_pressure_is_of_the_nanoseconds_since_the_last_reading(tmp_path, monkeypatch):
+    from edgescope.devices.cpu import sources
+
+    now = [1_000_000]
+    monkeypatch.setattr(sources.time, "monotonic_ns", lambda: now[0])
+    text = "some avg10=0 total={}\nfull avg10=0 total=9\n"
+    write(tmp_path, {"proc/pressure/cpu": text.format(100), "proc/pressure/memory": text.format(0)})
+    source = Pressure(str(tmp_path))
+    found = []
+    for passed_ns, total in (
+        (1_000_000, 350),
+        (500_000, 350),
+        (0, 351),
+        (1_000, "x"),
+        (1_000, 400),
+        (1_000, 401),
+    ):
+        now[0] += passed_ns
+        write(tmp_path, {"proc/pressure/cpu": text.format(total)})
+        found.append(values(source)["psi_cpu_some"])
+    assert found[:3] == [0.25, 0.0, 1000.0] and isinstance(found[3], Failed)
+    assert found[4:] == [400.0, 1.0]  # a figure follows no figure: the count itself, then its share
+
+
+def test_a_line_without_switches_says_so(tmp_path):
+    process(tmp_path, 50)
+    write(tmp_path, {"proc/stat": "cpu  1 0 0 1 0 0 0 0 0 0\nbtime 5\n"})
+    source = CpuTime(str(tmp_path), 50)
+    write(tmp_path, {"proc/stat": "cpu  2 0 0 2 0 0 0 0 0 0\nbtime 5\n"})
+    assert "no ctxt line" in values(source)["ctx_switches"].reason
+    write(tmp_path, {"proc/stat": "cpu  3 0 0 3 0 0 0 0 0 0\nctxt 123"})
+    assert values(source)["ctx_switches"] in (12, 123)
+    write(tmp_path, {"proc/stat": "cpu  4 0 0 4 0 0 0 0 0 0\nctxt 124\nx 5\n"})
+    assert values(source)["ctx_switches"] == 124
+
+
+@pytest.mark.parametrize(
+    ("policies", "read"), [(1, [0]), (8, range(8)), (9, range(0, 9, 2)), (17, range(0, 17, 3))]
+)
+def test_eight_clocks_are_read_at_most_spread_over_all(tmp_path, policies, read):
+    for n in range(policies):
+        write(tmp_path, {f"sys/devices/system/cpu/cpufreq/policy{n}/scaling_cur_freq": f"{1000 + n}\n"})
+    source = Clocks(str(tmp_path))
+    assert values(source)["cpu_freq_hz"] == pytest.approx(1e3 * (1000 + sum(read) / len(read)))
+    assert f" {len(read)} " in source.channels()[0].source
+
+
+def test_energy_of_memory_is_told_beside_that_of_the_packages(tmp_path):
+    for zone, name, energy in (
+        ("0", "package-0", 5),
+        ("1", "package-1", 6),
+        ("0:1", "dram", 2),
+        ("1:1", "dram", 1),
+    ):
+        folder = f"sys/class/powercap/intel-rapl:{zone}"
+        write(tmp_path, {f"{folder}/name": name, f"{folder}/energy_uj": f"{energy}000000"})
+    source = Rapl(str(tmp_path))
+    assert values(source) == {"cpu_package_energy_j": 11.0, "cpu_dram_energy_j": 3.0}
+    assert [c.scope for c in source.channels()] == ["cpu_package", "rail"]
+    assert "no package zone" in values(Rapl(str(tmp_path / "none")))["cpu_package_energy_j"].reason
+
+
+def test_a_counter_at_nought_has_not_wrapped(tmp_path):
+    zone = "sys/class/powercap/intel-rapl:0"
+    write(tmp_path, {f"{zone}/name": "package-0", f"{zone}/max_energy_range_uj": "10000000"})
+    seen = []
+    source = None
+    for energy in ("0", "0", "500000", "500000", "400000"):
+        write(tmp_path, {f"{zone}/energy_uj": energy})
+        source = source or Rapl(str(tmp_path))
+        seen.append(values(source)["cpu_package_energy_j"])
+    assert seen == [0.0, 0.0, 0.5, 0.5, pytest.approx(10.4)]
+
+
+def test_a_chip_of_hwmon_stands_beside_the_zones(tmp_path):
+    chips = {"hwmon0": "nvme", "hwmon1": "coretemp", "hwmon2": "k10temp"}
+    for folder, name in chips.items():
+        write(
+            tmp_path,
+            {f"sys/class/hwmon/{folder}/name": name, f"sys/class/hwmon/{folder}/temp1_input": "41500"},
+        )
+    (tmp_path / "sys/class/hwmon/hwmon2/temp1_input").unlink()
+    assert values(Temperatures(str(tmp_path))) == {"temperature_coretemp_c": 41.5}
+
+
+@pytest.mark.parametrize(("celsius", "off"), [(-200, False), (-200.001, True), (-256, True), (0, False)])
+def test_no_real_part_is_colder_than_200_below(tmp_path, celsius, off):
+    zone = "sys/class/thermal/thermal_zone0"
+    write(tmp_path, {f"{zone}/type": "x", f"{zone}/temp": str(round(celsius * 1000))})
+    (found,) = values(Temperatures(str(tmp_path))).values()
+    assert isinstance(found, Unsupported) if off else found == pytest.approx(celsius)

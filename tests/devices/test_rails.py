@@ -432,3 +432,41 @@ def test_a_rail_says_in_words_how_it_is_measured(keys, words):
     usual = dict.fromkeys(f.name for f in dataclasses.fields(Monitor))
     usual |= {"voltage": "v", "current": Path("/x/curr1_input")}
     assert Monitor(**{**usual, **keys}).words() == words
+
+
+@pytest.mark.parametrize(
+    ("chip", "channels", "limit_v"),
+    [("ina3221", 3, 33.0), ("ina237", 1, 86.0), ("ina238", 1, 86.0), ("ina228", 1, 86.0)],
+)
+def test_a_chip_has_so_many_channels_and_no_rail_beyond_its_range(tmp_path, chip, channels, limit_v):
+
+    folder = "sys/class/hwmon/hwmon0"
+    for c in range(5):
+        write(tmp_path, {f"{folder}/in{c}_input": f"{limit_v * 1000:.0f}", f"{folder}/curr{c}_input": "1000"})
+    write(tmp_path, {f"{folder}/name": chip, f"{folder}/in2_input": f"{limit_v * 1000 + 1:.0f}"})
+    found = values(tmp_path)
+    volts = {
+        name.removesuffix("_voltage_v")[-1]: value
+        for name, value in found.items()
+        if name.endswith("_voltage_v")
+    }
+    assert sorted(volts) == [str(c + 1) for c in range(channels)] and volts["1"] == limit_v
+    assert channels == 1 or (isinstance(volts["2"], Failed) and volts["3"] == limit_v)
+
+
+@pytest.mark.parametrize(
+    ("volts", "amperes", "fine"),
+    [
+        (-1000, 0, True),
+        (-1001, 0, False),
+        (5000, 1_000_000, True),
+        (5000, 1_000_001, False),
+        (5000, -1_000_000, True),
+        (5000, -1_000_001, False),
+    ],
+)
+def test_a_figure_that_no_shunt_carries_is_a_bus_error(tmp_path, volts, amperes, fine):
+    folder = "sys/class/hwmon/hwmon0"
+    files = {"name": "ina238", "in1_input": volts, "curr1_input": amperes, "in1_label": "X"}
+    found = values(write(tmp_path, {f"{folder}/{name}": text for name, text in files.items()}))
+    assert found["x_power_w"] == volts * amperes / 1e6 if fine else isinstance(found["x_power_w"], Failed)

@@ -219,3 +219,112 @@ def test_eight_boards_ship():
     assert recording.shipped() == sorted(
         ("nano", "tx2", "xavier_nx", "agx_xavier", "orin_nano", "orin_nx", "agx_orin", "thor")
     )
+
+
+def said(tmp_path, *rows):
+    """What is said of a recording, '' if it is read."""
+    try:
+        recording.read(write(tmp_path, *rows))
+    except StoreError as error:
+        return error.evidence
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("sys/" + "a" * 200, ""),
+        ("sys/" + "a" * 201, "too long"),
+        ("sys/" + "\u00e9" * 100, ""),
+        ("sys/" + "\u00e9" * 100 + "a", "too long"),
+        ("sys" + ("/" + "a" * 98) * 10 + "/" + "a" * 6, ""),
+        ("sys" + ("/" + "a" * 98) * 10 + "/" + "a" * 7, "too long"),
+        ("sys/a b", ""),
+        ("sys/a\x1fb", "control character"),
+        ("sys/a\x7fb", "control character"),
+        ("sys/a\x80b", ""),
+        ("var/a", ""),
+        ("etc/./a", "is not a path below"),
+        ("usr/lib/os-release", ""),
+        ("usr/lib/os-release/a", "is not a path below"),
+        ("", "a path must be a text"),
+    ],
+)
+def test_a_path_is_short_plain_and_below(tmp_path, path, says):
+    found = said(tmp_path, HEAD, FILE | {"path": path})
+    assert says in found and bool(found) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        ([0], ""),
+        ([0, 0.0, 0], ""),
+        ([999_999.9], ""),
+        ([1e6], "t_s must be"),
+        ([2, 1.9], "t_s goes back from 2.0 to 1.9"),
+        (["1"], "t_s must be"),
+    ],
+)
+def test_frames_follow_each_other_within_days(tmp_path, times, says):
+    found = said(tmp_path, HEAD, FILE, *(FRAME | {"t_s": t} for t in times))
+    assert says in found and bool(found) is bool(says)
+
+
+def test_so_many_files_and_frames_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(recording, "MAX_FRAMES", 2)
+    files = [FILE | {"path": f"sys/{name}"} for name in "abc"]
+    assert said(tmp_path, HEAD, *files[:2], FRAME, FRAME) == ""
+    assert "line 4: more than 2 files" in said(tmp_path, HEAD, *files)
+    assert "line 5: more than 2 frames" in said(tmp_path, HEAD, FILE, FRAME, FRAME, FRAME)
+
+
+def test_lines_and_files_have_a_length_that_is_read(tmp_path, monkeypatch):
+    longest = max(len(json.dumps(row)) for row in (HEAD, FILE, FRAME)) + 1
+    path = write(tmp_path, HEAD, FILE, FRAME)
+    size = path.stat().st_size
+    for name, fine in (("MAX_LINE", longest), ("MAX_BYTES", size)):
+        with monkeypatch.context() as now:
+            now.setattr(recording, name, fine)
+            assert recording.read(path).seconds == 1
+            now.setattr(recording, name, fine - 1)
+            assert refused(path).startswith(("a line is longer", "it is larger"))
+
+
+def test_an_archive_unpacks_to_so_much(tmp_path, monkeypatch):
+    text = "\n".join(map(json.dumps, (HEAD, FILE)))
+    path = archive(tmp_path, {"board.jsonl": text})
+    monkeypatch.setattr(recording, "MAX_BYTES", len(text))
+    assert recording.read(path).board == HEAD["board"]
+    monkeypatch.setattr(recording, "MAX_BYTES", len(text) - 1)
+    assert "unpacks to more than 0 MiB" in refused(path)
+
+
+def test_a_recording_without_frames_takes_no_time(tmp_path):
+    found = recording.read(write(tmp_path, HEAD, {"path": "sys/a", "absent": "why"}))
+    assert (found.seconds, found.entries) == (0.0, (Entry("sys/a", None, "why"),))
+
+
+@pytest.mark.parametrize(
+    "rows", [[HEAD | {"board": ""}], [HEAD | {"board": 7}], [HEAD | {"sources": {"a": 1}}]]
+)
+def test_a_head_that_names_nothing_is_refused(tmp_path, rows):
+    assert "line 1" in said(tmp_path, *rows)
+
+
+def test_only_the_first_words_of_what_is_wrong_are_told(tmp_path):
+    found = said(tmp_path, HEAD, FILE | {"k" * 100: 1})
+    assert found.endswith(f"unknown key {'k' * 80!r}")
+    assert len(said(tmp_path, HEAD, FILE | {"path": "x" * 100 + "/y" * 300})) == 400
+
+
+def test_several_sources_are_all_in_the_head(tmp_path):
+    head = HEAD | {"sources": {"a": "", "b": ""}}
+    assert said(tmp_path, head, FILE | {"source": "b a"}) == ""
+    assert "source 'c'" in said(tmp_path, head, FILE | {"source": "a c"})
+
+
+def test_a_shipped_recording_is_found_however_it_is_spelt():
+    name = recording.shipped()[0]
+    assert recording.find(name.upper().replace("_", "-")) == recording.find(name)

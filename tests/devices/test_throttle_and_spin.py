@@ -5,8 +5,10 @@ import itertools
 import pytest
 from fake_board import board, write
 
-from edgescope.devices import spin
-from edgescope.devices.cpu.device import CpuDevice, CpuThrottleWatch
+from edgescope.devices import spin, walk
+from edgescope.devices.base import Throttle
+from edgescope.devices.cpu.device import CpuDevice, CpuThrottleWatch, _Look, compare
+from edgescope.devices.throttle import Looks, Trip, next_trip
 
 
 def evidence(root, changes):
@@ -83,3 +85,86 @@ def test_the_probe_is_steady_here():
     ratios = [spin.slowdown(spin.spin(loops), spin.spin(loops)) for _ in range(8)]
     assert 0.25 < sorted(ratios)[4] < 4.0  # the other half of the tests runs beside it
     assert 0.4 < spin.spin(2 * loops, rounds=25).best_s / spin.spin(loops, rounds=25).best_s / 2 < 2.5
+
+
+def look(counts=(), cooling=(), below=()):
+    return _Look(dict(counts), dict(cooling), dict(below))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (look({"a": 2}), look({"a": 2}), []),
+        (look({"a": 2}), look({"a": 3}), ["a rose by 1"]),
+        (look({"a": 2}), look({"a": 1}), []),
+        (look({"a": 2}), look(), []),
+        (look(), look({"a": 2}), []),
+        (look((), {"c": 2}), look((), {"c": 0}), ["state 2"]),
+        (look(), look((), {"c": 1}), ["state 1"]),
+        (look((), {"c": 1}), look((), {"c": 3}), ["state 3"]),
+        (look((), {"c": 0}), look((), {"c": 0}), []),
+        (look(), look((), (), {"p": (949e6, 1e9)}), ["949 MHz, below its own minimum of 1000 MHz"]),
+        (look(), look((), (), {"p": (950e6, 1e9)}), []),
+        (look(), look((), (), {"p": (0.0, 1e9)}), []),
+        (look(), look((), (), {"p": (1.0, 1e9)}), ["0 MHz"]),
+    ],
+)
+def test_two_looks_tell_what_held_the_clocks(before, after, says):
+    found = compare(before, after)
+    assert len(found.events) == len(says) and all(map(str.__contains__, found.events, says))
+    assert len(found.looked_at) + len(found.absent) == 3
+    assert [what[0] for what in found.looked_at] == ["1"] * sum(
+        map(bool, (after.counts, after.cooling, after.below_floor))
+    )
+
+
+def test_a_probe_takes_ten_milliseconds_five_times():
+    loops = spin.calibrate(clock=ticking(*[0.001] * 5))
+    assert loops == 20_000 and spin.calibrate(clock=ticking(*[1e9] * 5)) == 1
+    assert len(spin.spin(1).rounds_s) == 5 and spin.spin(1).loops == 1
+
+
+def test_a_walk_touches_every_line_seven_times_and_its_program_walks_whenever_asked(monkeypatch):
+    touched, asked = [], []
+
+    class Buffer(bytearray):
+        def __getitem__(self, part):
+            touched.append(part)
+            return super().__getitem__(part)
+
+    walk.walk(Buffer(4096))
+    assert touched == [slice(None, None, 64)] * 7
+    monkeypatch.setattr(walk, "size", lambda: 1000)
+    monkeypatch.setattr(walk, "walk", lambda buffer: (len(buffer), set(buffer)))
+    monkeypatch.setattr(walk, "answer", lambda probe: asked.append(probe()))
+    walk.main()
+    assert asked == [(1000, {1})]
+
+
+@pytest.mark.parametrize(
+    ("trips", "found"),
+    [
+        ({0: ("active", 40_000), 1: ("passive", 90_000), 2: ("critical", 100_000)}, ("passive", 90.0)),
+        ({0: ("hot", 95_000), 10: ("critical", 94_999)}, ("critical", 94.999)),
+        ({0: ("passive", 0), 1: ("passive", -1000)}, None),
+        ({0: ("passive", 1)}, ("passive", 0.001)),
+        ({0: ("passive", "x"), 1: ("active", 5)}, None),
+        ({}, None),
+    ],
+)
+def test_the_lowest_trip_that_harms_counts(tmp_path, trips, found):
+    for n, (kind, celsius) in trips.items():
+        write(tmp_path, {f"trip_point_{n}_type": f"{kind}\n", f"trip_point_{n}_temp": f"{celsius}\n"})
+    assert next_trip(tmp_path) == (Trip(*found) if found else None)
+
+
+def test_a_watch_compares_its_two_looks_and_begins_anew():
+    looks = iter([1, 2, 5, 9])
+    watch = Looks(lambda: next(looks), lambda a, b: Throttle((f"{a} {b}",)), "missed")
+    assert watch.evidence().absent == ("missed",)
+    found = []
+    for _ in range(2):
+        with watch:
+            assert watch.evidence().absent == ("missed",)
+        found += watch.evidence().events
+    assert found == ["1 2", "5 9"]
