@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, Unsupported
+from edgescope.devices.jetson import files
+from edgescope.devices.jetson.files import command_names
 from edgescope.devices.jetson.heat import Cooling, Fans, OverCurrent
 from edgescope.devices.jetson.overcurrent import Counters, fired
 
@@ -187,3 +189,46 @@ def test_a_jump_of_the_wall_clock_moves_no_stamp(tmp_path, monkeypatch):
     before = time.monotonic_ns()
     source = OverCurrent(str(orin(tmp_path)))
     assert all(before <= t <= time.monotonic_ns() for _, t, _ in source.read())
+
+
+def test_processes_that_end_meanwhile_have_no_name(tmp_path):
+    write(tmp_path, {"proc/12/comm": "nvfancontrol\n", "proc/15/comm": " jtop \n", "proc/self/comm": "x"})
+    (tmp_path / "proc/13").mkdir()
+    assert command_names(tmp_path) == {12: "nvfancontrol", 15: "jtop"}
+    assert command_names(tmp_path / "none") == {}
+
+
+def test_files_are_found_in_the_order_of_their_patterns_and_numbers(tmp_path):
+    for name in ("a/hwmon10", "a/hwmon9", "b/hwmon1", "a/hwmon2x"):
+        write(tmp_path, {name: ""})
+    paths = files.found(tmp_path, ("b/*", "a/hwmon*", "*/hwmon9"))
+    assert [str(path.relative_to(tmp_path)) for path in paths] == [
+        "b/hwmon1",
+        "a/hwmon2x",
+        "a/hwmon9",
+        "a/hwmon10",
+    ]
+
+
+def test_why_nothing_can_be_read_is_the_reason_that_can_be_changed(tmp_path, monkeypatch):
+    missing = files.first_readable(tmp_path, ("a/*", "b/c", "d"))
+    assert missing.reason == f"no {tmp_path / 'b/c'}"
+    assert files.first_readable(tmp_path, ("a/*",)).reason == f"no {tmp_path / 'a/*'}"
+    real = files.KernelFile.read
+
+    def read(file):
+        return Unsupported(f"no permission to read {file.path}") if file.path.name == "d" else real(file)
+
+    monkeypatch.setattr(files.KernelFile, "read", read)
+    assert files.first_readable(tmp_path, ("b/c", "d")).reason == f"no permission to read {tmp_path / 'd'}"
+    write(tmp_path, {"e": "5", "f": "6"})
+    assert files.first_readable(tmp_path, ("d", "e", "f")).number() == 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "chip"), [("nvidia,p3448\0nvidia,tegra210\0", "tegra210"), ("arm,board\0", ""), (None, "")]
+)
+def test_the_chip_is_named_by_the_device_tree(tmp_path, text, chip):
+    if text is not None:
+        write(tmp_path, {"proc/device-tree/compatible": text})
+    assert files.soc(tmp_path) == chip

@@ -286,3 +286,123 @@ def test_without_file_or_with_a_broken_one_the_mode_is_absent(tmp_path):
     (root / "etc/nvpmodel.conf").unlink()
     (root / "etc/nvpmodel.conf").symlink_to("/etc/nvpmodel.conf")  # a link to itself
     assert is_absent(nvpmodel.current(root))
+
+
+def made(ident=1, **settings):
+    return nvpmodel.PowerMode(ident, "m", settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "hz"), [("1", 1), ("0", None), ("-1", None), ("", None), ("x", None), ("9" * 18, 10**18 - 1)]
+)
+def test_a_clock_above_nought_is_a_limit(text, hz):
+    found = made(GPU={"MAX_FREQ": text}, EMC={"MAX_FREQ": text}, CPU_A78_0={"MAX_FREQ": text, "MIN": "2"})
+    assert (found.gpu_max_hz, found.emc_max_hz) == (hz, hz)
+    assert found.cpu_max_hz == {"CPU_A78_0": None if hz is None else hz * 1000}
+    assert made().gpu_max_hz is made().emc_max_hz is None and not made().default
+
+
+def test_only_clusters_with_a_highest_clock_are_told():
+    found = made(
+        CPU_ONLINE={"CORE_0": "1", "MAX_FREQ": "5"}, CPU_X={"MIN_FREQ": "1"}, CPU_Y={"MAX_FREQ": "2"}
+    )
+    assert found.cpu_max_hz == {"CPU_Y": 2000}
+
+
+@pytest.mark.parametrize(
+    ("online", "cores"),
+    [
+        ({}, ()),
+        ({"CORE_1": "0", "CORE_2": "1"}, (0, 2)),
+        ({"CORE_0": "0"}, (0,)),
+        ({"OTHER": "1"}, ()),
+        ({"CORE_10": "1", "CORE_9": "1"}, (0, 9, 10)),
+    ],
+)
+def test_core_0_is_always_on(online, cores):
+    assert made(CPU_ONLINE=online).cores == cores
+
+
+FOUR, TWO = ({f"CORE_{n}": str(int(n < most)) for n in range(4)} for most in (4, 2))
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "when"),
+    [
+        (None, made(), "not known"),
+        (made(1, GPU={"TPC_PG_MASK": "1"}), made(1, GPU={"TPC_PG_MASK": "2"}), "live"),
+        (made(1, GPU={"TPC_PG_MASK": "1"}), made(2, GPU={"TPC_PG_MASK": "2"}), "needs a reboot"),
+        (made(1, GPU={"TPC_PG_MASK": "1"}), made(2), "not known"),
+        (made(1), made(2, GPU={"TPC_PG_MASK": "1"}), "not known"),
+        (made(1), made(2), "live"),
+        (made(1, CPU_ONLINE=FOUR), made(2, CPU_ONLINE=TWO), "live"),
+        (
+            made(1, CPU_ONLINE=FOUR, GPU={"TPC_PG_MASK": "1"}),
+            made(2, CPU_ONLINE=FOUR, GPU={"TPC_PG_MASK": "1"}),
+            "live",
+        ),
+        (
+            made(1, CPU_ONLINE=FOUR, GPU={"TPC_PG_MASK": "1"}),
+            made(2, CPU_ONLINE=TWO, GPU={"TPC_PG_MASK": "1"}),
+            "not known",
+        ),
+        (
+            made(1, CPU_ONLINE=FOUR, GPU={"TPC_PG_MASK": "1"}),
+            made(2, CPU_ONLINE=TWO, GPU={"TPC_PG_MASK": "1"}, CPU_DENVER_0={}),
+            "live",
+        ),
+    ],
+)
+def test_a_change_waits_for_a_reboot_where_a_mask_changes(now, then, when):
+    assert nvpmodel.reboot(now, then)[0] == when
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("NV Power Mode: 25W\n1\n", ("25W", 1)),
+        ("NVPM WARN: x\nNV Power Mode:MAXN \r\n  0", ("MAXN", 0)),
+        ("NV Power Mode: 25W 1", None),
+        ("NV Power Mode: 25W\n1234567", None),
+        ("", None),
+    ],
+)
+def test_what_the_program_answers_is_a_name_and_a_number(answer, found):
+    assert nvpmodel.answered(answer) == found
+
+
+def test_a_link_of_the_board_is_followed_below_its_root(tmp_path):
+    (tmp_path / "etc/nvpmodel").mkdir(parents=True)
+    target = tmp_path / "etc/nvpmodel/real.conf"
+    target.write_text("< POWER_MODEL ID=3 NAME=a >\n")
+    (tmp_path / "etc/nvpmodel.conf").symlink_to("/etc/nvpmodel/near.conf")
+    (tmp_path / "etc/nvpmodel/near.conf").symlink_to("real.conf")
+    assert nvpmodel.within(tmp_path, tmp_path / "etc/nvpmodel.conf") == target
+    assert [m.id for m in nvpmodel.load(tmp_path).modes] == [3] and nvpmodel.problems(tmp_path) == []
+    (tmp_path / "round").symlink_to("round")
+    assert nvpmodel.within(tmp_path, tmp_path / "round") == tmp_path / "round"
+
+
+@pytest.mark.parametrize("links", [8, 9])
+def test_so_many_links_are_followed(tmp_path, links):
+    for n in range(links):
+        (tmp_path / f"{n}").symlink_to(f"{n + 1}")
+    assert nvpmodel.within(tmp_path, tmp_path / "0") == tmp_path / "8"
+
+
+def test_problems_are_those_of_a_file_that_is_there(tmp_path):
+    assert nvpmodel.problems(tmp_path) == []
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nvpmodel.conf").write_text("nothing\n")
+    assert [text[:7] for text in nvpmodel.problems(tmp_path)] == ["E-NVP-1"]
+    (tmp_path / "etc/nvpmodel.conf").write_text("< POWER_MODEL ID=3 NAME=a >\nodd\n")
+    assert nvpmodel.problems(tmp_path) == ["line 2: 1 words where 3 are due"]
+
+
+def test_the_name_that_the_program_answers_counts_and_an_unknown_mode_is_told(tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nvpmodel.conf").write_text("< POWER_MODEL ID=3 NAME=a >\n")
+    named = nvpmodel.current(tmp_path, "NV Power Mode: b\n3\n")
+    assert (named.id, named.name) == (3, "b")
+    assert nvpmodel.current(tmp_path, "NV Power Mode: a\n3\n").name == "a"
+    assert "mode 4" in nvpmodel.current(tmp_path, "NV Power Mode: a\n4\n")["absent"]
