@@ -243,7 +243,7 @@ def _restless(net: Net) -> str:
     """Return that the network itself answers otherwise in a second call, and by how much; '' if it does not."""
     first, again = _answers(net), _answers(net)
     apart = _worst(_error(a, b) for a, b in zip(first, again, strict=True))
-    return "" if apart <= TOLERANCE else f"; the network itself differs by {apart:.2g} from call to call"
+    return f"; the network itself differs by {apart:.2g} from call to call" if apart > TOLERANCE else ""
 
 
 def _unequal(evidence: str) -> ModelError:
