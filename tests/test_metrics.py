@@ -151,3 +151,113 @@ def test_every_number_says_how_the_figures_of_several_workers_become_one():
 def test_a_figure_of_a_result_is_found_by_name_by_what_answers_for_it_or_by_pattern(name, known):
     found = metrics.find(name)
     assert (found and found.name) == known
+
+
+PLAIN = """
+[x_s]
+title = "X of it"
+"""
+FULL = """
+[x_s]
+title = "X of it"
+heading = "x"
+better = "higher"
+of = ["x_s", "old_x_s"]
+quantile = 0.25
+bound = ["x", "ex"]
+objective = "most"
+scope = true
+artifact = true
+shown = ["list", "table"]
+workloads = ["training"]
+"""
+
+
+def test_what_a_table_does_not_say_a_metric_is_not():
+    plain = read(PLAIN)["x_s"]
+    told = ("scope", "artifact", "measure", "largest", "optional", "higher")
+    assert not any(getattr(plain, name) for name in told)
+    assert (plain.quantile, plain.head, plain.bound, plain.shown) == (None, "X of it", (), ())
+    assert plain.belongs("training") and plain.belongs("anything")
+    full = read(FULL)["x_s"]
+    assert full.higher and full.scope and full.artifact and not full.largest and full.head == "x"
+    assert full.belongs("training") and not full.belongs("inference")
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ("quantile = 1", "quantile"),
+        ('quantile = "p50"', "quantile"),
+        ('scope = "yes"', "scope"),
+        ("artifact = 1", "artifact"),
+        ("measure = 0", "measure"),
+        ("largest = 1", "largest"),
+        ("optional = 1", "optional"),
+        ('of = "x"', "of"),
+        ('bound = "x"', "bound"),
+        ('workloads = "x"', "workloads"),
+        ('shown = ["list", "all"]', "all"),
+        ('merge = "guess"', "merge"),
+        ('better = "more"', "better"),
+        ("unit = 3", "unit"),
+        ("", ""),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named(more, wrong):
+    if not wrong:
+        assert read(PLAIN + more)
+        return
+    with pytest.raises(UsageError) as caught:
+        read(PLAIN + more)
+    assert (caught.value.code, caught.value.evidence) == ("E-METRIC-1", f"wrong or missing: {wrong}")
+    assert "x_s" in caught.value.what
+
+
+def test_a_title_is_needed_and_a_text_that_is_no_table_says_why():
+    with pytest.raises(UsageError) as caught:
+        read("[x_s]\n")
+    assert caught.value.evidence == "wrong or missing: title"
+    with pytest.raises(UsageError) as caught:
+        read("[x_s\n")
+    assert "line 1" in caught.value.evidence and caught.value.__cause__ is not None
+
+
+@pytest.fixture
+def only():
+    """A table of two metrics in the place of all."""
+    before = dict(METRICS)
+    METRICS.clear()
+    metrics.add(FULL)
+    metrics.add(
+        '["y_*"]\ntitle = "Y"\nshown = ["table"]\n[y_a]\ntitle = "Y A"\nquantile = 0.75\nbound = ["y"]'
+    )
+    yield METRICS
+    METRICS.clear()
+    METRICS.update(before)
+
+
+def test_words_and_views_are_those_of_the_table(only):
+    x, y, one = only.values()
+    assert metrics.objectives() == {"most": x, "x": x, "ex": x} and next(iter(metrics.objectives())) == "most"
+    assert metrics.bounded() == {"x": x, "ex": x, "y": one}
+    assert metrics.quantiles() == {"x_s": 0.25, "y_a": 0.75}
+    assert metrics.shown("table") == [x, y] and metrics.shown("list") == [x] and metrics.shown("pareto") == []
+    assert metrics.shown("table", "inference") == [y] and metrics.shown("table", "training") == [x, y]
+    assert [metrics.find(name) for name in ("x_s", "old_x_s", "y_a", "y_b", "z")] == [x, x, one, y, None]
+    assert metrics.scoped("x_s") and not metrics.scoped("y_a") and not metrics.scoped("z")
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("old_x_s", "x"),
+        ("x_s", "x"),
+        ("y_a", "Y A"),
+        ("my.module:score#0123", "score"),
+        ("score", "score"),
+        ("a:b:c", "c"),
+    ],
+)
+def test_a_method_of_the_gate_is_called_as_its_metric_or_as_the_users_function(only, method, words):
+    assert metrics.judged_by(method) == words
