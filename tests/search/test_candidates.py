@@ -2,6 +2,7 @@
 
 import importlib.util
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -232,6 +233,11 @@ def test_a_workload_adds_settings_of_its_own_to_every_engine_but_the_baseline():
     trials = candidates.propose(base, piled=True).trials
     first, second = trials[0], trials[1]
     assert first.workload_options == base.workload_options and first.in_flight == 1
+    assert (second.backend, second.precision, second.options) != (
+        first.backend,
+        first.precision,
+        first.options,
+    )
     mine = [
         t
         for t in trials
@@ -269,3 +275,90 @@ def test_numbers_of_threads_that_an_expert_would_try(monkeypatch):
     assert [t.options for t in candidates.by_hand(CPU)] == [{"threads": 1}]
     here.remove(1)
     assert not candidates.by_hand(CPU)
+
+
+def test_where_no_engine_can_run_the_model_that_is_said_with_every_reason():
+    found = propose(CPU)
+    assert found.possible() is found
+    none = candidates.Proposal((), (candidates.NotHere("a fp32", "no a"), candidates.NotHere("b", "no b")))
+    with pytest.raises(UnavailableError) as raised:
+        none.possible()
+    assert (raised.value.code, raised.value.evidence) == ("E-TRY-2", "a fp32: no a; b: no b")
+    assert raised.value.fix == "edgescope backends"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "found"),
+    [
+        (
+            0,
+            '[{"name": "a", "fix": "f", "reason": "r", "available": false, "options": ["o"], "without": {}}]',
+            {"a": Installed(False, ["o"], "r", "f", {})},
+        ),
+        (1, "[]", {}),
+        (1, "no json", {}),
+    ],
+)
+def test_engines_are_asked_in_a_process_of_their_own_which_may_crash(monkeypatch, code, text, found):
+    asked = []
+
+    def ran(command, **how):
+        asked.append((command[1:], how["check"]))
+        return SimpleNamespace(returncode=code, stdout=text)
+
+    monkeypatch.setattr(candidates.subprocess, "run", ran)
+    assert candidates.installed.__wrapped__() == found
+    assert asked == [(["-medgescope", "backends", "--json"], False)]
+
+
+def test_a_tflite_file_runs_on_the_cpu_whatever_else_is_here(monkeypatch):
+    monkeypatch.setattr(candidates, "device", lambda: "cuda")
+    assert candidates.usual_device("m.onnx") == "cuda"
+    assert candidates.usual_device("my/m.TFLITE#0123") == candidates.usual_device("m.tflite") == "cpu"
+
+
+def test_a_candidate_is_chosen_by_engine_and_precision_and_by_every_value_of_a_table():
+    one = candidates.Candidate("openvino", "int8", {"qdq": "s8s8", "graph": True})
+    assert one.label == "openvino int8 graph=true qdq=s8s8"
+    assert one.is_any([], []) and one.is_any(["openvino"], ["int8"]) and one.is_any([], ["int8"])
+    assert not one.is_any(["null"], ["int8"]) and not one.is_any(["openvino"], ["fp32"])
+    assert one.has({"qdq": "s8s8"}) and one.has({"backend": "openvino", "precision": "int8"})
+    assert not one.has({"qdq": "s8s8", "graph": False}) and not one.has({"threads": 1})
+
+
+def test_an_exclusion_that_no_candidate_has_is_written_as_it_was_typed():
+    with pytest.raises(UsageError) as raised:
+        propose(CUDA, exclude=[{"graph": True, "precision": "fp33"}])
+    assert raised.value.code == "E-TRY-1" and "--exclude graph=true,precision=fp33" in raised.value.what
+    assert raised.value.fix == "edgescope backends"
+
+
+def test_a_quantised_file_has_one_candidate_an_engine_and_setting(monkeypatch):
+    monkeypatch.setattr(zoo, "precision", lambda model, default: "as_is")
+    table = (
+        candidates.Candidate("torch_eager", "fp32"),
+        candidates.Candidate("onnxruntime", "fp32"),
+        candidates.Candidate("onnxruntime", "int8", {"qdq": "s8s8"}),
+        candidates.Candidate("onnxruntime", "fp32", {"threads": 1}),
+    )
+    found = candidates.as_written(table, "m.onnx")
+    assert [(c.backend, c.precision, c.options) for c in found] == [
+        ("onnxruntime", "as_is", {}),
+        ("onnxruntime", "as_is", {"threads": 1}),
+    ]
+    monkeypatch.setattr(zoo, "precision", lambda model, default: "fp32")
+    assert candidates.as_written(table, "m.onnx") == table
+
+
+def test_what_is_missing_is_named_once_for_an_engine_and_a_reason():
+    here = [
+        candidates.NotHere(f"a {p}", why, "f") for p, why in (("fp32", "x"), ("int8", "x"), ("bf16", "y"))
+    ]
+    assert candidates._merged(here) == (
+        candidates.NotHere("a fp32, int8", "x", "f"),
+        candidates.NotHere("a bf16", "y", "f"),
+    )
+
+
+def test_an_engine_that_is_not_told_of_is_taken_to_be_here():
+    assert len(propose(CPU, {}).trials) == len(propose(CPU).trials) and propose(CPU, {}).not_here == ()

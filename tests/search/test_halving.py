@@ -563,6 +563,11 @@ def test_the_settings_of_a_small_pick_take_a_pair_where_confirming_keeps_its_tim
     assert played.of("confirming")[0].trial.replicate == 1
     stored = Played([BASE, A, B], ms, by_hand=threads(1), seconds=seconds, known=lambda step: True, stop=7)
     assert len(stored.of("selecting")) == 2
+    gap = lambda step: step.beside is not None and step.trial.options.get("threads") == 2  # noqa: E731
+    late = Played([BASE, A, B], ms, by_hand=threads(1, 2), seconds=24.0, known=gap)
+    assert late.ran("selecting") == ["onnxruntime fp32", "torch_eager fp32 threads=1"], (
+        "and no stored one later"
+    )
 
 
 # -- who goes on --------------------------------------------------------------------------------------------

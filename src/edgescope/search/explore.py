@@ -183,7 +183,7 @@ class _Exploration:
         able = [r for r in rows if r is not pick and not r.rejected and isinstance(r[goal.name], Measured)]
         if goal.name not in OF_SPEED or not able or self.wanted.alone(pick.trial.device):
             return None
-        best = min(able, key=lambda r: r.measured(goal.name).value * (-1 if goal.higher else 1))
+        best = (max if goal.higher else min)(able, key=lambda r: r.measured(goal.name).value)
         alike = best.trial.max_s == pick.trial.max_s
         return best if alike and not self.cells.apart(in_turns(pick.trial), in_turns(best.trial)) else None
 

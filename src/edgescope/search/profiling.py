@@ -151,9 +151,8 @@ class Profiling:
             for m, found in self.seconds.items()
             if len(found) >= runs and not self.broken(m)
         }
-        costs = {
-            m: f[goal.name].value * (-1 if goal.higher else 1) for m, f in able.items() if goal.name in f
-        }
+        figures = {m: f[goal.name].value for m, f in able.items() if goal.name in f}
+        costs = {m: -value if goal.higher else value for m, value in figures.items()}
         return min(costs, key=lambda m: (costs[m], -len(self.seconds[m]), m), default=None)
 
     def broken(self, mode: int) -> tuple[str, ...]:
