@@ -301,6 +301,11 @@ def test_settings_by_hand_come_before_what_compiles_and_nothing_is_tried_twice()
     assert [s.total for s in played.of("short")] == [0, 0, 0, 5, 5]
 
 
+def test_of_two_that_are_alike_only_the_better_one_is_tried_by_hand():
+    played = Played([BASE, A, B], {BASE.label: 20.0, A.label: 6.1, B.label: 6.0}, by_hand=threads(1), stop=9)
+    assert played.ran("short")[3:] == ["openvino fp32 threads=1", "torch_eager fp32 threads=1"]
+
+
 def mixed(t):
     return replace(t, options={"fallback": True}) if t.precision == "int8" and not t.options else None
 
