@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from refusing import refused
@@ -20,6 +21,7 @@ from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, launcher, mps, quota, sharing
 from edgescope.modes.affinity import Affinity, some
+from edgescope.modes.combined import Together
 from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
 from edgescope.process import Launch
@@ -774,3 +776,64 @@ def test_a_request_for_no_group_is_cut():
     with pytest.raises(SettingError) as caught:
         cgroup.perform(("x" * 500,))
     assert caught.value.what == ascii(["x" * 500])[:200] + " is no request for a control group"
+
+
+def test_the_cpus_that_are_asked_about_are_this_threads_own(monkeypatch):
+    """0 is the calling thread; the first process of a container has often all CPUs."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {2, 3} if pid == 0 else {0, 1, 2, 3})
+    mode = Affinity([3, 2, 3])
+    assert (mode.name, mode.problem(), mode.cpus) == ("cpus=2-3", "", (2, 3))
+    assert mode.enter(None) is mode.leave(None) is None and mode.evidence().endswith("CPUs 2-3")
+    with pytest.raises(UnsupportedError) as caught:
+        Affinity([1, 2]).enter(None)
+    assert (caught.value.message.code, caught.value.message.fix[:15]) == ("E-CPUS-1", "--mode cpus=2-3")
+    assert Affinity([2]).problem() == "this process may use CPUs 2-3" and Affinity([1, 2, 3]).problem()
+
+
+class Limits:
+    """A mode that limits something, or has a problem; what befalls it is kept."""
+
+    did: ClassVar[list[str]] = []
+
+    def __init__(self, name, **what):
+        self.name, self.what = name, what
+
+    def launch(self):
+        return Launch((self.name,), {self.name: "1"})
+
+    def enter(self, journal):
+        self.did.append(f"enter {self.name}")
+
+    def leave(self, journal):
+        self.did.append(f"leave {self.name}")
+        if self.what.get("breaks"):
+            raise SettingError("E-MODE-5", self.name)
+
+    def problem(self):
+        return self.what.get("problem", "")
+
+    def evidence(self):
+        return f"{self.name} is so"
+
+    def features(self):
+        return self.what.get("limits", {})
+
+
+def test_modes_together_are_entered_in_order_and_left_the_last_first_whatever_happens(monkeypatch):
+    monkeypatch.setattr(Limits, "did", [])
+    both = Together(Limits("a", problem="no a"), Limits("b", breaks=True), Limits("c", problem="no c"))
+    assert both.name == "a+b+c" and both.launch() == Launch(("a", "b", "c"), dict.fromkeys("abc", "1"))
+    assert both.problem() == "no a; no c" and both.evidence() == "a is so; b is so; c is so"
+    both.enter(None)
+    with pytest.raises(SettingError):
+        both.leave(None)
+    assert Limits.did == [*(f"enter {n}" for n in "abc"), *(f"leave {n}" for n in "cba")]
+    none = Together()
+    assert (none.name, none.problem(), none.evidence(), none.features()) == ("as_is", "", "", {})
+    assert none.launch() == Launch()
+
+
+def test_of_two_limits_on_one_thing_the_lower_counts():
+    first = Limits("a", limits={"cpu_cores": 4.0, "gpu_hz": 5.0, "no such": 1.0})
+    second = Limits("b", limits={"cpu_cores": 2.0, "cpu_quota": 1.5})
+    assert Together(first, second).features() == {"cpu_cores": 2.0, "cpu_quota": 1.5, "gpu_hz": 5.0}

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -491,3 +492,52 @@ def test_signals_stop_a_block_as_an_exception_does_and_are_as_before_after_it():
     """In a process of its own: what a signal does to this one depends on the tests before it, and may end it."""
     done = subprocess.run([sys.executable, "-c", STOPPABLE], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("handle", [0, 7, -1])
+def test_whatever_number_a_lock_has_it_is_closed_once(state, monkeypatch, handle):
+    """0 is a number like others: the standard input of a service may be closed."""
+    closed = []
+    book = DiskJournal(state, lambda words, where: "")
+    book._lock = handle
+    monkeypatch.setattr(journal.os, "close", closed.append)
+    book._drop()
+    book._drop()
+    assert closed == ([handle] if handle >= 0 else [])
+
+
+@pytest.fixture
+def signals(monkeypatch):
+    """What is asked of the signals of this process, which stay as they are; SIGHUP is ignored."""
+    asked = []
+    before = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_IGN}
+    monkeypatch.setattr(
+        journal.signal, "pthread_sigmask", lambda *what: asked.append(what) or {signal.SIGUSR1}
+    )
+    monkeypatch.setattr(enter.signal, "signal", lambda *what: asked.append(what))
+    monkeypatch.setattr(enter.signal, "getsignal", before.get)
+    return asked
+
+
+def stopped_and_held(asked):
+    """What is asked within blocks, and after them."""
+    with journal._undisturbed(), enter.stoppable():
+        within = asked.copy()
+    return within, asked[len(within) :]
+
+
+def test_what_stops_a_program_is_held_back_or_becomes_an_exception(signals):
+    ((_, held), (number, stop)), after = stopped_and_held(signals)
+    assert held == journal._STOPPING and number == signal.SIGTERM
+    assert after == [(signal.SIGTERM, signal.SIG_DFL), (signal.SIG_SETMASK, {signal.SIGUSR1})]
+    with pytest.raises(SystemExit) as stopped:
+        stop(signal.SIGTERM, None)
+    assert stopped.value.code == 143
+
+
+def test_another_thread_changes_no_signals(signals):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(stopped_and_held(signals)))
+    thread.start()
+    thread.join()
+    assert found == [([], [])]
