@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_rails import board, iio
@@ -660,3 +661,124 @@ def test_a_rail_is_in_its_unit_or_in_milliwatts(item, watts):
 )
 def test_an_engine_has_a_share_and_a_clock(item, found):
     assert fields_of(item) == pytest.approx(found)
+
+
+def test_a_log_is_printed_as_a_table_with_its_remarks(tmp_path, monkeypatch, capsys):
+    from edgescope.devices.jetson import tegrastats_log
+
+    log = tmp_path / "log"
+    log.write_text("RAM 1/2MB CPU [5%@100,off]\nodd\nRAM 2/2MB CPU [7%@100,off]\n")
+    monkeypatch.setattr(sys, "argv", ["it", str(log), "--interval", "0.5"])
+    assert tegrastats_log.main() == 0
+    out, err = capsys.readouterr()
+    head, first, second = out.splitlines()
+    assert head.split(",")[:3] == ["time_s", "ram_used_bytes", "ram_total_bytes"]
+    assert first.split(",")[:3] == ["0.000", "1048576", "2097152"] and second.startswith("0.500,2097152,")
+    assert "," * 2 in first  # the core that is off has no figure
+    assert err.splitlines() == [
+        "time: line number times 0.5 s, as given",
+        "1 lines are not of tegrastats and were left out",
+    ]
+    monkeypatch.setattr(sys, "argv", ["it", str(log)])
+    code = tegrastats_log.main()
+    out, err = capsys.readouterr()
+    assert (code, out, err[:9]) == (UsageError.exit_code, "", "E-TEGRA-1")
+
+
+class Program:
+    """A tegrastats that is none: what it has printed so far, and how it ended."""
+
+    def __init__(self, code=None):
+        self.code, self.did, self.late = code, [], False
+
+    def poll(self):
+        return self.code
+
+    def terminate(self):
+        self.did.append("terminate")
+
+    def wait(self, seconds=None):
+        self.did.append(("wait", seconds))
+        if self.late and seconds is not None:
+            raise subprocess.TimeoutExpired("it", seconds)
+
+    def kill(self):
+        self.did.append("kill")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_program_that_does_not_end_is_killed(late):
+    program = Program()
+    program.late = late
+    tegrastats._stop(program)
+    assert program.did == ["terminate", ("wait", 1.0), *(["kill", ("wait", None)] if late else [])]
+
+
+@pytest.fixture
+def live(monkeypatch):
+    """A source whose program printed these lines at these seconds; time passes by sleeping."""
+
+    def made(*lines, code=None, interval_ms=1000):
+        clock = SimpleNamespace(now=100.0)
+        clock.monotonic = lambda: clock.now
+        clock.monotonic_ns = lambda: round(clock.now * 1e9)
+        clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+        program = Program(code)
+
+        def start(source, path, interval):
+            source._process = program
+            source._thread = SimpleNamespace(join=lambda seconds: None)
+            source._lines.extend((round(t * 1e9), text) for t, text in lines)
+            source._learn()
+
+        monkeypatch.setattr(tegrastats, "time", clock)
+        monkeypatch.setattr(tegrastats, "find", lambda program: "/bin/it")
+        monkeypatch.setattr(TegrastatsSource, "_start", start)
+        return TegrastatsSource(interval_ms), clock, program
+
+    return made
+
+
+def test_the_rate_is_of_the_lines_that_came_since_the_last_look(live):
+    source, clock, _ = live((100.0, "RAM 1/2MB"), (100.5, "RAM 2/2MB"))
+    rows = {(name, t): value for name, t, value in source.read()}
+    assert rows["ram_used_bytes", 100_500_000_000] == 2097152.0 and rows[RATE, 100_500_000_000] == 2.0
+    assert [value for (name, _), value in rows.items() if name == UNREAD] == [0.0]
+    clock.now = 102.0
+    source._lines.extend([(101_000_000_000, "noise"), (101_500_000_000, "RAM 1/2MB ODD x")])
+    rows = {name: value for name, _, value in source.read()}
+    assert rows[RATE] == 1.0 and "'ODD'" in rows[UNREAD].reason and "2 items" in rows[UNREAD].reason
+
+
+def test_a_program_is_silent_after_three_intervals_and_some(live):
+    source, clock, _ = live((100.0, "RAM 1/2MB"))
+    source.read()
+    clock.now = 100.0 + 3 + tegrastats._PATIENCE_S - 0.001
+    assert source.read() == []
+    clock.now += 0.001
+    assert {type(value) for _, _, value in source.read()} == {Failed}
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [(0, "ended with exit code 0"), (3, "ended with exit code 3"), (-9, "killed by signal 9")],
+)
+def test_a_program_that_ended_is_told_with_its_last_words(live, code, says):
+    source, _, program = live((100.0, "RAM 1/2MB"), (100.0, "no such option"))
+    assert len(source.read()) == 3
+    program.code = code
+    reasons = {value.reason for _, _, value in source.read()}
+    assert len(reasons) == 1 and says in (reason := reasons.pop()) and "no such option" in reason
+
+
+def test_lines_that_a_program_left_behind_are_read_before_its_end_is_told(live):
+    source, _, program = live((100.0, "RAM 1/2MB"))
+    program.code = 0
+    assert source.read()[0][2] == 1048576.0 and isinstance(source.read()[0][2], Failed)
+
+
+def test_a_program_without_readings_is_waited_for_and_ended(live):
+    source, clock, program = live((100.0, "usage: it"), interval_ms=500)
+    assert clock.now == pytest.approx(100.0 + 0.5 + tegrastats._PATIENCE_S, abs=0.011)
+    (reason,) = {value.reason for _, _, value in source.read()}
+    assert "no line with readings; it said: 'usage: it'" in reason and program.did[0] == "terminate"
