@@ -151,7 +151,9 @@ def test_every_candidate_runs_once_then_pairs_choose_and_confirm():
     assert [s.trial.replicate for s in played.steps] == [0] * 6 + [1, 2, 3, 4, 5]
     pairs = played.steps[4:]
     assert all(s.beside == replace(BASE, replicate=s.trial.replicate) for s in pairs)
-    assert all(s.stage == s.purpose for s in pairs)
+    assert all(
+        s.stage == s.purpose and s.what.split(" in turns with ") == [s.trial.label, BASE.label] for s in pairs
+    )
     assert {s.eta_s for s in played.steps} == {None} and {s.limit_s for s in played.steps} == {math.inf}
     assert (played.race.spent, played.race.left_s) == (0.0, math.inf)
     assert played.race.unreached == []
@@ -171,7 +173,7 @@ def test_the_steps_to_come_are_the_short_runs_and_the_pairs_of_a_third():
 
 @pytest.mark.parametrize(("trials", "shorts"), [([BASE, A], 0), ([BASE, A, B], 3)])
 def test_two_are_not_screened_and_three_are(trials, shorts):
-    played = Played(trials, {A.label: 5.0}, seconds=60.0)
+    played = Played(trials, {A.label: 5.0}, seconds=60.0, stop=5)
     assert len(played.of("short")) == shorts and played.of("selecting") == []
     assert played.ran("confirming")[0] == "onnxruntime fp32"
     assert played.of("confirming")[0].trial.replicate == 0
@@ -232,7 +234,7 @@ def test_screening_ends_once_two_fifths_of_the_budget_are_gone(seconds, shorts):
 @pytest.mark.parametrize(("begun", "looked"), [(-15.0, False), (-15.5, True)])
 def test_a_look_stands_for_the_first_run_where_a_quarter_of_the_budget_is_gone(begun, looked):
     look = result(BASE, id_="look", metrics={"latency_p50_s": Measured(0.01, "s", n=40)})
-    played = Played([BASE, A, B, C], seconds=60.0, begun=begun, look=look)
+    played = Played([BASE, A, B, C], seconds=60.0, begun=begun, look=look, stop=6)
     shorts = played.of("short")
     assert [s.look for s in shorts] == ([look, None] if looked else [None] * 4)
     assert len(played.race.unreached) == (2 if looked else 0), "one that stands will do"
@@ -268,7 +270,7 @@ def test_settings_that_slow_a_small_baseline_by_no_more_than_a_tenth_are_tried_w
 ):
     ms = {BASE.label: 1.0, A.label: 1.0, B.label: 2.0}
     ms |= {replace(BASE, options={"threads": n}).label: took for n, took in ((1, one), (2, two))}
-    played = Played([BASE, A, B], ms, by_hand=threads(1, 2))
+    played = Played([BASE, A, B], ms, by_hand=threads(1, 2), stop=5 + len(tried))
     more = [f"onnxruntime fp32 threads={n}" for n in tried]
     assert played.ran("short")[: 4 + len(tried)] == [*SHORT_OF_BASE, "onnxruntime fp32", *more]
     assert played.ran("short")[4 + len(tried)] == "openvino fp32"
@@ -277,7 +279,7 @@ def test_settings_that_slow_a_small_baseline_by_no_more_than_a_tenth_are_tried_w
 @pytest.mark.parametrize(("base_ms", "of_a", "followed"), [(1.0, 1.2, True), (1.0, 1.3, False)])
 def test_only_what_is_near_the_best_so_far_is_tried_with_other_settings(base_ms, of_a, followed):
     ms = {BASE.label: base_ms, replace(BASE, options={"threads": 1}).label: base_ms, A.label: of_a}
-    played = Played([BASE, A, B], ms, by_hand=threads(1))
+    played = Played([BASE, A, B], ms, by_hand=threads(1), stop=4)
     assert (played.ran("short")[3] == "onnxruntime fp32 threads=1") is followed
 
 
@@ -295,7 +297,7 @@ def test_a_network_is_small_up_to_five_milliseconds(base_ms, at_once):
 
 def test_settings_by_hand_come_before_what_compiles_and_nothing_is_tried_twice():
     late = trial("torch_compile")
-    played = Played([BASE, late, A, replace(A, options={"threads": 1})], by_hand=threads(1))
+    played = Played([BASE, late, A, replace(A, options={"threads": 1})], by_hand=threads(1), stop=6)
     assert played.ran("short")[-2:] == ["torch_eager fp32 threads=1", "torch_compile fp32"]
     assert len(played.of("short")) == 5
     assert [s.total for s in played.of("short")] == [0, 0, 0, 5, 5]
@@ -423,8 +425,8 @@ def test_a_pair_takes_what_the_clock_says_or_what_it_takes_at_least():
 
 
 def test_no_pair_begins_once_the_grace_is_gone_unless_it_is_stored():
-    for begun, known, pairs in ((-60.0, False, 0), (-60.0, True, 30), (-55.0, False, 1)):
-        played = Played([BASE, A], seconds=9.0, begun=begun, known=lambda step, is_=known: is_)
+    for begun, known, pairs in ((-60.0, False, 0), (-60.0, True, 4), (-55.0, False, 1)):
+        played = Played([BASE, A], seconds=9.0, begun=begun, known=lambda step, is_=known: is_, stop=4)
         assert len([s for s in played.steps if s.beside]) == pairs
     every = exhaustive([BASE, A, B], {}, seconds=9.0, begun=-60.0)
     assert [s.trial for s in every.steps] == [BASE], "alone, once"

@@ -117,8 +117,9 @@ def _due(rate: float, seed: int, seconds: float) -> int:
     """Return how many queries fall due in so many seconds of the server scenario."""
     count, end = 0, round(seconds * 1e9)
     for times in poisson(rate, seed):
-        count += int(np.searchsorted(times, end))
-        if times[-1] >= end:
+        within = int(np.searchsorted(times, end))
+        count += within
+        if within < len(times):
             break
     return count
 
