@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from edgescope.analysis.run import noise
 from edgescope.cli.main import main
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.records import Machine, Trial
+from edgescope.records import Machine, Status, Trial, Trust, Verdict
 from edgescope.runner import noise as bench_noise
 from edgescope.runner.noise import measure
 from edgescope.search import halving
@@ -158,3 +159,69 @@ def test_each_pair_is_told_as_the_first_over_the_second(monkeypatch):
     found = measure(1e-9, tell=told.append, min_pairs=3)
     assert told == [f"pair {n}: +20.00%" for n in (1, 2, 3)]
     assert found.machine_id == made[0][0].machine.id and found.pairs == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "count"),
+    [(5.0, 1, 5), (4.9, 1, 4), (5.0, 5, 5), (5.0, 7, 7), (0.5, 1, 1), (0.5, 2, 2)],
+)
+def test_pairs_run_while_another_fits_and_as_many_as_are_needed(monkeypatch, seconds, least, count):
+    """A pair takes a second; one that ends with the time is begun."""
+    now, ran = [100.0], []
+
+    def pair(leader, trials, purpose):
+        now[0] += 1.0
+        ran.append([t.replicate for t in trials])
+        return result(id_=f"a{len(ran)}"), result(id_=f"b{len(ran)}")
+
+    monkeypatch.setattr(bench_noise, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(bench_noise.PersistentChild, "pair", pair)
+    monkeypatch.setattr(bench_noise, "_typical_s", lambda r: 0.001)
+    monkeypatch.setattr(bench_noise, "_prepared", lambda workloads: Trial(model="null", backend="null"))
+    assert measure(seconds, min_pairs=least).pairs == count
+    assert ran == [[n, n] for n in range(count)], "baseline and candidate are one trial"
+
+
+@pytest.mark.parametrize("seconds", [math.inf, math.nan, 0.0, -1.0])
+def test_a_time_that_is_none_is_refused(seconds):
+    with pytest.raises(UsageError, match="E-NOISE-1"):
+        measure(seconds)
+
+
+def test_the_first_workload_that_can_be_prepared_is_taken_and_the_reasons_of_all_are_told(monkeypatch):
+    gone, broken, fine = (
+        Trial(model="null", backend=backend, options=options)
+        for backend, options in (
+            ("no_such_backend", {}),
+            ("null", {"delay_us": 1}),
+            ("null", {"delay_us": 2}),
+        )
+    )
+    failed = result(broken, status=Status.FAILED, reason="E-X-1: it fell over.")
+    monkeypatch.setattr(bench_noise.fresh, "prepare", lambda trial: failed if trial == broken else None)
+    assert bench_noise._prepared([gone, broken, fine]) == fine
+    with pytest.raises(UnsupportedError) as raised:
+        bench_noise._prepared([gone, broken])
+    first, second = raised.value.evidence.split("; ")
+    assert "no_such_backend" in first and "E-X-1" in second
+
+
+def test_a_run_without_a_latency_is_refused_with_its_reason():
+    with pytest.raises(UnsupportedError) as raised:
+        bench_noise._typical_s(result(reason="E-X-1: it fell over."))
+    assert raised.value.code == "E-NOISE-3" and "E-X-1" in raised.value.evidence
+
+
+def test_a_summary_counts_the_verdicts_of_both_sides(monkeypatch):
+    monkeypatch.setattr(bench_noise, "_typical_s", lambda r: 0.0011 if r.id.startswith("a") else 0.001)
+    dirty = Verdict(Trust.DISTURBED, ("a neighbour",))
+    pairs = [
+        (result(id_="a1"), result(id_="b1", verdict=dirty)),
+        (result(id_="a2"), result(id_="b2", verdict=None)),
+    ]
+    found = bench_noise._summary(Trial(model="null", backend="null"), pairs)
+    assert found.verdicts == {"CLEAN": 2, "DISTURBED": 1, "UNKNOWN": 1} and found.pairs == 2
+    assert found.p50_s == [(0.0011, 0.001)] * 2 and found.workload.startswith("null null")
+    assert found.spread == noise.spread(found.p50_s) and found.floor == noise.floor(found.spread, 2)
+    assert found.detectable == noise.detectable(found.spread, noise.PAIRS)
+    assert found.needed == {f"{c:.0%}": noise.needed(found.spread, c) for c in noise.CHANGES}

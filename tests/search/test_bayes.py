@@ -97,6 +97,19 @@ def test_only_draws_that_keep_the_constraints_gain():
     assert least.gains()[1:3] == pytest.approx([math.log(2), math.log(3)])
 
 
+@pytest.mark.parametrize(("limit", "gains"), [("0.5", [1, 0]), ("0.3", [0, 0]), ("2", [1, 1]), ("0", [0, 0])])
+def test_a_limit_may_be_less_than_one_and_nothing(limit, gains):
+    rows = {0: figures(throughput_sps=10.0, power_w=0.01)}
+    guesses = {
+        "throughput_sps": [10.0, 20.0, 20.0, 5.0, 5.0, 5.0],
+        "power_w": [0.01, 0.4, 0.9, 9.0, 9.0, 9.0],
+    }
+    search = searching(guesses, rows, constraints=[f"power<={limit}W"])
+    assert (search.pick() is None) is (limit == "0")
+    found = search.gains()[1:3] / math.log(2)
+    assert found == pytest.approx(gains, abs=2e-3)
+
+
 def test_while_nothing_keeps_the_constraints_the_likeliest_to_comes_first_then_the_best():
     guesses = {"throughput_sps": SPS, "power_w": [9.0, 9.0, 9.0, 4.0, 4.0, 9.0]}
     search = searching(guesses, {0: figures(throughput_sps=10.0, power_w=9.0)}, constraints=["power<=8W"])
@@ -283,6 +296,20 @@ def test_an_axis_counts_as_varied_at_two_levels_or_where_two_cells_failed():
     assert suggested([1], [0, 3]) == 4
     assert suggested([1, 4], [0, 3]) == 5, "two failed: it is left, and the most promising comes"
     assert suggested([1], [0]) == 4
+
+
+def test_a_level_that_was_not_seen_of_an_axis_that_was_varied_is_no_reason():
+    cells = [
+        replace(BASE, batch=b, processes=p, precision=q)
+        for b in (1, 2, 4)
+        for p in (1, 2)
+        for q in ("fp32", "int8")
+    ]
+    rows = {n: figures(throughput_sps=10.0 + n) for n in (0, 4)}
+    search = searching({"throughput_sps": [10.0 + n for n in range(12)]}, rows, cells=cells)
+    assert search.pick() == 4 and search.suggest(8, 7) == 7, (
+        "another precision and number of processes, beside the best"
+    )
 
 
 def test_the_next_to_the_best_is_the_one_that_differs_in_least_then_the_most_promising():
