@@ -64,7 +64,9 @@ def _files(folder: str, *names: str) -> tuple[str, ...]:
 MODULES = ("tests/test_frozen.py", "tests/test_imports.py")
 TESTS: dict[str, tuple[str, ...]] = {
     "stats": ("tests/stats",),
-    "store": _files("store", "cell_lock", "store", "store_hostile", "store_power_cut", "whole_file"),
+    "store": _files(
+        "store", "cell_lock", "plain_files", "store", "store_hostile", "store_power_cut", "whole_file"
+    ),
     "isolate": _files(
         "isolate",
         *("isolate_outcome", "worker_run", "worker_process", "placement", "counter_and_plan", "hold"),
