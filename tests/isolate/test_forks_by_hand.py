@@ -116,7 +116,7 @@ def test_a_server_is_asked_once_whether_it_forks(answer, why):
 def test_an_empty_packet_is_the_end_of_a_server(monkeypatch):
     one, limits = ForkServer.__new__(ForkServer), []
     packets = [b"words", b""]
-    one._ours = SimpleNamespace(settimeout=limits.append, recv=lambda most: packets.pop(0))
+    one._ours = SimpleNamespace(settimeout=limits.append, recv=lambda most: packets.pop(0)[:most])
     monkeypatch.setattr(one, "how_it_ended", lambda: "exited with 3", raising=False)
     assert one._answer(4.0) == "words" and limits == [4.0]
     with pytest.raises(OSError, match=r"exited with 3"):
@@ -333,6 +333,7 @@ class Packets:
         return self
 
     def recv(self, most, how=0):
+        assert most == 1_048_576  # the names of 30,000 modules
         self.read.append(how)
         return self.first
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import math
 import os
 import shutil
 import struct
@@ -53,7 +54,8 @@ class Stage:
 
     def __init__(self, folder: Path, what: Recording) -> None:
         self.folder, self.recording, self.root = folder, what, folder / "root"
-        self._due_ns, self._clock, self._alive = 0, -1, -1
+        self._due_ns: float = 0
+        self._clock, self._alive = -1, -1
         self._clock = os.open(folder / "clock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._alive = os.open(folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._alive, fcntl.LOCK_SH)
@@ -104,7 +106,7 @@ class Stage:
         finally:
             fcntl.flock(self._clock, fcntl.LOCK_UN)
 
-    def _apply(self, now: int, start: int, done: int) -> int:
+    def _apply(self, now: int, start: int, done: int) -> float:
         """Write the frames from number `done` on that are due at `now`; return the time of the next frame."""
         frames = self.recording.frames
         files: dict[str, str | None] = {}
@@ -114,7 +116,7 @@ class Stage:
         for path, text in files.items():
             self._set(path, text)
         os.pwrite(self._clock, _CLOCK.pack(start, done), 0)
-        return start + int(frames[done].t_s * 1e9) if done < len(frames) else 1 << 62
+        return start + frames[done].t_s * 1e9 if done < len(frames) else math.inf
 
     def _set(self, path: str, text: str | None) -> None:
         """Write a file's text; None makes it unreadable, also for open descriptors, until it gets a text."""
