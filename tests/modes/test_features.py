@@ -94,3 +94,14 @@ def test_powers_of_two_of_this_machine_and_what_takes_a_value_come_last():
 def test_only_what_a_reboot_mends_is_said_to_need_one():
     mode = NvpMode(W15, Conf((W15,), {}))
     assert mode._not_in_effect("x").fix == "" and "reboot" in mode._not_in_effect("x", reboot=True).fix
+
+
+def test_power_modes_come_before_what_has_no_number_and_each_keeps_its_place(monkeypatch):
+    modes = {"cpus=0": Affinity([0]), "15W": NvpMode(W15, Conf((W15,), {})), "cpus=0-1": Affinity([0, 1])}
+    monkeypatch.setattr(NvpMode, "now", lambda mode: {"absent": "no such program"})
+    monkeypatch.setattr(listing, "settings", lambda devices: (modes, ()))
+    rows = listing.listing({})
+    assert [row.name for row in rows[:3]] == ["15W", "cpus=0", "cpus=0-1"] and len(rows) == 8
+    assert not rows[0].now
+    monkeypatch.setattr(NvpMode, "now", lambda mode: W15)
+    assert listing.listing({})[0].now

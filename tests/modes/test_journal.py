@@ -541,3 +541,15 @@ def test_another_thread_changes_no_signals(signals):
     thread.start()
     thread.join()
     assert found == [([], [])]
+
+
+def test_a_lock_of_number_0_is_held_like_any_other(state):
+    taken = []
+    book = DiskJournal(state, lambda words, where: "", lambda text: None)
+    book._take = lambda: taken.append(1)
+    book._lock = 0
+    assert book.recover() is False and not book.holds(Undo("one", ("x",))) and not taken
+    state.mkdir()
+    (state / journal.FILE).touch()
+    book._lock = -1
+    assert book.recover() is True and len(taken) == 1
