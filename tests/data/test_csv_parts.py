@@ -82,6 +82,13 @@ def test_heading_and_columns_are_found(read, text, found):
     assert rows(read(text)) == found
 
 
+def test_a_file_is_found_by_either_slash(read, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "in.png").write_bytes(b"x")
+    first, second = read("sub\\in.png,1\nsub/in.png,2\n").records
+    assert first.content() == second.content()
+
+
 def test_a_heading_names_no_file_there_or_not(read):
     assert refused(read, "0.jpg,1\n0.png,2\n") == ("E-DATASET-9", "1 of 2: 0.jpg")
     assert rows(read("0.png,label\n1.png,x\n")) == [("0.png", "label"), ("1.png", "x")]
