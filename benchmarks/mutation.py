@@ -101,7 +101,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "artifacts": ("tests/artifacts", "tests/models/test_tflite.py", "tests/backends/test_litert.py"),
     "records": ("tests/records", "tests/test_trial_command.py"),
-    "anomaly": _files("anomaly", "losses", "layouts", "generate", "extract", "pretext", "train"),
+    "anomaly": _files(
+        "anomaly",
+        *("losses", "layouts", "generate", "extract", "pretext", "train"),
+        *("decode", "detector", "encode", "feature_set"),
+    ),
     "devices": ("tests/devices", *_files("modes", "jetson_modes", "nvpmodel")),
     "modes": _files("modes", "act", "elsewhere", "features", "helper", "jetson_modes", "journal", "nvpmodel"),
     "metrics": ("tests/test_metrics.py",),
