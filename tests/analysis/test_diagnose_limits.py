@@ -12,11 +12,25 @@ import pytest
 
 from edgescope.analysis.diagnose import gpu, judgement, machine, network, stages, threads, traced
 from edgescope.analysis.diagnose.case import FLOW, PHASES, STAGES, Case, Part
-from edgescope.analysis.diagnose.finding import Bound, Confidence, Evidence, Finding, Remedy, between
-from edgescope.analysis.diagnose.interventions import CostOfBatch, cost_of_batch, interventions, unit_seconds
+from edgescope.analysis.diagnose.finding import (
+    Bound,
+    Confidence,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Remedy,
+    between,
+)
+from edgescope.analysis.diagnose.interventions import (
+    CostOfBatch,
+    Intervention,
+    cost_of_batch,
+    interventions,
+    unit_seconds,
+)
 from edgescope.analysis.diagnose.judgement import diagnose, judged
 from edgescope.analysis.diagnose.threads import slowest
-from edgescope.analysis.diagnose.verification import FASTER, Check
+from edgescope.analysis.diagnose.verification import FASTER, Check, checked
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named
 from edgescope.analysis.predict.roofline import Ceilings
 from edgescope.records import Absent, Machine, Measured, Result, Spans, Status, Window
@@ -1108,3 +1122,64 @@ def test_half_of_the_bytes_are_offered_where_the_engine_has_them_and_they_are_no
     made = on_gpu(active={"dram": 0.6}, precision=precision, backend=backend)
     said = looked(gpu, made)["memory-bound"]
     assert [r.change for r in said.remedies] == [{"precision": "fp16"}] * offered
+
+
+@pytest.mark.parametrize(
+    ("bound", "predicted", "realised", "holds"),
+    [
+        *((Bound.LEAST, 1.1, 1.0, True), (Bound.LEAST, 1.11, 1.0, False), (Bound.LEAST, 1.0, 3.0, True)),
+        *((Bound.MOST, 1.0, 1.09, True), (Bound.MOST, 1.0, 1.12, False), (Bound.MOST, 3.0, 1.0, True)),
+        *((Bound.NONE, 1.2, 1.0, True), (Bound.NONE, 1.21, 1.0, False), (Bound.NONE, 0.79, 1.0, False)),
+    ],
+)
+def test_a_gain_is_as_predicted_within_its_bound_and_says_so(bound, predicted, realised, holds):
+    remedy = Remedy("more", {"batch": 2}, Measured(predicted, "ratio"), "a model", bound)
+    check = Check(remedy, remedy.gain, Measured(realised, "ratio"))
+    assert check.holds is holds and ("not as predicted" in check.words) is not holds
+    assert Check(remedy, Absent("x"), check.realised).holds is None
+    assert Check(None, remedy.gain, check.realised).words.endswith("none was predicted")
+    assert Check(remedy, remedy.gain, Absent("it failed")).words == "nothing was checked: it failed"
+
+
+def pairs_of(*rates: tuple[float, float], **keys: Any) -> list[tuple[Result, Result]]:
+    return [
+        (world(rate=a, replicate=i), world(rate=b, replicate=i, **keys)) for i, (a, b) in enumerate(rates)
+    ]
+
+
+def test_a_remedy_is_checked_by_pairs_of_runs_with_and_without_it():
+    remedy = Remedy("more", {"batch": 2}, Measured(2.0, "ratio"), "a model")
+    gain = checked(remedy, pairs_of((100, 200), (100, 210), (100, 190))).realised
+    assert isinstance(gain, Measured) and gain.value == pytest.approx(2.0, rel=0.01) and gain.n == 3
+    for bad in ([], pairs_of((100, 200), (0, 200)), pairs_of((100, 0))):
+        assert checked(remedy, bad).realised == Absent("a run has no throughput")
+    ((a, b),) = pairs_of((100, 200))
+    failed = checked(remedy, [(a, replace(b, status=Status.OOM))])
+    assert isinstance(failed.realised, Absent) and failed.predicted == remedy.gain
+    assert b.trial.label in failed.realised.reason and "ended with" in failed.realised.reason
+
+
+def test_a_diagnosis_is_called_by_its_model_and_variant_or_by_its_trace():
+    made = world(model="net#0123456789ab", batch=4)
+    assert (
+        Diagnosis(made, ()).label == f"net {made.trial.label}"
+        and Diagnosis(None, (), trace="a.nsys").label == "a.nsys"
+    )
+    assert Diagnosis(made, ()).cause == "unknown"
+    two = tuple(Finding(name, 0.5, LIKELY, ()) for name in ("quota", "contention"))
+    assert Diagnosis(made, two).cause == "quota" and two[0].name == "quota"
+    assert replace(two[0], part="annotate").name == "quota (annotate)"
+    assert two[0].extent == "50% of the time" and "not known" in replace(two[0], guessed=True).extent
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "after", "text"),
+    [
+        ("batch", 1, 8, "batch 1 -> 8: throughput x 3.10"),
+        ("workload_options.decode", None, "scaled", "decode unset -> scaled: throughput x 3.10"),
+        ("options.graph", False, True, "graph false -> true: throughput x 3.10"),
+    ],
+)
+def test_what_was_tried_in_words(setting, before, after, text):
+    tried = Intervention(setting, before, after, Measured(3.1, "ratio"), replace(world(), id="cell-m-0-abc"))
+    assert tried.text == text and tried.source == "result abc of the store"
