@@ -163,6 +163,8 @@ def test_of_readings_without_a_warning_the_narrowest_is_taken_and_else_that_of_m
     fewer = (channel("m_power_average_w"), 10 + np.floor(T / 2))
     got = energy(readings(fewer, few), 0, 10 * S, 1)
     assert (got.method, got.energy_j.n, len(got.warnings)) == ("trapezoid", 11, 1)
+    swapped = (channel("m_power_w"), fewer[1]), (channel("m_power_average_w"), few[1])
+    assert energy(readings(*swapped), 0, 10 * S, 1).method == "trapezoid of averages"
     assert energies(readings((channel("x_hz"), 1.0)), 0, 10 * S, 1) == ()
     assert isinstance(_best(readings(), "m", [channel("m_power_w")], (0, 10 * S), 1).energy_j, Absent)
 

@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -351,3 +353,27 @@ def test_the_plane_is_that_of_least_squares_and_never_less_than_a_tenth_of_what_
     fitted = np.polyval(np.polyfit([0.25, 0.5, 1.0], [1.0, 2.0, 2.0], 1), [0.25, 0.5, 1.0])
     left = math.sqrt(((fitted - [1, 2, 2]) ** 2).sum() / (3 - 2))
     assert three.value == pytest.approx(fitted) and three.sd == pytest.approx(0.01 + np.log1p(left / fitted))
+
+
+def test_a_guess_is_of_values_with_the_interval_that_holds_nine_of_ten():
+    guess = Guess(np.log([2.0, 8.0]), np.array([0.0, math.log(2)]), 2.0)
+    assert guess.value.tolist() == pytest.approx([2.0, 8.0])
+    low, high = guess.ends()
+    assert low.tolist() == pytest.approx([2.0, 2.0]) and high.tolist() == pytest.approx([2.0, 32.0])
+    usual = Guess(np.zeros(1), np.ones(1)).ends()
+    assert math.log(usual[1][0]) == pytest.approx(NormalDist().inv_cdf(0.95), abs=0.01)
+
+
+def test_left_out_errors_widen_an_interval_by_their_rank_or_by_students_factor():
+    guess = Guess(np.zeros(3), np.ones(3))
+    many = np.arange(1.0, 20.0)  # nineteen ratios: the rank of 90 % is the eighteenth
+    assert calibrated(guess, many, np.ones(19)).factor == pytest.approx(18.0)
+    assert calibrated(guess, -2 * many, 2 * np.ones(19)).factor == pytest.approx(18.0)
+    nine = calibrated(guess, np.arange(1.0, 10.0), np.ones(9))
+    assert nine.factor == pytest.approx(9.0)  # 0.9 x 10 is the last there is
+    few = calibrated(guess, np.array([0.5, 1.0]), np.ones(2))
+    scale = math.sqrt((0.25 + 1.0 + 4) / 6)
+    assert few.factor == pytest.approx(scale * scipy.stats.t.ppf(0.95, 6))
+    assert calibrated(guess, np.array([0.1, 9.0]), np.ones(2)).factor == pytest.approx(
+        max(9.0, math.sqrt((81.01 + 4) / 6) * scipy.stats.t.ppf(0.95, 6))
+    )

@@ -42,10 +42,7 @@ def _begins(starts: Sequence[str], text: str) -> bool:
 def _prefix(id_: str, starts: Sequence[str]) -> str:
     """Return the shortest beginning of an id that nothing else in the sorted `starts` has."""
     at = bisect_left(starts, id_)
-    beside = [
-        *starts[max(0, at - 1) : at],
-        *starts[at + 1 : at + 2],
-    ]  # none shares more with it than its neighbours
+    beside = [starts[i] for i in (at - 1, at + 1) if 0 <= i < len(starts)]  # none else shares more with it
     alike = ([a == b for a, b in zip(id_, other, strict=False)] for other in beside)
     shared = max(([*same, False].index(False) for same in alike), default=0)
     return id_[: max(LEAST, shared + 1)]
