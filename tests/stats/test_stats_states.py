@@ -10,7 +10,7 @@ from edgescope.analysis.run.summary import metrics, speeds, warnings
 from edgescope.records import Measured
 from edgescope.scenarios.closed import SingleStream
 from edgescope.stats import StopRule, states
-from edgescope.stats.states import _noise
+from edgescope.stats.states import State, States, _joined, _noise, _partition
 from fake_time import drive, trial
 
 QUIET = {"quiet": traces.quiet, "correlated": traces.correlated, "bursty": traces.bursty}
@@ -127,3 +127,109 @@ def test_the_noise_of_a_series_is_the_standard_deviation_of_its_blocks():
         assert _noise(y, lag) == pytest.approx(0.7, rel=0.03)
     y[10_000:] += 50  # one step does not move it
     assert _noise(y, 1) == pytest.approx(0.7, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("found", "seconds", "known"),
+    [
+        *((States((State(1.0, 1.0),)), s, s >= 10.0) for s in (9.99, 10.0)),
+        *((States((State(1.0, 0.5), State(2.0, 0.5)), tuple(range(n))), 99.0, n >= 20) for n in (19, 20)),
+    ],
+)
+def test_one_speed_is_known_from_ten_seconds_several_from_twenty_changes(found, seconds, known):
+    assert found.known_over(seconds) is known
+
+
+@pytest.mark.parametrize(
+    ("samples", "each_s", "said"), [(63, 0.1, 0), (64, 0.1, 1), (512, 0.00098, 1), (512, 0.00097, 0)]
+)
+def test_sixteen_blocks_of_four_samples_and_half_a_second_tell_a_speed(samples, each_s, said):
+    assert len(states(np.full(samples, each_s)).found) == said
+    assert states(np.where(np.arange(samples) == 5, 0.0, each_s)).found == ()
+
+
+def stretched(*parts):
+    """Samples of one level after the other, as (level, samples), and the slices of these stretches."""
+    ends = np.cumsum([n for _, n in parts]).tolist()
+    x = np.concatenate([np.full(n, float(level)) for level, n in parts])
+    return x, [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("second", "several"), [(1.0999, False), (1.1001, True), (0.91, False), (0.909, True)]
+)
+def test_levels_a_tenth_apart_are_two_states(second, several):
+    found = _joined(*stretched((1.0, 100), (second, 100)))
+    assert found.several is several and found.changes == ((100,) if several else ())
+
+
+def test_states_are_told_fastest_first_with_their_share_of_the_time():
+    found = _joined(*stretched((2.0, 30), (1.0, 50), (2.1, 10), (1.05, 20), (9.0, 1)))
+    time = 60 + 50 + 21 + 21 + 9
+    assert [s.level for s in found.found] == [1.0, 2.0, 9.0]
+    assert [s.share for s in found.found] == pytest.approx([71 / time, 81 / time, 9 / time])
+    assert found.changes == (30, 80, 90, 110)
+    # a level is a tenth above the lowest of a state, not above its neighbour
+    assert [s.level for s in _joined(*stretched((1.0, 9), (1.09, 9), (1.18, 9))).found] == pytest.approx(
+        [1.045, 1.18]
+    )
+
+
+@pytest.mark.parametrize(("samples", "kept"), [(4, True), (3, False)])
+def test_what_takes_less_than_a_twentieth_of_the_time_is_a_burst_and_no_change(samples, kept):
+    found = _joined(*stretched((1.0, 95), (1.25, samples)))
+    share = 1.25 * samples / (95 + 1.25 * samples)
+    assert (share >= 0.05) is kept and found.several is kept
+    assert sum(s.share for s in found.found) == pytest.approx(1.0 if kept else 1 - share)
+    assert found.changes == ((95,) if kept else ())
+
+
+@pytest.mark.parametrize("edge", [4, 11, 20, 36])
+@pytest.mark.parametrize("shortest", [3, 4])
+def test_a_step_is_cut_where_it_is(edge, shortest):
+    y = np.where(np.arange(40) < edge, 0.0, 0.3)
+    assert _partition(y, shortest) == [0, edge] and _partition(-y, shortest) == [0, edge]
+    assert _partition(np.zeros(40), shortest) == [0]
+
+
+def test_a_stretch_shorter_than_the_shortest_is_none_and_a_slope_is_cut_nowhere():
+    y = np.zeros(40)
+    y[10:13] = 0.3
+    assert _partition(y, 3) == [0, 10, 13] and 10 not in _partition(y, 4)[1:-1]
+    assert _partition(np.linspace(0, 1, 40), 3) == [0]
+
+
+def cheapest(y, shortest, penalty):
+    """Every way to cut a short series, each by its squares about the means and a penalty a change."""
+    n, best = len(y), (np.inf, [])
+
+    def walk(begin, edges, cost):
+        nonlocal best
+        for end in range(begin + shortest, n + 1):
+            whole = cost + float(((y[begin:end] - y[begin:end].mean()) ** 2).sum())
+            if end == n:
+                best = min(best, (whole + penalty * (len(edges) - 1), edges))
+            else:
+                walk(end, [*edges, end], whole)
+
+    walk(0, [0], 0.0)
+    return best[1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_cut_is_the_cheapest_of_all(seed):
+    rng = np.random.default_rng(seed)
+    y = (
+        0.1 * rng.normal(size=18)
+        + np.repeat(rng.normal(size=3) * 2, 6)
+        + np.array([0.0, 1.5] * 9) * (seed % 2)
+    )
+    noise = max(_noise(y, 1), _noise(y, 3))
+    wanted = cheapest(y, 3, 10 * noise**2 * np.log(18))
+    line = np.linspace(-1, 1, 18)
+    rest = y - y.mean() - line * (line @ y) / (line @ line)
+    spread = sum(((part - part.mean()) ** 2).sum() for part in np.split(y, wanted[1:]))
+    straight = rest @ rest + 10 * noise**2 * np.log(18) <= spread + 10 * noise**2 * np.log(18) * (
+        len(wanted) - 1
+    )
+    assert _partition(y, 3) == ([0] if straight else wanted)
