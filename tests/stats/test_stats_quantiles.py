@@ -1,5 +1,6 @@
 """Percentile bounds: exact coverage when independent, simulated coverage when not, LoadGen's own answers."""
 
+import itertools
 import json
 import math
 import re
@@ -25,7 +26,7 @@ from edgescope.stats import (
     upper_bound,
     upper_rank,
 )
-from edgescope.stats.quantiles import _theta
+from edgescope.stats.quantiles import _theta, extremal_index
 from edgescope.stats.special import beta_quantile
 
 LINEAR = np.arange(1.0, 1001.0)
@@ -301,3 +302,48 @@ def test_a_logarithm_that_is_rounded_down_needs_no_more_and_no_fewer_samples(mon
     rounded = SimpleNamespace(ceil=lambda x: math.ceil(x) - off, log=math.log, log1p=math.log1p)
     monkeypatch.setattr(quantiles, "math", rounded)
     assert [needed(0.9, 0.99), needed(0.99, 0.99), needed(0.5, 0.95)] == [44, 459, 5]
+
+
+def clusters_told(x, q):
+    """The rule told plainly: ten slowest, twenty and so on, up to twice those beyond q, and at most a tenth of all."""
+    n, beyond, found = len(x), len(x) * (1 - q), [1.0]
+    for k in (10 * 2**i for i in range(20)):
+        if k > max(10, 2 * beyond) or k > n / 10 or k < beyond / 20:
+            continue
+        places = [i for i, value in enumerate(x) if value >= sorted(x)[n - k]]
+        gap = math.floor(0.1 * n / len(places))
+        clusters = 1 + sum(b - a > gap for a, b in itertools.pairwise(places))
+        least = scipy.stats.beta.ppf(0.05, clusters, len(places) - clusters + 1)
+        found.append(least / (1 - len(places) / n) ** gap)
+    return min(found)
+
+
+@pytest.mark.parametrize(
+    ("n", "q"), [(400, 0.5), (320, 0.96875), (99, 0.9), (100, 0.9), (160, 0.9375), (800, 0.99), (450, 0.97)]
+)
+@pytest.mark.parametrize("clump", [0, 10, 20, 40])
+def test_the_slowest_are_counted_in_clusters_at_each_of_their_numbers(n, q, clump):
+    x = np.random.default_rng(n + clump).permutation(np.arange(float(n)))
+    slowest = np.argsort(x)[n - clump :]
+    if clump:  # these lie side by side, and of the others none is beside another
+        x[slowest], x[30 : 30 + clump] = x[30 : 30 + clump].copy(), np.arange(n - clump, n)
+    assert extremal_index(x, q) == pytest.approx(clusters_told(x.tolist(), q), rel=1e-6)
+    ties = np.floor(x / 7)
+    assert extremal_index(ties, q) == pytest.approx(clusters_told(ties.tolist(), q), rel=1e-6)
+
+
+def test_twice_as_many_as_lie_beyond_the_quantile_are_counted_too():
+    """Ten slowest apart from each other, and the next ten each beside one of them: ten clusters of two."""
+    x = np.arange(320.0) / 320
+    x[100:140:4], x[101:141:4] = 1000 + np.arange(10), 500 + np.arange(10)
+    assert extremal_index(x, 0.96875) == pytest.approx(scipy.stats.beta.ppf(0.05, 10, 11) / (1 - 20 / 320))
+    assert extremal_index(x, 0.97) > 0.7
+
+
+def test_the_effective_number_of_a_tail_is_divided_by_the_spread_of_its_clusters():
+    x = np.random.default_rng(3).permutation(np.arange(2000.0))
+    theta = extremal_index(x, 0.99)
+    assert 0.1 < theta < 1.0
+    assert quantile_effective_n(x, 0.99) == pytest.approx(2000 * theta / (2 - theta))
+    assert quantile_effective_n(x, 0.899) == 2000.0  # no tail yet
+    assert quantile_effective_n(x, 0.9) == pytest.approx(2000 * (t := extremal_index(x, 0.9)) / (2 - t))

@@ -233,3 +233,19 @@ def test_the_cut_is_the_cheapest_of_all(seed):
         len(wanted) - 1
     )
     assert _partition(y, 3) == ([0] if straight else wanted)
+
+
+@pytest.mark.parametrize(("penalties", "cut"), [(9.8, False), (10.2, True)])
+def test_a_change_must_spare_ten_variances_times_the_logarithm_of_the_blocks(penalties, cut):
+    """Blocks that alternate by +-1 about a step in the middle, which spares n h^2 / 4."""
+    wiggle = np.tile([1.0, -1.0], 32)
+    noise = 2 / (0.6745 * np.sqrt(2))
+    step = np.sqrt(4 * penalties * noise**2 * np.log(64) / 64)
+    assert _partition(wiggle + np.repeat([0.0, step], 32), 3) == ([0, 32] if cut else [0])
+
+
+def test_three_blocks_are_a_stretch_in_a_long_run():
+    x = np.full(512, 0.04)
+    x[160:172] *= 3
+    found = states(x)
+    assert [s.level for s in found.found] == pytest.approx([0.04, 0.12]) and found.changes == (160, 172)
