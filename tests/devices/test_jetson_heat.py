@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.jetson import files
+from edgescope.devices.jetson import files, heat
 from edgescope.devices.jetson.files import command_names
 from edgescope.devices.jetson.heat import Cooling, Fans, OverCurrent
 from edgescope.devices.jetson.overcurrent import Counters, fired
@@ -232,3 +232,56 @@ def test_the_chip_is_named_by_the_device_tree(tmp_path, text, chip):
     if text is not None:
         write(tmp_path, {"proc/device-tree/compatible": text})
     assert files.soc(tmp_path) == chip
+
+
+@pytest.mark.parametrize(
+    ("kind", "slowed"),
+    [
+        ("GPU-throttle-alert", "the GPU"),
+        ("devfreq-gpc0", "the GPU"),
+        ("cpufreq-cpu0", "the CPU"),
+        ("cv0-throttle-alert", "the vision engines"),
+        ("soc0-throttle-alert", "memory and fabric"),
+        ("emc-balanced", "memory and fabric"),
+        ("new", "some clock"),
+    ],
+)
+def test_what_a_cooling_device_slows_is_told_by_its_name(kind, slowed):
+    assert heat.slows(kind) == slowed
+
+
+@pytest.mark.parametrize(("state", "flag"), [(0, 0.0), (1, 1.0), (7, 1.0)])
+def test_a_raised_cooling_device_is_at_work(tmp_path, state, flag):
+    device = "sys/class/thermal/cooling_device3"
+    write(tmp_path, {f"{device}/type": "cpu-throttle-alert", f"{device}/cur_state": str(state)})
+    assert values(Cooling(str(tmp_path))) == {"throttled_cpu_throttle_alert_thermal": flag}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "flag"), [(74_999, 0.0), (75_000, 1.0), (75_001, 1.0), (-200_000, 0.0), (-200_001, None)]
+)
+def test_a_zone_is_past_its_trip_from_the_trip_on(tmp_path, temperature, flag):
+    zone = "sys/class/thermal/thermal_zone2"
+    files = {
+        "type": "soc-therm",
+        "temp": temperature,
+        "trip_point_0_type": "passive",
+        "trip_point_0_temp": 75_000,
+    }
+    write(tmp_path, {f"{zone}/{name}": str(text) for name, text in files.items()})
+    (found,) = values(Cooling(str(tmp_path))).values()
+    assert isinstance(found, Unsupported) if flag is None else found == flag
+
+
+def test_zones_of_one_kind_are_told_apart_and_one_without_a_kind_is_called_as_its_folder(tmp_path):
+    for n, kind in enumerate(("soc", "soc", None)):
+        zone = f"sys/class/thermal/thermal_zone{n}"
+        files = {"temp": 1, "trip_point_0_type": "passive", "trip_point_0_temp": 5_000 + n}
+        files |= {} if kind is None else {"type": kind}
+        write(tmp_path, {f"{zone}/{name}": str(text) for name, text in files.items()})
+    found = heat.passive_zones(tmp_path)
+    assert {name: trip for name, (_, trip) in found.items()} == {
+        "soc": 5.0,
+        "soc_1": 5.001,
+        "thermal_zone2": 5.002,
+    }

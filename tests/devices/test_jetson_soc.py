@@ -229,3 +229,40 @@ def test_every_channel_that_is_read_is_announced(tmp_path):
     for kind in (Gpu, Emc, Engines, CpuClusters):
         source = kind(str(tmp_path))
         assert {c.name for c in source.channels()} == {name for name, _, _ in source.read()}
+
+
+@pytest.mark.parametrize(
+    ("load", "share"), [("0", 0.0), ("1000", 1.0), ("1001", None), ("-1", None), ("306", 0.306)]
+)
+def test_a_load_is_per_mille_of_the_present_clock(tmp_path, load, share):
+    write(tmp_path, {"sys/devices/gpu.0/load": load})
+    found = dict((name, value) for name, _, value in Gpu(str(tmp_path)).read())["gpu_busy"]
+    assert isinstance(found, Failed) if share is None else found == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("clock", "active_khz", "share"),
+    [
+        ("1000000000", "500000", 0.5),
+        ("1000000000", "1020000", 1.0),
+        ("1000000000", "1020001", None),
+        ("1000000000", "0", 0.0),
+        ("1", "0", 0.0),
+        ("0", "0", None),
+        ("-5", "0", None),
+    ],
+)
+def test_memory_is_busy_for_a_share_of_its_clock(tmp_path, clock, active_khz, share):
+    files = {
+        "sys/kernel/debug/bpmp/debug/clk/emc/rate": clock,
+        "sys/kernel/actmon_avg_activity/mc_all": active_khz,
+    }
+    rows = {name: value for name, _, value in Emc(str(write(tmp_path, files))).read()}
+    assert rows["emc_clock_hz"] == float(clock)
+    assert isinstance(rows["emc_busy"], Failed) if share is None else rows["emc_busy"] == share
+
+
+def test_without_a_clock_of_memory_its_share_is_not_known(tmp_path):
+    files = {"sys/kernel/actmon_avg_activity/mc_all": "5"}
+    rows = {name: value for name, _, value in Emc(str(write(tmp_path, files))).read()}
+    assert rows["emc_busy"] == rows["emc_clock_hz"] and isinstance(rows["emc_busy"], Unsupported)
