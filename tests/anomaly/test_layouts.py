@@ -369,3 +369,68 @@ def test_a_list_that_names_nothing_or_one_video_twice_is_refused(tmp_path):
         (tmp_path / "videos.csv").write_text(head + rows)
         with pytest.raises(ModelError, match="E-ANOMALY-8"):
             videos.read(tmp_path)
+
+
+def repeated(root):
+    (root / "videos.csv").write_text("video,split,category\n" + "a.mp4,train,normal\n" * 2)
+    return videos.read(root)
+
+
+def empty(root):
+    (root / "videos.csv").write_text("video,split,category\n")
+    return videos.read(root)
+
+
+@pytest.mark.parametrize(
+    ("reading", "name", "said"),
+    [
+        (videos.read, "videos.csv", "No such file"),
+        (empty, "videos.csv", "it names no video"),
+        (repeated, "videos.csv", "a stands there twice"),
+        (lambda root: layouts._lines(root / "none.txt"), "none.txt", "No such file"),
+        (lambda root: layouts._one(root, "*.a", "b.txt"), "", "there is no *.a or b.txt"),
+        (lambda root: layouts.read(root), "", "it names no video"),
+    ],
+)
+def test_what_is_no_fault_of_a_row_names_none(tmp_path, reading, name, said):
+    with pytest.raises(ModelError) as caught:
+        reading(tmp_path)
+    assert caught.value.what == f"the labels in {tmp_path / name} cannot be used"
+    assert said in caught.value.evidence
+
+
+def test_a_list_of_videos_that_are_not_there_finds_none(tmp_path):
+    (tmp_path / "videos.csv").write_text("video,split,category\na.mp4,train,normal\n")
+    with pytest.raises(ModelError) as caught:
+        layouts.read(tmp_path)
+    assert caught.value.what == f"the labels in {tmp_path} cannot be used"
+    assert caught.value.evidence == "the layout list found no video"
+
+
+@pytest.mark.parametrize(
+    ("words", "spans"),
+    [
+        ("", ()),
+        (" ; ", ()),
+        ("3-9", ((3, 9),)),
+        (" 3 - 9 ; 0-1", ((3, 9), (0, 1))),
+        ("3-3", None),
+        ("3", None),
+        ("-9", None),
+        ("3-x", None),
+    ],
+)
+def test_intervals_are_written_as_start_and_end(tmp_path, words, spans):
+    if spans is not None:
+        assert videos.spans(words, tmp_path, 7) == spans
+        return
+    with pytest.raises(ModelError, match=r", row 7 .*is no interval START-END"):
+        videos.spans(words, tmp_path, 7)
+
+
+def test_a_list_may_lack_columns_and_endings(tmp_path):
+    (tmp_path / "videos.csv").write_text("video,split,category\npictures.d,test,fall\nx/b.MP4,train,normal\n")
+    first, second = videos.read(tmp_path)
+    assert (first.name, first.intervals, first.frames, first.anomalous) == ("pictures.d", None, None, True)
+    assert (second.name, second.intervals, second.path) == ("x/b", (), tmp_path / "x/b.MP4")
+    assert not second.anomalous

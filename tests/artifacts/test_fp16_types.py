@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 
 from edgescope.artifacts import fp16_onnx
+from edgescope.errors import UnsupportedError
 
 
 def value(name, *shape):
@@ -56,3 +59,30 @@ def test_the_notes_within_a_branch_go_as_well(tmp_path):
     fp16_onnx._forget_types(graph)
     branches = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
     assert len(branches) == 2 and not any(branch.value_info for branch in branches)
+
+
+def test_it_says_how_long_it_took_and_how_large_it_is(tmp_path, monkeypatch):
+    ticks = iter([1.0, 3.3456])
+    monkeypatch.setattr(fp16_onnx, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    upsampler(tmp_path / "in.onnx")
+    found = fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert (found["build_s"], found["bytes"]) == (2.346, (tmp_path / "out.onnx").stat().st_size)
+    graph = onnx.load(str(tmp_path / "out.onnx")).graph
+    ends = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)]
+    assert ends == [T.FLOAT, T.FLOAT]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "full"), RuntimeError("a \n b" + "x" * 400)])
+def test_a_full_disk_is_no_fault_of_the_network(tmp_path, monkeypatch, error):
+    def fails(*given, **how):
+        raise error
+
+    monkeypatch.setattr(fp16_onnx, "convert_float_to_float16", fails)
+    upsampler(tmp_path / "in.onnx")
+    if isinstance(error, OSError):
+        with pytest.raises(OSError, match="full"):
+            fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+        return
+    with pytest.raises(UnsupportedError) as caught:
+        fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert (caught.value.code, caught.value.evidence) == ("E-FP16-1", "RuntimeError: a b" + "x" * 297)
