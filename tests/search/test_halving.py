@@ -76,7 +76,7 @@ class Played:
             reason=reason,
             started_at=(EPOCH + timedelta(seconds=self.now)).isoformat(),
             metrics={"latency_p50_s": Measured(took, "s", n=40)},
-            window=Window(0, 50, 0, round(trial.max_s * 1e9)),
+            window=Window(0, 50, 10**9, round((1 + trial.max_s) * 1e9)),
             queries=None,
             readings=None,
         )

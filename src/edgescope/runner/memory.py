@@ -129,9 +129,7 @@ class Forecast:
         count shared pages differently, so one line never combines two of them.
         """
         smaller = [
-            r
-            for r in (*self.cells.get(family(trial), ()), *self._alone(trial))
-            if all(a <= b for a, b in zip(size(r.trial), size(trial), strict=True))
+            r for r in (*self.cells.get(family(trial), ()), *self._alone(trial)) if no_larger(r.trial, trial)
         ]
         found = [need for name in names if (need := _by(name, smaller, trial))]
         return max(found, key=lambda need: need.by.trial.batch, default=None)
@@ -246,7 +244,7 @@ def _reason(need: Need, room: str) -> Message:
     )
 
 
-SIZES = ("batch", "processes", "in_flight")
+SIZES = {"batch": "b", "processes": "P", "in_flight": "T"}
 AGAIN = "edgescope sweep ... --no-prune --retry skipped"
 
 
@@ -261,10 +259,15 @@ def size(trial: Trial) -> tuple[int, ...]:
     return tuple(getattr(trial, key) for key in SIZES)
 
 
+def no_larger(trial: Trial, other: Trial) -> bool:
+    """Return whether a trial is no larger than another one in any size."""
+    return all(getattr(trial, key) <= getattr(other, key) for key in SIZES)
+
+
 def sized(trial: Trial) -> str:
     """Return `b4 P2 T2`; P and T only if they are not 1."""
-    parts = zip("bPT", size(trial), strict=True)
-    return " ".join(f"{letter}{n}" for letter, n in parts if letter == "b" or n > 1)
+    parts = {letter: getattr(trial, key) for key, letter in SIZES.items()}
+    return " ".join(f"{letter}{n}" for letter, n in parts.items() if letter == "b" or n > 1)
 
 
 class Exhausted:
@@ -282,11 +285,10 @@ class Exhausted:
 
     def smaller(self, trial: Trial) -> Result | None:
         """Return the smallest cell that ran out of memory and is not larger than this trial in any size; else None."""
-        mine = size(trial)
         found = [
             r
             for r in self.cells.get(family(trial), ())
-            if r.trial.id != trial.id and all(a <= b for a, b in zip(size(r.trial), mine, strict=True))
+            if r.trial.id != trial.id and no_larger(r.trial, trial)
         ]
         return min(found, key=lambda r: size(r.trial), default=None)
 

@@ -137,7 +137,7 @@ class Search:
         if status is Status.WRONG_OUTPUT:
             return float(self.artifacts[failed] != self.artifacts[other])
         level = [float(a.at[other] - a.at[failed]) for a in self.grid]
-        same_categories = all(d == 0 for d, a in zip(level, self.grid, strict=True) if not a.ordinal)
+        same_categories = all(a.at[other] == a.at[failed] for a in self.grid if not a.ordinal)
         if status is Status.OOM and same_categories:
             return float(not all(d >= 0 for d in level))
         apart = sum(d != 0 for d in level)
@@ -169,19 +169,19 @@ class Search:
 
     def _unvaried(self, left: Sequence[int], remaining: int) -> int | None:
         """Return a cell on an axis that was never varied, once unseen levels need the whole rest; else None."""
-        seen = [self._levels(a) for a in self.grid]
-        new = np.array([[a.at[i] not in s for i in left] for a, s in zip(self.grid, seen, strict=True)])
-        fixed = np.array([not self._varied(a) for a in self.grid])
+        about = [(axis, self._levels(axis), not self._varied(axis)) for axis in self.grid]
+        new = np.array([[a.at[i] not in seen for i in left] for a, seen, _ in about])
+        fixed = np.array([one for *_, one in about])
         unseen = [
-            1 if f and a.ordinal else len({a.at[i] for i in left} - s) * (not a.ordinal)
-            for f, a, s in zip(fixed, self.grid, seen, strict=True)
+            1 if one and a.ordinal else len({a.at[i] for i in left} - seen) * (not a.ordinal)
+            for a, seen, one in about
         ]
         varies = new[fixed].any(axis=0) if fixed.any() else np.zeros(len(left), dtype=bool)
         if not varies.any() or sum(unseen) < remaining:
             return None
         shown = new[np.array(unseen) > 0].sum(axis=0) * varies
         enough = shown.max() if sum(unseen) > remaining else 1  # one cell has to show several levels
-        return self._beside_best([i for i, n in zip(left, shown, strict=True) if n >= enough])
+        return self._beside_best(np.array(left)[shown >= enough].tolist())
 
     def _levels(self, axis: Axis) -> set[float]:
         """Return the levels of an axis that have a measured cell."""

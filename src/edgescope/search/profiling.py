@@ -135,9 +135,8 @@ class Profiling:
         best = self.best()
         if best is None:
             return int(np.argmax(likely)) if likely.max() >= HOPELESS else None
-        sign = -1 if self.wanted.goal.higher else 1
-        lead = math.log(self.measured(best)[self.wanted.goal.name].value) - goal.mean
-        gain = likely * expected_gain(lead * sign, goal.sd)
+        ahead = goal.mean - math.log(self.measured(best)[self.wanted.goal.name].value)
+        gain = likely * expected_gain(ahead if self.wanted.goal.higher else -ahead, goal.sd)
         missing = confirm - len(self.seconds[best])
         if gain.max() > WORTH and left > missing:
             return int(np.argmax(gain))
@@ -230,9 +229,9 @@ def keeps(found: Prediction, constraints: Sequence[Constraint]) -> Floats:
         guess = found.guesses.get(constraint.metric.name)
         if not isinstance(guess, Guess) or constraint.limit <= 0:
             return np.zeros(len(found.grid))
-        away = (math.log(constraint.limit) - guess.mean) * (1 if constraint.at_most else -1)
+        over = guess.mean - math.log(constraint.limit)
         sd = np.maximum(guess.sd, 1e-9)
-        out *= [0.5 * math.erfc(x) for x in -away / (sd * math.sqrt(2))]
+        out *= [0.5 * math.erfc(x) for x in (over if constraint.at_most else -over) / (sd * math.sqrt(2))]
     return out
 
 
