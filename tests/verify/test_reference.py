@@ -3,14 +3,16 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.errors import Message
+from edgescope.errors import Message, WrongOutputError
 from edgescope.models import zoo
+from edgescope.models.base import Samples
 from edgescope.models.null import NullModel
 from edgescope.verify import judge, reference
 
@@ -222,3 +224,126 @@ def test_user_weights_are_judged_on_photographs(tmp_path, untrained):
     torch.save(untrained.module().state_dict(), tmp_path / "w.pth")
     model = zoo.get(f"squeezenet1_1@{tmp_path / 'w.pth'}")
     assert len(judge.gate_samples(model)) >= 300
+
+
+def test_what_is_empty_says_its_shape_and_on_how_many_inputs():
+    reference._something((np.zeros((5, 1)), np.zeros((5, 2, 3))))
+    with pytest.raises(WrongOutputError) as raised:
+        reference._something((np.zeros((5, 1)), np.zeros((5, 0, 4))))
+    error = raised.value
+    assert (error.code, error.evidence) == (
+        "E-GATE-10",
+        "shape 0x4 on 5 inputs",
+    ) and "output 1 " in error.what
+
+
+@pytest.mark.parametrize(
+    ("values", "rows"),
+    [((1,), 16), ((2**17,), 16), ((2**17 + 1,), 15), ((2**20,), 2), ((2**22,), 2), ((2**16, 2**17), 10)],
+)
+def test_sixteen_outputs_are_kept_or_as_many_as_two_million_values_hold(values, rows):
+    outputs = tuple(np.broadcast_to(np.float32(0), (20, n)) for n in values)
+    assert [len(part) for part in reference._first(outputs)] == [rows] * len(values)
+    assert len(reference._first((np.zeros((20, 0)),))[0]) == 16
+
+
+@pytest.mark.parametrize(
+    ("n", "few", "number", "rows"),
+    [
+        *((16, 4, k, (4 * k % 16, 4 * k % 16 + 4)) for k in range(6)),
+        *((10, 4, 2, (6, 10)), (3, 4, 0, (0, 3)), (3, 4, 5, (0, 3)), (16, 8, 1, (8, 16)), (2, 2, 1, (0, 2))),
+    ],
+)
+def test_each_replicate_is_checked_for_the_next_four(n, few, number, rows):
+    found = reference._some(n, few, number)
+    assert (found.start, found.stop) == rows
+
+
+def numbers(n):
+    return Samples({"input": np.arange(1.0, n + 1)[:, None]}, tuple(map(str, range(n))), "made up")
+
+
+@pytest.mark.parametrize(("off", "same"), [(0.0, True), (0.0199, True), (0.0201, False)])
+def test_outputs_are_unchanged_within_two_per_cent_of_what_inputs_change(off, same):
+    inputs = numbers(8)
+    first = (inputs.arrays["input"][:6],)
+    spread = first[0] - first[0].mean()
+    assert (
+        reference.unchanged(lambda b: [b["input"] * (1 + off) - off * first[0].mean()], inputs, first, 2)
+        is same
+    )
+    later = slice(4, 6)
+    assert reference.unchanged(lambda b: [b["input"]], inputs, first, 2, later)
+    assert not reference.unchanged(lambda b: [b["input"] + spread.max()], inputs, first, 2, later)
+    assert not reference.unchanged(lambda b: [np.hstack([b["input"]] * 2)], inputs, first, 2)
+    assert not reference.unchanged(lambda b: [b["input"] * np.nan], inputs, first, 2)
+
+
+@pytest.mark.parametrize(
+    ("share", "batch", "code"),
+    [
+        (0.0199, 1, ""),
+        (0.0201, 1, "E-GATE-8"),
+        (0.0145, 6, ""),
+        (0.0155, 6, "E-GATE-11"),
+        (0.0201, 6, "E-GATE-8"),
+    ],
+)
+def test_a_second_call_may_differ_by_two_per_cent(share, batch, code):
+    inputs = numbers(6)
+    first = inputs.arrays["input"][:4]
+    mean = first.mean() if batch == 1 else inputs.arrays["input"].mean()
+    again = lambda b: [b["input"] + share * (b["input"] - mean)]  # noqa: E731
+    try:
+        reference._steady(again, inputs, (inputs.arrays["input"],) if batch > 1 else (first,), batch)
+        assert not code
+    except WrongOutputError as error:
+        assert error.code == code and "at most 0.02 is allowed" in error.evidence
+
+
+def test_inputs_are_asked_again_in_other_company_only_where_a_batch_holds_more_than_four():
+    asked = []
+
+    def run(given):
+        asked.append(given["input"][:, 0].tolist())
+        return [given["input"]]
+
+    inputs = numbers(9)
+    for batch, calls in (
+        (1, [[1], [2], [3], [4]]),
+        (4, [[1, 2, 3, 4]]),
+        (6, [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 4, 4]]),
+        (12, [[1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9], [1, 2, 3, 4, *[4] * 8]]),
+    ):
+        asked.clear()
+        reference._steady(run, inputs, (inputs.arrays["input"],), batch)
+        assert asked == calls
+
+
+def test_labels_are_held_to_64_answers_unless_a_function_of_the_users_reads_them(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        reference.labels, "checked", lambda answer, labels, name: seen.append((len(answer), name))
+    )
+    many = Samples({"input": np.zeros((70, 3))}, tuple(map(str, range(70))), "", labels=np.zeros(70, int))
+    for labelled, metric in (
+        (many, ""),
+        (many, "top1"),
+        (many, "m:f"),
+        (None, ""),
+        (replace(many, labels=None), ""),
+        (replace(many, labels=np.zeros((70, 2), int)), ""),
+    ):
+        of = judge.Basis(many, labelled, None, metric, False)
+        reference._labels_fit(lambda b: [b["input"]], of, 8, "net")
+    assert seen == [(64, "net")] * 2
+
+
+def test_arrays_are_read_in_the_order_in_which_they_were_written(tmp_path):
+    parts = [np.full(2, float(i)) for i in range(12)]
+    reference._write(tmp_path / "a.npz", {"gate": parts, "tally": parts[:1]}, {"x": 1})
+    found = reference._read(tmp_path / "a.npz")
+    assert [a[0] for a in found["gate"]] == list(range(12)) and [
+        len(found[k]) for k in ("tally", "about")
+    ] == [1, 1]
+    assert reference._read(tmp_path / "absent.npz") is None
