@@ -717,3 +717,27 @@ def test_a_packed_file_whose_check_fails_is_damaged_though_all_of_it_is_there(tm
         kineto._unpack(tmp_path / f"{name}.gz", to, found)
         assert to.read_bytes() == b"[1, 2]" and found.facts == ({"damaged": True} if damaged else {})
         assert [note.code for note in found.notes] == ["W-PROF-3"] * damaged
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        (b'{"traceEvents": [{"a": 1}], "b": 2}', 26),
+        (b'{"traceEvents": [{"a": 1}]}', 26),
+        (b'{"traceEvents": [{"a": [{"x": 1}], "c": 1}], "INFO": [{"x": 1}], "z": 1}', 43),
+        (b'{"traceEvents": [{"a": 1}], "b": 2', 34),  # cut: the rest is no rest of an object
+        (b'[{"a": 1}]', 10),
+    ],
+)
+def test_the_array_of_events_ends_where_the_rest_is_the_rest_of_its_object(tmp_path, text, end):
+    path = tmp_path / "a.json"
+    path.write_bytes(text)
+    with path.open("rb") as file:
+        assert kineto._array_end(file, text.index(b"[") + 1, len(text)) == end
+
+
+def test_process_and_thread_0_are_numbers_and_below_0_none(tmp_path):
+    export = Export(tmp_path / "a.sqlite").runtime(
+        (1, 2, 0, 100, 1), (3, 4, -1, 101, 1), (5, 6, tid(7, 9), 102, 1)
+    )
+    assert [r[4:] for r in rows(nsys.read(export.done()), "process", "thread")] == [(0, 0), (-1, -1), (7, 9)]

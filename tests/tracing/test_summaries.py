@@ -185,3 +185,11 @@ def test_appended_reports_have_a_heading_each_and_a_decimal_mark_between_them(tr
 )
 def test_a_summary_is_known_by_its_heading(tmp_path, head, known):
     assert knows(tmp_path, head) is known
+
+
+def test_cells_beyond_the_heading_and_rows_that_end_before_it_cost_nothing_else(trace):
+    head = STATS.format("Instances", "Name")
+    found = trace(head + "1,10,1,1,a,more,1.5,2,5\n1,10\n1,5,1,1,b\n")
+    assert [(r[1], r[2], r[3]) for r in rows(found)] == [("a", 0, 10), ("b", 10, 15)]
+    long = trace(NCU + '"0","gemm","Duration","ns","7","x"\n"1","relu","Duration","ns","8"\n')
+    assert [(r[1], r[3]) for r in rows(long)] == [("gemm", 7), ("relu", 15)]

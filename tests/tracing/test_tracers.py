@@ -4,6 +4,7 @@ import csv
 import enum
 import importlib
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -315,3 +316,89 @@ def test_an_engines_spans_are_those_that_lie_in_the_window(tmp_path, monkeypatch
     assert len(engine.EngineTracer().spans(tmp_path)) == 0
     monkeypatch.setattr(engine, "read", lambda path: replace(trace, timed=False))
     assert len(engine.EngineTracer().spans(tmp_path)) == 4
+
+
+KIND = {
+    name: SimpleNamespace(name=name)
+    for name in ("KERNEL", "DRIVER", "MEMCPY", "MEMSET", "GRAPH_TRACE", "OTHER")
+}
+PLACES = ("thread", "device", "context", "stream", "correlation", "graph", "bytes")
+
+
+def recorded(*records, shift=0):
+    """Rows of (kind, name, start, end, *PLACES) that a recorder makes of these records."""
+    fake = FakeCupti()
+    fake.get_callback_name = lambda domain, cbid: {2: "cuLaunchKernel", 3: "cudaMalloc"}[domain]
+    recorder = cupti.Recorder(fake)
+    recorder.completed(records)
+    spans = recorder.spans(shift)
+    c = {k: v.tolist() for k, v in spans.columns.items()}
+    assert set(c["process"]) <= {os.getpid()}
+    kinds = [SPAN_KINDS[k] for k in c["kind"]]
+    return list(zip(kinds, spans.named(), c["start_ns"], c["end_ns"], *(c[k] for k in PLACES), strict=True))
+
+
+def test_a_record_without_a_place_has_none():
+    bare = [
+        SimpleNamespace(kind=KIND["KERNEL"], name="gemm", start=5, end=9),
+        SimpleNamespace(kind=KIND["MEMSET"], start=6, end=6),
+        SimpleNamespace(kind=KIND["OTHER"], start=6, end=7),
+    ]
+    assert recorded(*bare, shift=100) == [
+        ("kernel", "gemm", 105, 109, *[-1] * 7),
+        ("copy", "memset", 106, 106, *[-1] * 7),
+    ]
+
+
+def test_every_place_of_a_record_is_kept():
+    gpu = {"device_id": 1, "context_id": 2, "stream_id": 3, "correlation_id": 4, "start": 5, "end": 9}
+    found = recorded(
+        SimpleNamespace(kind=KIND["KERNEL"], name="a", graph_node_id=7, graph_id=8, **gpu),
+        SimpleNamespace(kind=KIND["GRAPH_TRACE"], graph_id=8, **gpu | {"stream_id": 2**32 - 1}),
+        SimpleNamespace(
+            kind=KIND["MEMCPY"], copy_kind=2, bytes=64, graph_node_id=0, **gpu | {"stream_id": 2**31}
+        ),
+        SimpleNamespace(kind=KIND["MEMCPY"], copy_kind=99, bytes=0, **gpu | {"stream_id": 2**31 - 1}),
+        SimpleNamespace(kind=KIND["DRIVER"], cbid=1, thread_id=2**31 + 6, correlation_id=4, start=1, end=2),
+        SimpleNamespace(kind=KIND["KERNEL"], name="never ended", **gpu | {"end": 4}),
+        SimpleNamespace(kind=KIND["KERNEL"], name="never began", **gpu | {"start": 0}),
+    )
+    assert [row[:4] for row in found] == [
+        ("kernel", "a", 5, 9),
+        ("graph", "CUDA graph", 5, 9),
+        ("copy", "D2H", 5, 9),
+        ("copy", "copy of kind 99", 5, 9),
+        ("api", "cuLaunchKernel", 1, 2),
+    ]
+    assert [row[5:] for row in found] == [
+        (1, 2, 3, 4, 7, -1),
+        (1, 2, -1, 4, 8, -1),
+        (1, 2, -1, 4, -1, 64),
+        (1, 2, 2**31 - 1, 4, -1, 0),
+        (-1, -1, -1, 4, -1, -1),
+    ]
+    assert found[4][4] == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        *(("cudaLaunchKernel", True), ("cuMemcpyHtoD", True), ("cudaFree", True), ("cudaGraphLaunch", True)),
+        *(("cudaEventSynchronize", True), ("cudaMemGetInfo", False), ("cuMemPoolGetAttribute", False)),
+        *(("cudaGetDevice", False), ("cuCtxGetCurrent", False)),
+    ],
+)
+def test_which_calls_an_account_needs(name, kept):
+    assert cupti.needed(name) is kept
+
+
+def test_the_tightest_of_twenty_readings_tells_how_far_the_clocks_are_apart(monkeypatch):
+    """Each reading takes longer than the last but for the seventh, which takes 10 ns."""
+    times, calls = [], []
+    for i in range(20):
+        took = 10 if i == 6 else 1000 + 20 * i
+        times += [10_000 * i, 10_000 * i + took]
+    clock = iter(times)
+    monkeypatch.setattr(cupti, "time", SimpleNamespace(monotonic_ns=lambda: next(clock)))
+    theirs = SimpleNamespace(get_timestamp=lambda: calls.append(0) or 10_000 * (len(calls) - 1) - 400)
+    assert cupti._shift(theirs) == 405 and len(calls) == 20

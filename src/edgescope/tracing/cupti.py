@@ -103,7 +103,7 @@ class Recorder:
         table = np.array(self.rows, "int64").reshape(-1, 2 + len(FIELDS)).T
         columns: dict[str, Any] = dict(zip(("kind", "name", *FIELDS), table, strict=True))
         ended = (columns["start_ns"] > 0) & (columns["end_ns"] >= columns["start_ns"])
-        columns["thread"] = columns["thread"] & 0x7FFFFFFF
+        columns["thread"] = np.where(columns["thread"] < 0, -1, columns["thread"] & 0x7FFFFFFF)
         columns["stream"] = np.where(columns["stream"] >= 2**31, -1, columns["stream"])
         columns |= {"kind": columns["kind"].astype("int8"), "name": columns["name"].astype("int32")}
         names = [demangled(name) for name in self.names]
