@@ -99,7 +99,28 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("blocking", "gate", "inference", "interleaved", "pipeline", "video_account", "video_work"),
         *("training", "training_faults", "training_stalls"),
     ),
-    "artifacts": ("tests/artifacts", "tests/models/test_tflite.py", "tests/backends/test_litert.py"),
+    "artifacts": (
+        *_files(
+            "artifacts",
+            *(
+                "bias_correction",
+                "export",
+                "export_files",
+                "export_torch",
+                "file_for_precision",
+                "fp16_types",
+            ),
+            *(
+                "int8_inputs",
+                "int8_modelopt",
+                "int8_onnxruntime",
+                "mixed_precision_onnx",
+                "names_in_the_cache",
+            ),
+            *("onnx_names", "onnx_write", "tflite_litert_torch", "tflite_made", "tflite_reader"),
+        ),
+        "tests/models/test_tflite.py",
+    ),
     "records": ("tests/records", "tests/test_trial_command.py"),
     "anomaly": _files(
         "anomaly",

@@ -458,3 +458,10 @@ def test_records_load_when_they_are_asked_for():
     lazy = [record(i, load=partial(lambda i: calls.append(i) or np.full(2, i), i)) for i in range(8)]
     samples.sides(found(lazy))
     assert calls == []
+
+
+def test_what_an_earlier_release_prepared_is_found_again():
+    """Whoever raises VERSION on purpose changes the name here, too."""
+    assert (
+        samples.place("photos#0123456789ab", Purpose.GATE, 8, PICTURES).name == "gate-97e87ba77669d22d.json"
+    )
