@@ -115,6 +115,7 @@ class Child:
 
     made: ClassVar[list[object]] = []
     coming: ClassVar[list[bool]] = []
+    exits: ClassVar[int] = 3
 
     def __init__(self, program, folder, launch, *, talks):
         self.program, self.launch, self.talks = program, launch, talks
@@ -142,7 +143,7 @@ class Child:
 
     def wait(self, seconds=None):
         self.waited.append(seconds)
-        return 3
+        return self.exits
 
     def tail(self):
         return [f"words of {self.pid}"]
@@ -240,6 +241,15 @@ def test_an_order_is_given_again_where_its_trial_had_not_begun(kept, coming, sta
     assert [child.ended for child in Child.made] == [0 if answers else 1 for answers in coming]
     assert ("exited with 3" in str(found.reason)) is (not coming[-1])
     assert f"words of {9 + started}" in str(found.reason)
+
+
+@pytest.mark.parametrize(
+    ("exits", "says"), [(0, "exited with 0 and wrote no result"), (None, "with 0"), (-9, "SIGKILL")]
+)
+def test_one_that_ends_before_it_answers_is_told_with_its_code(kept, monkeypatch, exits, says):
+    monkeypatch.setattr(Child, "exits", exits)
+    Child.coming.extend([False, False])
+    assert says in kept.answer("run", TRIAL, LIMITS).reason.what
 
 
 def test_no_order_is_given_again_to_a_trial_that_had_begun(kept, monkeypatch):

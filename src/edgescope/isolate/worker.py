@@ -104,8 +104,8 @@ class WorkerProcess(Process):
         """Return the kernel's state of the process: R (running), T (stopped) ..."""
         try:
             lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-            return next(line.split("\t", 1)[1] for line in lines if line.startswith("State:"))
-        except (OSError, StopIteration, IndexError):
+            return next(line.removeprefix("State:").strip() for line in lines if line.startswith("State:"))
+        except (OSError, StopIteration):
             return "gone"
 
     def stderr_tail(self) -> str:
