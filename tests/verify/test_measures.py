@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edgescope.records import Absent, Measured
 from edgescope.verify.measure import Compared, _number, agreed, compared
 from edgescope.verify.measures.boxes import BoxAgreement
-from edgescope.verify.measures.mean_ap import MeanAp, overlap
+from edgescope.verify.measures.mean_ap import CROWD, IGNORED, JUDGED, MeanAp, _best, overlap
 from edgescope.verify.measures.mean_iou import MeanIou
 from edgescope.verify.measures.own import Own
 from edgescope.verify.measures.top_k import TopK
@@ -240,6 +240,69 @@ def test_only_the_best_hundred_boxes_of_a_class_count():
     assert value(MeanAp(truth, made([[*crowd[1:], (0, 0, 10, 10, 0.1, 0)]], most=120)), ()) == pytest.approx(
         0.01
     )
+
+
+def regions(*rows):
+    """Regions of one image: x1, y1, x2, y2, class, what it is."""
+    return (np.array(rows, dtype=np.float32),)
+
+
+BOX, RIGHT_BOX = (0, 0, 10, 10, 0, JUDGED), (0, 0, 10, 10, 0.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("region", "boxes", "spared"),
+    [
+        # a crowd takes any number of boxes, by the share of each that lies in it
+        ((20, 0, 40, 10, 0, CROWD), [(20, 0, 25, 10, 0.9, 0), (30, 0, 35, 10, 0.8, 0)], 10),
+        ((20, 0, 40, 10, 0, CROWD), [(15, 0, 25, 10, 0.9, 0)], 1),  # half of it: at overlap 0.5
+        ((20, 0, 40, 10, 0, CROWD), [(14, 0, 25, 10, 0.9, 0)], 0),
+        ((20, 0, 40, 10, 1, CROWD), [(20, 0, 25, 10, 0.9, 0)], 0),  # of another class
+        # another region takes one box, by overlap
+        ((20, 0, 40, 10, 0, IGNORED), [(20, 0, 40, 10, 0.9, 0)], 10),
+        ((20, 0, 40, 10, 0, IGNORED), [(20, 0, 25, 10, 0.9, 0)], 0),
+        ((20, 0, 40, 10, 0, IGNORED), [(20, 0, 40, 10, 0.9, 0), (20, 0, 40, 10, 0.8, 0)], 0),
+        ((20, 0, 40, 10, 0, JUDGED), [(20, 0, 40, 10, 0.9, 0)], 10),
+    ],
+)
+def test_a_box_in_a_region_that_nobody_judges_is_neither_right_nor_a_false_alarm(region, boxes, spared):
+    """A false alarm that scores better than the one right box halves its precision at each overlap but `spared`."""
+    found = value(MeanAp(regions(BOX, region), made([[*boxes, RIGHT_BOX]])), ())
+    assert found == pytest.approx((spared + 0.5 * (10 - spared)) / 10)
+
+
+def test_what_is_a_true_boxs_and_in_a_crowd_is_right_and_a_second_one_is_the_crowds():
+    crowd = (0, 0, 50, 50, 0, CROWD)
+    assert value(MeanAp(regions(BOX, crowd), made([[RIGHT_BOX]])), ()) == 1.0
+    assert value(MeanAp(regions(crowd, BOX), made([[(*RIGHT_BOX[:4], 0.9, 0), RIGHT_BOX]])), ()) == 1.0
+    measure = MeanAp(
+        regions(BOX, crowd), made([[(*RIGHT_BOX[:4], 0.9, 0), RIGHT_BOX, (80, 80, 90, 90, 0.4, 0)]])
+    )
+    kept, counts = measure.tally((), ALL)
+    assert kept[0, :3, 2].tolist() == [1.0, -1.0, 0.0] and np.isnan(kept[0, 3:, 0]).all()
+    assert counts.tolist() == [[1]] and kept.shape == (1, 300, 12)
+    only = MeanAp(regions(crowd), made([[RIGHT_BOX]]))
+    assert math.isnan(value(only, ())) and only.classes == 1
+
+
+def test_an_image_without_boxes_counts_its_false_alarms_and_one_class_at_a_time():
+    truth = (*true([(0, 0, 10, 10, 0), (20, 0, 30, 10, 2)]), np.zeros((0, 5), np.float32))
+    right = [RIGHT_BOX, (20, 0, 30, 10, 0.5, 2)]
+    measure = MeanAp(truth, made([right, [(0, 0, 9, 9, 0.9, 0)]]))
+    assert measure.classes == 3 and (measure.name, measure.title) == ("map", "mAP")
+    assert value(measure, ()) == pytest.approx((0.5 + 1.0) / 2)  # the second class has no true box
+    assert value(measure, (), [0]) == 1.0 and math.isnan(value(measure, (), [1]))
+    (half,) = measure.others
+    assert (half.name, half.title, half.others) == ("map50", "mAP at overlap 0.5", ())
+    assert MeanAp((np.zeros((0, 5)),), made([[]])).classes == 0
+
+
+def test_of_a_class_100_boxes_count_of_all_300_and_none_that_scores_below_0():
+    scores = np.concatenate([np.linspace(0.9, 0.5, 150), np.full(150, 0.4), np.full(150, 0.3), [-1.0, 0.0]])
+    classes = np.concatenate([np.repeat([0, 1, 2], 150), [3, 3]])
+    best = _best(scores, classes)
+    assert best.tolist() == [*range(100), *range(150, 250), *range(300, 400)]
+    assert _best(np.array([0.1, -0.1, 0.0, 0.1]), np.zeros(4)).tolist() == [0, 3, 2]
 
 
 def test_chance_is_what_always_naming_the_commonest_classes_reaches():
