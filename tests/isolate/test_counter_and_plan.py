@@ -138,3 +138,11 @@ def test_the_last_millisecond_before_the_start_is_spun(monkeypatch):
     monkeypatch.setattr(barrier, "wait_until", lambda *what: waited.append(what))
     Agreed(TRIAL, lambda: Span(1000, 5000)).measuring()
     assert waited == [(1000, 1_000_000)]
+
+
+def test_a_counter_is_its_users_alone_and_opening_it_again_makes_it_no_smaller(tmp_path):
+    with Counter(tmp_path / "c", 200) as many, Counter(tmp_path / "c", 1) as one:
+        assert (tmp_path / "c").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "c").stat().st_size == 200 * 64
+        many.counted(Work(), 199).issue(0, 7, lambda *what: None)
+        assert many.look().counts[-1] == 7 and one.look().counts == (0,)

@@ -188,10 +188,11 @@ def test_a_warden_ends_as_its_program_did_and_dumps_no_core(kernel, status, did,
 def guarded(kernel, monkeypatch, tmp_path):
     """Guard a program that ends with a status; return what this did, and the status that it ended with."""
 
-    def run(status, survivors=(), **how):
+    def run(status, survivors=(), there=True, **how):
         here, kept = kernel(**how), {}
         kept["folder"] = tmp_path / "trial"
-        kept["folder"].mkdir()
+        if there:
+            kept["folder"].mkdir()
         monkeypatch.setattr(warden, "adopt", lambda: here.did.append("adopt"))
         monkeypatch.setattr(warden, "_start", lambda program: here.did.append(program) or CHILD)
         monkeypatch.setattr(warden, "_watch", lambda *who: here.did.append(("watch", *who)) or status)
@@ -227,9 +228,11 @@ def test_who_could_not_be_ended_is_written_down_for_the_parent(guarded, status, 
     assert kept.ended == ends and (kept.folder / warden.SURVIVORS).read_text() == "8 9"
 
 
-def test_the_folder_of_a_parent_that_has_gone_is_removed(guarded):
-    _, kept = guarded(None, survivors=[8], gone=True)
-    assert not kept.folder.exists()
+@pytest.mark.parametrize("there", [True, False])
+def test_the_folder_of_a_parent_that_has_gone_is_removed(guarded, there):
+    """The parent may have removed it as the last thing that it did."""
+    _, kept = guarded(None, survivors=[8], there=there, gone=True)
+    assert not kept.folder.exists() and kept.ended == signal.SIGKILL
 
 
 def test_the_children_of_all_threads_are_found(monkeypatch, tmp_path):
