@@ -417,11 +417,13 @@ def test_a_training_is_opened_steps_and_is_closed(monkeypatch):
     ],
 )
 def test_options_of_a_training_have_their_least(given, fine):
+    asked = Trial(model="lenet5", backend="torch_eager", workload="training", workload_options=given)
+    parts = SimpleNamespace(model=lambda trial: SimpleNamespace(module=lambda: None))
     if fine:
-        assert read("training", {}, Training.OPTIONS) | given == read("training", given, Training.OPTIONS)
+        Training().prepare(asked, parts)
         return
     with pytest.raises(UsageError, match="E-OPTION"):
-        read("training", given, Training.OPTIONS)
+        Training().prepare(asked, parts)
 
 
 def test_without_a_word_a_training_is_that_of_its_task():
