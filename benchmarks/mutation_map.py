@@ -76,12 +76,19 @@ class Map:
         return chosen
 
     def _running(self, module: str, line: int) -> set[str]:
-        """Passing tests that run the statement of this line, or any line of the file where an import runs it."""
+        """Passing tests that run the statement of this line; where an import runs it, any line of the file.
+
+        A test of constants alone runs no line of their file, so then the tests named after the file are tried, too.
+        """
         rows = self.lines.get(module, {})
         span = statement((self.source / module).read_text(), line)
         wanted = rows.values() if span is None else [rows.get(str(n), []) for n in span]
         found = {t for tests in wanted for t in tests if t in self.seconds}
-        return found if span else found | {t for t in self.seconds if t.startswith(EVERY_MODULE)}
+        if span:
+            return found
+        stem, package = Path(module).stem, package_of(module)
+        named = (*EVERY_MODULE, *(f"tests/{package}/test_{name}" for name in (stem, f"{package}_{stem}")))
+        return found | {t for t in self.seconds if t.startswith(named)}
 
 
 def _part(work: Path, path: str) -> Path:
