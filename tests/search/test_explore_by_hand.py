@@ -206,3 +206,17 @@ def test_who_is_measured_otherwise_or_breaks_a_constraint_is_no_runner_up(tmp_pa
     memory = Memory(tmp_path, together=True)
     told, _ = explored(memory, trials, asked, cells=4)
     assert any(s.beside for s in told) is paired and [s.stage for s in told].count("confirm") == 2
+
+
+def test_three_processes_confirm_and_the_seed_is_0_where_nobody_says(tmp_path):
+    alike = [replace(CELLS[0], batch=b) for b in range(20, 30)]
+
+    def order(*given):
+        memory = Memory(tmp_path / str(given))
+        told, wanted_ = [], wanted("throughput")
+        list(explore(alike, memory, wanted_, Budget(*given), tell=told.append))
+        return [(s.stage, s.trial.batch) for s in told]
+
+    usual = order(2)
+    assert usual == order(2, 3, 0) != order(2, 3, 1)
+    assert [stage for stage, _ in usual] == ["search"] * 2 + ["confirm"] * 3
