@@ -201,13 +201,9 @@ def test_what_a_table_does_not_say_a_metric_is_not():
         ('merge = "guess"', "merge"),
         ('better = "more"', "better"),
         ("unit = 3", "unit"),
-        ("", ""),
     ],
 )
 def test_what_is_wrong_with_a_table_is_named(more, wrong):
-    if not wrong:
-        assert read(PLAIN + more)
-        return
     with pytest.raises(UsageError) as caught:
         read(PLAIN + more)
     assert (caught.value.code, caught.value.evidence) == ("E-METRIC-1", f"wrong or missing: {wrong}")
