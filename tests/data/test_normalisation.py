@@ -265,3 +265,13 @@ def test_the_names_of_all_normalisations_are_offered():
     found = preprocessing._unknown(model(), "why")
     first, *rest = preprocess.NAMED
     assert found.fix == f"--preprocess {first} (or {', '.join(rest)}, keys, or a file)"
+
+
+def test_what_an_earlier_release_found_out_is_found_again(data, labelled):
+    """Whoever raises VERSION on purpose changes the names here, too."""
+    folder = preprocessing.cache.folder("data")
+    labelled()
+    preprocessing.searched(model(), "photos#0123456789ab", grades(SPEC, "half"))
+    preprocessing.ready("photos#0123456789ab", SPEC)
+    names = {"shown-ab65813451f425b4.json", "ready-06992bee5a16202b.json"}
+    assert names <= {path.name for path in folder.iterdir()}
