@@ -273,7 +273,6 @@ def negated(model):
 @pytest.mark.parametrize("opset", [None, 13])
 def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch, opset, open_onnx):
     """What happens beyond protobuf's 2 GiB, with a limit of 100 bytes."""
-    from edgescope.artifacts import onnx_write
 
     def seeded():
         torch.manual_seed(0)
