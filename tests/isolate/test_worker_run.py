@@ -406,3 +406,9 @@ def test_a_start_that_took_too_long_to_tell_is_not_waited_for(run, monkeypatch):
     member.order = lambda do, **what: slow(do, **what) or slow("start") if do == "start" else slow(do, **what)
     both.drive(1.0, lambda pids: pids)
     assert clock.slept == [0.04, 0.0]
+
+
+def test_a_runs_folder_may_be_gone_when_it_ends(pool):
+    with pool.run([TRIAL], PLACES[:1], 5) as run:
+        pools.shutil.rmtree(run.folder)
+    assert not run.folder.exists() and len(pool.workers) == 1
