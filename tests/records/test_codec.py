@@ -28,6 +28,16 @@ SCHEMA = json.loads(json.dumps(result_schema()))
 VALID = jsonschema.Draft202012Validator(SCHEMA)
 
 
+def test_the_schema_is_the_same_each_time_and_every_result_follows_it():
+    schema = json.loads(json.dumps(result_schema()))
+    assert schema == SCHEMA and set(schema["required"]) == set(schema["properties"])
+    assert [sorted(kind["required"]) for kind in schema["$defs"]["field"]["oneOf"]] == [
+        ["hi", "lo", "n", "unit", "value"],
+        ["absent"],
+    ]
+    jsonschema.Draft202012Validator(schema).validate(json.loads(json.dumps(codec.to_json(result()))))
+
+
 def test_the_schema_is_one():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     trial = SCHEMA["properties"]["trial"]
@@ -119,6 +129,11 @@ def test_a_result_survives_json():
         ("channels/items/required", ["name", "unit", "scope", "kind", "source", "status", "reason"]),
         ("workers/items/properties/counted/anyOf", [{"type": "integer"}, {"type": "null"}]),
         ("workers/items/properties/load_s", {"$ref": "#/$defs/field"}),
+        ("status/enum/0", "ok"),
+        ("verdict/properties/trust/enum", ["CLEAN", "THROTTLED", "DISTURBED", "UNKNOWN"]),
+        ("trial/properties/batch/description", "Samples in one query."),
+        ("trial/properties/shapes/additionalProperties/items", {"type": "integer"}),
+        ("model/anyOf/0/properties/trained/type", "boolean"),
         ("trial/properties/io", {"enum": ["host", "pinned", "device"]}),
         ("trial/properties/options/additionalProperties/anyOf/3", {"type": "boolean"}),
         ("window/anyOf/1", {"type": "null"}),
@@ -126,7 +141,7 @@ def test_a_result_survives_json():
     ],
 )
 def test_the_schema_says_of_each_type_what_it_is(path, shape):
-    found = SCHEMA["properties"]
+    found = result_schema()["properties"]
     for word in path.split("/"):
         found = found[int(word) if word.isdigit() else word]
     assert found == shape

@@ -34,8 +34,10 @@ def test_a_window_holds_the_rows_from_the_first_to_before_the_stop():
     )
 
 
-def test_states_of_a_query_differ():
-    assert len({QUERY_OK, QUERY_ERROR, QUERY_DROPPED, QUERY_END}) == 4
+def test_only_what_succeeded_has_a_latency():
+    states = (QUERY_OK, QUERY_ERROR, QUERY_DROPPED, QUERY_END)
+    status = np.array(states, QUERY_DTYPES["status"])
+    assert Queries({**QUERIES.columns, "status": status}).latency_ns().tolist() == [5] and len({*states}) == 4
 
 
 def channel(name):
