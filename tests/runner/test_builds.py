@@ -58,6 +58,14 @@ def test_what_comes_next_is_built_beside_the_first_and_nothing_twice():
     assert runner.built[3:] == ["bf16"]
 
 
+def test_what_was_tried_is_not_built_beside_another():
+    runner = Slow(0.0, fails=("int8",))
+    made = builds(runner)
+    made.build(TRIALS[:2])
+    made.build([TRIALS[2], *TRIALS[:2], TRIALS[2], TRIALS[3]])
+    assert sorted(runner.built) == sorted(t.precision for t in TRIALS)
+
+
 def test_builds_beside_each_other_share_the_cores_and_one_alone_takes_what_it_likes(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(6))
     given = []

@@ -80,7 +80,7 @@ class AsDescribed:
         names = ("memory_available_bytes", "cgroup_memory_limit_bytes")
         known = [float(n) for n in map(facts.get, names) if isinstance(n, int | float)]
         total = facts.get("memory_total_bytes")
-        share = FLOOR_SHARE * total if isinstance(total, int | float) else 0.0
+        share = FLOOR_SHARE * total if isinstance(total, int | float) else FLOOR_BYTES
         return min(known, default=math.inf), max(FLOOR_BYTES, share)
 
     def gpu(self) -> float | None:
