@@ -5,10 +5,11 @@ from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
 from refusing import refused
 
 from edgescope.devices.base import Undo
-from edgescope.devices.jetson import clocks
+from edgescope.devices.jetson import clocks, nvpmodel
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, enter, jetson, journal
+from edgescope.modes import catalog, enter, governor, jetson, journal
+from edgescope.modes.governor import Governor
 from edgescope.modes.listing import listing, problems, without
 
 POLICY = f"{CPU}/cpufreq/policy0"
@@ -279,3 +280,85 @@ def test_the_table_says_cores_clocks_and_what_needs_a_reboot(root):
 def test_the_gpu_limit_is_read_where_this_kernel_has_it(root):
     (root / f"{GPU}/max_freq").write_text("306000000")
     assert "the limit of GPU is 306000000, the mode has 918000000" in find(root, "25W").problem()
+
+
+class Noted:
+    """A journal that keeps what it was told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, owner, undo):
+        self.notes.append((owner, undo.request))
+
+
+def governors(tmp_path, *names):
+    for n, name in enumerate(names):
+        folder = tmp_path / f"{CPU}/cpufreq/policy{n}"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(f"{name}\n")
+    return tmp_path
+
+
+def test_a_governor_is_set_on_every_policy_and_each_is_noted_before(tmp_path):
+    mode, book = Governor("performance", governors(tmp_path, "schedutil", "performance")), Noted()
+    assert mode.problem() == "policy0 has governor schedutil"
+    assert mode.evidence() == "policy0 schedutil, policy1 performance"
+    mode.enter(book)
+    assert [request[2] for _, request in book.notes] == ["schedutil", "performance"]
+    assert mode.problem() == "" and mode.evidence() == "policy0 performance, policy1 performance"
+
+
+def test_a_governor_without_effect_or_without_a_driver_is_told(tmp_path, monkeypatch):
+    mode = Governor("performance", tmp_path)
+    assert mode.problem() == "no cpufreq" and mode.evidence() == ""
+    refused(mode, UnsupportedError, "E-MODE-9")
+    governors(tmp_path, "schedutil")
+    monkeypatch.setattr(governor, "act", lambda words, root: "")
+    refused(mode, SettingError, "E-MODE-2")
+
+
+MODE = nvpmodel.PowerMode(2, "15W", {"CPU_ONLINE": {"CORE_0": "1"}})
+
+
+@pytest.mark.parametrize(
+    ("now", "problem", "change"),
+    [
+        ({"absent": "no status"}, "no status", "not known"),
+        (nvpmodel.PowerMode(1, "25W"), "requested 15W (2), nvpmodel says 25W (1)", "live"),
+        (MODE, "", "live"),
+    ],
+)
+def test_what_a_power_mode_is_told_of_the_present_one(tmp_path, monkeypatch, now, problem, change):
+    mode = jetson.NvpMode(MODE, nvpmodel.Conf((MODE,), {}), tmp_path)
+    monkeypatch.setattr(jetson.NvpMode, "now", lambda mode: now)
+    assert (mode.problem(), mode.change()[0], mode.name) == (problem, change, "15W")
+
+
+def test_without_cpufreq_it_is_not_known_whether_clocks_are_held(tmp_path):
+    held = jetson.JetsonClocks(tmp_path)
+    assert held.problem() == "whether the clocks are held is not known: no cpufreq"
+    assert held.evidence().startswith("DVFS not known (no cpufreq)")
+
+
+@pytest.mark.parametrize(
+    ("now", "differ"),
+    [("900", False), ("1000", False), ("1100", False), ("800", True), ("1200", True), (None, False)],
+)
+def test_a_limit_may_be_rounded_to_its_neighbours_in_the_table(tmp_path, now, differ):
+    capped = nvpmodel.PowerMode(2, "15W", {"GPU": {"MAX_FREQ": "1000"}, "EMC": {"MAX_FREQ": "5"}})
+    paths = {"MAX_FREQ": "/limit", "FREQ_TABLE": "/table"}
+    (tmp_path / "table").write_text("800 900 1100 1200")
+    if now is not None:
+        (tmp_path / "limit").write_text(now)
+    conf = nvpmodel.Conf((capped,), {"GPU": paths, "EMC": {"MAX_FREQ": "/table"}})
+    assert bool(jetson.differences(conf, capped, tmp_path)) is differ
+
+
+def test_the_upstream_kernels_files_stand_in_for_nvidias(tmp_path):
+    capped = nvpmodel.PowerMode(2, "15W", {"GPU": {"MAX_FREQ": "1000"}})
+    (tmp_path / "knext").write_text("900")
+    (tmp_path / "table").write_text("900 1000")
+    paths = {"MAX_FREQ": "/none", "MAX_FREQ_KNEXT": "/knext", "FREQ_TABLE_KNEXT": "/table"}
+    (found,) = jetson.differences(nvpmodel.Conf((capped,), {"GPU": paths}), capped, tmp_path)
+    assert "900" in found and "1000" in found
