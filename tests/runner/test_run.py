@@ -27,7 +27,7 @@ class Alone:
     """Runs trials one by one: an OK result, or one from `ends`, which takes `seconds` of the clock."""
 
     def __init__(self, **ends):
-        self.asked, self.ends, self.now, self.seconds, self.unbuilt = [], ends, 0.0, 2.0, set()
+        self.asked, self.ends, self.now, self.seconds, self.unbuilt = [], ends, 50.0, 2.0, set()
 
     def prepare(self, trial, limits):
         return (
