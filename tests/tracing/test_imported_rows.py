@@ -243,6 +243,11 @@ def test_tables_that_are_not_read_are_said(tmp_path):
         "rows are in the table CUPTI_ACTIVITY_KIND_KERNEL_V9, which is not read": 2,
         "rows are in the table OTHER_SPANS, which is not read": 1,
     }
+    known, other = trace.notes
+    assert (
+        "CUPTI_ACTIVITY_KIND_KERNEL" in known.evidence and "all of CUPTI_ACTIVITY_KIND_KERNEL" in known.effect
+    )
+    assert (other.evidence, other.effect) == ("", "The account lacks what it says")
     assert trace.facts["damaged"] is True
 
 
@@ -485,6 +490,7 @@ def test_times_of_openvinos_counters(tmp_path, unit, text, ns):
     assert found[:-1] == ([] if ns is None else [("Conv a", ns)]) and found[-1][0] == "c"
     assert (trace.facts.get("left_out") == {"layers have no time that can be read": 1}) is (ns is None)
     assert trace.spans.columns["start_ns"][-1] == (ns or 0) and not trace.timed
+    assert [n.evidence for n in trace.notes if n.code == "W-PROF-16"] == ["Conv a"] * (ns is None)
 
 
 def test_a_report_of_openvino_may_be_repeated_and_its_unit_is_known(tmp_path):
@@ -741,3 +747,38 @@ def test_process_and_thread_0_are_numbers_and_below_0_none(tmp_path):
         (1, 2, 0, 100, 1), (3, 4, -1, 101, 1), (5, 6, tid(7, 9), 102, 1)
     )
     assert [r[4:] for r in rows(nsys.read(export.done()), "process", "thread")] == [(0, 0), (-1, -1), (7, 9)]
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        *((0, "0.000"), (1, "0.001"), (999, "0.999"), (1000, "1.000"), (-1, "-0.001"), (-1500, "-1.500")),
+        (2**62, "4611686018427387.904"),
+    ],
+)
+def test_a_time_for_perfetto_is_microseconds_to_the_last_digit(ns, text):
+    assert chrome._text({"ph": "C"}, ts=ns) == f'{{"ph": "C", "ts": {text}}}'
+
+
+@pytest.mark.parametrize(("source", "said"), [("torch.profiler (Kineto)", True), ("another tool", False)])
+@pytest.mark.parametrize(
+    ("text", "whole"), [('[{"ph": "X", "name": "a"}]', True), ('[{"ph": "X", "name": "a"}', False)]
+)
+def test_an_array_without_its_end_was_cut_unless_another_tool_leaves_it_out(
+    tmp_path, source, said, text, whole
+):
+    path, events = tmp_path / "a.json", tmp_path / "events.json"
+    events.write_text(text)
+    found = Collected(kineto.KINETO if said else source)
+    kineto._salvaged(path, events, found)
+    assert [n.code for n in found.notes] == ["W-PROF-3"] * (said and not whole)
+    assert found.facts.get("damaged", False) is (said and not whole)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_array_that_lost_rows_was_cut_where_it_has_no_end_whatever_wrote_it(tmp_path, ended):
+    events = tmp_path / "events.json"
+    events.write_text('[{"ph": "X", "name": "a"}, {"ph": "X", "name": "b" oops}' + "]" * ended)
+    found = Collected("another tool")
+    kineto._salvaged(tmp_path / "a.json", events, found)
+    assert len(found.notes) == 1 + (not ended) and found.facts["damaged"] is True

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from edgescope.records import CLOCK_MARK
 from edgescope.tracing import program
 
 MS = 1_000_000
@@ -238,3 +239,26 @@ def test_a_sitecustomize_that_is_hidden_is_run(injected, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(program.INJECT)])
     injected.chain()
     assert "hidden_was_run" not in vars(sys)
+
+
+def test_what_torch_recorded_is_laid_on_the_clock_of_the_functions(tmp_path):
+    events = [
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"{CLOCK_MARK}5000000",
+            "pid": 7,
+            "tid": 7,
+            "ts": 1000,
+            "dur": 1,
+        },
+        {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 7, "tid": 7, "ts": 3000, "dur": 2000},
+    ]
+    page = {"schemaVersion": 1, "traceEvents": events}
+    for number in (7, 8):
+        (tmp_path / f"kineto-{number}.json").write_text(json.dumps(page))
+    found = functions(tmp_path, [(10, 2)], 20)
+    assert rows(found) == [("aten::add", 7, 9), ("aten::add", 7, 9), ("main", 5, 15)]
+    assert found.notes == ()
+    (tmp_path / "kineto-8.json").write_text(json.dumps(page | {"traceEvents": events[1:]}))
+    assert [n.code for n in program.collected(tmp_path).notes] == ["W-PROF-8"]

@@ -100,7 +100,8 @@ class Recorder:
 
     def spans(self, shift: int) -> Spans:
         """Return the rows as spans of this process, with `shift` added to every time."""
-        table = np.array(self.rows, "int64").reshape(-1, 2 + len(FIELDS)).T
+        wide = 2 + len(FIELDS)
+        table = np.array(self.rows, "int64").reshape(len(self.rows) // wide, wide).T
         columns: dict[str, Any] = dict(zip(("kind", "name", *FIELDS), table, strict=True))
         ended = (columns["start_ns"] > 0) & (columns["end_ns"] >= columns["start_ns"])
         columns["thread"] = np.where(columns["thread"] < 0, -1, columns["thread"] & 0x7FFFFFFF)
