@@ -350,3 +350,14 @@ def test_a_network_whose_work_is_elsewhere_is_not_called_int8(
     with pytest.raises(UnsupportedError) as caught:
         made.dynamic(source, tmp_path / "int8.onnx", share=0.75)
     assert caught.value.code == "E-INT8-15" and caught.value.evidence.startswith(said)
+
+
+def test_an_operator_of_the_engines_own_does_not_stop_it(tmp_path):
+    nodes = [h.make_node("Inverse", ["x"], ["i"], domain="com.microsoft"), node("MatMul", "i w", "y")]
+    network = model(nodes, {"w": weight(4, 4)}, {"x": [1, 4, 4]})
+    network.opset_import.append(h.make_opsetid("com.microsoft", 1))
+    onnx.save(network, str(tmp_path / "net.onnx"))
+    assert [n.op_type for n in made._folded(tmp_path / "net.onnx", tmp_path).graph.node] == [
+        "Inverse",
+        "MatMul",
+    ]

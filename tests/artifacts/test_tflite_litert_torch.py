@@ -187,6 +187,17 @@ def test_an_output_of_another_shape_is_no_agreement(made, tmp_path):
     assert caught.value.code == "E-TFL-8" and "inf" in caught.value.evidence
 
 
+@pytest.mark.parametrize("change", [lambda outputs: outputs[:1], lambda outputs: (*outputs, outputs[0])])
+def test_an_output_more_or_less_is_no_agreement(made, tmp_path, change):
+    class Other(Net):
+        def forward(self, left, right):
+            return change(super().forward(left, right))
+
+    with pytest.raises(ModelError) as caught:
+        made.convert(Other(), SPECS, samples(), tmp_path / "a.tflite", batch=2)
+    assert caught.value.code == "E-TFL-8" and "inf" in caught.value.evidence
+
+
 def test_one_tensor_is_compared_as_an_output(made, tmp_path):
     path = tiny_tflite.write(tmp_path / "a.tflite")
     image = torch.zeros(1, 8, 8, 3)
