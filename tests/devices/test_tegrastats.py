@@ -782,3 +782,11 @@ def test_a_program_without_readings_is_waited_for_and_ended(live):
     assert clock.now == pytest.approx(100.0 + 0.5 + tegrastats._PATIENCE_S, abs=0.011)
     (reason,) = {value.reason for _, _, value in source.read()}
     assert "no line with readings; it said: 'usage: it'" in reason and program.did[0] == "terminate"
+
+
+def test_a_value_before_a_loggers_time_is_a_value_however_short_its_name():
+    found = parse("A@45C 2026-11-23 03:08:01 RAM 1/2MB")
+    assert [(f.channel, f.value) for f in found.fields][:2] == [
+        ("temperature_a_c", 45.0),
+        ("ram_used_bytes", 1048576.0),
+    ]
