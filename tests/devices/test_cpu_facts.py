@@ -261,3 +261,13 @@ def test_a_file_that_is_there_and_fails_now_is_not_unsupported(tmp_path, monkeyp
     assert isinstance(file.read(), kind) and asked == [(7, 0)]
     monkeypatch.undo()
     assert file.read() == b"1"
+
+
+def test_a_power_supply_is_told_with_what_it_says(tmp_path):
+    assert is_absent(cpu_facts.state(tmp_path)["power_supply"])
+    for name, text in (("BAT0/type", "Battery"), ("BAT0/capacity", "80"), ("AC/online", "1")):
+        write(tmp_path, {f"sys/class/power_supply/{name}": f"{text}\n"})
+    assert cpu_facts.state(tmp_path)["power_supply"] == {
+        "AC": {"online": "1"},
+        "BAT0": {"type": "Battery", "capacity": "80"},
+    }

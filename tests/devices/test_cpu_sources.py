@@ -469,3 +469,15 @@ def test_no_real_part_is_colder_than_200_below(tmp_path, celsius, off):
     write(tmp_path, {f"{zone}/type": "x", f"{zone}/temp": str(round(celsius * 1000))})
     (found,) = values(Temperatures(str(tmp_path))).values()
     assert isinstance(found, Unsupported) if off else found == pytest.approx(celsius)
+
+
+@pytest.mark.parametrize("column", range(8))
+@pytest.mark.parametrize(("ticks", "fine"), [((1 << 62) - 1, True), (1 << 62, False)])
+def test_no_count_is_of_more_ticks_than_time_has_had(tmp_path, column, ticks, fine):
+    process(tmp_path, 50)
+    counts = ["0"] * 8
+    write(tmp_path, {"proc/stat": f"cpu  {' '.join(counts)}\nctxt 5\n"})
+    source = CpuTime(str(tmp_path), 50)
+    counts[column] = str(ticks)
+    write(tmp_path, {"proc/stat": f"cpu  {' '.join(counts)}\nctxt 5\n"})
+    assert isinstance(values(source)["cpu_busy"], Failed) is not fine
