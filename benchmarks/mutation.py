@@ -89,7 +89,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "training": ("tests/training",),
     "verify": ("tests/verify",),
-    "data": ("tests/data", *_files("field", "folders", "npz", "coco", "csv", "pictures")),
+    "data": ("tests/data", *_files("field", "folders", "npz", "coco", "csv")),
     "runner": _files(
         "runner", "builds", "isolated", "noise", "pruning", "run", "runner_reuse", "setup", "sweep"
     ),

@@ -493,3 +493,18 @@ def test_a_network_that_takes_any_arguments_gets_its_axes_in_one(tmp_path, monke
     assert len(shapes) == 2
     export._write(net(batch=3), tmp_path / "a.onnx", 18)
     assert exporter.how["dynamic_shapes"] is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(("a",), 2), (("a", "b", "c"), 2), (("a", "b"), 1), (("a", "b"), 3)]
+)
+def test_a_file_with_other_inputs_or_outputs_is_refused(tmp_path, monkeypatch, inputs, outputs):
+    def run(names, given):
+        return [np.zeros((len(given["a"]), 2), np.float32)] * outputs
+
+    names = [SimpleNamespace(name=name) for name in inputs]
+    session = SimpleNamespace(get_inputs=lambda: names, run=run)
+    monkeypatch.setattr(export.onnx_write, "session", lambda path: session)
+    with pytest.raises(ModelError) as caught:
+        export._parity(net(), tmp_path / "a.onnx")
+    assert caught.value.code == "E-EXPORT-3" and caught.value.evidence.startswith("ValueError: zip()")
