@@ -361,6 +361,7 @@ BOUND = Measured(0.05, "s")
         ([held("p90<40ms")], Kept.PERHAPS, 9.0),
         ([held("p90<40ms"), held()], Kept.PERHAPS, 92.0),
         ([held(), held("p90<40ms")], Kept.PERHAPS, 92.0),
+        ([held("memory<2GB"), held("p90<40ms", kept=Kept.YES), held()], Kept.PERHAPS, 92.0),
         ([held()], Kept.NO, 0.0),
     ],
 )
