@@ -349,3 +349,11 @@ def test_a_stricter_agreement_raises_the_order_that_is_asked():
         assert f"(at least {needed})" in judged(min_agreement=asked).detail
     with pytest.raises(UsageError, match="E-GATE-7"):
         judged(min_agreement=math.nan)
+
+
+def test_agreement_tells_labelled_inputs_that_are_too_few_to_judge():
+    answer = judged(told=[compared(0.05, -0.1, n=40)])
+    assert answer.method == "top1_agreement" and answer.detail.endswith(
+        "labelled inputs: 34/40 right, fp32 36/40"
+    )
+    assert "labelled" not in judged(classifier=True).detail

@@ -126,7 +126,7 @@ def _matched(boxes: Floats, scores: Floats, classes: Floats, truth: Floats) -> F
         for kind, word in kinds:
             left = np.where(free & kind, shared[i], -1.0)
             match = len(truth) - 1 - left[:, ::-1].argmax(axis=1)  # of equals the last, as COCO has it
-            hit = np.take_along_axis(left, match[:, None], 1)[:, 0] >= np.minimum(OVERLAPS, 1 - 1e-10)
+            hit = np.take_along_axis(left, match[:, None], 1)[:, 0] >= OVERLAPS
             hit &= out[i, 2:] == WRONG
             out[i, 2:][hit] = word
             free[hit, match[hit]] = many[match[hit]]
