@@ -413,14 +413,14 @@ def _job(args: argparse.Namespace, work: Path) -> None:
     mutants = _drawn(bench, args)
     known, reasons = _known(work, args.seed), equivalents()
     for number, m in enumerate(mutants[args.job :: args.jobs]):
-        if _key(m) in known or _key(m) in reasons:
+        if _place(m) in known or _text(m) in reasons:
             continue
         began = time.monotonic()
         outcome = bench.judge(m, found)
         status = {"passed": "survived", "failed": "killed"}.get(outcome.status, outcome.status)
         row = {"status": status, "killer": outcome.killer, "seconds": round(time.monotonic() - began, 1)}
         with (bench.work / f"seed{args.seed}.jsonl").open("a") as handle:
-            handle.write(json.dumps({"module": m.module, "was": m.was, "now": m.now} | row) + "\n")
+            handle.write(json.dumps({"place": _place(m)} | row) + "\n")
         done = f"{args.job + number * args.jobs + 1}/{len(mutants)}"
         print(f"{done} {status} {m.module}:{m.line} {m.now}", file=sys.stderr, flush=True)
 
@@ -430,23 +430,28 @@ def _wanted(only: str | None) -> tuple[str, ...]:
     return (*MODULES, *(path for paths in own for path in paths))
 
 
-Key = tuple[str, str, str]
+Place = tuple[str, int, int, str]
 
 
-def _key(mutant: Mutant) -> Key:
+def _place(mutant: Mutant) -> Place:
+    """What tells a mutant from another: lines of one text may stand in a file several times."""
+    return mutant.module, mutant.line, mutant.column, mutant.now
+
+
+def _text(mutant: Mutant) -> tuple[str, str, str]:
     return mutant.module, mutant.was, mutant.now
 
 
-def _known(work: Path, seed: int) -> dict[Key, dict[str, Any]]:
+def _known(work: Path, seed: int) -> dict[Place, dict[str, Any]]:
     """Return what has been found out with a seed, by any job."""
     lines = [line for log in work.glob(f"job*/seed{seed}.jsonl") for line in log.read_text().splitlines()]
-    return {(r["module"], r["was"], r["now"]): r for r in map(json.loads, lines)}
+    return {tuple(row["place"]): row for row in map(json.loads, lines)}
 
 
-def _row(mutant: Mutant, known: dict[Key, dict[str, Any]]) -> dict[str, Any]:
+def _row(mutant: Mutant, known: dict[Place, dict[str, Any]]) -> dict[str, Any]:
     place = {key: getattr(mutant, key) for key in ("module", "line", "operator", "was", "now")}
-    reason = equivalents().get(_key(mutant))
-    return place | ({"status": "equivalent", "why": reason} if reason else known[_key(mutant)])
+    reason = equivalents().get(_text(mutant))
+    return place | ({"status": "equivalent", "why": reason} if reason else known[_place(mutant)])
 
 
 def _published(args: argparse.Namespace, rows: list[dict[str, Any]], commit: str) -> None:

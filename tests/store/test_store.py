@@ -656,3 +656,32 @@ def test_an_error_of_a_table_is_told_by_its_words_or_its_kind(tmp_path, monkeypa
         with pytest.raises(StoreError) as raised:
             rows.read(tmp_path / "a", {"a": "int64"})
         assert raised.value.evidence == said
+
+
+def test_a_result_that_a_disk_does_not_let_go_is_told(tmp_path, monkeypatch):
+    kept = Store(tmp_path)
+    kept.save(result())
+
+    def refused(path, target):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(StoreError) as caught:
+        kept.remove(result())
+    assert caught.value.code == "E-STORE-1" and "Read-only" in caught.value.evidence
+    assert [r.id for r in kept.results()] == [result().id]
+
+
+def test_a_store_is_made_however_deep_it_lies(tmp_path):
+    kept = Store(tmp_path / "a/b/c")
+    kept.check()
+    assert kept.save(result()).parent.parent == kept.root and len(list(kept.results())) == 1
+
+
+def test_a_result_in_anothers_folder_is_told_with_its_file(tmp_path):
+    kept = Store(tmp_path)
+    folder = kept.save(result())
+    folder.rename(folder.with_name("other-1"))
+    assert list(kept.results()) == []
+    (problem,) = kept.problems
+    assert problem.evidence.startswith(f"{folder.with_name('other-1') / 'result.json'}: ")
