@@ -242,3 +242,10 @@ def test_what_cannot_be_read_as_a_table(read, tmp_path, monkeypatch, error):
 
 def test_an_empty_table_lists_no_files(read):
     assert refused(read, "") == ("E-DATASET-9", "no line after the heading")
+    for text, what in (
+        ("", "a.csv lists no files"),
+        ("9.jpg\n0.png\n", "a.csv lists files that are not there"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            read(text)
+        assert caught.value.what == what
