@@ -293,3 +293,24 @@ def test_videos_that_were_left_out_are_named_up_to_three(count, evidence):
     assert done.warning.evidence == evidence and done.warning.what.startswith(
         f"{count} of {count + 2} videos"
     )
+
+
+@pytest.mark.parametrize(
+    ("batch", "crops", "most"), [(1, 1, 1), (4, 1, 4), (1, 10, 1), (9, 10, 1), (25, 10, 2)]
+)
+def test_what_is_decoded_at_once_fills_a_batch(monkeypatch, batch, crops, most):
+    asked = []
+    monkeypatch.setattr(extraction.decode, "snippets", lambda *given, **how: asked.append(how["most"]) or ())
+    prepared_ = replace(PREPARED, crops=crops)
+    extractor = SimpleNamespace(preparation=prepared_, engine=Engine(batch=batch), run=None)
+    job = extraction._Job(SimpleNamespace(path=None), "key")
+    assert list(extraction._computed([job], extractor, 1, "stop")) == [job]
+    assert asked == [most] and job.expected == 0
+
+
+@pytest.mark.parametrize(("decoders", "waiting"), [(1, 4), (3, 12)])
+def test_few_chunks_wait_for_the_engine(monkeypatch, decoders, waiting):
+    sizes, whole = [], extraction.queue.Queue
+    monkeypatch.setattr(extraction.queue, "Queue", lambda size: sizes.append(size) or whole(size))
+    extractor = SimpleNamespace(preparation=PREPARED, engine=Engine(), run=None)
+    assert list(extraction._computed([], extractor, decoders, "stop")) == [] and sizes == [waiting]

@@ -72,7 +72,12 @@ def test_the_light_heads_loss_asks_the_highest_scores():
     scores, _ = answers(network, given)
     top = np.sort(scores, axis=1)[:, -3:].mean(axis=1)
     wanted = -np.mean([*np.log(1 - top[:3]), *np.log(top[3:])])
-    assert float(losses.top_k(network, given).bags.detach()) == pytest.approx(wanted, rel=1e-5)
+    found = losses.top_k(network, given)
+    assert float(found.bags.detach()) == pytest.approx(wanted, rel=1e-5)
+    flat, usual = scores[3:].ravel(), losses.Weights()
+    terms = [float(term.detach()) for term in (found.lengths, found.smooth, found.sparse)]
+    differences, length = (np.diff(flat) ** 2).sum(), np.sqrt((flat**2).sum())
+    assert terms == pytest.approx([0, usual.smooth * differences, usual.sparse * length], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -256,6 +256,19 @@ def test_a_piece_is_an_ellipse_or_a_rectangle_that_moves_and_shows_another_part_
     assert found[0, 0, 1, 2, 3] == pytest.approx(3.0)
 
 
+def test_the_edge_of_a_piece_is_no_part_of_it():
+    """On a grid of five, of which 0.5 is a step: a piece of 0.5 to each side is its middle alone."""
+
+    def each(*values):
+        return np.reshape(values, (2, 1, 1, 1))
+
+    still = [each(0.0, 0.0)] * 4
+    dice = Dice(*still, each(0.5, 0.5), each(0.5, 0.5), each(0.69, 0.7), each(0.0, 0.0), each(0.0, 0.0))
+    clips, others = torch.full((2, 3, 2, 5, 5), -1.0), torch.ones(2, 3, 2, 5, 5)
+    found = pretext._pasted(clips, others, torch.ones(2, 2), dice)
+    assert [at[2:] for at in (found[:, :, 0] >= 0).nonzero().tolist()] == [[2, 2]] * 6
+
+
 def test_how_a_network_was_trained_is_told_in_plain_values(tmp_path):
     epochs = tuple(pretext.fit.Epoch(n, 100 * n, 1.0 / n, 0.5, 1.26) for n in (1, 2))
     told = pretext.about(pretext.Pretext(steps=7), pretext.Pretrained(tmp_path, 3, epochs, {"fast": 0.5}))
