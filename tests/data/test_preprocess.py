@@ -85,6 +85,13 @@ def test_boxes_lie_where_their_pixels_come_to_lie(resize):
     assert np.abs(box[:4] - found).max() <= 1 and box[4] == 3
 
 
+@pytest.mark.parametrize("size", [(2000, 3), (3, 2000)])
+def test_a_picture_of_extreme_form_keeps_a_line_in_its_letterbox(size):
+    way = Preprocess((90, 90), 1.0, (0.0,) * 3, (1.0,) * 3, "letterbox", "nearest")
+    out = way(Image.new("RGB", size, (255, 255, 255)))[0] > 0.9
+    assert sorted((int(out.any(axis=0).sum()), int(out.any(axis=1).sum()))) == [1, 90]
+
+
 def test_a_box_that_is_cut_off_is_left_out():
     way = Preprocess(10, 1.0, resize="crop")
     assert len(way.boxes(np.array([[0, 0, 2, 2, 0]], dtype=np.float32), 40, 10)) == 0

@@ -99,7 +99,7 @@ class Preprocess:
         else:
             short = [math.floor(side / self.crop + 1e-9) for side in (wide, high)]
             scale = max(short[0] / width, short[1] / height)
-        sides = round(width * scale), round(height * scale)
+        sides = max(1, round(width * scale)), max(1, round(height * scale))  # a line of a picture stays one
         return Placed(*sides, (sides[0] - wide) // 2, (sides[1] - high) // 2)
 
     def cut(self, image: Any, resample: int, fill: Any) -> Any:
