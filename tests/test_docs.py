@@ -30,11 +30,7 @@ def commands(page: Path) -> list[list[str]]:
     return found
 
 
-README = commands(ROOT / "README.md")
-
-
-def test_the_readme_has_commands():
-    assert len(README) >= 10
+COMMANDS = commands(ROOT / "docs/commands.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -43,16 +39,20 @@ def test_every_command_parses(page):
         parser().parse_args(arguments)
 
 
-def test_every_verb_is_in_the_readme():
-    assert {arguments[0] for arguments in README} == set(VERBS)
+def test_every_verb_has_a_line_on_the_page_of_commands():
+    assert {arguments[0] for arguments in COMMANDS} == set(VERBS)
+
+
+def test_the_readme_is_read_in_a_minute():
+    assert len((ROOT / "README.md").read_bytes()) <= 6000
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [a for a in README if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")],
+    [a for a in COMMANDS if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")],
     ids=" ".join,
 )
-def test_the_readmes_quick_commands_run(arguments, tmp_path, monkeypatch, capsys, trials_here):
+def test_the_quick_commands_run(arguments, tmp_path, monkeypatch, capsys, trials_here):
     monkeypatch.chdir(tmp_path)
     if arguments[0] in ("bench", "sweep"):
         arguments = [*arguments, "--duration", "300ms"]  # the last one counts
