@@ -29,7 +29,6 @@ from typing import Any
 from facts import publish
 
 from edgescope.analysis.cells.concurrency import axes, setup
-from edgescope.analysis.cells.variants import variant
 from edgescope.analysis.run.usage import GPU, HOST
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
@@ -91,7 +90,7 @@ def of_results(results: Sequence[Result]) -> list[Cell]:
         raise SystemExit("results of several machines: --machine ID")
     groups: dict[str, list[Result]] = {}
     for r in sorted(results, key=lambda r: (r.trial.replicate, r.started_at)):
-        groups.setdefault(variant(r.trial), []).append(r)
+        groups.setdefault(r.trial.variant, []).append(r)
     return [_cell(group) for group in groups.values()]
 
 

@@ -37,7 +37,6 @@ from facts import publish
 from grid_json import Cell, read
 
 from edgescope.analysis.cells.objective import Wanted, wanted
-from edgescope.analysis.cells.variants import variant
 from edgescope.analysis.predict.gp import axes
 from edgescope.models import zoo
 from edgescope.records import Field, Measured, Result, Status, Trial
@@ -155,9 +154,9 @@ def newest(path: Path) -> Result | None:
 
 def halves(cells: Sequence[Cell], more: Sequence[Cell] = ()) -> tuple[list[Cell], list[Cell]]:
     """Return the cells with the first process of each alone, and with all others, those of `more` too."""
-    others = {variant(c.trial): c for c in more}
+    others = {c.trial.variant: c for c in more}
     first = [replace(c, metrics={n: values[:1] for n, values in c.metrics.items()}) for c in cells]
-    return first, [_rest(c, others.get(variant(c.trial))) for c in cells]
+    return first, [_rest(c, others.get(c.trial.variant)) for c in cells]
 
 
 def _rest(cell: Cell, other: Cell | None) -> Cell:
@@ -208,8 +207,8 @@ def figures(a: Sequence[Cell], b: Sequence[Cell], seeds: int, cores: int) -> dic
 
 def spread(a: Sequence[Cell], b: Sequence[Cell]) -> dict[str, float]:
     """Return how far A and B are apart: the quantiles of |ratio of throughputs - 1| over the cells."""
-    other = {variant(c.trial): c for c in b}
-    pairs = [(c, other[variant(c.trial)]) for c in a if variant(c.trial) in other]
+    other = {c.trial.variant: c for c in b}
+    pairs = [(c, other[c.trial.variant]) for c in a if c.trial.variant in other]
     ratios = [
         abs(x.metrics["throughput_sps"][0] / float(np.mean(y.metrics["throughput_sps"])) - 1)
         for x, y in pairs
@@ -220,9 +219,9 @@ def spread(a: Sequence[Cell], b: Sequence[Cell]) -> dict[str, float]:
 
 def questions(a: Sequence[Cell], b: Sequence[Cell], cores: int) -> list[Replay]:
     """Return what is asked of a grid: cells that both sides hold, objectives and constraints that both measured."""
-    other = {variant(c.trial): c for c in b}
-    cells = [c for c in a if variant(c.trial) in other]
-    mates = [other[variant(c.trial)] for c in cells]
+    other = {c.trial.variant: c for c in b}
+    cells = [c for c in a if c.trial.variant in other]
+    mates = [other[c.trial.variant] for c in cells]
     once = frozenset(
         i for i, c in enumerate(mates) if c.status is Status.OK and not c.metrics["throughput_sps"]
     )

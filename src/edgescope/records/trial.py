@@ -167,6 +167,11 @@ class Trial:
         """Hash of the trial without its replicate number: the name of the cell that replicates share."""
         return digest([self.key(Role.all(), but=("replicate",))])
 
+    @functools.cached_property
+    def variant(self) -> str:
+        """Hash of the trial without its replicate number and duration: the name that cells of one variant share."""
+        return self.key(Role.all() & ~Role.EFFORT, but=("replicate",))
+
     def key(self, roles: Role, *, but: Collection[str] = ()) -> str:
         """Return the hash of the fields in `roles` that differ from their defaults, `but` some.
 

@@ -22,7 +22,6 @@ from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
-from edgescope.analysis.cells.variants import variant
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.runner.run import Cells
@@ -76,9 +75,9 @@ class _Exploration:
         budget: Budget,
         **about: Any,
     ) -> None:
-        first = {variant(t): replace(t, replicate=0) for t in reversed(trials)}
-        self.trials = [first[v] for v in dict.fromkeys(variant(t) for t in trials)]
-        self.at = {variant(t): i for i, t in enumerate(self.trials)}
+        first = {t.variant: replace(t, replicate=0) for t in reversed(trials)}
+        self.trials = [first[v] for v in dict.fromkeys(t.variant for t in trials)]
+        self.at = {t.variant: i for i, t in enumerate(self.trials)}
         self.cells, self.wanted, self.budget = cells, wanted, budget
         self.search = Search(self.trials, wanted, seed=budget.seed, **about)
         self.results: list[Result] = []
@@ -91,10 +90,10 @@ class _Exploration:
 
     def _searched(self) -> Strategy:
         """Measure suggested cells until the budget is spent, no cell is left or too many failed."""
-        held = [variant(self.trials[cell]) for cell in self.search.rows]
+        held = [self.trials[cell].variant for cell in self.search.rows]
         before = known(self.cells, list(self.at), self.wanted, self.budget.seed, held)
         while True:
-            new = [row for cell, row in self.search.rows.items() if variant(self.trials[cell]) not in before]
+            new = [row for cell, row in self.search.rows.items() if self.trials[cell].variant not in before]
             measured, budget = sum(row is not None for row in new), self.budget.cells
             cell = self.search.suggest(budget, measured) if measured < budget else None
             if cell is None or len(new) - measured >= max(budget, FAILED_AT_LEAST):
@@ -108,7 +107,7 @@ class _Exploration:
     def stored(self) -> Iterator[Result]:
         """Yield the stored results of this grid with their raw rows."""
         for found in self.cells.finished().values():
-            if variant(found.trial) in self.at:
+            if found.trial.variant in self.at:
                 try:
                     result = self.cells.store.full(found)
                 except StoreError:  # damaged: measured again if it is suggested
@@ -135,7 +134,7 @@ class _Exploration:
         if not self.results:
             return
         for row in choices(self.results, self.wanted)[0]:
-            cell = self.at[variant(row.trial)]
+            cell = self.at[row.trial.variant]
             if row.failed:
                 known = self.search.rows.get(cell, row.metrics)
                 if known is not None:  # a failure is passed on once
@@ -160,7 +159,7 @@ class _Exploration:
             if cell is None:
                 return
             rows = choices(self.results, self.wanted)[0]
-            row = next(r for r in rows if self.at[variant(r.trial)] == cell)
+            row = next(r for r in rows if self.at[r.trial.variant] == cell)
             rival = self._rival(row, rows)
             missing = self._missing(row, rival)
             if not missing:
@@ -174,7 +173,7 @@ class _Exploration:
                     what = f"{step.what} in turns with {rival.label}"
                     step = replace(step, beside=beside, purpose=CONFIRMING, what=what)
                 yield from self._ran(step)
-                if rival is not None and self.search.rows[self.at[variant(rival.trial)]] is None:
+                if rival is not None and self.search.rows[self.at[rival.trial.variant]] is None:
                     break  # it failed: the next one takes its place
 
     def _rival(self, pick: Row, rows: Sequence[Row]) -> Row | None:

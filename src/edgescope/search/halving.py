@@ -166,12 +166,14 @@ class Race:
         self.rounds = 0
         self.took: dict[str, list[float]] = defaultdict(list)
         """Variant -> the seconds of each of its pairs."""
+        self._table: tuple[list[int], Sequence[Row]] = ([], ())
+        """Which results the last table was made of, and its rows."""
 
     @property
     def unreached(self) -> list[Trial]:
         """Return the candidates that the budget left no time for, or that were stopped."""
-        tried = {variants.variant(r.trial) for r in (*self.screened, *self.finals)}
-        return [t for t in self.trials[1:] if variants.variant(t) not in tried]
+        tried = {r.trial.variant for r in (*self.screened, *self.finals)}
+        return [t for t in self.trials[1:] if t.variant not in tried]
 
     @property
     def _gone_s(self) -> float:
@@ -226,7 +228,7 @@ class Race:
             self._noted(base, result)
 
     def _standing(self, trials: Sequence[Trial]) -> list[Trial]:
-        return [t for t in trials if variants.variant(t) not in self.failed]
+        return [t for t in trials if t.variant not in self.failed]
 
     def _screen(self, trials: Sequence[Trial]) -> Strategy:
         """Run every candidate once while there is time, in their order.
@@ -286,15 +288,15 @@ class Race:
             return []
         if not others:
             return self._new(self.by_hand(trial))
-        of_base = {variants.variant(t) for t in self.by_hand(self.trials[0])}
+        of_base = {t.variant for t in self.by_hand(self.trials[0])}
         able = [r for r in others if _latency_s(r) <= (1 + MARGINS[0]) * _latency_s(base)]
-        fit = {r.trial.options.get("threads") for r in able if variants.variant(r.trial) in of_base}
+        fit = {r.trial.options.get("threads") for r in able if r.trial.variant in of_base}
         return self._new(each for each in self.by_hand(trial) if each.options.get("threads") in fit)
 
     def _rivalled(self) -> bool:
         """Return whether a candidate beside the baseline's own settings stands: without one there is no answer."""
-        own = {variants.variant(t) for t in (self.trials[0], *self.by_hand(self.trials[0]))}
-        return any(r.status in MEASURED and variants.variant(r.trial) not in own for r in self.screened)
+        own = {t.variant for t in (self.trials[0], *self.by_hand(self.trials[0]))}
+        return any(r.status in MEASURED and r.trial.variant not in own for r in self.screened)
 
     def _limit_s(self, *, last: bool) -> float:
         """Return the seconds that a candidate's short run and the check of its outputs may take.
@@ -317,8 +319,8 @@ class Race:
     def _noted(self, trial: Trial, result: Result) -> None:
         if result.status in MEASURED or result.status is Status.CANCELLED:
             return
-        self.failed.add(variants.variant(trial))
-        if variants.variant(trial) == variants.variant(self.trials[0]):
+        self.failed.add(trial.variant)
+        if trial.variant == self.trials[0].variant:
             raise _baseless(result)
 
     def _replaced(self, trial: Trial, result: Result) -> list[Trial]:
@@ -353,11 +355,11 @@ class Race:
         begun, trial = self.budget.clock(), step.trial
         results = yield replace(step, ahead=ahead)
         took = max(self.budget.clock() - begun, STARTS_S + _window_s(results[1]))
-        self.took[variants.variant(trial)].append(took)
+        self.took[trial.variant].append(took)
         self.finals += [r for r in results if r.status is not Status.CANCELLED]
         if _stopped(*results):
             return
-        self.pairs[variants.variant(trial)].append((results[0], results[1]))
+        self.pairs[trial.variant].append((results[0], results[1]))
         self._noted(self.trials[0], results[0])
         self._noted(trial, results[1])
         if not self.screened and trial.replicate == 0:
@@ -391,7 +393,7 @@ class Race:
         standing = self._standing(rivals)
         pick = standing[0] if standing else None
         if pick is not None and (others := self._settings_unpaired(pick)):
-            fresh = [t for t in (pick, *others) if not self.pairs.get(variants.variant(t))]
+            fresh = [t for t in (pick, *others) if not self.pairs.get(t.variant)]
             for position, trial in enumerate(fresh, start=1):
                 step = self._step(trial, rounds, alternation.SELECTING, (rounds + 1, position, len(fresh)))
                 if self.left_s < (LEAST + 1) * self._pair_s + ANSWERS_S and not self.budget.known(step):
@@ -414,13 +416,13 @@ class Race:
         """
         if not self.screened or _latency_s(self.screened[0]) > SMALL_S:
             return []
-        return [t for t in self._standing(self.by_hand(pick)) if not self.pairs.get(variants.variant(t))]
+        return [t for t in self._standing(self.by_hand(pick)) if not self.pairs.get(t.variant)]
 
     def _ahead_of(self, rivals: Sequence[Trial]) -> list[Trial]:
         """Return the rivals that are not clearly behind the best that keeps the constraints, best first."""
         speed = {t.id: self._speed(t) for t in rivals}
-        broken = {variants.variant(r.trial) for r in self._rows() if r.rejected}
-        ranked = sorted(rivals, key=lambda t: (variants.variant(t) in broken, -speed[t.id][0]))
+        broken = {r.trial.variant for r in self._rows() if r.rejected}
+        ranked = sorted(rivals, key=lambda t: (t.variant in broken, -speed[t.id][0]))
         if not ranked:
             return []
         best = speed[ranked[0].id][0]
@@ -429,19 +431,22 @@ class Race:
             mean, rounds = speed[trial.id]
             return not rounds or best - mean < math.log1p(BEHIND[min(max(rounds, 1), len(BEHIND)) - 1])
 
-        able = [t for t in ranked if variants.variant(t) not in broken]
+        able = [t for t in ranked if t.variant not in broken]
         return [t for t in able or ranked if t is ranked[0] or near(t)]
 
     def _rows(self) -> Sequence[Row]:
+        """Return the table of what ran so far; several questions are asked of it between two pairs."""
         found = [*self.screened, *self.finals]
-        return variants.table(found, wanted=self.wanted).rows if found else ()
+        if (of := [id(result) for result in found]) != self._table[0]:
+            self._table = (of, variants.table(found, wanted=self.wanted).rows)
+        return self._table[1]
 
     def _speed(self, trial: Trial) -> tuple[float, int]:
         """Return the mean log of how much better a candidate was than the baseline, and the number of its pairs.
 
         The pairs that chose it do not count once others have confirmed it.
         """
-        found = alternation.decisive([(mine, theirs) for theirs, mine in self.pairs[variants.variant(trial)]])
+        found = alternation.decisive([(mine, theirs) for theirs, mine in self.pairs[trial.variant]])
         return alternation.better(found, self.wanted.goal)
 
     def _confirm(self, pick: Trial) -> Generator[Step, tuple[Result, ...], Trial | None]:
@@ -452,7 +457,7 @@ class Race:
         for number in range(MOST if self.budget.seconds else ENOUGH):
             step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
             if not self.budget.known(step):
-                each = LONGER * max(self.took[variants.variant(pick)][-LAST:], default=0.0)
+                each = LONGER * max(self.took[pick.variant][-LAST:], default=0.0)
                 if (self.left_s if number >= LEAST else self._grace_s) <= each + ANSWERS_S:
                     return None
                 if number >= ENOUGH and self._decided(pick):
@@ -461,7 +466,7 @@ class Race:
                     return rival
             ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
             yield from self._pair(step, ahead)
-            if variants.variant(pick) in self.failed:
+            if pick.variant in self.failed:
                 return self.added.pop() if self.added else None
         return None
 
@@ -471,17 +476,17 @@ class Race:
         None while the pick has fewer than LEAST of those, and where there is no time to confirm the rival.
         """
         confirmed = {v: sum(alternation.confirms(mine) for _, mine in p) for v, p in self.pairs.items()}
-        number = confirmed.get(variants.variant(pick), 0)
+        number = confirmed.get(pick.variant, 0)
         if number < LEAST or self.left_s < (LEAST + 1) * self._pair_s + ANSWERS_S:
             return None
-        rivals = [t for t in self._standing(self.trials) if confirmed.get(variants.variant(t)) == 0]
+        rivals = [t for t in self._standing(self.trials) if confirmed.get(t.variant) == 0]
         best, *_ = self._ahead_of([pick, *rivals])
         ahead = self._speed(best)[0] - self._speed(pick)[0]
         return best if best is not pick and ahead >= math.log1p(BEHIND[0]) else None
 
     def _decided(self, pick: Trial) -> bool:
         """Return whether the pick's interval is narrow enough, by pairs that are spread over SPREAD_S."""
-        row = next((r for r in self._rows() if variants.variant(r.trial) == variants.variant(pick)), None)
+        row = next((r for r in self._rows() if r.trial.variant == pick.variant), None)
         found = row["speedup"] if row is not None else None
         if row is None or not isinstance(found, Measured) or not found.lo or not found.hi:
             return False
@@ -491,8 +496,8 @@ class Race:
 
     def _survivors(self, alive: list[Trial]) -> list[Trial]:
         """Return the candidates that go on after the short runs, best first."""
-        rows = {variants.variant(r.trial): r for r in variants.table(self.screened).rows}
-        found = [(rows[variants.variant(t)], t) for t in alive if variants.variant(t) in rows]
+        rows = {r.trial.variant: r for r in variants.table(self.screened).rows}
+        found = [(rows[t.variant], t) for t in alive if t.variant in rows]
         cells = survivors([row for row, _ in found], self.wanted, KEEP)
         return [t for cell in cells for row, t in found if row.cell == cell]
 

@@ -228,7 +228,7 @@ def so_far(results: Sequence[Result], base: Result) -> str:
     newest = results[-1]
     if newest.alternation is None:
         return _alone(newest, base)
-    mine = [r for r in results if variants.variant(r.trial) == variants.variant(newest.trial)]
+    mine = [r for r in results if r.trial.variant == newest.trial.variant]
     every = alternation.pairs(mine, results)
     turns = alternation.decisive(every)
     if newest.alternation.side == "baseline" or not turns:
@@ -249,7 +249,7 @@ def _alone(newest: Result, first: Result) -> str:
         why = f" ({newest.reason.code}: {newest.reason.what})" if newest.reason else ""
         return f"  {newest.trial.label}: {newest.status.value}{why}"
     words = f"  {newest.trial.label}: {units.show(timed, interval=False)}"
-    own = variants.variant(newest.trial) == variants.variant(first.trial)
+    own = newest.trial.variant == first.trial.variant
     if own or not isinstance(base, Measured) or min(timed.value, base.value) <= 0:
         return words
     ratio = base.value / timed.value if alike else timed.value / base.value

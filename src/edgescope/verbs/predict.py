@@ -17,7 +17,6 @@ from typing import Any
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.replicates import MEASURED
-from edgescope.analysis.cells.variants import variant
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.predict import mode_table, modes
 from edgescope.analysis.predict.modes import Floats, ModeGrid
@@ -192,15 +191,15 @@ def _answer(question: Question, scope: Scope, asked: Asked, like: Other, setup: 
             evidence=f"the store holds no result of {', '.join(question.models) or 'any model'}",
             fix="edgescope predict MODEL --run",
         )
-    place = {variant(t): i for i, t in enumerate(trials)}
-    stored = [r for r in (scope.results if asked.run else question.stored) if variant(r.trial) in place]
+    place = {t.variant: i for i, t in enumerate(trials)}
+    stored = [r for r in (scope.results if asked.run else question.stored) if r.trial.variant in place]
     rows = modes.of_trials(trials, _features(trials, stored), _cores(stored))
     labels = {t.label for t in trials}
     grid = modes.grid(rows, [t.label for t in trials] if len(labels) == len(trials) else ())
     scope_of_power, other = scopes.usual(stored), like.over(rows, grid)
     state = Profiling(grid, asked.wanted, scope_of_power, asked.epoch_samples, other, asked.seed)
     for result in stored:
-        state.learn(place[variant(result.trial)], result)
+        state.learn(place[result.trial.variant], result)
     name = ", ".join(dict.fromkeys(t.model.partition("#")[0] for t in trials))
     if not asked.run:
         reason = "answered from the store: --run measures the pick in fresh processes"
@@ -219,7 +218,7 @@ def _trials(question: Question, scope: Scope, run: bool) -> list[Trial]:
         found = scope.grid(question)
     else:
         found = _combined([replace(r.trial, replicate=0) for r in question.stored if r.status in MEASURED])
-    return list({variant(t): replace(t, replicate=0) for t in found}.values())
+    return list({t.variant: replace(t, replicate=0) for t in found}.values())
 
 
 def _combined(trials: Sequence[Trial]) -> tuple[Trial, ...]:
@@ -277,16 +276,16 @@ class Other:
         """
         if not self.results:
             return None
-        trials = list({variant(r.trial): replace(r.trial, replicate=0) for r in self.results}.values())
+        trials = list({r.trial.variant: replace(r.trial, replicate=0) for r in self.results}.values())
         theirs = modes.of_trials(trials, _features(trials, self.results), _cores(self.results))
         shared = [n for n in grid.knobs if all(n in row for row in theirs)]
         keys = [tuple((n, row.get(n)) for n in shared) for row in (*rows, *theirs)]
         place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         union = modes.grid([dict(key) for key in place])
-        at = {variant(t): place[k] for t, k in zip(trials, keys[len(rows) :], strict=True)}
+        at = {t.variant: place[k] for t, k in zip(trials, keys[len(rows) :], strict=True)}
         state = Profiling(union, wanted("throughput"))
         for result in self.results:
-            state.learn(at[variant(result.trial)], result)
+            state.learn(at[result.trial.variant], result)
         found, mine = state.prediction(), [place[key] for key in keys[: len(rows)]]
         power = None if isinstance(found.power, Absent) else found.power.guess.mean[mine]
         return found.time.guess.mean[mine], power

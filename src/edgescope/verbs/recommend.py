@@ -22,7 +22,6 @@ from edgescope.analysis.cells.percentiles import lacks_rows
 from edgescope.analysis.cells.question import of_harness
 from edgescope.analysis.cells.recommend import Recommendation
 from edgescope.analysis.cells.recommend import recommend as best
-from edgescope.analysis.cells.variants import variant
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.records import TABLES, Answer, Json, Result, Trial
@@ -180,12 +179,12 @@ class Scope:
         return (
             all(getattr(trial, n) in _values(self.keys.get(n, getattr(Trial, n))) for n in names)
             and all(self.keys[table].items() <= getattr(trial, table).items() for table in CONTENT)
-            and (self.study is None or variant(trial) in self._inside)
+            and (self.study is None or trial.variant in self._inside)
         )
 
     @cached_property
     def _inside(self) -> set[str]:
-        return {variant(t) for t in self.study.trials} if self.study else set()
+        return {t.variant for t in self.study.trials} if self.study else set()
 
     def grid(self, question: Question) -> tuple[Trial, ...]:
         """Return the cells to search: those of the study, or the product of the keys."""

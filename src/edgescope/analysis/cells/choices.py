@@ -33,7 +33,6 @@ from edgescope.analysis.cells.variants import (
     rejection,
     row_of,
     shown_runs,
-    variant,
 )
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.usage import first
@@ -80,7 +79,7 @@ def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Sprea
     """Return one row per cell, rejected if it breaks a constraint, and the spread between processes."""
     groups: dict[str, list[Result]] = {}
     for result in results:
-        groups.setdefault(variant(result.trial), []).append(result)
+        groups.setdefault(result.trial.variant, []).append(result)
     every = [(_longest(group), group) for group in groups.values()]
     spreads = Spreads([list(shown_runs(long).values()) for long, _ in every])
     scope = scopes.usual([r for long, _ in every for r in long])

@@ -38,7 +38,7 @@ from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.apart import apart_s
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS, Metric
-from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial, Trust, Verdict
+from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trust, Verdict
 from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
 from edgescope.stats.pairs import MIN_EFFECT
 
@@ -47,11 +47,6 @@ WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 #: Windows up to this long count as screening if the same results hold longer ones of the same variant.
 SCREEN_S = 0.5
-
-
-def variant(trial: Trial) -> str:
-    """Return the name that all cells of one variant share, whatever their duration."""
-    return trial.key(Role.all() & ~Role.EFFORT, but=("replicate",))
 
 
 @dataclass(frozen=True)
@@ -117,8 +112,8 @@ def table(
     # one scope for the whole table: the baseline's, else the usual one
     scope = scopes.usual(groups[base]) or scopes.usual([r for group in groups.values() for r in group])
     rows = {c: _row(groups, c, base, wanted, scope) for c in groups}
-    measured = {variant(r.trial) for c, r in rows.items() if c not in short}
-    shown = [r for c, r in rows.items() if c not in short or variant(r.trial) not in measured]
+    measured = {r.trial.variant for c, r in rows.items() if c not in short}
+    shown = [r for c, r in rows.items() if c not in short or r.trial.variant not in measured]
     out = [r for r in shown if r.cell in short and not r.failed]
     apart = {r.cell for r in out}
     return VariantTable(tuple(r for r in shown if r.cell not in apart), base, tuple(out), wanted)
@@ -129,13 +124,13 @@ def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
     trials = {cell: group[0].trial for cell, group in groups.items()}
     longest: dict[str, float] = {}
     for t in trials.values():
-        longest[variant(t)] = max(t.max_s, longest.get(variant(t), 0.0))
+        longest[t.variant] = max(t.max_s, longest.get(t.variant, 0.0))
     effort = {cell: t.key(Role.EFFORT) for cell, t in trials.items()}
     in_turns = any(t.turn_s is not None for t in trials.values())
     screens = {
         effort[cell]
         for cell, t in trials.items()
-        if t.max_s <= SCREEN_S and (t.max_s < longest[variant(t)] or (in_turns and t.turn_s is None))
+        if t.max_s <= SCREEN_S and (t.max_s < longest[t.variant] or (in_turns and t.turn_s is None))
     }
     return {cell for cell in trials if effort[cell] in screens}
 
@@ -154,10 +149,10 @@ def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str
 
 def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> Sequence[Result]:
     """Return the baseline's results that pair with a cell's: those of the same duration, if there are any."""
-    trial, wanted = groups[cell][0].trial, variant(groups[base][0].trial)
+    trial, wanted = groups[cell][0].trial, groups[base][0].trial.variant
     for other, group in groups.items():
         t = group[0].trial
-        if other != base and variant(t) == wanted and t.key(Role.EFFORT) == trial.key(Role.EFFORT):
+        if other != base and t.variant == wanted and t.key(Role.EFFORT) == trial.key(Role.EFFORT):
             return group
     return groups[base]
 
@@ -167,8 +162,8 @@ def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: W
     done = shown_runs(group)
     shown = figures(list(done.values()), group[0].trial.workload, scope)
     if (trial := group[0].trial).turn_s is not None:
-        name = variant(trial)
-        shown |= of_starts(shown, (r for each in groups.values() for r in each if variant(r.trial) == name))
+        name = trial.variant
+        shown |= of_starts(shown, (r for each in groups.values() for r in each if r.trial.variant == name))
     row = row_of(group, done, shown)
     return broken(_compared(row, _against_cell(groups, cell, base), group), wanted)
 

@@ -33,7 +33,7 @@ from edgescope.analysis.cells.replicates import (
     value_of,
 )
 from edgescope.analysis.cells.row import Row
-from edgescope.analysis.cells.variants import SCREEN_S, pick, table, variant
+from edgescope.analysis.cells.variants import SCREEN_S, pick, table
 from edgescope.analysis.predict import roofline
 from edgescope.errors import UsageError
 from edgescope.papers.jetson_nano.printed import Study, StudyRow, study
@@ -306,7 +306,7 @@ def _passed(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _name(trial: Trial) -> str:
-    return variant(replace(trial, min_agreement=None))
+    return replace(trial, min_agreement=None).variant
 
 
 def _with_limit(
