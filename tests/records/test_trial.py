@@ -1,5 +1,7 @@
 """What a Trial is called, and which questions are none."""
 
+from dataclasses import replace
+
 import pytest
 
 from edgescope.errors import UsageError
@@ -201,3 +203,10 @@ def test_a_trial_reads_back_what_it_writes_in_plain_values():
 def test_all_roles_are_all_and_roles_are_apart():
     assert all(role in Role.all() for role in Role)
     assert sum(role.value for role in Role) == Role.all().value == 2 ** len(Role) - 1
+
+
+def test_replicates_and_durations_are_of_one_variant_and_durations_of_another_cell():
+    again, longer = replace(PLAIN, replicate=3), replace(PLAIN, max_s=60.0)
+    assert PLAIN.variant == again.variant == longer.variant
+    assert PLAIN.cell == again.cell != longer.cell
+    assert len({t.variant for t in (PLAIN, replace(PLAIN, batch=2), replace(PLAIN, mode="15W"))}) == 3
