@@ -39,6 +39,11 @@ def test_every_command_parses(page):
         parser().parse_args(arguments)
 
 
+@pytest.mark.parametrize("line", re.findall(r"\| `(edgescope [^`]+)` \|", (ROOT / "README.md").read_text()))
+def test_what_the_readme_tells_to_type_parses(line):
+    parser().parse_args(shlex.split(line)[1:])
+
+
 def test_every_verb_has_a_line_on_the_page_of_commands():
     assert {arguments[0] for arguments in COMMANDS} == set(VERBS)
 
