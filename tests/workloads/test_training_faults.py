@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 import planted_stalls
-from edgescope import bench
 from edgescope.backends.pytorch.training import Loop
 from edgescope.bench.outcome import status_of
 from edgescope.bench.parts import HERE
@@ -46,12 +45,13 @@ def folder(tmp_path):
 
 
 def test_broken_files_stop_the_run_or_are_left_out_and_counted(folder):
+    """In processes of their own, as all whose loader has workers: PyTorch's signal handler raises anywhere."""
     broken = sorted(folder.rglob("*.jpg"))[::8]
     for number, path in enumerate(broken):
         path.write_bytes(path.read_bytes()[: 200 * number])
-    stopped = bench.run(trial(images=str(folder), num_workers=1), hz=0)
+    stopped = fresh.run(trial(images=str(folder), num_workers=1))
     assert stopped.status is Status.FAILED and "Error" in str(stopped.reason)
-    result = bench.run(trial(images=str(folder), num_workers=1, on_error="skip"), hz=0)
+    result = fresh.run(trial(images=str(folder), num_workers=1, on_error="skip"))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert result.metrics["skipped_items"].value == len(broken) == 3
     assert result.queries.columns["samples"].sum() == 24 - 3
@@ -68,12 +68,11 @@ def test_files_that_are_all_broken_are_an_error_with_a_reason(folder):
 
 @pytest.mark.parametrize("name", ["raises", "raises_in_worker"])
 def test_a_loader_that_raises_ends_the_run_with_its_words(name):
-    result = bench.run(trial(f"planted_stalls:{name}", batch=1), hz=0)
+    result = fresh.run(trial(f"planted_stalls:{name}", batch=1))
     assert result.status is Status.FAILED and "a broken file" in str(result.reason)
 
 
 def test_a_killed_worker_ends_the_run():
-    """In a process of its own: PyTorch raises in the middle of whatever the main thread does."""
     result = fresh.run(trial("planted_stalls:kills", batch=1, epochs=0))
     assert result.status is Status.FAILED and "DataLoader worker" in str(result.reason)
 
