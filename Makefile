@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # uv does not read pip's settings; pass a wheel folder on when pip has one.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: venv demo test test-gpu tests lint types check clean
+.PHONY: venv demo test test-all test-gpu tests tests-all lint types check clean
 
 venv: $(VENV)/.ok
 
@@ -32,9 +32,14 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# Types are checked beside the tests, which wait now and then; four workers keep two cores busy.
+# Types are checked beside the tests, which wait now and then; four workers keep two cores busy. `make test` leaves out
+# what is marked slow (real trainings, builds and runs of a second of CPU and more): 3 % of the tests take 60 % of the time.
+# Every engine, verb and kind of process has a test that is not. `make test-all` runs everything.
 test: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests
+
+test-all: lint
+	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests-all
 
 # Both halves always run: a failure in one must not hide what the other would have found. A test that fails runs once
 # more: many measure real processes, and a neighbour on a shared machine disturbs one now and then. The summary names it,
@@ -43,14 +48,15 @@ test: lint
 RERAN := .pytest_cache/passed-only-when-rerun
 TEST := -m pytest --reruns 1 --reran=$(RERAN) -r fER
 # The C library keeps freed memory (a quarter of a gigabyte a process), as where artifacts are built (isolate/fresh.py).
-tests: export MALLOC_MMAP_MAX_ = 0
-tests: export MALLOC_TRIM_THRESHOLD_ = 268435456
+tests tests-all: export MALLOC_MMAP_MAX_ = 0
+tests tests-all: export MALLOC_TRIM_THRESHOLD_ = 268435456
 # Four workers share two cores: a thread of PyTorch that spins while it waits takes the time of one that computes.
-tests: export OMP_WAIT_POLICY = PASSIVE
-tests: venv
+tests tests-all: export OMP_WAIT_POLICY = PASSIVE
+tests: FAST := and not slow
+tests tests-all: venv
 	status=0; rm -f $(RERAN); \
-	$(BIN)/python $(TEST) -n 4 --dist worksteal -m "not alone and not gpu and not jetson" || status=1; \
-	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python $(TEST) -n 4 --dist worksteal -m "not alone and not gpu and not jetson $(FAST)" || status=1; \
+	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson $(FAST)" || status=1; \
 	exit $$status
 
 # The tests marked gpu, on a machine that has one; GPU_PYTHON is an interpreter with the dev packages and a torch that drives it.

@@ -168,6 +168,7 @@ def watched(request, all_watched):
     return all_watched[request.param]
 
 
+@pytest.mark.slow
 def test_a_gpu_without_memory_of_its_own_takes_what_the_machine_lost(watched):
     _, here, watch, window = watched
     left = watch._within("mem_available_bytes", window).min()
@@ -264,6 +265,7 @@ def test_doctor(watched):
     assert not any("edgescope-stage" in text for text in texts), texts
 
 
+@pytest.mark.slow
 def test_the_command_examines_a_board():
     command = [sys.executable, "-m", "edgescope.cli.main", "--board", "orin_nx", "doctor", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -273,6 +275,7 @@ def test_the_command_examines_a_board():
     assert next(m for m in report["metrics"] if m["name"] == "vdd_in_power_w")["scope"] == "module"
 
 
+@pytest.mark.slow
 def test_a_bench_on_a_board_has_its_readings_but_neither_its_watts_nor_a_verdict(monkeypatch):
     monkeypatch.setenv("EDGESCOPE_BOARD", "xavier_nx")
     trial = Trial(model="null", backend="null", warmup=0.1, min_s=1.2, max_s=1.4)

@@ -52,10 +52,18 @@ def test_the_readme_is_read_in_a_minute():
     assert len((ROOT / "README.md").read_bytes()) <= 6000
 
 
+def slow(words: str | Path) -> tuple[pytest.MarkDecorator, ...]:
+    """Return the mark of an example or a command that builds int8, trains, or starts several processes."""
+    return (pytest.mark.slow,) if re.search("int8|sweep|processes|/0[3-69]_", str(words)) else ()
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [a for a in COMMANDS if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")],
-    ids=" ".join,
+    [
+        pytest.param(a, id=" ".join(a), marks=slow(" ".join(a)))
+        for a in COMMANDS
+        if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")
+    ],
 )
 def test_the_quick_commands_run(arguments, tmp_path, monkeypatch, capsys, trials_here):
     monkeypatch.chdir(tmp_path)
@@ -76,6 +84,7 @@ def test_the_quick_commands_run(arguments, tmp_path, monkeypatch, capsys, trials
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.mark.slow
 def test_the_readmes_python_runs(shorter, capsys):
     for kind, body in BLOCK.findall((ROOT / "README.md").read_text()):
         if kind == "python":
@@ -107,7 +116,9 @@ def test_every_metric_is_defined():
         assert name in text or short in text, name
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("[0-9]*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "example", [pytest.param(p, id=p.stem, marks=slow(p)) for p in sorted(EXAMPLES.glob("[0-9]*.py"))]
+)
 def test_every_example_runs(example, shorter, capfd):
     Store(Path("edgescope-results")).save(result())
     runpy.run_path(str(example), run_name="__main__")

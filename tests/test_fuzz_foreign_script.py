@@ -15,6 +15,7 @@ from fuzz_foreign import Told
 RECORDS = 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fuzz_foreign.kinds())
 def test_nothing_of_a_damaged_file_is_lost_without_a_note(kind):
     found = fuzz_foreign.fuzz(kind, seed=46, records=RECORDS, jobs=1)

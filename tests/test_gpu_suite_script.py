@@ -49,6 +49,7 @@ print(); print("ROWS", json.dumps(list(found.rows.values())))
     return json.loads(out.stdout.rpartition("ROWS ")[2])
 
 
+@pytest.mark.slow
 def test_each_test_has_one_outcome_whatever_part_of_it_failed(rows):
     found = {row["test"].rpartition("::")[2]: row["outcome"] for row in rows}
     assert found == {
@@ -65,6 +66,7 @@ def test_each_test_has_one_outcome_whatever_part_of_it_failed(rows):
     assert "skipped 1: no NVIDIA GPU: none" in gpu_suite.table(rows)
 
 
+@pytest.mark.slow
 def test_what_was_not_run_is_no_pass(rows):
     by = {row["outcome"]: row for row in rows}
     assert gpu_suite.status(rows) == 1

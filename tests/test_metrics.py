@@ -59,6 +59,7 @@ def steps(backend: str, seconds: float, workload: str = "training"):
     ]
 
 
+@pytest.mark.slow
 def test_one_table_is_a_column_of_every_view(fetch, capsys, tmp_path):
     found = [*steps("torch_eager", 0.02), *steps("null", 0.01)]
     terminal.listing(listing(found))

@@ -106,6 +106,7 @@ def test_every_pick_can_be_run():
 RUN = "INPUTS = ('x',)\ndef run(batch):\n    return [batch['x'] * 2]\n"
 
 
+@pytest.mark.slow
 def test_a_process_answers_and_takes_turns(tmp_path):
     """The saved folder of edgescope is run by its own run.py; classes first, then the time of a turn."""
     (tmp_path / "run.py").write_text(RUN)

@@ -75,6 +75,7 @@ def listed(site):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_example_adds_a_backend_that_is_listed_and_measured(example, tmp_path):
     rows = {row["name"]: row for row in listed(example)}
     assert rows["onnx_reference"]["available"] and rows["onnx_reference"]["devices"] == ["cpu"]
@@ -114,6 +115,7 @@ print(next(conflicts(Trial(model="m", backend="onnx_reference", precision="int8"
     ]
 
 
+@pytest.mark.slow
 def test_the_example_adds_a_device_whose_channels_the_doctor_sees(example):
     report = json.loads(edgescope(example, "doctor", "--json").stdout)
     assert report["devices"]["loadavg"] == ""
@@ -128,6 +130,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_is_named_and_breaks_nothing(example, tmp_path):
     shutil.rmtree(example / "edgescope_example-0.1.0.dist-info")
     installed(example, BAD)

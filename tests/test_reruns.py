@@ -57,6 +57,7 @@ def ran(folder, count, *args, more=""):
 TOO_MANY = MOST + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_too_many_that_pass_only_when_rerun_fail_the_run_and_are_named(tmp_path, workers):
     status, said = ran(tmp_path, TOO_MANY, *workers)
@@ -65,6 +66,7 @@ def test_too_many_that_pass_only_when_rerun_fail_the_run_and_are_named(tmp_path,
     assert all(f"test_flaky[{n}]" in named for n in range(TOO_MANY))
 
 
+@pytest.mark.slow
 def test_as_many_as_may_do_not_and_are_kept_for_the_second_half_in_which_one_more_does(tmp_path):
     file = tmp_path / "kept" / "reran"
     status, said = ran(tmp_path, MOST, "--reran", str(file))
@@ -76,6 +78,7 @@ def test_as_many_as_may_do_not_and_are_kept_for_the_second_half_in_which_one_mor
     assert len(file.read_text().splitlines()) == TOO_MANY
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_twice_is_a_failure_and_no_flaky_one(tmp_path):
     status, said = ran(tmp_path, 1, more="\ndef test_bad():\n    assert False\n")
     assert status == 1 and "passed only when rerun: 1" in said

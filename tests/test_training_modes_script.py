@@ -24,6 +24,7 @@ def after_slow_loads(loop, seconds):
     return window(loop, seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_window_has_every_part_and_what_loading_cost(tmp_path, monkeypatch, workers):
     monkeypatch.setattr(training_modes, "_confine", lambda cpus: None)  # the cores of the tests stay theirs

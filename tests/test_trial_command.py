@@ -93,6 +93,7 @@ def read(command: str) -> tuple[Trial, ...]:
     return bench.trials_of(parser().parse_args(shlex.split(command)[1:]))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(trials())
 def test_the_printed_command_asks_the_same_trial(trial):

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[1] / "docs" / "your-model.md"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(shorter, capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
     exec(code, {"__name__": "__main__"})

@@ -26,6 +26,7 @@ def told(root, tmp_path):
     return agent.Agent(None, None, str(root), str(tmp_path)).facts({})
 
 
+@pytest.mark.slow
 def test_the_facts_that_are_sent_are_all_that_the_toolkit_reads(root, tmp_path):
     tree = Tree(tmp_path / "tree")
     tree.write(told(root, tmp_path))

@@ -320,6 +320,7 @@ JSON = st.recursive(
 VERBS = ("ping", "facts", "find", "put_begin", "put", "get", "forget", "cancel", "sample_stop", "run", "x")
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     verb=st.sampled_from(VERBS),

@@ -90,6 +90,7 @@ def test_prices_and_budgets_that_cannot_be_are_refused(terms, code):
         compare([run(BIG, 1, 1)], [run(SMALL, 1, 1)], terms=Terms(**terms))
 
 
+@pytest.mark.slow
 def test_the_command_prints_them_from_two_stores(tmp_path, capsys):
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
     big, small = run(BIG, 1000, 200), run(SMALL, 100, 10)

@@ -64,6 +64,7 @@ def test_a_run_of_ten_blocks_has_an_interval_and_a_short_one_the_meters_bounds()
     assert short.lo < short.value < short.hi
 
 
+@pytest.mark.slow
 def test_nominal_95_per_cent_of_a_slow_sensor_holds_the_truth():
     """The published simulation in small: 430 ms averages read at 10 Hz, correlated power."""
     rng = np.random.default_rng(3)

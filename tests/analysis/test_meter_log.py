@@ -185,6 +185,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         meter_log.read(tmp_path / "none.csv")
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     data=st.binary(max_size=300)
@@ -200,6 +201,7 @@ def test_hostile_files_raise_nothing_but_our_own_errors(tmp_path_factory, data):
     assert len(got.t_s) >= 2 and np.all(np.diff(got.t_s) > 0) and np.all(np.isfinite(got.watts))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     offset=st.floats(-1e6, 1e9),

@@ -224,6 +224,7 @@ def test_too_few_modes_say_nothing_of_models():
     assert found.model == "roofline" and found.errors == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.01, 0.05])
 def test_ninety_of_a_hundred_intervals_hold(noise):
     inside = []

@@ -88,6 +88,7 @@ def test_one_lost_segment_message_waits_for_the_time_out(plain_model):
     assert np.mean(got > 0) == pytest.approx(0.1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_waiting_is_that_of_the_textbook():
     """M/D/1: mean wait = rho s / (2 (1 - rho)) (Pollaczek-Khinchine); a beat slower than the service never waits."""
     rng = np.random.default_rng(1)
@@ -272,6 +273,7 @@ def test_an_edge_that_carries_no_load_is_met_by_any_cloud_that_carries_it():
     assert found.equal_ends_s == pytest.approx(10.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_curve_is_drawn_up_to_what_matters():
     def grid(asked, network):
         return [p.rtt_s for p in curve(asked, network).points]
@@ -284,6 +286,7 @@ def test_a_curve_is_drawn_up_to_what_matters():
     assert curve(model(), replace(FAST, down_bps=4e8)).down_per_up == pytest.approx(4.0)
 
 
+@pytest.mark.slow
 def test_a_border_of_constraints_is_where_they_begin_to_be_kept():
     """40 kB up and 4 kB down in 100 ms less what answering and the way take."""
     asked = model(["p50<=100ms"])
@@ -297,6 +300,7 @@ def test_a_border_of_constraints_is_where_they_begin_to_be_kept():
     assert curve(model(["p50<=1ms"]), FAST).fits_ends_s is None
 
 
+@pytest.mark.slow
 def test_the_reason_names_what_the_other_place_would_break():
     near = answer(model(["p99<=60ms"]), SLOW)
     assert near.pick.name == "edge" and near.reason.startswith(
@@ -483,6 +487,7 @@ def noted(network, **request):
     return questions._assumed(model(local=request.pop("local", None), **request), network)
 
 
+@pytest.mark.slow
 def test_the_notes_are_what_was_not_measured():
     assert noted(FAST) == ["the network was given, not measured: without jitter"]
     assert noted(replace(FAST, jitter_s=0.001)) == [

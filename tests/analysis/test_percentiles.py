@@ -43,6 +43,7 @@ PROCESS = st.lists(st.integers(1, 10**6), min_size=1, max_size=8) | st.integers(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PROCESS, min_size=1, max_size=4))
 def test_percentiles_rise_along_the_line(processes):
     found = percentiles([run(p, i) for i, p in enumerate(processes)])

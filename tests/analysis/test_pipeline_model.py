@@ -37,6 +37,7 @@ def test_one_stage_is_the_queue_that_capacity_simulates(load):
     assert found * 1e-9 == pytest.approx(latencies(UNEVEN, load, clients, n=n), abs=2e-6)
 
 
+@pytest.mark.slow
 def test_an_m_d_1_stage_waits_as_pollaczek_and_khinchine_say():
     rho, service_ms = 0.7, 7.0
     due = np.cumsum(RNG.exponential(service_ms * MS / rho, 60_000)).astype(np.int64)

@@ -138,6 +138,7 @@ def test_neighbours_began_within_an_hour(of, first, second, near):
 ten = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=10)
 
 
+@pytest.mark.slow
 @given(ten, st.randoms())
 def test_swapping_the_sides_turns_a_judgement_round_and_shuffling_pairs_changes_nothing(values, rng):
     def side(numbers):

@@ -113,6 +113,7 @@ def test_drift_is_measured_and_warned_of(make):
     assert warnings(*make.rows(noisy(3000))) == ()
 
 
+@pytest.mark.slow
 def test_a_million_rows_are_quick(make):
     run = make.rows(noisy(1_000_000))
     start = time.process_time()

@@ -220,6 +220,7 @@ def test_queries_that_fail_count_in_neither():
     assert value(got, "sustained_throughput_sps") == pytest.approx(100, rel=0.02)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     tau=st.floats(10, 90),

@@ -118,6 +118,7 @@ def test_an_indistinguishable_runner_up_is_named(make):
     assert "Not significantly better than" in best.reason or "Tied with" in best.reason
 
 
+@pytest.mark.slow
 def test_one_sentence_sums_up_what_is_undecided(make):
     many = [make.cell(10 * MS, seed=i, sd=0.05, backend="onnxruntime", options={"n": i}) for i in range(9)]
     best = pick(table([r for cell in many for r in cell]))

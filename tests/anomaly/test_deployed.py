@@ -75,6 +75,7 @@ SEEN = (
 )
 
 
+@pytest.mark.slow
 def test_a_score_does_not_depend_on_how_the_film_comes_or_on_who_looks_on(tmp_path):
     clip = film(tmp_path / "film.mkv", 32, size=(354, 290), noise=30)
     path = written(tmp_path / "detector.pt", network="motion")

@@ -54,6 +54,7 @@ def chosen(head="rtfm", **changed):
     return train.recipe(head, **{"steps": 40, "bags": 8, "judged_every": 10, "judged_from": 10} | changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "labelled"), [*((head, True) for head in train.RECIPES), ("mil_ranking", False)]
 )
@@ -91,6 +92,7 @@ def test_a_minibatch_holds_normal_bags_first(tmp_path):
     assert torch.equal(first, again)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, monkeypatch):
     features = made(tmp_path / "f")
     whole = train.train(features, tmp_path / "whole.pt", chosen())
@@ -124,6 +126,7 @@ def test_the_split_that_chooses_is_in_the_file(tmp_path, select, monkeypatch):
     assert ({"test"} in judged) == (select == "test")
 
 
+@pytest.mark.slow
 def test_mixed_precision_trains(tmp_path):
     features = made(tmp_path / "f")
     done = train.train(features, tmp_path / "d.pt", chosen(precision="bf16", patience=2))
@@ -302,6 +305,7 @@ def test_a_recipe_becomes_a_plan(tmp_path, monkeypatch, changed, wanted):
     assert plans[0].items() >= wanted.items()
 
 
+@pytest.mark.slow
 def test_what_training_left_is_told_in_the_file(tmp_path):
     features = made(tmp_path / "f")
     told = []

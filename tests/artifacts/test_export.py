@@ -98,6 +98,7 @@ def labels(path):
     return [[d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in values]
 
 
+@pytest.mark.slow
 def test_an_exporter_with_names_of_its_own_still_gives_a_file_to_trust(tmp_path, monkeypatch):
     """As a torch version would that does not keep the name it was asked for."""
     from edgescope.artifacts import onnx_export_torch
@@ -130,6 +131,7 @@ def test_it_is_exported_once_and_quietly(tmp_path, capfd):
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_another_model_gets_another_file(tmp_path):
     paths = {onnx_export.onnx_file(info(digest=d), SPECS, Small, tmp_path) for d in ("a", "b")}
     assert len(paths) == 2
@@ -143,6 +145,7 @@ def test_a_damaged_file_is_made_again(tmp_path):
     assert path.stat().st_size == size
 
 
+@pytest.mark.slow
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path):
     with pytest.raises(ModelError, match=r"does not compute what the network computes.*relative error"):
         onnx_export.onnx_file(info(), SPECS, Random, tmp_path)
@@ -161,6 +164,7 @@ class Overwrites(Small):
         return (y + self.clip(y) if self.uses else self.clip(y)).mean((2, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uses", [False, True])
 def test_a_layer_that_overwrites_its_input_is_exported_as_one_that_does_not(tmp_path, monkeypatch, uses):
     """Where what it overwrote is used, it is another network without, and stays as it is."""
@@ -196,6 +200,7 @@ def test_an_old_tensorrt_gets_the_opset_it_reads(tmp_path, tensorrt, opset, open
     assert open_onnx(path)({"x": np.ones((3, 3, 8, 8), np.float32)})[0].shape == (3, 4)
 
 
+@pytest.mark.slow
 def test_each_opset_has_a_file_of_its_own_and_18_is_the_usual_one(tmp_path):
     paths = [
         onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset) for opset in (None, 18, 13, 17)
@@ -270,6 +275,7 @@ def negated(model):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [None, 13])
 def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch, opset, open_onnx):
     """What happens beyond protobuf's 2 GiB, with a limit of 100 bytes."""
@@ -321,6 +327,7 @@ def test_what_cannot_be_exported_names_the_users_line(tmp_path):
         onnx_export.onnx_file(info(), SPECS, Peeks, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [None, 13])
 def test_a_network_for_one_batch_size_is_not_kept(tmp_path, opset):
     with pytest.raises(ModelError, match=r"E-EXPORT-[23]"):
@@ -328,6 +335,7 @@ def test_a_network_for_one_batch_size_is_not_kept(tmp_path, opset):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_hostile_custom_model_names_its_line_and_still_runs_in_torch(tmp_path):
     model = zoo.get("hostile_models:raises")
     with pytest.raises(

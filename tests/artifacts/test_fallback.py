@@ -163,6 +163,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
     assert spread.value == pytest.approx(closeness.centred_l2((got,), (wanted,)), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_real_network_says_what_it_would_need(untrained, artifacts):
     """squeezenet1_1 with random weights: rounding errors everywhere, no few layers to blame."""
     with pytest.raises(WrongOutputError, match=r"E-INT8-10.*of its 26.*at most 6 may be"):
@@ -175,6 +176,7 @@ def test_a_real_network_says_what_it_would_need(untrained, artifacts):
     assert len(kept["layers"]) >= 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("qdq", ["s8s8"])
 def test_a_real_network_that_fails_as_int8_passes_as_a_mixture(artifacts, qdq, open_onnx):
     """The small DenseNet for clips: one matrix product, the last, adds most of the error."""

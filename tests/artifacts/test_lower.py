@@ -7,6 +7,7 @@ from edgescope.errors import StoreError, UnsupportedError
 from edgescope.verify import closeness, judge
 
 
+@pytest.mark.slow
 def test_fp16_keeps_inputs_opset_and_answers(untrained, untrained_truth, artifacts, open_onnx):
     source = untrained.onnx(artifacts, 13)
     path = fp16.fp16(untrained, artifacts, opset=13)

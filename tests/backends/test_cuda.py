@@ -172,6 +172,7 @@ def test_onnxruntime_on_cuda_refuses_what_it_would_compute_in_fp32(precision, tm
         opened("onnxruntime", Spec(precision, device="cuda"), tmp_path)
 
 
+@pytest.mark.slow
 def test_folding_keeps_the_function(monkeypatch):
     """The rewriting itself, with stand-ins for cuDNN's kernels; the kernels are tested on a GPU above."""
     import torch

@@ -21,6 +21,7 @@ def found():
     return {e: layers(Trial(model="lenet5", backend=e, options={"threads": 1})) for e in ENGINES}
 
 
+@pytest.mark.slow
 def test_every_engine_counts_the_same_work(found):
     from edgescope.models import zoo
 
@@ -46,6 +47,7 @@ def test_an_engine_that_tells_nothing_says_so():
         layers(Trial(model="null", backend="null"))
 
 
+@pytest.mark.slow
 def test_the_verb_shows_engines_side_by_side_and_the_roofline(tmp_path, capsys):
     store = ["--store", str(tmp_path)]
     figures = {

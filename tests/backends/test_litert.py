@@ -195,6 +195,7 @@ def test_options_that_make_no_sense(made, options):
         opened(made(), **options)
 
 
+@pytest.mark.slow
 def test_a_float_file_is_measured_and_verified_a_quantised_one_is_measured_only(made, capsys):
     results = []
     for kind, precision in (("fp32", "fp32"), ("int8", "int8")):

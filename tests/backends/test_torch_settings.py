@@ -143,6 +143,7 @@ def test_who_times_kernels_takes_the_assembler_of_those_who_compile_them(cuda, m
     TorchCompile().load(TorchCompile().prepare(Careless(), spec, cache.folder("artifacts")))
 
 
+@pytest.mark.slow
 def test_weights_are_frozen_and_inductor_is_imported_by_who_compiles_only(monkeypatch):
     listed = (
         "import sys, edgescope.backends.pytorch.compile; assert 'torch._inductor.config' not in sys.modules"

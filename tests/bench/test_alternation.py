@@ -98,6 +98,7 @@ def test_the_rows_that_count_are_those_of_the_turns(found):
         assert one.alternation.idle_share < 0.2 and isinstance(one.metrics["power_w"], Absent)
 
 
+@pytest.mark.slow
 def test_a_side_that_fails_says_so_and_the_other_is_not_stored(tmp_path):
     cells = Cells(Store(tmp_path), Limits(), Isolated(), bench.here())
     broken = replace(SLOW, model="hostile_models:segfaults", backend="torch_eager", options={})

@@ -40,6 +40,7 @@ def test_without_devices_and_sampler_nothing_is_claimed():
     assert isinstance(result.metrics["sampler_cpu_share"], Absent)
 
 
+@pytest.mark.slow
 def test_a_whole_benchmark_in_fake_time():
     trial = null(options={}, min_s=1, max_s=1, warmup=0.5)
     result = bench.run(trial, clock=FakeClock(look_ns=1_000), hz=0, devices={"null": NullDevice()})

@@ -22,6 +22,7 @@ def null(**given) -> Trial:
     return Trial(**(base | given))
 
 
+@pytest.mark.slow
 def test_the_process_idles_before_the_warm_up_and_after_the_window():
     trial = null(idle_s=7, min_s=1, max_s=1)
     result = bench.run(trial, clock=FakeClock(look_ns=1_000), hz=0, devices={"null": NullDevice()})
@@ -36,6 +37,7 @@ def test_the_process_idles_before_the_warm_up_and_after_the_window():
     assert codec.from_json(codec.to_json(result)).idle == result.idle
 
 
+@pytest.mark.slow
 def test_every_edge_that_energy_is_taken_between_is_marked(monkeypatch):
     """The window's two, and those of what counts of each idle stretch."""
     clock, marks = FakeClock(look_ns=1_000), []

@@ -116,6 +116,7 @@ def test_a_signal_ends_a_live_source_with_a_summary(tmp_path):
     assert logged[0]["at"].startswith("20") and logged[0]["delay_s"] > 0
 
 
+@pytest.mark.slow
 def test_an_alarm_that_a_killed_watcher_could_not_deliver_the_next_one_does(clip, tmp_path):
     hook = Hook()
     hook.down()
@@ -131,6 +132,7 @@ def test_an_alarm_that_a_killed_watcher_could_not_deliver_the_next_one_does(clip
     assert {row["event"] for row in hook.received[1:]} == {"alarm_raised", "alarm_ended"}
 
 
+@pytest.mark.slow
 def test_a_terminal_is_drawn_on_and_q_ends_it():
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))

@@ -73,6 +73,7 @@ def many():
     return found
 
 
+@pytest.mark.slow
 def test_bench_is_one_card(capsys, trials_here):
     assert main(["bench", "null", *QUICK, "--processes", "2"]) in (0, 1)  # 1: a busy machine made it unstable
     lines = calm(capsys.readouterr().out)
@@ -80,11 +81,13 @@ def test_bench_is_one_card(capsys, trials_here):
     assert {"workers", "startup", "engine"} <= {line.split("  ")[0] for line in lines}
 
 
+@pytest.mark.slow
 def test_replicates_are_one_row_each(capsys, trials_here):
     assert main(["bench", "null", *QUICK, "--replicates", "3"]) in (0, 1)
     assert calm(capsys.readouterr().out)[0].split() == ["Measured", "null", "null", "fp32", "b1"]
 
 
+@pytest.mark.slow
 def test_the_grid_ends_in_counts_and_next_steps(capsys, trials_here):
     main(["sweep", "--model", "null", "--batch", "1,2,4", *QUICK])
     said = capsys.readouterr()
@@ -93,6 +96,7 @@ def test_the_grid_ends_in_counts_and_next_steps(capsys, trials_here):
     assert calm(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_stored_cells_are_recommended_and_compared(tmp_path, capsys):
     store = Store(tmp_path / "store")
     for one in many():

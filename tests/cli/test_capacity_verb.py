@@ -23,6 +23,7 @@ def short_runs(monkeypatch):
     monkeypatch.setattr(capacity, "SHORTEST_S", 0.2)
 
 
+@pytest.mark.slow
 def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys, trials_here):
     page = tmp_path / "page.html"
     flags = [
@@ -84,6 +85,7 @@ def test_what_cannot_be_meant_is_refused(flags, tmp_path, monkeypatch, capsys):
     assert "Try: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_cannot_run_says_why(tmp_path, capsys):
     ask = ["capacity", "null", "--backend", "trtexec", "--constraint", "p99<1s", "--client-rate", "9"]
     assert main([*ask, "--store", str(tmp_path)]) == 3

@@ -49,6 +49,7 @@ def test_a_failed_trial_also_prints_an_object_of_the_schema(capsys, trials_here)
     assert data["metrics"] == {}
 
 
+@pytest.mark.slow
 def test_fixed_rate_and_offline_run(capsys, trials_here):
     load = ["--scenario", "fixed_rate", "--rate", "100", "--in-flight", "2", "--duration", "1s"]
     code = main(["bench", "null", "--backend", "null", *QUICK, *load, "--json"])
@@ -102,6 +103,7 @@ def test_a_store_that_cannot_be_written_stops_before_measuring(tmp_path, capsys)
     assert "E-STORE-1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_bench_exits_130_without_a_trace(tmp_path):
     command = [sys.executable, "-m", "edgescope.cli.main", "bench", "null", "--backend", "null"]
     said = tmp_path / "stderr"
@@ -118,6 +120,7 @@ def test_ctrl_c_in_bench_exits_130_without_a_trace(tmp_path):
     assert "Traceback" not in said.read_text()
 
 
+@pytest.mark.slow
 def test_sweep_by_flags_then_again_then_listed(capsys, trials_here):
     command = ["sweep", "--model", "null", "--backend", "null", "--batch", "1,2", *QUICK]
     assert main([*command, "--dry-run"]) == 0
@@ -130,6 +133,7 @@ def test_sweep_by_flags_then_again_then_listed(capsys, trials_here):
     assert len(json.loads(capsys.readouterr().out)) == 2
 
 
+@pytest.mark.slow
 def test_compare_prints_the_settings_first_and_a_judgement(tmp_path, capsys):
     store = Store(tmp_path / "store")
     trials = {p: Trial(model="null", backend="null", precision=p) for p in ("fp32", "int8")}
@@ -199,6 +203,7 @@ def test_shapes_and_options():
     ]
 
 
+@pytest.mark.slow
 def test_replicates_end_with_what_they_say_together(capsys, monkeypatch):
     from edgescope.runner import run as sweep
 

@@ -81,6 +81,7 @@ def test_infeasible_is_exit_1_with_the_nearest(stores, capsys):
     assert "Infeasible " in out and "the nearest is at the edge" in out and "p99<=5ms broken" in out
 
 
+@pytest.mark.slow
 def test_json_and_files_say_the_same(stores, tmp_path, capsys):
     flags = [
         "--rtt",

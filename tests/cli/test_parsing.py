@@ -50,6 +50,7 @@ def test_the_word_that_was_probably_meant_is_named(typed, says, capsys):
     assert says in refused(typed, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "says"),
     [

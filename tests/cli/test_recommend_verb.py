@@ -138,6 +138,7 @@ def test_a_study_asks_its_own_question_of_its_own_cells(store, tmp_path, capsys)
     assert "E-PICK-5" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys, trials_here):
     flags = ("null", "--backend", "null", "--batch", "1,8", "--processes", "1", "--duration", "0.2s")
     flags += ("--warmup", "0s", "--cells", "2", "--confirm-runs", "1", "--option", "delay_us=2000")

@@ -27,6 +27,7 @@ def run(store, *more):
     return main(["study", "nano_table", "--store", str(store.root), *more])
 
 
+@pytest.mark.slow
 def test_the_table_and_the_file(store, tmp_path, capsys):
     assert run(store, "--output", str(tmp_path / "t.csv")) == 0
     said = capsys.readouterr().out
@@ -59,6 +60,7 @@ def test_nothing_stored_is_exit_1_and_bad_names_are_usage(tmp_path, store, capsy
     assert "E-CEIL-1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_run_measures_each_model_through_optimize_and_survives_one_that_fails(store, monkeypatch, capsys):
     asked = []
 

@@ -13,6 +13,7 @@ def films(tmp_path_factory):
     return cutting.scenes(tmp_path_factory.mktemp("films"), each=2)
 
 
+@pytest.mark.slow
 def test_it_prints_each_epoch_and_leaves_a_model(films, tmp_path, capsys):
     out = tmp_path / "new" / "w.pth"
     flags = [
@@ -41,6 +42,7 @@ def test_it_prints_each_epoch_and_leaves_a_model(films, tmp_path, capsys):
     assert sorted(path.name for path in out.parent.iterdir()) == ["w.pth", "w.pth.json"]
 
 
+@pytest.mark.slow
 def test_json_is_what_lies_beside_the_weights(films, tmp_path, capsys):
     out = tmp_path / "w.pth"
     assert (

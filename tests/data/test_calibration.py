@@ -77,6 +77,7 @@ def test_rules_in_the_folder_say_how_a_bare_onnx_wants_them(tmp_path, photos):
     assert all(0 <= array.min() < array.max() <= 1 for array in rows.values())
 
 
+@pytest.mark.slow
 def test_int8_of_them_is_another_file_and_says_where_it_comes_from(photos, untrained, artifacts):
     path = int8.int8(HERE.model(asked(photos)), artifacts)
     assert path != int8.int8(untrained, artifacts)

@@ -28,6 +28,7 @@ def test_what_is_seen_is_what_was_prepared(name):
     assert np.abs(np.asarray(shown).astype(int) - [200, 100, 50]).max() <= 1
 
 
+@pytest.mark.slow
 def test_a_page_has_facts_and_pictures(tmp_path):
     photos = folder(tmp_path / "photos", each=6)
     (photos / "mist").mkdir()

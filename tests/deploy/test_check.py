@@ -63,6 +63,7 @@ def checked(out, data):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "title"), [("", "top-1"), ("my_score:score", "score"), ("agreement", "top-1 agreement")]
 )
@@ -83,6 +84,7 @@ def test_the_gate_again_on_the_users_data(saved, metric, title):
     assert "--check DATA" in (out / "card.md").read_text()
 
 
+@pytest.mark.slow
 def test_other_answers_and_other_pictures_are_told(saved, tmp_path):
     _, photos, by = saved
     out = tmp_path / "out"
@@ -102,6 +104,7 @@ def test_other_answers_and_other_pictures_are_told(saved, tmp_path):
     assert checked(by(), tmp_path / "gone").returncode == 2
 
 
+@pytest.mark.slow
 def test_what_was_not_judged_on_data_says_so(saved):
     root, _, by = saved
     out = by(data="")

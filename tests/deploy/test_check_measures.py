@@ -105,6 +105,7 @@ def checked(folder, change):
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_it_finds_what_the_gate_found(world):
     method, model, root = world
     np.savez(root / "samples.npz", **model.given.arrays)

@@ -74,6 +74,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "keys"), KINDS, ids=[k[0] for k in KINDS])
 def test_run_py_alone_gives_the_references_answers(here, tmp_path, backend, keys):
     found = measured(backend, **keys)
@@ -115,6 +116,7 @@ def test_the_card_names_the_gpus_of_the_machine_and_nothing_that_is_absent(here,
     assert f"* machine `{found.machine.id}`: {named}" in read
 
 
+@pytest.mark.slow
 def test_labels_of_which_the_outputs_are_no_scores_are_no_obstacle(here, tmp_path):
     """A detector's raw heads, judged on pictures that lie in a folder a class."""
     rng = np.random.default_rng(0)
@@ -138,6 +140,7 @@ def test_run_py_without_arguments_answers_the_sample(here, tmp_path):
     assert save.save([found], [found], folder) == folder  # written before by us: written again
 
 
+@pytest.mark.slow
 def test_a_lost_file_is_built_again_and_a_changed_one_is_refused(here, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "cache"))  # the other tests keep their file
     found = measured("onnxruntime", options={"threads": 1}, seed=1)
@@ -148,6 +151,7 @@ def test_a_lost_file_is_built_again_and_a_changed_one_is_refused(here, tmp_path,
     assert path.is_file()
 
 
+@pytest.mark.slow
 def test_outputs_that_are_not_the_judged_ones_are_never_handed_over(here, tmp_path, monkeypatch):
     found = measured("onnxruntime", options={"threads": 1})
     plain, wrong = ort_script.PLAIN, "[-a for a in session.run(None, batch)]"
@@ -168,6 +172,7 @@ def contents(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, monkeypatch):
     first, second = measured("torch_eager", **KINDS[2][1]), measured("onnxruntime", options={"threads": 1})
     folder = save.save([first], [first], tmp_path / "out")
@@ -209,6 +214,7 @@ def test_what_the_user_put_beside_a_card_is_not_deleted(here, tmp_path):
     assert (folder / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_weights_beside_the_onnx_file_are_copied_and_named_on_the_card(here, tmp_path):
     onnx = pytest.importorskip("onnx")
     weight = onnx.numpy_helper.from_array(np.eye(4, 3, dtype=np.float32), "w")
@@ -322,6 +328,7 @@ def test_what_has_no_script_says_so():
         run_script.script(Trial(model="m", backend="null"), "model.bin", {"a": (2,)})
 
 
+@pytest.mark.slow
 def test_run_py_keeps_to_the_affinity_mask_as_the_measured_session_did(here, tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:

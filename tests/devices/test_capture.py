@@ -184,6 +184,7 @@ assert not unknown, unknown
 """
 
 
+@pytest.mark.slow
 def test_every_file_that_a_device_opens_on_a_board_is_on_the_list():
     done = subprocess.run([sys.executable, "-c", AUDIT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -55,6 +55,7 @@ def test_every_shipped_board_is_examined_and_fits_80_columns(board):
     assert len(shown) <= 52, "one screen"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", recording.shipped())
 def test_every_shipped_board_is_watched_live(board, tmp_path):
     devices, printed = device.devices(board), []

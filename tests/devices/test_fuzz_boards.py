@@ -6,6 +6,8 @@ import random
 import sys
 from pathlib import Path
 
+import pytest
+
 from edgescope.devices.replay import format as recording
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
@@ -16,6 +18,7 @@ def test_damaged_lines_raise_nothing():
     assert list(fuzz_boards.cases("line", 1, range(2000), [])) == []
 
 
+@pytest.mark.slow
 def test_damaged_trees_raise_only_our_own_errors():
     assert recording.shipped()
     assert list(fuzz_boards.cases("tree", 1, range(20), recording.shipped())) == []
@@ -29,6 +32,7 @@ def test_a_defect_would_be_found(monkeypatch):
     assert "ZeroDivisionError" in trace
 
 
+@pytest.mark.slow
 def test_a_damaged_tree_is_mended(tmp_path):
     entries = tuple(recording.Entry(f"sys/a{i % 3}/f{i}", f"{i}\n") for i in range(30))
     tree = fuzz_boards.Tree(recording.Recording("x", "constructed", entries=entries), tmp_path)

@@ -145,6 +145,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_whatever_is_done_to_a_line_it_is_read_or_refused(tmp_path, data):

@@ -341,6 +341,7 @@ def test_rails_take_their_scope_from_whoever_knows_the_board(tmp_path):
     assert of["temperature_cpu_c"] == "thermal_zone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 12])
 def test_a_gzipped_log_even_without_its_end(tmp_path, lost):
     path = tmp_path / "run.log.gz"

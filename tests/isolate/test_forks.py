@@ -71,6 +71,7 @@ def test_the_second_pair_is_forked_where_it_may_be_and_says_so():
         assert isinstance(pairs[1][0].metrics[name], Absent) and "forked" in str(pairs[1][0].metrics[name])
 
 
+@pytest.mark.slow
 def test_a_leader_whose_pair_nobody_waits_for_any_more_is_ended():
     with PersistentChild() as leader:
         with pytest.raises(KeyboardInterrupt):
@@ -129,6 +130,7 @@ def test_what_runs_out_of_memory_runs_again_only_if_a_leader_held_some(monkeypat
     assert len(calls) == 3 * asked and led.closed == 3 * (asked - 1)
 
 
+@pytest.mark.slow
 def test_a_forked_side_that_hangs_is_measured_again_in_started_processes(monkeypatch):
     """A stopped process stands for one that waits for a lock that nobody will release."""
 
@@ -180,6 +182,7 @@ def test_what_a_forked_worker_writes_to_stderr_is_its_own(source):
     assert ended(second) == 0
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_leader_is_killed():
     """A leader of its own, killed with -9, takes its fork server and its forked worker with it."""
     program = (
@@ -312,6 +315,7 @@ def test_what_a_worker_has_imported_is_told_in_order_and_has_no_module_of_the_us
     assert not {"a_users_own", "__main__", "json", "numpy.linalg"} & {*names} and names[-1] == WORKER_PROGRAM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "look"])
 def test_a_trial_that_ran_alone_tells_what_its_process_has_imported(verb):
     told = []
@@ -338,6 +342,7 @@ def test_trials_of_one_kind_import_the_same_whatever_their_precision_and_data():
     assert len({imports.kind(t) for t in (SLOW, *others)}) == 3
 
 
+@pytest.mark.slow
 def test_the_first_worker_of_a_cell_is_started_or_nobody_would_know_what_a_process_takes(source):
     other = replace(SLOW, batch=4)
     source.expect([SLOW, other])
@@ -396,6 +401,7 @@ def test_a_runner_gets_ready_for_coming_pairs_while_it_builds(monkeypatch):
     assert led.told == [[(FAST.label, LIGHT)]]
 
 
+@pytest.mark.slow
 def test_pairs_after_a_run_alone_are_forked_from_what_was_imported_beside_a_build():
     runner = Isolated()
     runner.run(replace(SLOW, turn_s=None), LIMITS)
@@ -428,6 +434,7 @@ def test_what_a_process_takes_hangs_neither_on_its_data_nor_on_how_long_it_is_me
     assert len({imports.program(t) for t in (SLOW, *others)}) == 4
 
 
+@pytest.mark.slow
 def test_a_leader_that_hangs_or_dies_while_it_gets_ready_is_replaced(tmp_path, monkeypatch):
     (tmp_path / "slow_module.py").write_text("import time; time.sleep(60)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -446,6 +453,7 @@ def test_a_leader_that_hangs_or_dies_while_it_gets_ready_is_replaced(tmp_path, m
         assert leader.pair((SLOW, FAST), "confirming", LIMITS)[0].process == "forked"
 
 
+@pytest.mark.slow
 def test_nobody_imports_while_the_sides_have_their_turns(monkeypatch):
     """A worker is forked once no server imports any more."""
     seen = []

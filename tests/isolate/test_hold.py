@@ -71,6 +71,7 @@ def test_a_parent_that_is_killed_holds_nobody_up(tmp_path):
     assert not waiting.is_alive()
 
 
+@pytest.mark.slow
 def test_a_look_measures_once_what_runs_meanwhile_is_done():
     """It is a process of its own: what it measured began after the other had ended."""
     trial = Trial(model="null", backend="null", warmup=0.01, min_s=0.05, max_s=0.05)

@@ -55,6 +55,7 @@ def test_an_ordinary_model_is_measured():
     assert last_words(result) == ""
 
 
+@pytest.mark.slow
 def test_what_raises_is_failed_with_its_message_and_can_be_debugged_from_its_result():
     result = run("raises")
     assert result.status is Status.FAILED
@@ -80,6 +81,7 @@ def test_what_is_no_model_is_failed_with_its_message(factory, says, trials_here)
     assert says in str(result.reason)
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_with_0_and_no_result_is_told_as_that():
     result = run("quits")
     assert result.status is Status.CRASHED
@@ -89,6 +91,7 @@ def test_a_process_that_ends_with_0_and_no_result_is_told_as_that():
     assert "rm -r" not in str(result.reason)
 
 
+@pytest.mark.slow
 def test_only_the_end_of_much_noise_is_kept():
     words = last_words(run("fails_loudly"))
     assert "RuntimeError: after much noise" in words
@@ -113,6 +116,7 @@ def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows(tri
     assert result.metrics["errors"].value == 1
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_stopped_while_it_measures_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -152,12 +156,14 @@ def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process(tmp_path, monke
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_nan_is_wrong_output():
     result = run("nan_alone")
     assert result.status is Status.WRONG_OUTPUT
     assert "NaN" in str(result.reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", ["nan_alone", "infinite_alone", "wrong_alone", "nan_alone_of_chance"])
 def test_a_wrong_answer_is_wrong_output_on_any_cpu(factory, trials_here):
     result = run(factory)
@@ -165,6 +171,7 @@ def test_a_wrong_answer_is_wrong_output_on_any_cpu(factory, trials_here):
     assert not result.verification.passed and result.unverified is None
 
 
+@pytest.mark.slow
 def test_a_network_whose_own_fp32_is_nan_on_random_numbers_cannot_be_judged(trials_here):
     result = run("nan")
     assert result.status in (Status.OK, Status.UNSTABLE)
@@ -198,6 +205,7 @@ def free() -> int:
         return memory.available()
 
 
+@pytest.mark.slow
 def test_a_model_that_eats_memory_is_stopped_at_the_floor(tmp_path, monkeypatch):
     before, room = free(), 1_500_000_000
     if before < 2 * room:
@@ -215,6 +223,7 @@ def test_a_model_that_eats_memory_is_stopped_at_the_floor(tmp_path, monkeypatch)
 NULL = Trial(model="null", backend="null", options={"delay_us": 1000}, warmup=0.0, min_s=0.1, max_s=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_was_finished_when_the_time_was_up_counts_and_half_of_it_does_not(whole, monkeypatch):
     real = fresh._wait
@@ -236,6 +245,7 @@ def test_what_was_finished_when_the_time_was_up_counts_and_half_of_it_does_not(w
         assert result.queries is None
 
 
+@pytest.mark.slow
 def test_a_credential_on_the_command_line_is_in_no_part_of_the_result(monkeypatch):
     monkeypatch.delenv(fresh.COMMAND, raising=False)
     monkeypatch.setattr(sys, "orig_argv", ["edgescope", "bench", "null", "--api-key=hunter2"])

@@ -118,6 +118,7 @@ def spans_of(result):
     return [(result.spans.names[n], *map(int, rest)) for n, *rest in rows]
 
 
+@pytest.mark.slow
 def test_the_spans_that_a_tracer_writes_at_exit_reach_the_result_and_the_store(tmp_path):
     result = fresh.run(NULL, LIMITS)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
@@ -128,6 +129,7 @@ def test_the_spans_that_a_tracer_writes_at_exit_reach_the_result_and_the_store(t
     assert not any(w.code.startswith("W-SPAN") for w in result.warnings)
 
 
+@pytest.mark.slow
 def test_a_mode_is_outside_and_the_tracer_inside(seen):
     cpu = min(os.sched_getaffinity(0))
     result = Isolated().run(replace(NULL, mode=f"cpus={cpu}"), LIMITS)
@@ -137,6 +139,7 @@ def test_a_mode_is_outside_and_the_tracer_inside(seen):
     assert "-m edgescope.bench.child run" in argv and len(spans_of(result)) == 1
 
 
+@pytest.mark.slow
 def test_every_worker_is_traced_within_its_placement_and_the_leader_is_not(seen):
     pinned = replace(NULL, processes=2, sharing="pinned")
     result = fresh.run(pinned, LIMITS)
@@ -152,6 +155,7 @@ def test_every_worker_is_traced_within_its_placement_and_the_leader_is_not(seen)
         assert "-m edgescope.bench.worker" in argv and cpus == ",".join(map(str, worker.cpus))
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_under_a_tracer_is_told_as_that():
     result = fresh.run(replace(NULL, tracer="killed"), LIMITS)
     assert result.status is Status.CRASHED
@@ -162,6 +166,7 @@ def test_a_process_that_is_killed_under_a_tracer_is_told_as_that():
     assert "tracer killed recorded in trace cannot be read" in unread and "FileNotFoundError" in unread
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_under_a_tracer_is_named_and_the_other_is_read():
     result = fresh.run(replace(NULL, processes=2, tracer="killed_worker"), LIMITS)
     assert result.status is Status.CRASHED
@@ -174,6 +179,7 @@ def test_a_process_that_runs_already_cannot_be_traced():
     assert result.status is Status.FAILED and str(result.reason).startswith("E-TRACER-1")
 
 
+@pytest.mark.slow
 def test_a_traced_trial_is_never_answered_by_workers_that_others_have_used():
     with ReusingRunner(Isolated()) as runner:
         result = runner.run(NULL, LIMITS)

@@ -94,6 +94,7 @@ def started(floor_bytes):
         return len(pool.workers)
 
 
+@pytest.mark.slow
 def test_workers_for_later_are_started_only_where_memory_has_room():
     assert started(floor_bytes=1) == 4 and started(floor_bytes=1 << 60) == 2
 
@@ -115,6 +116,7 @@ def test_workers_for_later_that_cannot_start_are_no_business_of_this_trial(monke
         assert run.drive(0.05, len).seen == 1 and len(pool.workers) == 1
 
 
+@pytest.mark.slow
 def test_a_queue_that_is_still_served_is_no_hang():
     late = replace(QUICK, scenario="fixed_rate", rate=100.0, options={"delay_us": 300_000})
     with (
@@ -136,6 +138,7 @@ def kill(pool, number, how=signal.SIGKILL):
     os.kill(pool.workers[number].pid, how)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_before_it_is_ready_ends_the_trial_and_is_replaced(pool):
     pool.dismiss()
     pool._placed(placement.placements(QUICK))
@@ -146,6 +149,7 @@ def test_a_worker_killed_before_it_is_ready_ends_the_trial_and_is_replaced(pool)
     assert driven(pool).seen == [True, True]
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_between_two_trials_harms_neither(pool):
     driven(pool)
     pool.workers[1].kill()
@@ -162,6 +166,7 @@ def test_a_worker_killed_within_the_window_ends_it_at_once(pool):
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named_with_its_state(pool):
     pool._placed(placement.placements(QUICK))
 
@@ -225,6 +230,7 @@ def test_workers_die_with_their_leader():
     assert len(gone) == 2 and not alive
 
 
+@pytest.mark.slow
 def test_pinned_workers_have_cpus_of_their_own():
     cpus = sorted(os.sched_getaffinity(0))
     trial = replace(QUICK, sharing="pinned", processes=min(2, len(cpus)))
@@ -253,6 +259,7 @@ def test_pinned_workers_that_share_cpus_are_warned_of():
     assert placement.oversubscribed(QUICK, 1) is None
 
 
+@pytest.mark.slow
 def test_a_crew_is_kept_for_its_sharing_and_its_workers_for_what_they_loaded():
     with WorkerPools() as pools:
         first = pools.of(QUICK)
@@ -303,6 +310,7 @@ def test_what_the_kernel_kills_for_want_of_memory_is_oom(tight):
     assert caught.value.status is Status.OOM and "the kernel's OOM killer" in str(caught.value.reason)
 
 
+@pytest.mark.slow
 def test_kills_are_read_from_the_group_or_else_from_the_machine(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/vmstat").write_text("pgfault 5\noom_kill 7\n")

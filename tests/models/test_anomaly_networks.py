@@ -116,6 +116,7 @@ def test_published_names_map_one_to_one_and_back(publisher, names, make, non_loc
     assert back.keys() == own.keys() and all(back[k] is own[k] for k in own)
 
 
+@pytest.mark.slow
 def test_a_published_checkpoint_gives_the_same_features(tmp_path):
     """Written under PySlowFast's older names, without counters, in its holder; read by the zoo's network."""
     torch.manual_seed(1)
@@ -130,6 +131,7 @@ def test_a_published_checkpoint_gives_the_same_features(tmp_path):
         assert torch.equal(model.module()(clip), network(clip))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     torch.save(checkpoints.to_theirs(I3d("32x2", non_local=False).state_dict(), "32x2"), tmp_path / "w.pth")
     for name in ("i3d_r50_nl", "s3d", "rtfm"):
@@ -186,6 +188,7 @@ def test_heads_score_sequences_of_any_length(name):
             assert scores.shape == (2, length) and scores.min() > 0 and scores.max() < 1
 
 
+@pytest.mark.slow
 def test_the_stand_in_sees_change():
     """Frames that stand still have no change among their features; the same frames in motion have some."""
     entry = zoo.table()["frames_lite0"]

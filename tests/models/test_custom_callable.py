@@ -92,6 +92,7 @@ def test_inputs_are_named_as_in_forward(module):
     assert ids.max() <= 8
 
 
+@pytest.mark.slow
 def test_it_is_exported_and_agrees(module, tmp_path, open_onnx):
     model = zoo.get(f"{module}:text")
     path = model.onnx(tmp_path / "out")
@@ -135,6 +136,7 @@ def fresh(code):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_known_factory_is_measured_without_torch_until_a_file_it_read_changes(module, tmp_path):
     look = f"""
     import sys
@@ -159,6 +161,7 @@ print(hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in state.value
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", ["plain", "drawn"])
 def test_a_factory_without_a_seed_gives_every_process_the_same_weights(module, factory):
     """The reference, the exported file and the measured network each come from a process of their own."""

@@ -109,6 +109,7 @@ def test_boxes_and_scores_are_sane_and_depend_on_the_input(truth):
     assert np.abs(boxes - boxes.mean(axis=0)).mean() > 5  # pixels, between inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
 def test_16_bits_keep_boxes_and_scores(dtype, detector, truth):
     given = noise(DETECTOR, 2)
@@ -118,6 +119,7 @@ def test_16_bits_keep_boxes_and_scores(dtype, detector, truth):
         assert closeness.centred_l2((got[:, rows],), (wanted[:, rows],)) < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [of_onnx_runtime, of_openvino])
 def test_one_file_passes_the_gate_in_both_engines(of, detector_file, open_onnx, truth):
     answer = judge.judge(of(detector_file, open_onnx, noise(DETECTOR, 2)), truth, precision="fp32")
@@ -141,6 +143,7 @@ def test_a_planted_fault_in_the_detector_is_rejected(fault, truth):
     assert not answer.passed, answer.detail
 
 
+@pytest.mark.slow
 def test_a_zeroed_layer_of_the_detector_is_rejected(detector_file, open_onnx, tmp_path, truth):
     model = onnx.load(str(detector_file))
     node = [n for n in model.graph.node if n.op_type == "Conv"][30]
@@ -151,6 +154,7 @@ def test_a_zeroed_layer_of_the_detector_is_rejected(detector_file, open_onnx, tm
     assert not judge.judge(got, truth, precision="fp32").passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("name", [DETECTOR, SEGMENTER])
 def test_forward_makes_no_tensor_of_its_own(name, dtype, detector, segmenter):
@@ -161,6 +165,7 @@ def test_forward_makes_no_tensor_of_its_own(name, dtype, detector, segmenter):
     assert fx.symbolic_trace(module)(given).shape == module(given).shape  # nor branches on what it is given
 
 
+@pytest.mark.slow
 def test_the_segmenter_names_every_pixel_and_its_start_can_be_judged(segmenter):
     given = noise(SEGMENTER, 2)
     (wanted,) = answers(segmenter, given)
@@ -170,6 +175,7 @@ def test_the_segmenter_names_every_pixel_and_its_start_can_be_judged(segmenter):
     assert closeness.centred_l2((np.roll(wanted, 1, axis=1),), (wanted,)) > 1
 
 
+@pytest.mark.slow
 def test_a_segmenters_own_file_of_weights_fits(segmenter, tmp_path):
     extra = {f"{torch_networks.AUXILIARY}4.weight": torch.zeros(21, 256, 1, 1)}
     torch.save(segmenter.state_dict() | extra, tmp_path / "w.pth")

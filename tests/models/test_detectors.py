@@ -42,6 +42,7 @@ def film(n, name="bigbuckbunny.mp4"):
     return torch.from_numpy(np.stack([prepare(image) for image, _ in zip(shown, range(n), strict=False)]))
 
 
+@pytest.mark.slow
 def test_ssd300_has_the_published_layers(ssd300):
     """Counted by hand: ResNet-50 without its last stage and classifier, five blocks, two heads of six maps."""
     conv = {1024: 8_543_296}  # torchvision's ResNet-50 up to layer3, its batch norms included
@@ -56,6 +57,7 @@ def test_ssd300_has_the_published_layers(ssd300):
     assert sizes == [(c, s, s) for c, s in zip(channels, (38, 19, 10, 5, 3, 1), strict=True)]
 
 
+@pytest.mark.slow
 def test_boxes_of_ssd300_follow_the_head_s_order(ssd300):
     """Of the first map: shape 2, row 3, column 5 is box 2 * 38 * 38 + 3 * 38 + 5; its class 7 is channel 7 * 4 + 2."""
     given = film(1)
@@ -67,6 +69,7 @@ def test_boxes_of_ssd300_follow_the_head_s_order(ssd300):
         assert moves[0, 1, box] == ssd300.moves[0](features)[0, 1 * 4 + 2, 3, 5]
 
 
+@pytest.mark.slow
 def test_ssd300_finds_some_boxes_which_depend_on_the_frame(ssd300):
     given = film(4)
     with torch.inference_mode():
@@ -80,6 +83,7 @@ def test_ssd300_finds_some_boxes_which_depend_on_the_frame(ssd300):
     assert len({int(kind) for one in found for kind in one.classes}) > 5
 
 
+@pytest.mark.slow
 def test_ssd300_can_be_judged_in_16_bits(ssd300):
     given = film(4)
     # Kept in bf16 and summed in fp32, as kernels for it do; a CPU without such kernels takes minutes for the real ones.
@@ -160,6 +164,7 @@ def test_its_figures_are_those_of_its_graph(face, face_file):
     assert graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
 
 
+@pytest.mark.slow
 def test_every_opset_from_its_own_on_can_be_written(face, artifacts, open_onnx):
     given = {"input": face.samples(Purpose.CALIBRATION, 1).arrays["input"]}
     plain, later = (open_onnx(face.onnx(artifacts, opset))(given) for opset in (None, 17))
@@ -180,6 +185,7 @@ def test_what_centerface_cannot_do_is_refused(face):
         zoo.get("centerface", {"image": (1, 3, 480, 640)})
 
 
+@pytest.mark.slow
 def test_its_inputs_are_real_and_disjoint(face):
     gate, calibration = (face.samples(purpose, 400) for purpose in (Purpose.GATE, Purpose.CALIBRATION))
     assert len(gate) == 124 and gate.origin.startswith("124 frames") and len(set(gate.groups.tolist())) == 19

@@ -111,6 +111,7 @@ def judged(model, backend, shapes=None, **more):
         return work.verify(Machine({"cpu": "here"}, {})), work.effective()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_runs_on_each_engine_and_is_verified(kind, tmp_path):
     make, shapes = KINDS[kind]
@@ -127,6 +128,7 @@ def test_it_runs_on_each_engine_and_is_verified(kind, tmp_path):
     assert done
 
 
+@pytest.mark.slow
 def test_a_live_network_reaches_a_process_that_has_never_seen_its_class():
     class Defined(torch.nn.Module):
         """Only here."""
@@ -232,6 +234,7 @@ def test_a_shape_with_another_batch_is_refused(tmp_path):
         zoo.get(name, {"image": (2, 3, 96, 96)}, batch=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
@@ -288,6 +291,7 @@ def saturates():
     return bool((got != 255 * 127 * 64).any())
 
 
+@pytest.mark.slow
 def test_a_transformer_is_int8_in_three_ways(tmp_path):
     """Its inputs are tokens of its own data: on noise int8 is refused."""
     rng = np.random.default_rng(0)

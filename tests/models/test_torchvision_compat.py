@@ -53,6 +53,7 @@ def test_torchvision_imports_and_its_operators_answer():
     assert torch.allclose(pooled, torch.ones_like(pooled))
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_may_import_timm(tmp_path, monkeypatch):
     """In a process of its own: nobody has made torchvision importable there before the user's module."""
     (tmp_path / "mynet.py").write_text(

@@ -91,6 +91,7 @@ def two(tmp_path_factory):
     return out, training.train("har_densenet", films, out, classes=["Talk", "Street"], settings=settings)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(quick, films, tmp_path):
     import torch
 
@@ -100,6 +101,7 @@ def test_the_same_seed_gives_the_same_weights(quick, films, tmp_path):
     assert all(torch.equal(first[key], again[key]) for key in first)
 
 
+@pytest.mark.slow
 def test_the_sidecar_says_what_the_weights_are(quick, films):
     out, about = quick
     assert json.loads(sidecar.path_of(out).read_text()) == {"version": sidecar.VERSION, **about}
@@ -111,6 +113,7 @@ def test_the_sidecar_says_what_the_weights_are(quick, films):
     assert about["data"]["gate_clips"] == 400  # of 48 videos x 9 offsets
 
 
+@pytest.mark.slow
 def test_too_few_held_out_clips_are_said_and_no_accuracy_is_claimed(two):
     out, _ = two
     model = zoo.get(f"har_densenet@{out}")
@@ -177,6 +180,7 @@ def test_one_answer_always_is_not_knowledge():
     assert answer.method == "centred_l2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_engine_gives_the_networks_answers(name, artifacts, open_onnx):
     import openvino
@@ -241,6 +245,7 @@ def test_settings_that_make_no_sense_are_refused(settings, says):
         training.Settings(**settings)
 
 
+@pytest.mark.slow
 def test_a_diverging_training_writes_nothing(films, tmp_path):
     settings = training.Settings(epochs=2, batch=24, rate=1e30)
     with pytest.raises(ModelError, match="E-TRAIN-3"):

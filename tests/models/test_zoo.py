@@ -32,6 +32,7 @@ FEATURES = {
 ANOMALY = [*FEATURES, "rtfm", "mil_ranking", "light_head"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in zoo.names() if name != "centerface"])
 def test_params_and_macs_are_those_of_the_network(name):
     import torch
@@ -104,6 +105,7 @@ def test_the_trained_network_says_so(trained):
     assert "ImageNet" in trained.info.source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_2class", "har_densenet", *DENSE, "ssd300"])
 def test_random_weights_are_the_same_every_time(name):
     import torch

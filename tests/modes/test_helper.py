@@ -84,6 +84,7 @@ def test_what_is_not_is_refused_and_logged_and_nothing_is_done(words, monkeypatc
     assert "refused" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(ALLOWED), st.integers(0, 3), st.text(max_size=6), st.integers(0, 60))
 def test_any_insertion_into_a_good_request_is_refused_or_of_the_same_kind(words, at, extra, where):

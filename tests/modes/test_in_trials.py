@@ -39,6 +39,7 @@ def groups() -> list[str]:
     return [p.name for p in cgroup.base(Path("/")).glob("edgescope-*")]
 
 
+@pytest.mark.slow
 def test_a_trial_on_one_cpu_ran_there_and_says_so():
     result = run(f"cpus={CPU}")
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
@@ -58,6 +59,7 @@ def numbered_alike() -> bool:
     return [int(n) for n in shown[1:]] == cpu_list(Path("/sys/devices/system/cpu/online").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 @pytest.mark.skipif(not numbered_alike(), reason="/proc/stat and /sys number the CPUs differently here")
 def test_of_a_trial_on_one_cpu_the_neighbours_there_disturb_and_not_those_elsewhere():
@@ -174,6 +176,7 @@ def command(*words: str, **options):
     )
 
 
+@pytest.mark.slow
 def test_modes_are_an_axis_of_a_study(tmp_path):
     study = tmp_path / "study.toml"
     study.write_text(
@@ -187,6 +190,7 @@ def test_modes_are_an_axis_of_a_study(tmp_path):
     assert {r["trial"]["mode"] for r in results} == {"as_is", f"cpus={CPU}"}
 
 
+@pytest.mark.slow
 def test_an_unknown_mode_ends_before_anything_is_built(tmp_path):
     asked = command("bench", "null", "--backend", "null", "--mode", "MAXN", "--store", str(tmp_path))
     _, err = asked.communicate(timeout=60)
@@ -194,6 +198,7 @@ def test_an_unknown_mode_ends_before_anything_is_built(tmp_path):
     assert not list(tmp_path.glob("*/*"))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_restores(tmp_path):
     words = (
         "bench",

@@ -344,6 +344,7 @@ def test_noise_is_not_measured_on_a_machine_that_a_killed_run_left_changed(state
     assert seen == ["schedutil"]
 
 
+@pytest.mark.slow
 def test_doctor_restores_what_kill_9_left_and_says_when_there_is_nothing(state, root):
     child = holder(root)
     command = [sys.executable, "-m", "edgescope.cli.main", "doctor", "--restore"]

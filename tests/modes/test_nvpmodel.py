@@ -134,6 +134,7 @@ WORD = st.text(
 UNKNOWN = st.lists(WORD, min_size=4, max_size=7).map(" ".join)  # no section takes a line of four words
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), UNKNOWN), max_size=8))
 def test_unknown_lines_anywhere_cost_those_lines_alone(inserted):
@@ -182,6 +183,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=60).map("".join)))
 def test_hostile_text_raises_nothing_but_our_own_error(text):
@@ -205,6 +207,7 @@ def test_a_board_with_one_line_spoilt_loses_one_mode_at_most(data):
     assert len(ORIN_NANO) - 1 <= len(modes) <= len(ORIN_NANO) + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(

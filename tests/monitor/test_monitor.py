@@ -424,6 +424,7 @@ def rows_of(written):
     return [ESCAPE.sub("", part) for part in re.split(r"\x1b\[\d+;1H", written)[1:]]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_a_real_terminal_is_drawn_on_resized_and_restored_by_q():
     terminal = Terminal(80, 24, "--hz", "4")
@@ -443,6 +444,7 @@ def test_a_real_terminal_is_drawn_on_resized_and_restored_by_q():
     assert after == terminal.before
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("how", ["key", "signal"])
 def test_ctrl_c_and_sigterm_restore_the_terminal(how):

@@ -62,6 +62,7 @@ def test_answers_in_the_known_world(known):
     assert known["per_process"].cells == 126 and len(known["per_process"].evidence) == 36
 
 
+@pytest.mark.slow
 def test_cores_holds_where_latency_stays_to_half_and_grows_beyond():
     def stays(r):
         return {"latency_p50_s": 1e-3 * (1 if r.trial.processes <= 4 else 30)}
@@ -128,6 +129,7 @@ def test_a_cell_that_was_not_tried_did_not_run_out_of_memory():
     assert found.cells == 1 and found.found.startswith("1 cell ran")
 
 
+@pytest.mark.slow
 def test_int8_is_best_or_not_or_refused():
     assert answers(world(SLICED))["best_precision"].answer is HOLDS
     slow = answers(world(SLICED, lambda r: {"throughput_sps": 50.0} if r.trial.precision == "int8" else {}))
@@ -180,6 +182,7 @@ def test_precisions_of_as_many_bits_say_nothing_of_energy():
     assert answers(same)["energy_precision"].answer is UNSURE
 
 
+@pytest.mark.slow
 def test_activity_is_the_mean_within_the_window():
     quiet = answers([watched(r, 1.0, 0.2, 0.1) for r in world(GRID)])
     assert quiet["activity"].answer is HOLDS and "in 126 of 126 cells" in quiet["activity"].found

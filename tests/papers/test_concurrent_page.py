@@ -51,6 +51,7 @@ def said(page: Document, *, verbose: bool = False) -> str:
     return "\n".join("".join(text for text, _ in line) for line in every)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_stands_out_first(written: dict[str, str]) -> None:
     page = written["html"]
     first = page.index("MPS gives 3.00x [2.96, 3.04] the total throughput of time slicing")
@@ -121,6 +122,7 @@ def test_bars_of_precision_begin_at_zero(found: SweepTable) -> None:
     assert bars[0].x == ("fp16",) and "resnet50 fp16 batch 1, P = 1" in bars[0].text[0]
 
 
+@pytest.mark.slow
 def test_every_mark_is_finite_and_inside_its_axis(found: SweepTable) -> None:
     for figure in (
         plots.over_batch(found),

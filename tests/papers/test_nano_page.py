@@ -32,6 +32,7 @@ def page(found: NanoTable, tmp_path_factory: pytest.TempPathFactory) -> str:
     return save(report.of(found, "edgescope study nano_table --store s"), path).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_numbers_the_misprints_and_how_it_was_made(page: str) -> None:
     assert "edgescope study nano_table --store s" in page and "fp32, tf32 off" in page
     assert page.count("0.6638 s / 0.1184 s = 5.606") >= 2

@@ -91,6 +91,7 @@ def filled(folder: Path) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_a_folder_is_all_that_a_third_paper_costs(
     third: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from edgescope.process import Launch, Pipe, Process, how_ended
 from edgescope.process import pipe as pipes
 
 
+@pytest.mark.slow
 @given(*[st.builds(Launch, st.lists(st.text()).map(tuple), st.dictionaries(st.text(), st.text()))] * 3)
 def test_launches_compose_like_words_and_the_innermost_environment_wins(a, b, c):
     assert (a + b) + c == a + (b + c)

@@ -26,6 +26,7 @@ raise SystemExit(3)
 """
 
 
+@pytest.mark.slow
 def test_the_sampler_goes_with_the_program_and_its_trace_comes_back(behind, capsys):
     one = behind()
     (one.home / "prog.py").write_text(PROGRAM)

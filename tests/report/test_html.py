@@ -89,6 +89,7 @@ def shown_page(written: Path) -> Page:
     return Page(written.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_answer_comes_first_and_is_the_tables_pick(results: list[Result], shown_page: Page) -> None:
     best = pick(table(results))
     assert best.row is not None
@@ -101,6 +102,7 @@ def test_the_answer_comes_first_and_is_the_tables_pick(results: list[Result], sh
     assert picked == [best.row.cell]
 
 
+@pytest.mark.slow
 def test_the_fastest_variant_is_not_picked_when_its_answers_are_wrong(tmp_path: Path) -> None:
     wrong = Kind("openvino", "int8", 0.2, 10, 0.5, 0.4, passed=False)
     results = [replace(r, status=Status.OK) for r in study([*KINDS[:3], wrong], 3)]
@@ -302,6 +304,7 @@ def test_no_results_give_a_page_that_says_what_to_do(tmp_path: Path) -> None:
     assert "nothing can be recommended" in found.words and "edgescope optimize MODEL" in found.words
 
 
+@pytest.mark.slow
 def test_models_and_machines_get_a_chapter_each(tmp_path: Path) -> None:
     other = Machine({"cpu": {"cpu": "Cortex-A78AE"}}, {})
     elsewhere = [replace(r, machine=other) for r in study(KINDS[:2], 2)]

@@ -124,6 +124,7 @@ def test_an_offline_load_is_judged_by_its_throughput():
     assert chapter.pick.row is not None and "highest throughput" in str(chapter.pick.reason)
 
 
+@pytest.mark.slow
 def test_what_did_not_run_is_listed_apart(tmp_path):
     results = study(KINDS[:3], 3)
     failed = replace(
@@ -144,6 +145,7 @@ def test_what_did_not_run_is_listed_apart(tmp_path):
     assert words.index("## Not measured") < words.index("failed: E-OPT-1")
 
 
+@pytest.mark.slow
 def test_a_page_of_several_loads_begins_with_one_line_each(mixed, tmp_path: Path):
     text = write(mixed, tmp_path / "p.html").read_text()
     nav = text[text.index("<nav") : text.index("</nav>")]
@@ -152,6 +154,7 @@ def test_a_page_of_several_loads_begins_with_one_line_each(mixed, tmp_path: Path
     assert text.count("<details><summary>Plots") == 2
 
 
+@pytest.mark.slow
 def test_a_figure_too_small_for_its_column_is_not_printed_as_nothing(tmp_path):
     tiny = replace(KINDS[0], backend="null", ms=0.0005, passed=False)
     text = write([*study(KINDS[:2], 3), *study([tiny], 1)], tmp_path / "p.html").read_text()

@@ -143,6 +143,7 @@ def test_a_quantile_lies_on_its_curve(found: VariantTable) -> None:
     assert at_p99 == pytest.approx(row["p99_s"].value * 1e3, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_variant_has_one_colour_everywhere(found: VariantTable) -> None:
     looks = plots.styles(found)
     assert len({look.colour for look in looks.values()}) == len(found.rows)
@@ -209,6 +210,7 @@ def test_ranks_are_thinned_with_both_ends_and_a_dense_tail(n: int) -> None:
     assert {n - 1, max(0, n - 2), max(0, n - 3)} <= set(kept.tolist())
 
 
+@pytest.mark.slow
 def test_a_variant_is_drawn_with_at_most_two_thousand_points() -> None:
     kind = Kind("onnxruntime", "fp32", 0.02, 100)
     many = table(study([kind], 2))
@@ -296,6 +298,7 @@ def test_age_and_queue_of_an_overload_climb_below_the_deadlines_line() -> None:
     assert [line.y0 for line in figure.layout.shapes] == pytest.approx([0.2])
 
 
+@pytest.mark.slow
 def test_the_page_draws_the_queue_of_a_load_only(tmp_path: Path, found: VariantTable) -> None:
     page = write([under_load()], tmp_path / "load.html").read_text()
     assert "Age and queue over time" in page and 'href="#def-deadline_miss_ratio"' in page

@@ -71,6 +71,7 @@ def test_the_default_is_that_of_optimize():
 NULL = Trial(model="null", backend="null", options={"delay_us": 200}, turn_s=0.02, min_s=0.05, max_s=0.05)
 
 
+@pytest.mark.slow
 def test_a_real_run_is_measured_stored_and_read_back(tmp_path, trials_here):
     """One pair, far too few for a floor to rely on, through bench's own path."""
     told = []
@@ -115,6 +116,7 @@ def test_a_link_or_a_pipe_in_its_place_is_neither_followed_nor_waited_for(tmp_pa
     assert noise.stored(tmp_path, floor.machine_id) is None
 
 
+@pytest.mark.slow
 def test_compare_prints_the_floor_of_the_machine(tmp_path, capsys):
     store = Store(tmp_path)
     for precision in ("fp32", "int8"):

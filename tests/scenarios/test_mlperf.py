@@ -260,6 +260,7 @@ def test_a_damaged_accuracy_log_is_told_not_guessed(tmp_path):
     assert mlperf_log.values(tmp_path) == {"result_x": 3}
 
 
+@pytest.mark.slow
 def test_without_the_package_it_says_how_to_install_it():
     code = """
 import sys

@@ -70,6 +70,7 @@ def stored(folder, runner, **how):
     return search, done(search, Cells(Store(folder), Limits(), runner, WHERE, **how))
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_trying_every_number_at_a_fraction_of_the_time(tmp_path):
     runner, everything = QueueServer(0.002), QueueServer(0.002)
     found = searched(tmp_path, runner, "p99<20ms").answer()
@@ -111,6 +112,7 @@ def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
     assert max(t.processes for t in runner.ran) > 6  # and goes on from there
 
 
+@pytest.mark.slow
 def test_seeds_of_two_attempts_never_meet(tmp_path):
     question = Question(BASE, 15.0, promises(["p99<40ms"]), "per-client", max_clients=1024)
     first, second = (question.trial(1024, 5.0, attempt, tmp_path).seed for attempt in (0, 1))

@@ -278,6 +278,7 @@ def one_thread(trial):
     )
 
 
+@pytest.mark.slow
 def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_path):
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
     look = result(trials[0], id_="look", **rows(1000 * US))
@@ -304,6 +305,7 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
             assert row.label == "null int8 b1" and row["speedup"].value == pytest.approx(1000 / 190)
 
 
+@pytest.mark.slow
 def test_one_that_goes_on_after_it_was_killed_screens_as_usual(tmp_path):
     """Its budget is partly gone, but not because building took long: it has no look."""
     runner = Timed(build=0.0, start=0.2)
@@ -342,6 +344,7 @@ def test_the_runner_is_told_what_comes_before_anything_is_built(tmp_path):
     assert told[0] == [base, first] and told[1] == "built" and [base, first, second] in told
 
 
+@pytest.mark.slow
 def test_a_look_is_kept_where_nothing_is_screened_too_and_once(tmp_path):
     """The pairs may be forked, and a forked process does not show what it takes."""
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS[:2]]
@@ -376,6 +379,7 @@ def test_a_short_run_is_no_longer_than_the_turns_of_a_process():
     assert halving.short(replace(paired, max_s=30.0), 0).max_s == SHORT_S
 
 
+@pytest.mark.slow
 def test_the_last_pair_leaves_time_to_tell_the_answer(tmp_path):
     for seconds in range(80, 90):  # wherever in a pair the budget ends
         runner = Timed(build=0.2)
@@ -383,6 +387,7 @@ def test_the_last_pair_leaves_time_to_tell_the_answer(tmp_path):
         assert seconds - 15 < runner.now <= seconds - halving.ANSWERS_S
 
 
+@pytest.mark.slow
 def test_a_pair_that_takes_longer_than_those_before_it_keeps_the_budget_too(tmp_path):
     class Slowing(Timed):
         def pair(self, trials, purpose, limits):
@@ -421,6 +426,7 @@ def test_a_first_pair_that_took_long_does_not_keep_later_ones_from_running(tmp_p
     assert 150 - 12 < runner.now <= 150 - halving.ANSWERS_S
 
 
+@pytest.mark.slow
 def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(tmp_path):
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
 
@@ -470,6 +476,7 @@ def by_hand(trial):
     return [] if trial.options else [replace(trial, options={"threads": 1})]
 
 
+@pytest.mark.slow
 def test_the_best_and_the_baseline_are_tried_with_what_an_expert_would_set(tmp_path):
     slow = {key: 100 * took for key, took in SPEEDS.items()}  # no small network
     runner = Scripted(speeds=slow)
@@ -611,6 +618,7 @@ def test_of_two_that_were_lucky_the_better_one_by_confirming_pairs_is_the_pick(t
     assert variants.pick(variants.table(found)).row.label == "null int8 b1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("behind", "rounds"), [(1.02, 5), (1.07, 3), (1.15, 2), (1.25, 1)])
 def test_a_rival_that_is_clearly_behind_runs_no_more(tmp_path, behind, rounds):
     best, other = ("null", "int8"), ("null", "fp32")
@@ -620,6 +628,7 @@ def test_a_rival_that_is_clearly_behind_runs_no_more(tmp_path, behind, rounds):
     assert set(runner.keys("confirming")) == {best}
 
 
+@pytest.mark.slow
 def test_pairs_go_on_until_the_interval_is_narrow(tmp_path):
     class Noisy(Timed):
         def pair(self, trials, purpose, limits):
@@ -665,6 +674,7 @@ WRONG = {"status": Status.WRONG_OUTPUT}
 UNQUANTISED = {"status": Status.UNSUPPORTED, "reason": Message("E-INT8-3", "the quantiser failed")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failed", [WRONG, UNQUANTISED], ids=["wrong", "quantiser failed"])
 @pytest.mark.parametrize("exhaustive", [False, True])
 def test_the_mixture_is_tried_once_where_int8_fails(tmp_path, exhaustive, failed):
@@ -725,6 +735,7 @@ def test_rejected_rows_say_how_to_measure_them_again(tmp_path, capsys):
     assert verb.again(fine) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_from_the_best_goes_on(tmp_path):
     tied = {k: 200 for k in list(SPEEDS)[3:]}
     runner = Scripted(speeds=tied)
@@ -732,6 +743,7 @@ def test_what_cannot_be_told_from_the_best_goes_on(tmp_path):
     assert set(runner.keys("selecting")) == {*tied}
 
 
+@pytest.mark.slow
 def test_one_that_the_machine_disturbed_is_given_the_benefit_of_the_doubt(tmp_path):
     slow = ("openvino", "int8")
     speeds = {k: 1000 for k in SPEEDS} | {("null", "int8"): 100, slow: 120}
@@ -761,6 +773,7 @@ def test_a_rival_that_fails_leaves_the_pairs(tmp_path):
     assert variants.pick(found).row.label == "null fp32 b1"
 
 
+@pytest.mark.slow
 def test_an_unstable_run_is_neither_drawn_again_nor_left_out(tmp_path):
     best = ("null", "int8")
     runner = Scripted({best: [Status.UNSTABLE, Status.OK, Status.UNSTABLE, Status.UNSTABLE]})
@@ -799,6 +812,7 @@ def test_exhaustive_means_every_candidate_in_pairs(tmp_path):
     assert {k for k in SPEEDS if k != ("torch_eager", "fp32")} == set(runner.keys("selecting"))
 
 
+@pytest.mark.slow
 def test_a_second_call_runs_nothing(tmp_path):
     first = optimised(tmp_path, Scripted())
     again = Scripted()
@@ -807,6 +821,7 @@ def test_a_second_call_runs_nothing(tmp_path):
     assert [r.id for r in second] == [r.id for r in first]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [0, 7, 10, 12, 18, 19, 24])
 def test_a_killed_run_goes_on_where_it_was(tmp_path, stop):
     whole, cut, rest = Scripted(), Scripted(stop_after=stop), Scripted()
@@ -817,6 +832,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, stop):
     assert rest.ran and cut.paired + rest.paired == whole.paired  # a pair that was cut runs anew
 
 
+@pytest.mark.slow
 def test_one_that_breaks_a_constraint_does_not_take_a_finalists_place(tmp_path):
     def metrics(trial):
         key = (trial.backend, trial.precision)
@@ -878,6 +894,7 @@ def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):
     assert "outputs differ by 3.0" in said and "--retry wrong_output" in said
 
 
+@pytest.mark.slow
 def test_the_verb_compares_with_its_look_at_the_baseline_where_building_took_long(
     tmp_path, monkeypatch, capsys
 ):
@@ -897,6 +914,7 @@ def test_the_verb_compares_with_its_look_at_the_baseline_where_building_took_lon
     assert "1.5 ms at first look" in said and f"roughly {ratio:.2g}x" in said
 
 
+@pytest.mark.slow
 def test_a_candidate_that_was_stopped_is_not_tried_and_has_no_row(tmp_path, monkeypatch, capsys):
     class Stopped(Scripted):
         def run(self, trial, limits):
@@ -923,6 +941,7 @@ def test_a_candidate_that_was_stopped_is_not_tried_and_has_no_row(tmp_path, monk
     assert named == {"openvino int8 b1 qdq=s8s8"} and not named & rows
 
 
+@pytest.mark.slow
 def test_a_constraint_that_nothing_keeps_exits_1_and_names_the_nearest(tmp_path, monkeypatch, capsys):
     quick(monkeypatch, Scripted())
     flags = ["--budget", "9s", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu", "--json"]
@@ -1003,6 +1022,7 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     assert card["trial"]["backend"] == rows[card["label"]]["trial"]["backend"]
 
 
+@pytest.mark.slow
 def test_the_answer_shows_itself_in_a_notebook(tmp_path, monkeypatch):
     from edgescope.errors import UnavailableError
     from edgescope.verbs.optimize import answered

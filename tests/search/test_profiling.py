@@ -85,6 +85,7 @@ def test_it_starts_with_modes_far_apart_and_never_profiles_one_twice():
     assert first[0] == replace(TRIALS[-1], replicate=0)  # the one with the most of everything
 
 
+@pytest.mark.slow
 def test_the_pick_is_the_fastest_and_was_measured_as_often_as_asked():
     world = World()
     state = searched(world, wanted("throughput"), confirm=3)
@@ -96,6 +97,7 @@ def test_the_pick_is_the_fastest_and_was_measured_as_often_as_asked():
     assert [t.replicate for t in runs] == [0, 1, 2] and found.figures["throughput_sps"].n == 3
 
 
+@pytest.mark.slow
 def test_the_pick_under_a_cap_keeps_it():
     world = World()
     state = searched(world, wanted("throughput", ["power<=8W"]), cells=10)
@@ -110,6 +112,7 @@ def test_a_cap_that_nothing_keeps_has_no_pick():
     assert isinstance(found, Absent) and "no mode kept every constraint" in found.reason
 
 
+@pytest.mark.slow
 def test_modes_that_fail_are_not_tried_again_and_not_picked():
     world = World(broken=lambda t: t.mode == "cpus=0-3")
     state = searched(world, wanted("throughput"))
@@ -160,6 +163,7 @@ def test_the_simulated_board_has_the_grid_of_an_orin():
         assert slow[0] > 2 * fast[0] and slow[1] < fast[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lenet_like"])
 def test_fifteen_modes_predict_a_simulated_board_and_pick_under_a_cap(name):
     """The full figures are those of benchmarks/predict_modes.py --simulated."""
@@ -172,6 +176,7 @@ def test_fifteen_modes_predict_a_simulated_board_and_pick_under_a_cap(name):
     assert pick["slower"] <= predict_modes.WITHIN and pick["over_cap"] <= predict_modes.OVER
 
 
+@pytest.mark.slow
 def test_the_benchmark_reads_grids_of_both_kinds(tmp_path):
     rows = [
         {

@@ -57,6 +57,7 @@ def test_the_ratio_of_a_pair_is_that_of_its_sides_medians():
     assert pair.ratio == pytest.approx(1.015)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-3, 0.5), st.integers(3, 12), st.floats(0.02, 0.2))
 @settings(deadline=None)
 def test_so_many_pairs_of_one_kind_bound_a_ratio_and_one_fewer_does_not(half, n, within):
@@ -312,6 +313,7 @@ def test_what_counts_does_not_depend_on_the_ratio(pairs):
     assert [p.of(BASE) for p in one.full] == [p.of(BASE) for p in other.full]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [5, 8])
 def test_the_interval_holds_the_ratio_at_full_speed_on_hosts_of_two_speeds(pairs):
     host, rng = Host((1.0, 10.0), seed=2, whole_s=5e4), np.random.default_rng(2)

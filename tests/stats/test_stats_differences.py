@@ -79,6 +79,7 @@ def test_scenes_that_answer_alike_count_for_fewer_and_the_interval_still_covers(
     assert found.n_eff < 60 < found.n == 400
 
 
+@pytest.mark.slow
 def test_drawn_sets_cover_the_mean_of_a_skewed_difference():
     rng, covered = np.random.default_rng(1), 0
     for run in range(300):
@@ -88,6 +89,7 @@ def test_drawn_sets_cover_the_mean_of_a_skewed_difference():
     assert covered >= 275
 
 
+@pytest.mark.slow
 def test_drawn_sets_keep_groups_whole():
     rng, covered, scenes = np.random.default_rng(2), 0, np.repeat(np.arange(25), 8)
     for run in range(200):

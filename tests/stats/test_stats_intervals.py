@@ -32,6 +32,7 @@ def stopped(latencies, rule):
             return n, reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rel_width", "min_s", "seed"), [(0.01, 3.3, 11), (0.02, 3.3, 12)])
 def test_mean_interval_covers_with_the_stop_rule_active(rel_width, min_s, seed):
     rho, true_tau = 0.9, 19.0
@@ -48,6 +49,7 @@ def test_mean_interval_covers_with_the_stop_rule_active(rel_width, min_s, seed):
     assert np.median(widths) <= 1.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.97])
 def test_mean_interval_covers_other_correlations_at_a_fixed_length(rho):
     found = [mean_interval(x) for x in ar1(500, 12_000, rho, 5)]

@@ -166,6 +166,7 @@ def replicates(rng, experiments, pairs, slowdown=1.0, n=2000, rho=0.9):
     return (slowdown * within * process).reshape(experiments, pairs)
 
 
+@pytest.mark.slow
 def test_a_a_is_rarely_different_and_a_three_percent_slowdown_is_found():
     rng = np.random.default_rng(31)
     a = np.concatenate([replicates(rng, 100, 10) for _ in range(10)])

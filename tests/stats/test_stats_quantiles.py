@@ -127,6 +127,7 @@ def test_quantile_interval_covers_exactly_when_independent(n, q):
     assert interval.lo <= interval.value <= interval.hi
 
 
+@pytest.mark.slow
 def test_p99_bound_covers_an_autocorrelated_series_or_is_refused():
     rho = 0.9
     noise = np.random.default_rng(21).normal(size=(1000, 12_200)) * np.sqrt(1 - rho**2)

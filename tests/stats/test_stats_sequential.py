@@ -55,6 +55,7 @@ def test_drift_is_seen_and_sized():
     assert np.mean([d.share for d in found]) == pytest.approx(0.1 / 1.05, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", [[], [1.0], [1.0] * 5, [3.0] * 100])
 def test_drift_needs_blocks_and_variation(x):
     assert not drift(x).significant

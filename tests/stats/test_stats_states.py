@@ -86,6 +86,7 @@ def run(series, **keys):
     return metrics(queries, window), warnings(queries, window), seconds, speeds(queries, window, t.scenario)
 
 
+@pytest.mark.slow
 def test_where_the_mean_has_an_interval_it_holds_the_long_run_mean():
     """By the defaults no single run of a host with two speeds bounds its mean; none claims to."""
     found = [run(traces.two_state(12, seed))[0]["latency_mean_s"] for seed in range(25)]

@@ -104,6 +104,7 @@ def test_the_report_has_the_same_numbers(tmp_path):
     assert sorted(map(str, new)) == sorted(map(str, old))
 
 
+@pytest.mark.slow
 def test_the_comparison_has_the_same_numbers(capsys):
     assert main(["compare", "4a26", "e093", "--store", str(HERE / "results"), "--json"]) == 0
     new, old = json.loads(capsys.readouterr().out), json.loads((HERE / "compare.json").read_text())

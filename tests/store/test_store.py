@@ -364,6 +364,7 @@ def test_a_missing_store_is_empty(tmp_path):
     assert list(Store(tmp_path / "nowhere").results()) == []
 
 
+@pytest.mark.slow
 def test_concurrent_writers_do_not_mix(tmp_path):
     script = f"""
 import sys

@@ -344,6 +344,7 @@ def test_a_number_that_is_none_is_absent(tmp_path):
     assert back.metrics["power_w"].lo is None
 
 
+@pytest.mark.slow
 def test_everything_at_once_and_the_good_result_is_reported(tmp_path, outside, monkeypatch, capsys):
     kept = Store(tmp_path / "store")
     kept.save(GOOD)

@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,6 +135,7 @@ def documents(draw):
     return text, wanted
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(documents())
 def test_every_path_is_found_and_each_key_on_its_line(document):

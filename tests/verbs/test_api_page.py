@@ -3,12 +3,15 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import edgescope
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 TEXT = PAGE.read_text()
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(shorter, capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
     exec(code, {"__name__": "__main__"})

@@ -49,6 +49,7 @@ def test_a_store_answers_for_every_combination_of_what_it_holds(tmp_path):
     assert answer.pick is not None and "null: null" in str(edgescope.predict("null", store=tmp_path))
 
 
+@pytest.mark.slow
 def test_constraints_and_objectives_are_those_of_recommend(tmp_path):
     store = stored(tmp_path, MODES)
     low = {"objective": "energy", "constraints": ["epoch<=10s"], "epoch_samples": 1000}
@@ -177,6 +178,7 @@ def runner(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_it_profiles_by_itself_confirms_and_goes_on_from_the_store(tmp_path, runner):
     keys = {"backend": ["null"], "batch": [1, 2, 4, 8, 16], "processes": [1, 2, 4], "mode": ["as_is"]}
     (answer,) = edgescope.predict("null", run=True, profiles=6, pick_runs=2, store=tmp_path, **keys)
@@ -191,6 +193,7 @@ def test_it_profiles_by_itself_confirms_and_goes_on_from_the_store(tmp_path, run
     assert "throughput_sps" in text and edgescope.predict("null", store=tmp_path).records()[0]["mode"]
 
 
+@pytest.mark.slow
 def test_the_command_measures_in_real_processes(tmp_path, capsys):
     words = ["predict", "null", "--run", "--backend", "null", "--batch", "1,4", "--mode", "as_is cpus=0"]
     words += [

@@ -12,6 +12,7 @@ from edgescope.records import Absent, Status, Trial
 QUICK = {"min_s": 0.5, "max_s": 0.5}
 
 
+@pytest.mark.slow
 def test_a_loader_that_holds_the_step_up_is_named_and_given_workers(tmp_path, trials_here, monkeypatch):
     """Its share is known from its sleeps: how long they last, and how long the steps are, is the machine's affair."""
     monkeypatch.setattr(planted_stalls, "ITEM_S", 3 * planted_stalls.ITEM_S)

@@ -193,6 +193,7 @@ def test_threads_of_a_torch_engine_are_those_of_the_training_too(tmp_path):
     assert [dict(t.options) for t in device.asked if t.workload == "training"] == [{}] * 3
 
 
+@pytest.mark.slow
 def test_the_verb_measures_plans_and_says_so(tmp_path, trials_here, capsys):
     words = [
         "lenet5",

@@ -55,6 +55,7 @@ def fake(monkeypatch):
     return runner
 
 
+@pytest.mark.slow
 def test_a_trial_runs_in_a_process_of_its_own_unless_told_otherwise(tmp_path, monkeypatch):
     here = []
     monkeypatch.setattr("edgescope.bench.run", lambda trial: here.append(trial) or result(trial))

@@ -203,6 +203,7 @@ def test_labels_that_are_no_classes_of_the_network(own_cache):
         gate(maps, plain, metric="miou")
 
 
+@pytest.mark.slow
 def test_a_detector_is_judged_by_its_boxes(own_cache):
     answer = gate(Detecting(120, labels=None, boxes=boxed()), plain)
     assert answer.passed and answer.method == "map" and answer.fields["map50"].value == 1.0
@@ -232,6 +233,7 @@ def mine(own_cache):
     sys.modules.pop("my_measures", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["accuracy", "each", "picky"])
 def test_a_function_of_the_users_judges(mine, name):
     answer = gate(Labelled(400), losing(3), metric=f"my_measures:{name}")
@@ -380,6 +382,7 @@ def moved(pixels, lower=0.0, lost=0):
     return run
 
 
+@pytest.mark.slow
 def test_a_detector_without_labels_is_judged_by_fp32s_boxes(own_cache):
     answer = gate(Found(), moved(0))
     assert answer.passed and answer.method == "box_agreement" and answer.fields["box_agreement"].value == 1.0
@@ -389,6 +392,7 @@ def test_a_detector_without_labels_is_judged_by_fp32s_boxes(own_cache):
     assert gate(Found(), moved(0), metric="agreement").method == "box_agreement"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "passes"),
     [(moved(3), True), (moved(30), False), (moved(0, lower=0.3), True), (moved(0, lost=1), False)],
@@ -424,6 +428,7 @@ def wrong(rows):
 """
 
 
+@pytest.mark.slow
 def test_a_users_function_reads_the_boxes(own_cache, monkeypatch):
     (own_cache / "reading.py").write_text(READER)
     monkeypatch.syspath_prepend(str(own_cache))

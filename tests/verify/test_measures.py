@@ -201,6 +201,7 @@ def coco(truth, found, images):
     return judged.stats[:2]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_mean_ap_is_pycocotools(seed):

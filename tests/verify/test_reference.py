@@ -217,6 +217,7 @@ assert answer.passed and "18/20" in answer.detail, answer
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_user_weights_are_judged_on_photographs(tmp_path, untrained):
     """A network with weights of the user's is fed photographs; whether it knows anything is found out."""
     import torch

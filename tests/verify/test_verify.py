@@ -60,6 +60,7 @@ def zeroed(path, position):
     return model
 
 
+@pytest.mark.slow
 def test_the_mildest_of_49_zeroed_layers_of_the_trained_network_is_rejected(
     trained, trained_truth, artifacts, tmp_path, open_onnx
 ):

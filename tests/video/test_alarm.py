@@ -41,6 +41,7 @@ rules = st.builds(
 runs = st.lists(st.floats(0, 1) | st.just(math.nan), max_size=60)
 
 
+@pytest.mark.slow
 @given(rules, runs)
 @settings(max_examples=300, deadline=None)
 def test_every_alarm_follows_its_rule(rule, scores):

@@ -102,6 +102,7 @@ def test_a_gap_longer_than_a_snippet_begins_anew():
     ]
 
 
+@pytest.mark.slow
 @given(
     frames=st.integers(1, 5),
     step=st.integers(1, 3),

@@ -161,6 +161,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_the_clip_of_a_killed_process_can_be_played(tmp_path):
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -20,6 +20,7 @@ def never():
     return False
 
 
+@pytest.mark.slow
 def test_every_planted_event_of_two_hours_is_alarmed_at_its_time(tmp_path):
     events = planted(2.0, every_s=300.0)
     log = Log(tmp_path / "alarms.jsonl")
@@ -46,6 +47,7 @@ def test_events_within_a_cooldown_are_accounted_for():
     assert summary["alarms"] == 1 and summary["suppressed"] == 2
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow():
     made, _ = session(1.2, FPS, planted(1.2, every_s=300.0))
     seen = {}

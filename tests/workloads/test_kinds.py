@@ -88,6 +88,7 @@ def test_the_parts_of_a_unit_lie_within_it_and_fill_it(measured, name):
     assert all(isinstance(result.metrics[f"{part}_s"], Measured) for part in ROWS[name][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_it_is_listed_compared_and_reported(measured, name, capsys, tmp_path):
     store, result = measured(name)
@@ -107,6 +108,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "null"])
 def test_two_workers_do_it_at_once(name):
     trial = replace(ROWS[name][0], processes=2, min_s=0.5, max_s=0.5)
@@ -117,6 +119,7 @@ def test_two_workers_do_it_at_once(name):
     assert isinstance(result.metrics[ROWS[name][2]], Measured) or not done
 
 
+@pytest.mark.slow
 def test_another_kind_of_work_runs_beside_it():
     colocated = "lenet5 workload=training backend=torch_eager batch=4 optimizer=adam"
     result = bench.run(

@@ -29,6 +29,7 @@ def film():
     return bench.run(trial, hz=0)
 
 
+@pytest.mark.slow
 def test_frames_are_the_units_of_all_workers(film):
     assert film.status in (Status.OK, Status.UNSTABLE), film.reason
     held = units(film)
@@ -37,6 +38,7 @@ def test_frames_are_the_units_of_all_workers(film):
     assert film.metrics["frames_dropped"].n == held.sum() < len(film.queries)
 
 
+@pytest.mark.slow
 def test_the_time_in_a_stage_is_that_of_a_unit_of_all_workers(film):
     assert (
         abs(film.metrics["infer_busy_s"].n - len(units(film))) <= 2
@@ -49,6 +51,7 @@ def test_a_colocated_worker_has_its_own_figures_and_adds_to_no_others(film):
     assert "worker2_frames" not in film.metrics
 
 
+@pytest.mark.slow
 def test_two_trainings_are_counted_together():
     options = {"epoch_samples": 20}
     trial = Trial(model="lenet5", workload="training", batch=4, workload_options=options, **SHORT)

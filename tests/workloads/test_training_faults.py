@@ -44,6 +44,7 @@ def folder(tmp_path):
     return copied
 
 
+@pytest.mark.slow
 def test_broken_files_stop_the_run_or_are_left_out_and_counted(folder):
     """In processes of their own, as all whose loader has workers: PyTorch's signal handler raises anywhere."""
     broken = sorted(folder.rglob("*.jpg"))[::8]
@@ -58,6 +59,7 @@ def test_broken_files_stop_the_run_or_are_left_out_and_counted(folder):
     assert len(result.artifact["left_out"]) == 3 and "item" in result.artifact["left_out"][0]
 
 
+@pytest.mark.slow
 def test_files_that_are_all_broken_are_an_error_with_a_reason(folder):
     for path in folder.rglob("*.jpg"):
         path.write_bytes(b"")
@@ -66,12 +68,14 @@ def test_files_that_are_all_broken_are_an_error_with_a_reason(folder):
         made.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["raises", "raises_in_worker"])
 def test_a_loader_that_raises_ends_the_run_with_its_words(name):
     result = fresh.run(trial(f"planted_stalls:{name}", batch=1))
     assert result.status is Status.FAILED and "a broken file" in str(result.reason)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_run():
     result = fresh.run(trial("planted_stalls:kills", batch=1, epochs=0))
     assert result.status is Status.FAILED and "DataLoader worker" in str(result.reason)
@@ -117,6 +121,7 @@ def test_a_loader_that_cannot_be_taken_apart_is_refused():
         loading.watched(torch.utils.data.DataLoader(Stream()), loading.Settings())
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaps_the_workers(tmp_path):
     words = ["bench", "lenet5", "--workload", "training", "--batch", "8", "--duration", "60", "--warmup", "0"]
     words += ["--workload-option", "num_workers=2", "--store", str(tmp_path / "s")]

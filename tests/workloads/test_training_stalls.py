@@ -65,6 +65,7 @@ def test_every_stage_of_photographs_is_timed():
     assert all(result.metrics[f"{name}_s"].value > 0 for name in ("read", "decode", "augment", "collate"))
 
 
+@pytest.mark.slow
 def test_what_the_loader_does_behind_the_steps_is_hidden():
     shown, hidden = (
         run("planted_stalls:read"),
@@ -76,10 +77,13 @@ def test_what_the_loader_does_behind_the_steps_is_hidden():
     assert per_step(hidden, "stall_read_s") < 0.6 * per_step(shown, "stall_read_s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "where"), [("spins", in_this_process), ("spins_in_worker", fresh.run)])
 def test_the_cpu_time_of_loading_is_that_of_its_items_in_whichever_process(model, where, monkeypatch):
     """A loader with workers runs apart: PyTorch's signal handler raises in whatever the main thread does."""
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # a thread that spins while it waits is CPU time of the step
+    monkeypatch.setenv(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # a thread that spins while it waits is CPU time of the step
     result = run(f"planted_stalls:{model}", where=where)
     loader, host = per_step(result, "loader_cpu_s"), per_step(result, "host_cpu_s")
     planted = planted_stalls.SPIN_S * planted_stalls.BATCH  # joining items takes longer beside other work
@@ -87,6 +91,7 @@ def test_the_cpu_time_of_loading_is_that_of_its_items_in_whichever_process(model
     assert (host > 0.5 * planted) == (model == "spins")
 
 
+@pytest.mark.slow
 def test_what_begins_an_epoch_is_no_part_of_the_cpu_time_of_steps(monkeypatch):
     begin = Loop._begin
 

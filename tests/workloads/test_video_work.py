@@ -95,6 +95,7 @@ def test_an_open_loop_ends_with_the_film_too(trial):
     assert len(result.queries) == COUNT and (np.diff(result.queries.columns["scheduled_ns"]) > 0).all()
 
 
+@pytest.mark.slow
 def test_frames_with_their_boxes_are_written_after_the_window(trial, tmp_path, monkeypatch):
     asked = trial(max_s=0.3, workload_options={"annotate": str(tmp_path / "b.mp4"), "annotate_frames": 5})
     result = bench.run(asked, hz=0)
@@ -165,12 +166,14 @@ def shorter_what_if(monkeypatch):
     monkeypatch.setattr(work, "WHAT_IF_S", 0.05)
 
 
+@pytest.mark.slow
 def test_what_if_keeps_a_few_pictures_for_a_page(trial, shorter_what_if):
     result = bench.run(trial(max_s=0.3, workload_options={"what_if": True}), hz=0)
     assert result.artifact["samples"][0][1].endswith("1 box")
     assert len(result.artifact["samples"]) == 3
 
 
+@pytest.mark.slow
 def test_several_networks_see_the_same_frames(trial):
     result = bench.run(trial(max_s=0.5, workload_options={"also": "squeezenet1_1"}), hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
@@ -286,6 +289,7 @@ def test_the_crops_of_boxes_are_classified():
     assert item.notes["crops"] == [[0], [3]] and seen == [2]
 
 
+@pytest.mark.slow
 def test_what_each_stage_costs_is_measured_if_asked(trial, shorter_what_if):
     result = bench.run(trial(batch=1, max_s=0.3, workload_options={"what_if": True}, **LARGER), hz=0)
     assert result.metrics["infer_free_gain"].value > 1.2

@@ -63,6 +63,7 @@ def command(driven):
     return driven.notes["command"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_trial_in_every_version(network, trtexec, version):
     result = run(network, trtexec(version))
@@ -85,6 +86,7 @@ def test_a_trial_in_every_version(network, trtexec, version):
     assert has(result, "W-TRTX-6") == (version in ("8001", "8201"))
 
 
+@pytest.mark.slow
 def test_a_warm_up_that_old_versions_export_is_kept_out_of_the_window(network, trtexec):
     old, new = (drive(network, trtexec(version))[1] for version in ("8201", "8601"))
     assert old.window.first > 0
@@ -92,6 +94,7 @@ def test_a_warm_up_that_old_versions_export_is_kept_out_of_the_window(network, t
     assert len(old.queries) == old.window.stop
 
 
+@pytest.mark.slow
 def test_single_stream_queries_one_at_a_time_and_offline_runs_ahead(network, trtexec):
     program = trtexec("100300")
     single, offline = (drive(network, program, scenario=name)[1] for name in ("single_stream", "offline"))
@@ -108,6 +111,7 @@ def test_running_ahead_in_single_stream_is_said(network, trtexec):
     assert "--exposeDMA" not in command(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "with_copies"), [("8502", set()), ("110100", {"--includeDataTransfers"})]
 )
@@ -214,6 +218,7 @@ def test_the_build_of_a_given_engine_is_not_this_trials(network, trtexec):
     assert built.build_s == 1.25
 
 
+@pytest.mark.slow
 def test_its_latency_is_said_to_lack_the_hosts_work(network, trtexec):
     program = trtexec("100300")
     single, offline = (drive(network, program, scenario=name)[1] for name in ("single_stream", "offline"))
@@ -224,6 +229,7 @@ def test_its_latency_is_said_to_lack_the_hosts_work(network, trtexec):
     assert isinstance(offline.facts["query_period_s"], Absent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "options"), [("8601", {}), ("100300", {"typed": True}), ("110100", {})])
 def test_fp16_by_flag_or_by_the_types_of_the_file(network, trtexec, version, options):
     artifact, found = drive(network, trtexec(version), precision="fp16", options=options)
@@ -319,6 +325,7 @@ def test_what_cannot_be_put_into_the_cache_is_told_apart_from_what_else_fails(ne
     assert not list(cache.folder("artifacts").glob("*"))
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_not_whole_is_not_run(network, trtexec):
     """8.x prints no size: the sidecar would describe half an engine, and loading it says so."""
     result = run(network, trtexec("8201", "disk"))
@@ -363,6 +370,7 @@ def test_a_graph_that_was_not_captured_is_an_error(network, trtexec):
         backend.drive(artifact, trial(network, trtexec("8601", "graph"), options={"graph": True}))
 
 
+@pytest.mark.slow
 def test_answers_come_back_in_the_networks_order(network, trtexec, open_onnx):
     backend, artifact = prepare(network, trtexec("8502"))
     driven = backend.drive(artifact, trial(network, trtexec("8502")))
@@ -374,6 +382,7 @@ def test_answers_come_back_in_the_networks_order(network, trtexec, open_onnx):
         assert np.allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_wrong_outputs_are_found(network, trtexec, tmp_path):
     """The gate's inputs really travel through the files: a program that answers something else fails it."""
     program = trtexec("8601")

@@ -59,6 +59,7 @@ def test_a_file_of_something_else_is_refused(content, tmp_path):
         layer_times.read([PROFILE, path])
 
 
+@pytest.mark.slow
 def test_the_backend_times_its_own_layers(network, trtexec, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "cache"))
     backend, model = registry.load(registry.BACKENDS, "trtexec", "backend")(), zoo.get(str(network))

@@ -79,6 +79,7 @@ def four_ways(decoder, outputs, fits):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_four_ways_find_the_same_boxes(family):
     decoder, make = FAMILIES[family]
@@ -97,6 +98,7 @@ def test_suppression_drops_some_of_these_boxes(family):
     assert len(rows.scores) > sum(map(len, decoder.host(make(), FITS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_16_bits_and_their_float32_values_give_the_same_boxes(family):
     import torch
@@ -111,6 +113,7 @@ def test_16_bits_and_their_float32_values_give_the_same_boxes(family):
     assert_same(decoder.host(bfloat, FITS), decoder.device(bfloat, FITS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_beyond_the_frames_do_not_count(family):
     decoder, make = FAMILIES[family]
@@ -118,6 +121,7 @@ def test_rows_beyond_the_frames_do_not_count(family):
         assert_same(found, decoder.host([output[:2] for output in make()], FITS[:2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_found_is_nothing(family):
     decoder, make = FAMILIES[family]

@@ -27,6 +27,7 @@ def numbers(source):
     return [number_of(frame.image) for frame in all_of(source)]
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     frames=st.integers(1, 40),
