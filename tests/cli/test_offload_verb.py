@@ -199,7 +199,7 @@ def test_files_of_iperf3_and_ping_answer(stores, capsys):
     assert main(["offload", "-v", *stores, *flags]) == 0
     out = said(capsys)
     assert "Use cloud" in out and "up 200 Mbit/s" in out and "20 samples" in out
-    assert main(["offload", "-v", *stores, *flags, "--up", "1kbit"]) == 0
+    assert main(["offload", "-v", *stores, *flags, "--uplink", "1kbit"]) == 0
     assert "up 1 kbit/s" in said(capsys)
     assert main(["offload", "-v", *stores, *flags, "--profile", "x.toml"]) == 2
     assert "E-NET-7" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def test_constraints_and_objectives_are_those_of_recommend(tmp_path):
         ({"objective": "latency"}, "E-PRED-6"),
         ({"constraints": ["p99<=1s"]}, "E-PRED-6"),
         ({"constraints": ["epoch<=1s"]}, "E-PRED-9"),
-        ({"like": "lenet5"}, "E-PRED-11"),
+        ({"prior_model": "lenet5"}, "E-PRED-11"),
         ({"table": "x.csv"}, "E-PRED-8"),
     ],
 )
@@ -84,7 +84,7 @@ def test_the_results_of_another_model_are_a_start(tmp_path):
     others = [replace(t, model="lenet5") for t in MODES]
     store = stored(tmp_path / "other", others, slower=0.8)
     here = stored(tmp_path / "here", MODES[::4])
-    (answer,) = edgescope.predict("null", store=here, like="lenet5", other_store=store)
+    (answer,) = edgescope.predict("null", store=here, prior_model="lenet5", other_store=store)
     assert "transfer" in answer.prediction.time.errors
 
 
@@ -181,13 +181,13 @@ def runner(monkeypatch):
 @pytest.mark.slow
 def test_it_profiles_by_itself_confirms_and_goes_on_from_the_store(tmp_path, runner):
     keys = {"backend": ["null"], "batch": [1, 2, 4, 8, 16], "processes": [1, 2, 4], "mode": ["as_is"]}
-    (answer,) = edgescope.predict("null", run=True, profiles=6, pick_runs=2, store=tmp_path, **keys)
+    (answer,) = edgescope.predict("null", run=True, profiles=6, confirm_runs=2, store=tmp_path, **keys)
     known = [t for t in runner.ran if t.batch < 16]
     assert len({t.cell for t in known}) >= 6
     assert not isinstance(answer.confirmed, Absent) and answer.confirmed.figures["throughput_sps"].n == 2
     assert speed(Trial(**{"model": "null", "batch": 8})) <= answer.confirmed.figures["throughput_sps"].value
     count = len(runner.ran)
-    again = edgescope.predict("null", run=True, profiles=6, pick_runs=2, store=tmp_path, **keys)[0]
+    again = edgescope.predict("null", run=True, profiles=6, confirm_runs=2, store=tmp_path, **keys)[0]
     assert not runner.ran[count:] and again.pick.name == answer.pick.name
     text = str(edgescope.predict("null", store=tmp_path))
     assert "throughput_sps" in text and edgescope.predict("null", store=tmp_path).records()[0]["mode"]
@@ -199,7 +199,7 @@ def test_the_command_measures_in_real_processes(tmp_path, capsys):
     words += [
         "--profiles",
         "3",
-        "--pick-runs",
+        "--confirm-runs",
         "1",
         "--duration",
         "50ms",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 HELP = "choose edge, cloud or both, from two machines' results and a network; --probe measures one"
 INTERRUPTED = "Nothing was written; the same command starts again."
-SENT = ("payload", "answer", "rate", "remote_servers", "radio_power", "radio_energy", "seed")
-GIVEN = ("rtt", "jitter", "bandwidth", "up", "down", "loss")
+SENT = ("payload", "response_size", "rate", "remote_servers", "radio_power", "radio_energy", "seed")
+GIVEN = ("rtt", "jitter", "bandwidth", "uplink", "downlink", "loss")
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -67,8 +67,8 @@ def _network(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--rtt", metavar="20ms", help="median round trip")
     group.add_argument("--jitter", metavar="5ms", help="standard deviation of the round trip (0)")
     group.add_argument("--bandwidth", metavar="20Mbit", help="bandwidth in both directions")
-    group.add_argument("--up", metavar="20Mbit", help="bandwidth to the cloud")
-    group.add_argument("--down", metavar="50Mbit", help="bandwidth from the cloud")
+    group.add_argument("--uplink", metavar="20Mbit", help="bandwidth to the cloud")
+    group.add_argument("--downlink", metavar="50Mbit", help="bandwidth from the cloud")
     group.add_argument("--loss", metavar="0.5%", help="share of segments lost (none)")
     text = "bandwidth that `iperf3 --json` measured, in one direction or both; may be repeated"
     group.add_argument("--iperf3", type=Path, action="append", default=[], metavar="FILE", help=text)
@@ -81,7 +81,7 @@ def _network(group: argparse._ArgumentGroup) -> None:
 def _load(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--payload", metavar="40kB", help="size sent for one sample (the raw input tensor)")
     group.add_argument(
-        "--answer", metavar="4kB", help="size sent back for one sample (a classifier's scores)"
+        "--response-size", metavar="4kB", help="size sent back for one sample (a classifier's scores)"
     )
     text = "queries/s offered, in total (the rate of a throughput>= constraint, else one query at a time)"
     group.add_argument("--rate", type=trial_flags.number, default=None, metavar="30", help=text)
@@ -172,10 +172,10 @@ def _network_keys(args: argparse.Namespace) -> dict[str, Any]:
     from edgescope.errors import UsageError
 
     if args.profile and (args.iperf3 or args.ping):
-        fix = "keep one of them and give what it lacks with --rtt, --up, --down or --loss"
+        fix = "keep one of them and give what it lacks with --rtt, --uplink, --downlink or --loss"
         raise UsageError("E-NET-7", "--profile cannot be combined with --iperf3 or --ping", fix=fix)
     keys = load(args.profile) if args.profile else read(args.iperf3, args.ping)
     flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
     if "bandwidth" in flags:  # the flag for both directions overrides the file's values
-        keys = {k: v for k, v in keys.items() if k not in ("up", "down")}
+        keys = {k: v for k, v in keys.items() if k not in ("uplink", "downlink")}
     return keys | flags

@@ -39,8 +39,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "modes that any tool measured: CSV or JSON with knobs, seconds, power_w (edgescope docs predict)"
     group.add_argument("--table", type=Path, default=None, metavar="FILE", help=text)
     text = "model whose stored results show how modes differ, as a start for this one"
-    group.add_argument("--like", default="", metavar="MODEL", help=text)
-    trial_flags.add_other_store(group, "the results of --like")
+    group.add_argument("--prior-model", default="", metavar="MODEL", help=text)
+    trial_flags.add_other_store(group, "the results of --prior-model")
     trial_flags.add_machine(group, "only its results")
     usual = ("the usual one of the model", "fp32", "1,4,16")
     trial_flags.add_what(group, lists=True, usual=(None, None, None), shown=usual)
@@ -49,7 +49,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "modes to profile, those in the store included (15)"
     group.add_argument("--profiles", type=trial_flags.whole, default=15, metavar="N", help=text)
     text = "runs that the pick must have, each in a fresh process, its first one included (3)"
-    group.add_argument("--pick-runs", type=trial_flags.whole, default=3, metavar="N", help=text)
+    group.add_argument("--confirm-runs", type=trial_flags.whole, default=3, metavar="N", help=text)
     sub.add_argument(
         "--all", action="store_true", help="show everything: every mode, not only the Pareto front"
     )
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
         table=args.table,
         run=args.run,
         profiles=args.profiles,
-        pick_runs=args.pick_runs,
+        confirm_runs=args.confirm_runs,
         epoch_samples=args.epoch_samples,
-        like=args.like,
+        prior_model=args.prior_model,
         other_store=args.other_store,
         machine=args.machine,
         store=args.store,

@@ -39,7 +39,7 @@ class Sent:
 
     payload: str | None = None
     """Bytes sent for one sample: `40kB`."""
-    answer: str | None = None
+    response_size: str | None = None
     """Bytes sent back for one sample: `4kB`."""
     rate: float | None = None
     """Queries a second in total; None: one at a time, or the rate of a throughput constraint."""
@@ -136,7 +136,7 @@ def _request(sent: Sent, constraints: Sequence[str], near: Place) -> tuple[Reque
     _check(sent)
     batch = near.row.trial.batch
     up, going = _size(sent.payload) if sent.payload else _input_bytes(near)
-    down, back = _size(sent.answer) if sent.answer else _answer_bytes(near)
+    down, back = _size(sent.response_size) if sent.response_size else _answer_bytes(near)
     notes = [note for note in (going, back) if note]
     rate = sent.rate
     floors = [c.limit for c in map(parse, constraints) if c.metric.name == "throughput_sps"]
@@ -213,9 +213,9 @@ def _answer_bytes(near: Place) -> tuple[float, str]:
             "E-OFF-6",
             f"the output size of one sample of {near.row.trial.model} is unknown",
             evidence="a result does not store the size of its outputs",
-            fix="--answer 4kB",
+            fix="--response-size 4kB",
         )
     return (
         SCORES_BYTES,
-        f"sends back 1000 scores as float32, {SCORES_BYTES / 1e3:g} kB a sample (assumed: --answer)",
+        f"sends back 1000 scores as float32, {SCORES_BYTES / 1e3:g} kB a sample (assumed: --response-size)",
     )

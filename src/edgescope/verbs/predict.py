@@ -100,9 +100,9 @@ def predict(
     table: Path | str | None = None,
     run: bool = False,
     profiles: int = PROFILED,
-    pick_runs: int = CONFIRMED,
+    confirm_runs: int = CONFIRMED,
     epoch_samples: int | None = None,
-    like: str = "",
+    prior_model: str = "",
     other_store: Stored = None,
     machine: str = "",
     store: Stored = None,
@@ -112,8 +112,8 @@ def predict(
     """Return, for each question, the predicted figures of every mode and the best that keeps every constraint.
 
     With `run` it profiles up to `profiles` modes on this machine, those in the store included, and measures the
-    pick `pick_runs` times, each in a fresh process. `like` names a model whose stored results, of `other_store` if it
-    is given, show how modes differ there.
+    pick `confirm_runs` times, each in a fresh process. `prior_model` names a model whose stored results, of
+    `other_store` if it is given, show how modes differ there.
     """
     if isinstance(study, Path | str):
         study = grids.read(Path(study), zoo.pin)
@@ -134,9 +134,9 @@ def predict(
     place = store_of(study.store if study and store is None else store)
     scope = Scope(_axes(keys, study, run), study, run, machine, place, tell=setup.tell)
     other = store_of(other_store) if other_store is not None else place
-    asked = Asked(goals, profiles, pick_runs, epoch_samples, int(keys.get("seed", 0)), run)
+    asked = Asked(goals, profiles, confirm_runs, epoch_samples, int(keys.get("seed", 0)), run)
     return Predictions(
-        _answer(question, scope, asked, _other(like, other, scope), setup)
+        _answer(question, scope, asked, _other(prior_model, other, scope), setup)
         for question in scope.questions(models)
     )
 

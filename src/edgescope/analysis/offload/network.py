@@ -104,8 +104,8 @@ WRITTEN: Mapping[str, Callable[[str], float]] = {
     "rtt": read_time,
     "jitter": read_time,
     "bandwidth": read_bandwidth,
-    "up": read_bandwidth,
-    "down": read_bandwidth,
+    "uplink": read_bandwidth,
+    "downlink": read_bandwidth,
     "loss": read_share,
 }
 SAMPLES = {
@@ -154,12 +154,12 @@ def profile(keys: Mapping[str, Json]) -> Profile:
     return Profile(
         rtt_s=median(rtts) if rtts else _needed(given, "rtt", "--rtt 20ms"),
         jitter_s=given.get("jitter", 0.0),
-        up_bps=_bandwidth("up", given, found),
-        down_bps=_bandwidth("down", given, found),
+        up_bps=_bandwidth("uplink", given, found),
+        down_bps=_bandwidth("downlink", given, found),
         loss=given.get("loss", 0.0),
         rtt_samples_s=rtts,
-        up_samples_bps=() if {"up", "bandwidth"} & set(given) else found.get("up_samples_bps", ()),
-        down_samples_bps=() if {"down", "bandwidth"} & set(given) else found.get("down_samples_bps", ()),
+        up_samples_bps=() if {"uplink", "bandwidth"} & set(given) else found.get("up_samples_bps", ()),
+        down_samples_bps=() if {"downlink", "bandwidth"} & set(given) else found.get("down_samples_bps", ()),
         loss_absent="" if "loss" in given else str(keys.get("loss_absent") or "no loss was given"),
         source=_source(keys) if found else "given",
     )
@@ -181,7 +181,7 @@ def _bandwidth(way: str, given: Mapping[str, float], found: Mapping[str, tuple[f
     value = given.get(way, given.get("bandwidth"))
     if value is not None:
         return value
-    samples = found.get(f"{way}_samples_bps", ())
+    samples = found.get(f"{way.removesuffix('link')}_samples_bps", ())
     return median(samples) if samples else _needed(given, way, "--bandwidth 20Mbit")
 
 
