@@ -1,6 +1,6 @@
-"""Whether each line of docs/install.md gives a tool that works: fresh environments, no constraints file.
+"""Whether each line of docs/how-to/install.md gives a tool that works: fresh environments, no constraints file.
 
-For every Python and every `pip install` line of docs/install.md: copies the committed files, makes a
+For every Python and every `pip install` line of docs/how-to/install.md: copies the committed files, makes a
 virtual environment, runs the line as it stands there, then asks edgescope for what the line promises. Where an engine
 is missing, the answer must be a refusal with the command that installs it. `--first` is installed before the line, as
 PyTorch's CPU build is on a machine without a GPU. Each combination is published once done, beside the others.
@@ -111,8 +111,8 @@ PROMISED: dict[str, tuple[Check, ...]] = {
 
 
 def lines() -> dict[str, str]:
-    """Return the install lines of docs/install.md by their extras, "none" for the line without any."""
-    section = (ROOT / "docs/install.md").read_text()
+    """Return the install lines of docs/how-to/install.md by their extras, "none" for the line without any."""
+    section = (ROOT / "docs/how-to/install.md").read_text()
     return {found["extras"] or "none": found[0] for found in LINE.finditer(section)}
 
 
@@ -223,7 +223,7 @@ def merged(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, An
 def page(rows: list[dict[str, Any]]) -> str:
     """Return the table as Markdown."""
     text = [
-        "# The lines of docs/install.md, each in a fresh environment\n",
+        "# The lines of docs/how-to/install.md, each in a fresh environment\n",
         "`python benchmarks/install_lines.py`; the figures, the machine and every command with its exit status are in",
         f"[{NAME}.json]({NAME}.json). No constraints file; `works` counts the commands that did what the line",
         "promises, refusals with the command to run among them. Seconds depend on the network and on a cache.\n",

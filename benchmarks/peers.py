@@ -1,4 +1,4 @@
-"""Tools that choose how a network runs, side by side: same network, machine and pictures; docs/peers.md is the table.
+"""Tools that choose how a network runs, side by side: same network, machine and pictures; the page peers is the table.
 
 Each tool gets the pretrained EfficientNet-Lite0 and the sample pictures, in an environment of its own, and is asked as
 its documentation says (peers_arms.py): the time to its answer, what it tried, what it would take. What that gains over
@@ -6,7 +6,7 @@ PyTorch eager fp32 is then measured by this script in one way for all: pairs of 
 take turns of --seconds in ABBA order (peers_turn.py), a pair of each tool a round, tools in random order; the ratio is
 the mean log of the pairs, with Student's interval. Agreement is counted here, too: how often the pick names fp32's
 class on --pictures frames. A tool that takes its own networks alone (ultralytics) is held against eager of that
-network. One that fails says why. The table of docs/peers.md is written, too. `met` is whether every tool was asked and
+network. One that fails says why. The table of the page peers is written, too. `met` is whether every tool was asked and
 none has a pick with an agreement of FLOOR whose whole interval lies above edgescope's.
 
     python benchmarks/peers.py --install                makes the environments alone, in ~/.cache/edgescope/peers
@@ -43,7 +43,7 @@ from edgescope.models.image import photos
 
 MODEL = "efficientnet_lite0"
 ROOT = Path(__file__).parent.parent
-DOCUMENT = ROOT / "docs" / "peers.md"
+DOCUMENT = ROOT / "docs" / "explanation" / "peers.md"
 MARKS = "<!-- made by benchmarks/peers.py -->", "<!-- end -->"
 SHIM = "from edgescope.models.image.torchvision_compat import ensure\nensure()\n"
 """sitecustomize.py where torchvision's wheel was built for another PyTorch."""
@@ -257,7 +257,7 @@ def met(peers: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def table(peers: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the Markdown table of docs/peers.md: a row a tool, figures and what each does about certainty."""
+    """Return the Markdown table of the page peers: a row a tool, figures and what each does about certainty."""
     head = "tool|answer after|tried|pick|times eager fp32|agrees|checks outputs|interval"
     rows = [head.split("|"), ["---"] * 8]
     for name, peer in peers.items():
@@ -280,7 +280,7 @@ def table(peers: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def with_table(page: str, made: str) -> str:
-    """Return docs/peers.md with this table between its two marks."""
+    """Return the page peers with this table between its two marks."""
     before, _, rest = page.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     return f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{after}"

@@ -56,7 +56,7 @@ class Plant:
     about: str = ""
 
 
-# -- stages of pipelines: each is called with an Item (docs/video.md) ----------------------------------------
+# -- stages of pipelines: each is called with an Item (docs/how-to/video.md) ----------------------------------------
 
 
 def convert_by_pixel(item: Any) -> None:
@@ -192,7 +192,7 @@ def check_out(item: Any) -> None:
     _hashed(item)
 
 
-# -- networks: zero-argument factories (docs/your-model.md) --------------------------------------------------
+# -- networks: zero-argument factories (docs/how-to/your-model.md) --------------------------------------------------
 
 
 def tiny_operations() -> Any:

@@ -1,6 +1,6 @@
-"""The tables of docs/boards.md, written from boards.toml: board, metric, source, scope, how verified.
+"""The tables of docs/reference/boards.md, written from boards.toml: board, metric, source, scope, how verified.
 
-python tests/boards_page.py docs/boards.md      # rewrites the text between the two marks
+python tests/boards_page.py docs/reference/boards.md      # rewrites the text between the two marks
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgescope.devices.jetson import boards
 from edgescope.devices.jetson.boards import SUM, Board, Rail
 from edgescope.devices.jetson.power_monitors import CHIPS
 
-BEGIN = "<!-- written by: python tests/boards_page.py docs/boards.md -->"
+BEGIN = "<!-- written by: python tests/boards_page.py docs/reference/boards.md -->"
 END = "<!-- end of what is written from boards.toml -->"
 
 

@@ -1,6 +1,6 @@
-"""Writes the examples of docs/doctor.md: the doctor's own output for three shipped recordings.
+"""Writes the examples of docs/how-to/doctor.md: the doctor's own output for three shipped recordings.
 
-    python tests/doctor_page.py docs/doctor.md      # rewrites the part between the two marks
+    python tests/doctor_page.py docs/how-to/doctor.md      # rewrites the part between the two marks
 
 Facts of the machine that plays a recording are left out: the cores that this process may use, the machine's id. All
 frames up to the first that advances the CPU's time are applied at once, so that shares of time have a time.
@@ -23,7 +23,7 @@ from edgescope.doctor.view import lines
 from edgescope.registry import REPLAYED
 
 BOARDS = ("nano", "orin_nano", "agx_orin")
-BEGIN = "<!-- written by: python tests/doctor_page.py docs/doctor.md -->"
+BEGIN = "<!-- written by: python tests/doctor_page.py docs/how-to/doctor.md -->"
 END = "<!-- end of what is written from the recordings -->"
 WIDTH = 118
 _FRAME_S, _WATCH_S = 0.4, 0.6

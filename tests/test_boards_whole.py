@@ -1,6 +1,6 @@
 """The whole measuring stack on each shipped board: facts, sampler, energy, verdict, modes, doctor, bench.
 
-The boards are constructed recordings (see docs/recordings.md): their values come from public lines, so what is
+The boards are constructed recordings (see docs/how-to/recordings.md): their values come from public lines, so what is
 expected here is typed from those lines and from boards.toml, not from what the parsers answer.
 """
 

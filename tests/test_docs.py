@@ -14,7 +14,7 @@ from edgescope.store.results import Store
 from making import result
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```(bash|console|python)\n(.*?)```", re.DOTALL)
 
 
@@ -30,7 +30,7 @@ def commands(page: Path) -> list[list[str]]:
     return found
 
 
-COMMANDS = commands(ROOT / "docs/commands.md")
+COMMANDS = commands(ROOT / "docs/reference/commands.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -99,7 +99,7 @@ def test_links_to_files_resolve(page):
 
 
 def test_every_metric_is_defined():
-    text = (ROOT / "docs/metrics.md").read_text()
+    text = (ROOT / "docs/reference/metrics.md").read_text()
     made = result()
     names = set(summary.metrics(made.queries, made.window)) | {"build_s", "load_s", "first_s"}
     names |= set(sustained.NAMES)

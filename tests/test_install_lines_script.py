@@ -1,4 +1,4 @@
-"""The script that tries the lines of docs/install.md: which it finds, how its rows are kept, what is published."""
+"""The script that tries the lines of the page install: which it finds, how its rows are kept, what is published."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ def row(python, extras, **more):
 
 
 def test_every_install_line_is_found_and_has_a_promise_to_keep():
-    section = (ROOT / "docs/install.md").read_text()
+    section = (ROOT / "docs/how-to/install.md").read_text()
     written = [text for text in section.splitlines() if text.startswith(("pip install .", "pip install '."))]
     assert len(written) == len(install_lines.lines()) == len(install_lines.PROMISED)
     assert install_lines.lines().keys() == install_lines.PROMISED.keys()

@@ -134,7 +134,7 @@ def test_every_number_says_how_the_figures_of_several_workers_become_one():
     assert not lacking
     with pytest.raises(UsageError, match="E-METRIC-1"):
         read('[x_s]\ntitle = "X"\nmerge = "guess"')
-    page = (Path(__file__).parents[1] / "docs" / "add-a-metric.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "add-a-metric.md").read_text(encoding="utf-8")
     assert all(f"`{rule}`" in page for rule in metrics.MERGED)
 
 

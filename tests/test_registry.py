@@ -33,7 +33,7 @@ def test_every_extra_that_is_named_exists():
     extras = set(re.findall(r"^(\w+) = \[", listed, re.MULTILINE))
     files = [
         *Path(edgescope.__file__).parent.rglob("*.py"),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         ROOT / "README.md",
     ]
     named = {

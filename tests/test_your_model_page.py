@@ -1,11 +1,11 @@
-"""docs/your-model.md: its Python runs, in one process from top to bottom."""
+"""docs/how-to/your-model.md: its Python runs, in one process from top to bottom."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "your-model.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "your-model.md"
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_of_one_moment_there_is_no_rate(n):
 
 
 def test_every_number_is_defined_in_the_docs():
-    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     assert all(f"`{name}`" in text for name in NAMES)
 
 

@@ -1,4 +1,4 @@
-"""docs/doctor.md: what the doctor says of three shipped boards, and every code it may print."""
+"""docs/how-to/doctor.md: what the doctor says of three shipped boards, and every code it may print."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from edgescope.doctor.view import lines
 from edgescope.monitor.live import Monitor, Pace
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/doctor.md").read_text(encoding="utf-8")
 
 
 def test_the_boards_in_the_page_are_what_the_doctor_says_today():
-    assert doctor_page.updated(PAGE) == PAGE, "run: python tests/doctor_page.py docs/doctor.md"
+    assert doctor_page.updated(PAGE) == PAGE, "run: python tests/doctor_page.py docs/how-to/doctor.md"
 
 
 def test_a_page_without_marks_is_refused():

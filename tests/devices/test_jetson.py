@@ -175,7 +175,7 @@ def test_the_throttle_watch_looks_at_this_root(tmp_path):
 
 
 def test_the_table_of_metrics_names_real_channels(tmp_path):
-    """docs/boards.md lists what the sources give: names and scopes, on the shipped AGX Orin."""
+    """docs/reference/boards.md lists what the sources give: names and scopes, on the shipped AGX Orin."""
     materialise(recording.read(recording.find("agx_orin")), tmp_path)
     devices = {"jetson": JetsonDevice(tmp_path), "cpu": CpuDevice(tmp_path)}
     report = doctor.examine(devices, watch_s=0.0, root=tmp_path)

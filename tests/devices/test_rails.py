@@ -159,7 +159,7 @@ def test_a_refresh_that_is_not_published_is_absent(tmp_path, junk):
     assert all("refresh not published" in c.source for c in specs)
 
 
-# What is a total: the same synthetic rails that other tools turn into four totals (docs/boards.md).
+# What is a total: the same synthetic rails that other tools turn into four totals (docs/reference/boards.md).
 
 SYNTHETIC = {
     "orin_nx": ({"VDD_IN": 9000, "VDD_CPU_GPU_CV": 4200, "VDD_SOC": 1700}, "vdd_in_power_w", 9.0, "module"),

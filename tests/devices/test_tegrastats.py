@@ -599,7 +599,7 @@ def test_a_recorded_board_is_never_asked_by_this_machines_program(installed, tmp
 
 
 def test_the_example_in_the_page_runs(tmp_path, monkeypatch):
-    page = (Path(__file__).parent.parent.parent / "docs/boards.md").read_text()
+    page = (Path(__file__).parent.parent.parent / "docs/reference/boards.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     log(tmp_path, NANO, NANO, NANO).rename(tmp_path / "run.log")
     monkeypatch.chdir(tmp_path)

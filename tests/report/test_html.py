@@ -368,7 +368,7 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_defined_metric_is_in_the_metrics_page() -> None:
-    text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
     anchors = {
         re.sub(r"[^a-z0-9 -]", "", line.lower()).strip().replace(" ", "-") for line in text.splitlines()
     }

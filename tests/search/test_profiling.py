@@ -205,7 +205,7 @@ def test_the_benchmark_reads_grids_of_both_kinds(tmp_path):
 
 
 def test_under_16_watts_one_mode_alone_is_near_the_best_and_a_run_may_put_it_above():
-    """What docs/predict.md says of the pick that is missed: of 2,097 modes one, at 15.95 W, with noise of 0.24 W."""
+    """The page predict on the missed pick: of 2,097 modes one, at 15.95 W, with noise of 0.24 W."""
     load = simulated_board.LOADS["resnet18_like"]
     truth = np.array([simulated_board.truth(load, mode) for mode in simulated_board.modes()])
     under = truth[truth[:, 1] <= 16]

@@ -81,7 +81,7 @@ def test_what_no_pair_shows_is_not_bounded_by_more_pairs():
     assert needed == pairs_for(0.09, 8, within) > 8
     assert pairs_for(0.09, 8, within, log) > needed and pairs_for(0.09, 8, within, -log) > needed
     assert pairs_for(0.09, 8, unseen * 0.99, log) is None
-    five = math.log1p(0.05)  # docs/metrics.md names the ratio from which on no number of pairs does
+    five = math.log1p(0.05)  # docs/reference/metrics.md names the ratio from which on no number of pairs does
     assert pairs_for(0.09, 8, five, math.log(34)) and pairs_for(0.09, 8, five, math.log(36)) is None
 
 

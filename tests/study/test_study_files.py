@@ -1,4 +1,4 @@
-"""The studies that ship, and the one in docs/sweeps.md that shows every key."""
+"""The studies that ship, and the one in docs/how-to/sweeps.md that shows every key."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from edgescope.study.toml_lines import lines
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"concurrent_gpu_126": (126, 24), "concurrent_gpu": (420, 0), "concurrent_cpu": (160, 0)}
-PAGE = re.search(r"```toml\n(.*?)```", (ROOT / "docs/sweeps.md").read_text(), re.DOTALL)[1]
+PAGE = re.search(r"```toml\n(.*?)```", (ROOT / "docs/how-to/sweeps.md").read_text(), re.DOTALL)[1]
 
 
 def test_every_study_that_ships_is_known_here():

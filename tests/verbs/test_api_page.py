@@ -1,4 +1,4 @@
-"""docs/api.md: every block of code runs, in the page's order; every public verb is on the page."""
+"""docs/reference/api.md: every block of code runs, in the page's order; every public verb is on the page."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 import edgescope
 
-PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 TEXT = PAGE.read_text()
 
 

@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the page, the code's line, or the list of pages; return 0."""
     from edgescope.errors import UsageError, closest_name
 
-    pages = {path.stem: path for path in sorted(folder().glob("*.md"))}
-    name = args.page.removeprefix("docs/").removesuffix(".md")
+    pages = {path.stem: path for path in sorted(folder().rglob("*.md"))}
+    name = args.page.removesuffix(".md").rpartition("/")[2]
     if CODE.fullmatch(name.upper()):
         found = {name.upper(): _code(name.upper(), pages)}
     elif name == SCHEMA:

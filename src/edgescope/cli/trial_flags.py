@@ -333,7 +333,7 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
     group.add_argument(flag("scenario"), default="single_stream", metavar="NAME", help=text)
     text = "queries/s offered, by an open loop, to each process"
     group.add_argument(flag("rate"), type=number, default=None, help=text)
-    text = "option of the scenario, e.g. burst_size=8 for burst, trace=FILE for trace (docs/load.md)"
+    text = "option of the scenario, e.g. burst_size=8 for burst, trace=FILE for trace (edgescope docs load)"
     group.add_argument(
         flag("scenario_options"), type=option, action="append", default=[], metavar="K=V", help=text
     )
@@ -350,7 +350,7 @@ def add_work(group: argparse._ActionsContainer) -> None:
     """Add --workload, --workload-option and --deadline."""
     text = f"work of one query: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
-    add_workload_option(group, "optimizer=adam for training (docs/workloads.md)")
+    add_workload_option(group, "optimizer=adam for training (edgescope docs workloads)")
     text = "time in which a result must come after its query was due or its frame was created; misses are counted"
     group.add_argument(flag("deadline_s"), type=seconds, default=None, metavar="33ms", help=text)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: What a span may be; docs/profiling.md says what each kind is. New kinds go to the end: files hold the numbers.
+#: What a span may be; edgescope docs profiling says what each kind is. New kinds go to the end: files hold the numbers.
 SPAN_KINDS = (
     *("unit", "phase", "stage", "api", "kernel", "copy", "sync", "range", "sched"),
     *("graph", "op", "call", "ready", "overhead"),

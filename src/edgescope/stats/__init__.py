@@ -2,7 +2,7 @@
 
 `intervals` gives the interval of a mean, `quantiles` that of a percentile, `sequential` says when to start counting
 and when to stop, `states` at how many speeds the machine ran, `pairs` whether one variant is faster than another;
-`special` holds the functions behind them. Each is tested on simulated series with known answers; docs/metrics.md
+`special` holds the functions behind them. Each is tested on simulated series with known answers; edgescope docs metrics
 defines every number once.
 """
 

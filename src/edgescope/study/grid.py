@@ -1,6 +1,6 @@
 """Make Trials from flags or study.toml: each key is a field of a Trial, and a list makes an axis.
 
-docs/sweeps.md shows every key. [[exclude]] drops the cells that match all of its keys, [[replicate]] repeats cells,
+`edgescope docs sweeps` has every key. [[exclude]] drops cells that match all of its keys, [[replicate]] repeats cells,
 and impossible cells are an error. Each mistake in a file is reported with its line.
 """
 
@@ -211,7 +211,9 @@ def _parsed(path: Path) -> tuple[dict[str, Json], Place]:
         raise UsageError("E-STUDY-4", f"{path} is not TOML", evidence=str(error)) from error
     except (RecursionError, _TooMuch) as error:
         why = str(error) if isinstance(error, _TooMuch) else f"it has more than {DEEPEST} nested levels"
-        raise UsageError("E-STUDY-4", f"{path} is not a study", evidence=why, fix="docs/sweeps.md") from error
+        raise UsageError(
+            "E-STUDY-4", f"{path} is not a study", evidence=why, fix="edgescope docs sweeps"
+        ) from error
 
 
 class _TooMuch(ValueError):

@@ -56,7 +56,7 @@ from edgescope.verify.metric_names import named
 Run = Callable[[Batch], Sequence[NDArray[Any]]]
 
 FP32_FLOOR, REDUCED_FLOOR = 0.95, 0.80
-"""Least agreement with fp32 (lower end): of another engine in fp32, of every reduced precision (docs/metrics.md)."""
+"""Least agreement with fp32 (lower end): of another engine in fp32, of reduced precisions (edgescope docs metrics)."""
 ACCURACY_FLOOR, REACH = 0.99, 5.0
 """Least share of fp32's value of a measure, and how many times this loss its interval may reach."""
 L2_CEILING = 0.1
