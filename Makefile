@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # uv does not read pip's settings; pass a wheel folder on when pip has one.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: venv demo test test-all test-gpu tests tests-all lint types check clean
+.PHONY: venv demo docs test test-all test-gpu tests tests-all lint types check clean
 
 venv: $(VENV)/.ok
 
@@ -25,9 +25,25 @@ endif
 demo: venv
 	$(BIN)/edgescope demo
 
+# The site: build/site/index.html, which a browser opens as a file. Its own environment needs no engine.
+DOCS := build/env
+docs: $(DOCS)/.ok
+	$(DOCS)/bin/python website/sources.py build/docs
+	$(DOCS)/bin/zensical build --strict --clean
+
+$(DOCS)/.ok: pyproject.toml
+ifdef UV
+	uv venv --allow-existing --python $(PYTHON) $(DOCS)
+	uv pip install --python $(DOCS)/bin/python -e '.[docs]'
+else
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install -q -e '.[docs]'
+endif
+	touch $@
+
 lint: venv
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples website
+	$(BIN)/ruff check src tests benchmarks examples website
 
 types: venv
 	$(BIN)/mypy
@@ -67,4 +83,4 @@ test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),venv)
 check: test
 
 clean:
-	rm -rf $(VENV) edgescope-results edgescope-report.html
+	rm -rf $(VENV) build edgescope-results edgescope-report.html
