@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # uv does not read pip's settings; pass a wheel folder on when pip has one.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: venv demo docs test test-all test-gpu tests tests-all lint types check clean
+.PHONY: venv demo docs test test-page test-all test-gpu tests tests-all lint types check clean
 
 venv: $(VENV)/.ok
 
@@ -71,9 +71,14 @@ tests tests-all: export OMP_WAIT_POLICY = PASSIVE
 tests: FAST := and not slow
 tests tests-all: venv
 	status=0; rm -f $(RERAN); \
-	$(BIN)/python $(TEST) -n 4 --dist worksteal -m "not alone and not gpu and not jetson $(FAST)" || status=1; \
-	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson $(FAST)" || status=1; \
+	$(BIN)/python $(TEST) -n 4 --dist worksteal -m "not alone and not gpu and not jetson and not page $(FAST)" || status=1; \
+	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson and not page $(FAST)" || status=1; \
 	exit $$status
+
+# The pages in a real browser: Chromium on PATH, else they are skipped. `make docs` first has it look at the site, too.
+test-page: venv
+	$(BIN)/python -m pip install -q -e '.[page]'
+	$(BIN)/python -m pytest -r s -m page
 
 # The tests marked gpu, on a machine that has one; GPU_PYTHON is an interpreter with the dev packages and a torch that drives it.
 GPU_PYTHON ?= $(BIN)/python

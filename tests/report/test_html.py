@@ -6,8 +6,6 @@ import csv
 import fnmatch
 import json
 import re
-import shutil
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 from made_results import KINDS, NO_RAPL, Kind, failed, study
 
+import browser
 from edgescope.analysis.cells.variants import pick, table
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS
@@ -380,31 +379,12 @@ def test_every_defined_metric_is_in_the_metrics_page() -> None:
         assert metric.anchor in anchors, metric.name
 
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_a_browser_draws_every_plot_without_an_error(written: Path, tmp_path: Path) -> None:
-    quiet = (
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-quic",
-    )
-    done = subprocess.run(
-        [
-            str(BROWSER),
-            *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *quiet),
-            *(f"--user-data-dir={tmp_path}", "--virtual-time-budget=8000", "--enable-logging=stderr"),
-            *("--dump-dom", written.as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stdout.count('class="plot js-plotly-plot"') == 5
-    buttons = {title.lower() for title in re.findall(r'data-title="([^"]*)"', done.stdout)}
-    local = {"download plot as a png", "pan", "zoom", "zoom in", "zoom out", "reset axes"}
-    assert buttons <= local, "a button that sends the data elsewhere?"
-    assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+@pytest.mark.page
+def test_a_browser_draws_every_plot_without_an_error_or_a_barrier(written: Path) -> None:
+    with browser.opened(written) as (page, said):
+        assert page.locator(".plot.js-plotly-plot").count() == 5
+        buttons = {b.get_attribute("data-title").lower() for b in page.locator("[data-title]").all()}
+        local = {"download plot as a png", "pan", "zoom", "zoom in", "zoom out", "reset axes"}
+        assert buttons <= local, "a button that sends the data elsewhere?"
+        assert not said
+        assert not browser.barriers(page)

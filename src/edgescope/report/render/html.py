@@ -83,7 +83,12 @@ def _made_by(document: Document) -> Markup | None:
     texts = {part.text for part in doc.every(document.parts, Code, LEVELS)}
     if not document.command or document.command in texts:
         return None
-    return tag("section", tag("h3", "Made by"), tag("pre", tag("code", document.command)))
+    return tag("section", tag("h3", "Made by"), _code(document.command))
+
+
+def _code(text: str) -> Markup:
+    """Return lines that scroll when they are too long for the page."""
+    return tag("pre", tag("code", text), tabindex="0")
 
 
 def shell(title: str, body: Markup, *, plots: bool) -> str:
@@ -149,7 +154,7 @@ class _Page:
         if isinstance(part, Items):
             items = [tag("li", self.words(item)) for item in part.items]
             return _folded(part.title, tag("ul", items, class_=part.kind))
-        return _folded(part.title, tag("pre", tag("code", part.text)))
+        return _folded(part.title, _code(part.text))
 
     def section(self, part: Section, depth: int) -> Markup:
         """Return parts under their heading."""
@@ -236,7 +241,10 @@ class _Page:
         kind = "variants stack" if any(r.key for r in table.rows) else "stack"
         inner = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), class_=kind)
         lead = tag("p", self.words(table.lead), class_="lead") if table.lead else None
-        return join(tag("h4", table.title) if table.title else None, lead, tag("div", inner, class_="scroll"))
+        # What scrolls takes the focus, or nobody without a mouse sees its right side.
+        named = table.title or "table"
+        wide = tag("div", inner, class_="scroll", role="region", tabindex="0", aria_label=named)
+        return join(tag("h4", table.title) if table.title else None, lead, wide)
 
     def heading(self, column: Column, form: Format | None) -> Markup:
         """Return the heading of a column: its name, and its unit below it."""
