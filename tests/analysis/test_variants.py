@@ -214,7 +214,7 @@ def test_screening_runs_stand_apart_and_are_not_in_the_figures(make):
     (out,) = found.screened
     assert out.label == "openvino fp32 b1"
     assert out["speedup"] == Absent(
-        "1 pair cannot bound a ratio: use more pairs (optimize --budget, sweep --replicates)"
+        "1 pair gives no interval: use more pairs (optimize --budget, sweep --replicates)"
     )
     assert pick(found).row.label == "onnxruntime fp32 b1"
 
@@ -314,7 +314,7 @@ def test_a_pair_is_left_out_for_a_crash_and_not_in_silence(make):
 @pytest.mark.parametrize(
     ("rounds", "said"),
     [
-        (2, f"2 pairs cannot bound a ratio: use {LONGER}"),
+        (2, f"2 pairs give no interval: use {LONGER}"),
         (3, "not resolved"),
     ],
 )

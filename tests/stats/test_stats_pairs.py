@@ -77,8 +77,8 @@ def test_one_spoilt_pair_of_five_makes_no_ratio_and_hides_none():
 @pytest.mark.parametrize(
     ("before", "after", "note"),
     [
-        ([63.0], [0.0378], "1 pair cannot bound a ratio"),
-        ([0.19, 63.0], [0.0378, 0.0378], "2 pairs cannot bound a ratio"),
+        ([63.0], [0.0378], "1 pair gives no interval"),
+        ([0.19, 63.0], [0.0378, 0.0378], "2 pairs give no interval"),
         ([0.19, 0.19, 63.0], [0.0378, 0.0378, 0.0378], "not resolved: 3 pairs lie between 5.03x and 1,667x"),
         (
             [1e-4, 1.0, 2e6],

@@ -81,7 +81,10 @@ def test_what_arrivals_meant_is_said_by_name(found):
     assert migration._OPTIONS["idle_gap"](migration.USUAL_GAPS) == {}
 
 
-ADVICE = {"use --rounds 5": "use more pairs (optimize --budget, sweep --replicates)"}
+ADVICE = {
+    "1 pair cannot bound a ratio": "1 pair gives no interval",
+    "use --rounds 5": "use more pairs (optimize --budget, sweep --replicates)",
+}
 """What helps an absent figure, in the words of then and of today."""
 FIGURES = ("speedup", "p50", "p99", "throughput", "peak", "power", "energy", "accuracy")
 

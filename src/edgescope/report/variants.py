@@ -7,6 +7,7 @@ and their origin (provenance.py).
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -145,7 +146,7 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
     yield from standing(chapter.pick.ties, chapter.pick.undecided, chapter.pick.more_pairs)
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
-        yield said if len(said) <= ONE_LINE else f"{said[: ONE_LINE - 1]}…"
+        yield from textwrap.wrap(said, ONE_LINE)
     if bad := inputs.unread(row.trial):
         yield bad
 

@@ -213,7 +213,7 @@ def mean_ratio(logs: Sequence[float], level: float = 0.95, *, unseen: float = 0.
         return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
     centre = float(means.mean())
     if n < MIN_PAIRS:
-        note = f"{n} pair{'s' if n > 1 else ''} of processes cannot bound a ratio"
+        note = f"{n} pair{'s' if n > 1 else ''} of processes {'give' if n > 1 else 'gives'} no interval"
         return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
     shared = kinship(means)
     error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))

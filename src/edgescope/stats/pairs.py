@@ -74,7 +74,7 @@ def paired_log_ratio(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interva
     n, g = len(logs), trimmed(len(logs))
     centre = float(logs[g : n - g].mean())
     if n < MIN_PAIRS:
-        note = f"{n} pair{'s' if n > 1 else ''} cannot bound a ratio"
+        note = f"{n} pair{'s' if n > 1 else ''} {'give' if n > 1 else 'gives'} no interval"
         return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
     spread = float(np.clip(logs, logs[g], logs[n - 1 - g]).std(ddof=1)) / (1 - 2 * g / n)
     half = standard_errors(n, level) * spread / math.sqrt(n)

@@ -24,6 +24,7 @@ OTHERS_LIMIT = 0.10
 """Share of the cores that other processes may use: of all online cores, or of those that the run was allowed."""
 LIMITS = {"spin": 1.10, "memory": 1.5}
 """Largest ratio of the seconds for the same work before and after, either way: speeding up is unsteady, too."""
+PROBES = {"spin": "a fixed loop", "memory": "a fixed walk through memory"}
 MEMORY_PRESSURE_LIMIT = 0.05
 """Share of time in which some task may wait for memory; more means that the page cache is evicted, or worse."""
 MIN_TICKS = 3
@@ -120,10 +121,15 @@ def _disturbed(
             (bad if over else good).append(text.format(max(share, 0.0)) + f" (limit {limit:.0%})")
     for name, ratio in probes.items():
         if ratio is not None:
-            text = f"the {name} probe took {ratio:.3f} times as long after the run as before"
-            limit = LIMITS[name]
-            (bad if max(ratio, 1 / ratio) > limit else good).append(f"{text} (limit {limit:.2f})")
+            steady = max(ratio, 1 / ratio) <= LIMITS[name]
+            (good if steady else bad).append(f"{PROBES[name]} took {_change(ratio, LIMITS[name])}")
     return bad, good
+
+
+def _change(ratio: float, limit: float) -> str:
+    if ratio >= 1:
+        return f"{ratio - 1:.0%} more time after the run than before (limit {limit - 1:.0%})"
+    return f"{1 - ratio:.0%} less time after the run than before (limit {1 - 1 / limit:.0%})"
 
 
 def _distance(core_to_core: float, *, apart: bool) -> str:

@@ -145,6 +145,8 @@ def _between_waits(rows: Rows) -> Inferences:
             parts.append((process * many, thread * many, ends[:-1], ends[1:]))
     if not parts:
         none = np.empty(0, "int64")
-        return Inferences("nothing in the trace marks them", none, none, none, none)
+        return Inferences(
+            "the trace has no markers of single inferences, so times are totals", none, none, none, none
+        )
     columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
     return Inferences("the time from the end of one wait for the GPU to the end of the next", *columns)

@@ -123,7 +123,7 @@ def _sum(a: Value, b: Value) -> Value:
 
 def _why_not(kind: str, message: str) -> str:
     known = {
-        "NVMLError_LibraryNotFound": "NVML: the library libnvidia-ml.so.1 is not here, so no NVIDIA driver",
+        "NVMLError_LibraryNotFound": "no NVIDIA driver found (libnvidia-ml.so.1)",
         "NVMLError_DriverNotLoaded": "NVML: the NVIDIA driver is not loaded (or this container has no GPU)",
         "NVMLError_NoPermission": "NVML: no permission to talk to the driver",
     }
