@@ -45,4 +45,4 @@ def test_files_outside_of_the_pages_come_along(root):
 def test_the_navigation_has_every_page_once():
     named = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
     pages = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
-    assert sorted(named) == sorted(["index.md", *pages])
+    assert sorted(named) == sorted(["index.md", *sources.MADE, *pages])

@@ -4,7 +4,8 @@ python website/sources.py build/docs
 
 The pages are read in three places: on the site, in a checkout and in a terminal. So their links are those of the
 checkout, and the site gets a copy of each file outside of docs/ that a page names: it works without a repository.
-README.md is the front page.
+README.md is the front page. Two pages of the reference are made here: the flags from the parsers, and the functions
+and records from their docstrings.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +23,12 @@ CODE = re.compile(r"(^ *```.*?^ *```)", re.DOTALL | re.MULTILINE)
 COPIES = "repository"
 """The folder of the site that holds the files from outside of docs/."""
 FRONT = "README.md"
+FLAGS, FUNCTIONS = MADE = ("reference/flags.md", "reference/functions.md")
+"""The pages that are made from the code."""
+HEAD = """# Every function and record
+
+What `import edgescope` offers, from its docstrings. [The Python library](api.md) shows how they are used.
+"""
 
 
 def write(folder: Path, root: Path = ROOT) -> None:
@@ -42,6 +49,24 @@ def write(folder: Path, root: Path = ROOT) -> None:
         new = [one for one in links(text, path) if one not in seen and (root / one).exists()]
         waiting += new
         seen.update(new)
+
+
+def write_reference(folder: Path) -> None:
+    """Write the pages of the command line's flags and of the package's public names."""
+    import edgescope
+    from edgescope.cli import flags_page
+    from edgescope.cli.main import parser
+
+    (folder / FLAGS).write_text(flags_page.page(parser()), encoding="utf-8")
+    names = [name for name in edgescope.__all__ if not name.startswith("_")]
+    records = [name for name in names if name not in edgescope._VERBS]
+    parts = [HEAD, *_documented("Functions", edgescope._VERBS), *_documented("Records and settings", records)]
+    (folder / FUNCTIONS).write_text("\n".join(parts), encoding="utf-8")
+
+
+def _documented(title: str, names: Sequence[str]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield from (f"::: edgescope.{name}\n" for name in names)
 
 
 def place(path: str, is_folder: bool = False) -> str:
@@ -86,3 +111,4 @@ def _target(link: str, path: str) -> str:
 
 if __name__ == "__main__":
     write(Path(sys.argv[1]))
+    write_reference(Path(sys.argv[1]))

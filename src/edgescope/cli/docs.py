@@ -4,6 +4,7 @@ edgescope docs                 # the list of pages
 edgescope docs sweeps          # one page, as Markdown
 edgescope docs E-RUN-2         # what a code means, what it does to the number, and what helps
 edgescope docs schema          # the JSON schema of result.json
+edgescope docs flags           # every verb with its flags
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from edgescope.cli import trial_flags
+from edgescope.cli import flags_page, trial_flags
 
 HELP = "print a page of the documentation, or what a message code means and what helps"
 CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*-\d+")
@@ -44,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.records.schema import result_schema
 
         found = {SCHEMA: json.dumps(result_schema(), indent=2)}
+    elif name == flags_page.NAME:
+        from edgescope.cli.main import parser
+
+        found = {name: flags_page.page(parser())}
     elif name:
         if name not in pages:
             close = closest_name(name, pages)
@@ -56,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         found = {name: pages[name].read_text(encoding="utf-8")}
     else:
         found = {page: _title(path) for page, path in pages.items()}
-        found[SCHEMA] = "The JSON schema of result.json"
+        found |= {SCHEMA: "The JSON schema of result.json", flags_page.NAME: flags_page.TITLE}
     if args.json:
         print(json.dumps(found, indent=1))
     elif name:
