@@ -92,6 +92,14 @@ def test_the_readmes_python_runs(shorter, capsys):
             assert "Measured(value=" in capsys.readouterr().out
 
 
+def test_the_tutorials_python_runs(trials_here, capsys):
+    page = (ROOT / "docs/tutorial/first-number.md").read_text()
+    for kind, body in BLOCK.findall(page):
+        if kind == "python":
+            exec(body, {"__name__": "__main__"})
+            assert re.match(r"(ok|unstable) [A-Z]+ [\d.e-]+\n", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_to_files_resolve(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):

@@ -7,7 +7,7 @@ import pytest
 import browser
 
 SITE = Path(__file__).parents[1] / "build/site"
-PAGES = ("index.html", "reference/metrics.html", "tutorial/quickstart.html")
+PAGES = ("index.html", "reference/metrics.html", "tutorial/first-number.html")
 
 
 @pytest.fixture(autouse=True)
