@@ -1,26 +1,7 @@
-"""How often the interval of an alternation holds the ratio at full speed, and how narrow it is for its time.
+"""What an interval of a ratio in turns is worth: how often it holds the ratio, how many pairs make it narrow.
 
-Hosts of two speeds, simulated and recorded. On the simulated ones the two variants are slowed down differently (1.6
-and 1.35 times) in the slow state, so the ratio itself depends on it; processes of one program differ by 2 %, turns by
-3 %. Each host stays in a state for 1 to 10 s, or for 5 to 40 s, half of its time in each. Held against each other, on
-the same seconds of the same host:
-
-    in turns       pairs of processes that live together and take turns of 0.1 s (stats/alternation.py)
-    whole          the same pairs with the turns in which the host was slow, held to the long-run ratio
-    medians        the same as `whole`, with the ratio of each pair's medians in place of its means
-    bootstrap      the same as `in turns`, the interval from resampling the pairs
-    one by one     five processes of each variant, one after another (stats/pairs.py), held to the long-run ratio
-    stopped        pairs until the interval is within 4 %, 5 to 30 of them, as `edgescope optimize` confirms its pick
-
-The recorded traces are the long runs of `demo_runs.py` in a calmer and in a busy hour: pairs of two real variants, a
-minute now and a minute then. Each is cut into runs of so many pairs, next to each other and spread over the trace; the
-ratio at full speed is that of the whole trace, where that tells it. `minutes` says by how much the ratio differs
-between the calmer trace's minutes, beyond what the pairs of each differ (moments), as a share of the ratio's log.
-`between_runs` says the same of runs of demo_runs.py that tell full speed, held to their long run, one machine each: a
-quantile, because a run that is slowed for all of its time is another matter. `today` says how many of those runs would
-be narrow, and hold it, with today's UNSEEN.
-
-    python benchmarks/alternation.py                 # one CPU minute; writes published/alternation.json
+python benchmarks/alternation.py holds
+python benchmarks/alternation.py needed
 """
 
 from __future__ import annotations
@@ -28,22 +9,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
+import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import facts
 import numpy as np
 from demo_runs import sought
 from facts import PUBLISHED, publish
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.alternation import UNSEEN, Turns, alternation_ratio, by_speed, mean_ratio
 from edgescope.stats.intervals import Interval
 from edgescope.stats.special import normal_quantile, t_quantile
 from two_speeds import RATIO, Host, abba
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 GOAL = 0.93
 TRACES = {
@@ -74,8 +60,8 @@ JUDGED = ("spread over", "next to each other")
 APART = 1.5
 """Recorded pairs follow each other where they take no more than so many times their usual time."""
 SPREAD_S, STOPS_S = 90.0, 40.0
-DECIDED, ENOUGH, MOST = 0.04, 5, 30
-WITHIN = 0.05
+DECIDED, HOLDS_ENOUGH, MOST = 0.04, 5, 30
+HOLDS_WITHIN = 0.05
 
 
 def bootstrap(pairs: list[Turns], rng: np.random.Generator) -> tuple[float, float]:
@@ -86,7 +72,7 @@ def bootstrap(pairs: list[Turns], rng: np.random.Generator) -> tuple[float, floa
     return float(math.exp(lo)), float(math.exp(hi))
 
 
-def told(found: list[tuple[float, float]], truth: float, seconds: float) -> dict[str, Any]:
+def holds_told(found: list[tuple[float, float]], truth: float, seconds: float) -> dict[str, Any]:
     """Return how many of the intervals hold the truth, how many reach no further than 5 %, and their median width."""
     held = float(np.mean([lo <= truth <= hi for lo, hi in found]))
     narrow = float(np.mean([lo > 0 and math.sqrt(hi / lo) <= 1.05 for lo, hi in found]))
@@ -114,10 +100,10 @@ def simulated(dwell: tuple[float, float], runs: int) -> dict[str, Any]:
         wide = [host.pairs(rng, n, over_s=SPREAD_S) for _ in range(runs)]
         out[f"spread over {SPREAD_S:g} s, {n} pairs"] = of_full_speed(wide, RATIO, SPREAD_S)
         fast = [p for p in turns if by_speed(p).at_full_speed]
-        out[f"bootstrap, {n} pairs"] = told([bootstrap(p, rng) for p in fast], RATIO, seconds)
+        out[f"bootstrap, {n} pairs"] = holds_told([bootstrap(p, rng) for p in fast], RATIO, seconds)
     alone = [paired_log_ratio(*host.one_by_one(rng, 5)) for _ in range(runs)]
-    out["one by one, 5 of each"] = told(ends(alone), long_run, 10 * host.process_s)
-    stopped = [host.until(rng, DECIDED, ENOUGH, MOST, STOPS_S) for _ in range(runs)]
+    out["one by one, 5 of each"] = holds_told(ends(alone), long_run, 10 * host.process_s)
+    stopped = [host.until(rng, DECIDED, HOLDS_ENOUGH, MOST, STOPS_S) for _ in range(runs)]
     seconds = float(np.median([len(p) for p in stopped])) * host.pair_s
     return out | {"stopped": of_full_speed(stopped, RATIO, seconds)}
 
@@ -127,7 +113,9 @@ def of_full_speed(runs: list[list[Turns]], truth: float, seconds: float) -> dict
     fast = [run for run in runs if by_speed(run).at_full_speed]
     if not fast:
         return {"runs": 0, "at_full_speed": 0.0}
-    return told(ends(map(alternation_ratio, fast)), truth, seconds) | {"at_full_speed": len(fast) / len(runs)}
+    return holds_told(ends(map(alternation_ratio, fast)), truth, seconds) | {
+        "at_full_speed": len(fast) / len(runs)
+    }
 
 
 def of_all_turns(n: int, runs: list[list[Turns]], long_run: float, seconds: float) -> dict[str, Any]:
@@ -135,7 +123,7 @@ def of_all_turns(n: int, runs: list[list[Turns]], long_run: float, seconds: floa
     means = (mean_ratio([p.mixed_ratio for p in run], unseen=UNSEEN) for run in runs)
     medians = (mean_ratio([p.ratio for p in run], unseen=UNSEEN) for run in runs)
     by = {"whole": means, "medians": medians}
-    return {f"{name}, {n} pairs": told(ends(found), long_run, seconds) for name, found in by.items()}
+    return {f"{name}, {n} pairs": holds_told(ends(found), long_run, seconds) for name, found in by.items()}
 
 
 def ends(found: Iterable[Interval]) -> list[tuple[float, float]]:
@@ -223,7 +211,7 @@ def today(pages: dict[str, float]) -> dict[str, int]:
     ]
     return {
         "of": sum(len(published(name)["runs"]) for name in pages),
-        "narrow": sum(math.expm1(half) <= WITHIN for half, _ in halves),
+        "narrow": sum(math.expm1(half) <= HOLDS_WITHIN for half, _ in halves),
         "held": sum(off <= half for half, off in halves),
     }
 
@@ -257,8 +245,32 @@ def half_with(said: dict[str, float], unseen: float) -> float:
     return math.hypot(shown, normal_quantile(0.975) * UNSEEN * math.log(said["value"]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def holds() -> None:
+    """How often the interval of an alternation holds the ratio at full speed, and how narrow it is for its time.
+
+    Hosts of two speeds, simulated and recorded. On the simulated ones the two variants are slowed down differently
+    (1.6 and 1.35 times) in the slow state, so the ratio itself depends on it; processes of one program differ by 2 %,
+    turns by 3 %. Each host stays in a state for 1 to 10 s, or for 5 to 40 s, half of its time in each. Held against
+    each other, on the same seconds of the same host:
+
+        in turns       pairs of processes that live together and take turns of 0.1 s (stats/alternation.py)
+        whole          the same pairs with the turns in which the host was slow, held to the long-run ratio
+        medians        the same as `whole`, with the ratio of each pair's medians in place of its means
+        bootstrap      the same as `in turns`, the interval from resampling the pairs
+        one by one     five processes of each variant, one after another (stats/pairs.py), held to the long-run ratio
+        stopped        pairs until the interval is within 4 %, 5 to 30 of them, as `edgescope optimize` confirms
+
+    The recorded traces are the long runs of `demo_runs.py` in a calmer and in a busy hour: pairs of two real
+    variants, a minute now and a minute then. Each is cut into runs of so many pairs, next to each other and spread
+    over the trace; the ratio at full speed is that of the whole trace, where that tells it. `minutes` says by how
+    much the ratio differs between the calmer trace's minutes, beyond what the pairs of each differ (moments), as a
+    share of the ratio's log. `between_runs` says the same of runs of demo_runs.py that tell full speed, held to their
+    long run, one machine each: a quantile, because a run that is slowed for all of its time is another matter.
+    `today` says how many of those runs would be narrow, and hold it, with today's UNSEEN.
+
+        python benchmarks/alternation.py holds                 # one CPU minute; writes published/alternation.json
+    """
+    parser = argparse.ArgumentParser(description=facts.summary(holds))
     parser.add_argument("--runs", type=int, default=1000)
     args = parser.parse_args()
     pages = {name: published(page) for name, page in TRACES.items()}
@@ -281,5 +293,127 @@ def main() -> None:
     publish("alternation", figures, met=min(way["held"] for way in judged) >= GOAL)
 
 
+PAGES = (*TRACES.values(), *XEON)
+PRESENT = PAGES[-2:]
+"""Pages whose runs count, too."""
+WAS = XEON[PRESENT[0]]
+UNBROKEN = "busy_hour"
+NOW, IDEAL = 10, 18
+COUNTS = (NOW, 12, IDEAL, 30)
+SHARES = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
+NEEDED_WITHIN, NEEDED_ENOUGH = 0.05, 0.9
+SLOWED = re.compile(r"W-PAIR-3: something slowed the machine in (\d+)% of the turns")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What so many pairs in a row say: the share of slowed turns, the half-width, and whether it holds the hour's."""
+
+    slowed: float
+    half: float
+    held: bool
+
+
+def stretches(pairs: Sequence[Turns], count: int) -> list[Stretch]:
+    """Return every stretch of `count` pairs; turns are slowed, and held is told, as all the pairs say."""
+    full = mean_ratio([pair.ratio for pair in by_speed(pairs).counted]).value
+    whole = mean_ratio([pair.mixed_ratio for pair in pairs]).value
+    found = []
+    for start in range(len(pairs) - count + 1):
+        some = pairs[start : start + count]
+        said = alternation_ratio(some)
+        truth = full if by_speed(some).at_full_speed else whole
+        half = max(said.hi / said.value - 1, 1 - said.lo / said.value)
+        found.append(Stretch(by_speed(some, pairs).slowed_share, half, said.lo <= truth <= said.hi))
+    return found
+
+
+def needed_told(found: Sequence[Stretch]) -> dict[str, Any]:
+    """Return how many stretches are within 5 % and hold the hour's ratio."""
+    return {
+        "stretches": len(found),
+        "narrow": sum(each.half <= NEEDED_WITHIN for each in found) / len(found),
+        "held": sum(each.held for each in found) / len(found),
+    }
+
+
+def hour(pairs: Sequence[Turns]) -> dict[str, Any]:
+    """Return what stretches of each length say in one hour."""
+    by_count = {str(n): needed_told(stretches(pairs, n)) for n in COUNTS if n <= len(pairs)}
+    return {"pairs": len(pairs), "slowed": by_speed(pairs).slowed_share, "by_pairs": by_count}
+
+
+def by_share(hours: Sequence[Sequence[Turns]], count: int) -> dict[str, Any]:
+    """Return what stretches of `count` pairs say, by their share of slowed turns, and how far that is enough."""
+    found = [each for pairs in hours for each in stretches(pairs, count)]
+    shares, reach, goes_on = {}, 0.0, True
+    for low, high in pairwise(SHARES):
+        inside = [each for each in found if low <= each.slowed < high or each.slowed == high == SHARES[-1]]
+        if inside:
+            shares[f"{low:g} to {high:g}"] = needed_told(inside)
+            goes_on = goes_on and shares[f"{low:g} to {high:g}"]["narrow"] >= NEEDED_ENOUGH
+            reach = high if goes_on else reach
+    return {"shares": shares, "reach": reach}
+
+
+def slowed_of(run: dict[str, Any]) -> float:
+    """Return the share of turns that a run of demo_runs.py says was slowed; 0 if it names none, a burst at most."""
+    said = [found for note in run["notes"] if (found := SLOWED.search(note))]
+    return int(said[0][1]) / 100 if said else 0.0
+
+
+def runs_by_share(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many runs are within 5 %, by their own share of slowed turns."""
+    found = {}
+    for low, high in pairwise(SHARES):
+        inside = [run for run in runs if low <= slowed_of(run) < high or slowed_of(run) == high == SHARES[-1]]
+        said = [run["speedup"] for run in inside if "lo" in run.get("speedup", {})]
+        narrow = sum(math.expm1(half_with(each, WAS)) <= NEEDED_WITHIN for each in said)
+        found[f"{low:g} to {high:g}"] = {"runs": len(inside), "narrow": narrow}
+    return found
+
+
+def pieces(pair: Turns, length: int) -> list[Turns]:
+    """Return a long pair's turns in pieces of `length`."""
+    ends = range(length, len(pair) + 1, length)
+    return [Turns(pair.sides[end - length : end], pair.logs[end - length : end]) for end in ends]
+
+
+def usual(pairs: Sequence[Turns]) -> int:
+    """Return how many turns a usual pair has, in whole blocks of four."""
+    lengths = sorted(map(len, pairs))
+    return lengths[len(lengths) // 2] // 4 * 4
+
+
+def needed() -> None:
+    """How many pairs bound a demo's speed-up within 5 %, by how much of the time a neighbour slows the machine.
+
+    It measures nothing. The long runs of demo_runs.py, hours of one machine, are cut into every stretch of so many
+    pairs that follow each other, and each stretch gets edgescope's own interval. Ninety seconds have NOW pairs; IDEAL
+    is what they would have if loading, warming up and checking took no time (`seconds`). The turns of
+    `demo_runs.py unbroken` are cut likewise. Stretches overlap, so their number is not that of independent runs.
+    `reach` is the share of slowed turns up to which nine stretches of ten are within 5 %. `runs` are those of the
+    newest pages, by what each says of its own turns, with today's UNSEEN.
+
+        python benchmarks/alternation.py needed
+    """
+    runs = {name: longest(published(name)) for name in PAGES}
+    hours = {name: turns_of(run) for name, run in runs.items()}
+    busy = published(UNBROKEN)
+    length = usual(hours[PAGES[-1]])
+    shares = {str(n): by_share(list(hours.values()), n) for n in COUNTS}
+    figures = {
+        "hours": {name: hour(pairs) for name, pairs in hours.items()},
+        "by_share": shares,
+        "runs": runs_by_share([run for name in PRESENT for run in published(name)["runs"]]),
+        "unbroken": hour([piece for pair in turns_of(busy) for piece in pieces(pair, length)]),
+        "seconds": {
+            "pair": statistics.median(b - a for a, b in pairwise(runs[PAGES[-1]]["began_s"])),
+            "turns": length * busy["turn_s"],
+        },
+    }
+    publish("pairs_needed", figures, met=math.isclose(shares[str(NOW)]["reach"], 1.0))
+
+
 if __name__ == "__main__":
-    main()
+    facts.chosen(holds, needed)

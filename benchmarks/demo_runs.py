@@ -1,20 +1,13 @@
-"""How quick, how narrow and how right the demo's answer is: several runs, each from an empty cache.
+"""The demo's answer, again and again, and what its turns would know without a break.
 
-Each run is `edgescope optimize efficientnet_lite0`, which is what `edgescope demo` asks. After each, the pick that the
-fewest minutes were spent on takes turns with the baseline for a share of --minutes, in pairs of its own: together, and
-spread over all of the runs, these are the long-run ratio that the runs' intervals should cover, at the machine's full
-speed as theirs are. A run that says that a hypervisor had the CPUs apart (W-PAIR-4) should cover that of pairs whose
-CPUs were as far apart.
-They are pairs of the runs' own kind; whether another kind gives another ratio is pair_kinds.py's question. Targets: an
-answer within 90 s, a 95 % interval within +-5 %, and the long-run ratio within it, each in nine runs of ten. What is
-there is written after each run; `--seconds` starts no further run after so long.
-
-    python benchmarks/demo_runs.py [--runs 10] [--minutes 10] [--budget 90s] [--seconds 1800]     26 minutes
+python benchmarks/demo_runs.py answers [--runs 10] [--minutes 10] [--budget 90s] [--seconds 1800]     26 minutes
+python benchmarks/demo_runs.py unbroken [--pairs 24] [--seconds 5.6]                                  10 minutes
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import re
@@ -27,7 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from facts import publish, write
+import facts
+import numpy as np
+from facts import PUBLISHED, publish, write
 from own_models import MODEL, asked
 
 from edgescope.analysis.cells import alternation
@@ -142,8 +137,21 @@ def page(runs: list[dict[str, Any]], truths: dict[str, dict[str, Any]]) -> dict[
     return {"counts": counts, "runs": runs, "long_run": truths}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def answers() -> None:
+    """How quick, how narrow and how right the demo's answer is: several runs, each from an empty cache.
+
+    Each run is `edgescope optimize efficientnet_lite0`, which is what `edgescope demo` asks. After each, the pick
+    that the fewest minutes were spent on takes turns with the baseline for a share of --minutes, in pairs of its own:
+    together, and spread over all of the runs, these are the long-run ratio that the runs' intervals should cover, at
+    the machine's full speed as theirs are. A run that says that a hypervisor had the CPUs apart (W-PAIR-4) should
+    cover that of pairs whose CPUs were as far apart. They are pairs of the runs' own kind; whether another kind gives
+    another ratio is pairs.py kinds's question. Targets: an answer within 90 s, a 95 % interval within +-5 %, and the
+    long-run ratio within it, each in nine runs of ten. What is there is written after each run; `--seconds` starts no
+    further run after so long.
+
+        python benchmarks/demo_runs.py answers [--runs 10] [--minutes 10] [--budget 90s] [--seconds 1800]     26 minutes
+    """
+    parser = argparse.ArgumentParser(description=facts.summary(answers))
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--budget", default="90s")
@@ -172,5 +180,47 @@ def main() -> None:
     publish("demo_runs", figures, met=whole and reached >= SHARE * len(runs))
 
 
+def unbroken() -> None:
+    """How turns without a break go in a busy hour: what ninety seconds could know if nothing else took time.
+
+    Pairs of a demo's pick and its baseline, whose turns go on for --seconds each. What fifty seconds of them say,
+    which is what a budget of ninety leaves after building, `alternation.py needed` asks; this page holds the turns.
+
+        python benchmarks/demo_runs.py unbroken [--pairs 24] [--seconds 5.6]     10 minutes
+    """
+    parser = argparse.ArgumentParser(description=facts.summary(unbroken))
+    parser.add_argument("--pairs", type=int, default=24)
+    parser.add_argument("--seconds", type=float, default=5.6, help="of each side's turns")
+    parser.add_argument("--like", default="demo_runs_slowed.json")
+    args = parser.parse_args()
+    pick = json.loads((PUBLISHED / args.like).read_text())["figures"]["runs"][0]["trial"]
+    ours = Trial.from_json(pick | {"min_s": args.seconds, "max_s": args.seconds})
+    eager = Trial(**{name: getattr(ours, name) for name in ("model", "turn_s", "min_s", "max_s")})
+    pairs, seconds = list[Turns](), list[float]()
+    for side in (eager, ours):
+        fresh.prepare(side)
+    with PersistentChild() as leader:
+        for number in range(args.pairs):
+            sides = replace(eager, replicate=number), replace(ours, replicate=number)
+            first, second = leader.pair(sides, alternation.CONFIRMING)
+            if first.window is None or second.window is None:
+                raise SystemExit(f"a pair did not finish: {second.reason or first.reason}")
+            pairs.append(alternation.turns(second, first))
+            seconds.append((second.window.stop_ns - first.window.start_ns) * 1e-9)
+            print(number, f"{math.exp(pairs[-1].mixed_ratio):.2f}", file=sys.stderr)
+    ratios = np.array([pair.mixed_ratio for pair in pairs])
+    figures = {
+        "pairs": len(pairs),
+        "seconds": float(np.mean(seconds)),
+        "turn_s": float(sum(seconds)) / sum(map(len, pairs)),
+        "slowed": by_speed(pairs).slowed_share,
+        "ratios": np.exp(ratios).tolist(),
+        "differ": float(ratios.std(ddof=1)),
+        "base": [[round(log, 4) for log in pair.of(BASE)] for pair in pairs],
+        "ours": [[round(log, 4) for log in pair.of(OURS)] for pair in pairs],
+    }
+    publish("busy_hour", figures, met=True)
+
+
 if __name__ == "__main__":
-    main()
+    facts.chosen(answers, unbroken)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -70,3 +72,29 @@ def page(figures: dict[str, Any], *, met: bool, source: Result | None = None) ->
         "machine_id": here.id,
         "machine": to_plain(here.stable) | {"software": to_plain(state)},
     }
+
+
+def chosen(*commands: Callable[[], int | None]) -> None:
+    """Run the command that the first argument names, as a script of its own: a script with commands ends with this."""
+    known = {command.__name__: command for command in commands}
+    named = sys.argv[1] if len(sys.argv) > 1 else ""
+    if named not in known:
+        lines = [f"  {name:14} {summary(command)}" for name, command in known.items()]
+        sys.exit("\n".join([f"usage: {sys.argv[0]} COMMAND ...", *lines]))
+    sys.argv[:2] = [f"{sys.argv[0]} {named}"]
+    sys.exit(known[named]())
+
+
+def again() -> list[str]:
+    """Return the words that run this script, or this command of it, once more."""
+    return [sys.executable, *sys.argv[0].split(" "), *sys.argv[1:]]
+
+
+def text(command: Callable[..., object]) -> str:
+    """Return what a command says of itself."""
+    return inspect.getdoc(command) or ""
+
+
+def summary(command: Callable[..., object]) -> str:
+    """Return the first line of that."""
+    return text(command).partition("\n")[0]

@@ -5,7 +5,7 @@
     python benchmarks/mutation.py --work /tmp/stats --seed 2 --only stats --quota 8 --no-publish
 
 1. The tests named in TESTS run once on a copy of the checkout, under coverage, and each line learns its tests.
-2. QUOTAS says how many mutants of each package are drawn, by a seed, among all places (mutation_places.py).
+2. QUOTAS says how many mutants of each package are drawn, by a seed, among all places (mutation.py).
 3. Each mutant is written into the copy, and the quickest tests that run its line are run in a fork that has IMPORTED
    already, up to BUDGET_S of what they took in step 1, until the first failure. Tests that time themselves must fail
    twice, and every test that killed must pass again on the unchanged line, or it is left out; so must tests that took
@@ -19,7 +19,10 @@ and what a test leaves running ends with it. --work is kept: the same command go
 from __future__ import annotations
 
 import argparse
+import ast
+import difflib
 import gc
+import hashlib
 import importlib
 import json
 import os
@@ -29,18 +32,169 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.provider import OperatorProvider
 from mutation_map import Map, package_of
-from mutation_places import Mutant, places
+
+KIN = {
+    "ReplaceBinaryOperator": {
+        *("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Div", "Mod_Mul", "Pow_Mul"),
+        *("BitOr_BitAnd", "BitAnd_BitOr", "LShift_RShift", "RShift_LShift"),
+    },
+    "ReplaceComparisonOperator": {
+        *("Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt"),
+        *("Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is"),
+    },
+    "ReplaceUnaryOperator": {"UAdd_USub", "USub_UAdd", "Delete_USub", "Delete_Not", "Delete_Invert"},
+}
+NEEDS_ARGUMENTS = {"VariableReplacer", "VariableInserter"}
+
+
+@dataclass(frozen=True)
+class PlacesPlace:
+    """Where operators of one family apply: file, line and column (from 1 and 0), name and occurrence of each."""
+
+    module: str
+    line: int
+    column: int
+    choices: tuple[tuple[str, int], ...]
+    text: str
+
+    def rank(self, seed: int) -> str:
+        """Its place in the order of drawing, which stays the same when lines elsewhere change."""
+        return _hash(seed, self.module, self.text, self.column, _family(self.choices[0][0]))
+
+    def mutant(self, source: str, seed: int) -> Mutant | None:
+        """The mutant that the seed chooses here, or None where every change leaves the same program or none."""
+        for name, occurrence in sorted(self.choices, key=lambda c: _hash(seed, self.text, c[0])):
+            code = _mutated(source, name, occurrence)
+            if code and _is_another_program(source, code):
+                return Mutant(self.module, self.line, self.column, name, *_changed(source, code), code)
+        return None
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: file, line, column, operator, the lines before and after, and the whole file with the change."""
+
+    module: str
+    line: int
+    column: int
+    operator: str
+    was: str
+    now: str
+    code: str
+
+
+def places(module: str, source: str) -> list[PlacesPlace]:
+    """Every place of the file that an operator can change."""
+    found: dict[tuple[int, int, str], list[tuple[str, int]]] = defaultdict(list)
+    unevaluated, lines = _annotations(ast.parse(source)), source.splitlines()
+    for name, occurrence, (line, column) in _positions(source):
+        if not any(start <= (line, column) < end for start, end in unevaluated):
+            found[line, column, _family(name)].append((name, occurrence))
+    return [
+        PlacesPlace(module, line, column, tuple(choices), " ".join(lines[line - 1].split()))
+        for (line, column, _), choices in sorted(found.items())
+    ]
+
+
+def _positions(source: str) -> Iterator[tuple[str, int, tuple[int, int]]]:
+    """Each operator, its running number in the file, and where it applies."""
+    nodes = [
+        n for n in ast_nodes(get_ast(source)) if n.type not in ("name", "newline", "string", "endmarker")
+    ]
+    for name in _names():
+        hits = [(node, place[0]) for node in nodes for place in _operator(name).mutation_positions(node)]
+        for occurrence, (node, place) in enumerate(hits):
+            if not _marker(node) and not (_large(node) and name == "NumberReplacer"):
+                yield name, occurrence, place
+
+
+def _marker(node: Any) -> bool:
+    """Whether this is the `*` or `/` between parameters, which is no arithmetic."""
+    return node.parent is not None and node.parent.type == "parameters"
+
+
+def _large(node: Any) -> bool:
+    """Whether this is a number that one more or less hardly changes."""
+    return node.type == "number" and abs(ast.literal_eval(node.value)) > 1000
+
+
+def _mutated(source: str, name: str, occurrence: int) -> str:
+    """Return the file with the change; '' for `a.b` in `except (a.b, c)`, which Cosmic Ray finds and cannot replace."""
+    try:
+        return str(mutate_code(source, _operator(name), occurrence))
+    except AttributeError:
+        return ""
+
+
+def _is_another_program(source: str, code: str) -> bool:
+    try:
+        return ast.dump(ast.parse(code)) != ast.dump(ast.parse(source))
+    except SyntaxError:
+        return False
+
+
+def _changed(source: str, code: str) -> tuple[str, str]:
+    """The lines that differ, before and after, each as one line."""
+    lines = list(difflib.ndiff(source.splitlines(), code.splitlines()))
+    was, now = (
+        " ".join(" ".join(line[2:].split()) for line in lines if line.startswith(sign))
+        for sign in ("- ", "+ ")
+    )
+    return was, now
+
+
+def _annotations(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Start and end of everything that is an annotation."""
+    found: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            found.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node.returns)
+    return [
+        ((e.lineno, e.col_offset), (e.end_lineno or e.lineno, e.end_col_offset or e.col_offset))
+        for e in found
+        if e is not None
+    ]
+
+
+@lru_cache
+def _operator(name: str) -> Any:
+    return OperatorProvider()[name]()
+
+
+@lru_cache
+def _names() -> tuple[str, ...]:
+    found = []
+    for name in sorted(OperatorProvider()):
+        kin = KIN.get(_family(name))
+        if name not in NEEDS_ARGUMENTS and (kin is None or name.split("_", 1)[1] in kin):
+            found.append(name)
+    return tuple(found)
+
+
+def _family(name: str) -> str:
+    return name.split("_", 1)[0]
+
+
+def _hash(*words: object) -> str:
+    return hashlib.sha256(repr(words).encode()).hexdigest()
+
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -361,7 +515,7 @@ def page(figures: dict[str, Any]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> None:
+def mutation_main() -> None:
     """Map, draw, run and publish."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument(
@@ -430,10 +584,10 @@ def _wanted(only: str | None) -> tuple[str, ...]:
     return (*MODULES, *(path for paths in own for path in paths))
 
 
-Place = tuple[str, int, int, str]
+MutationPlace = tuple[str, int, int, str]
 
 
-def _place(mutant: Mutant) -> Place:
+def _place(mutant: Mutant) -> MutationPlace:
     """What tells a mutant from another: lines of one text may stand in a file several times."""
     return mutant.module, mutant.line, mutant.column, mutant.now
 
@@ -442,13 +596,13 @@ def _text(mutant: Mutant) -> tuple[str, str, str]:
     return mutant.module, mutant.was, mutant.now
 
 
-def _known(work: Path, seed: int) -> dict[Place, dict[str, Any]]:
+def _known(work: Path, seed: int) -> dict[MutationPlace, dict[str, Any]]:
     """Return what has been found out with a seed, by any job."""
     lines = [line for log in work.glob(f"job*/seed{seed}.jsonl") for line in log.read_text().splitlines()]
     return {tuple(row["place"]): row for row in map(json.loads, lines)}
 
 
-def _row(mutant: Mutant, known: dict[Place, dict[str, Any]]) -> dict[str, Any]:
+def _row(mutant: Mutant, known: dict[MutationPlace, dict[str, Any]]) -> dict[str, Any]:
     place = {key: getattr(mutant, key) for key in ("module", "line", "operator", "was", "now")}
     reason = equivalents().get(_text(mutant))
     return place | ({"status": "equivalent", "why": reason} if reason else known[_place(mutant)])
@@ -490,7 +644,3 @@ def _enter_namespace() -> None:
         *sys.argv,
     ]
     os.execvp("unshare", command)
-
-
-if __name__ == "__main__":
-    main()

@@ -29,17 +29,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import in_turns
 import numpy as np
 from facts import PUBLISHED, publish, write
 from peers_arms import FLOOR, NETWORK, PEERS, Answer, Peer, Place
 
 from edgescope import cache
+from edgescope.bench.alternation import ORDER
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.models.image import photos
+from edgescope.process.threads import until_asleep
+from edgescope.stats.alternation import Turns, alternation_ratio
 
 MODEL = "efficientnet_lite0"
 ROOT = Path(__file__).parent.parent
@@ -165,7 +167,7 @@ def pair(place: Place, answer: Answer, args: argparse.Namespace, pictures: int) 
         for found in ready:
             if "absent" in found:
                 raise RuntimeError(found["absent"])
-        taken = in_turns.turns(sides, blocks, seconds)
+        taken = turns(sides, blocks, seconds)
         return {"turns": taken, "classes": [found["classes"] for found in ready]}
     finally:
         for side in sides:
@@ -237,7 +239,7 @@ def known(pairs: Mapping[str, Sequence[Mapping[str, Any]]], failed: Mapping[str,
         name: {"speedup": {"absent": failed[name]}, "agreement": {"absent": failed[name]}}
         if name in failed
         else {
-            "speedup": in_turns.ratio([p["turns"] for p in found]),
+            "speedup": ratio([p["turns"] for p in found]),
             "agreement": {"value": agreement(found)},
         }
         for name, found in pairs.items()
@@ -286,7 +288,7 @@ def with_table(page: str, made: str) -> str:
     return f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{after}"
 
 
-def main() -> None:
+def peers_main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -346,5 +348,29 @@ def main() -> None:
         (PUBLISHED / "peers_subset.json").unlink(missing_ok=True)
 
 
-if __name__ == "__main__":
-    main()
+class Side(Protocol):
+    """One process of a pair."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    def turn(self, seconds: float) -> float:
+        """Return the mean time of a call in a turn."""
+
+
+def turns(sides: Sequence[Side], count: int, seconds: float) -> Turns:
+    """Return so many blocks of a pair, baseline first, with turns of so many seconds."""
+    order, found = [*ORDER] * count, list[float]()
+    for number in order:
+        found.append(math.log(sides[number].turn(seconds)))
+        until_asleep(sides[number].pid)
+    return Turns(order, found)
+
+
+def ratio(pairs: Sequence[Turns]) -> dict[str, Any]:
+    """Return how many times faster the candidate is, with the interval that edgescope gives pairs."""
+    found = alternation_ratio(pairs)
+    if not found.reliable:
+        return {"absent": found.note, "n": found.n, "pairs": len(pairs)}
+    return {"value": found.value, "lo": found.lo, "hi": found.hi, "n": found.n, "pairs": len(pairs)}

@@ -378,7 +378,7 @@ def edgelens(place: Place) -> Answer:
 def litert(place: Place) -> Answer:
     for name in ("weights.pth", "calibration.npy"):
         shutil.copy(place.data / name, place.work)
-    _, seconds = place.run(place.python, HERE / "peers_litert.py")
+    _, seconds = place.run(place.python, HERE / "peers_turn.py", "litert")
     rows: dict[str, float] = {}
     for name in ("fp32", "dynamic_int8", "static_int8"):
         asked = [

@@ -133,7 +133,33 @@ def mean_s(run: Callable[[Any], Any], pool: Sequence[Any], seconds: float) -> fl
     return (time.perf_counter() - start) / n
 
 
+def litert_files() -> None:
+    """Write a network as three .tflite files with Google's AI Edge tools: fp32, int8 weights alone, int8 throughout.
+
+    Run in their environment, in a folder with weights.pth and calibration.npy.
+    """
+    import timm
+    import torch
+    from ai_edge_quantizer import quantizer, recipe
+    from litert_torch import convert
+
+    net = timm.create_model("tf_efficientnet_lite0")
+    net.load_state_dict(torch.load("weights.pth", weights_only=True))
+    convert(net.eval(), (torch.zeros(1, 3, 224, 224),)).export("fp32.tflite")
+    pictures = np.load("calibration.npy")
+    for name, chosen in (
+        ("dynamic_int8", recipe.dynamic_wi8_afp32()),
+        ("static_int8", recipe.static_wi8_ai8()),
+    ):
+        made = quantizer.Quantizer("fp32.tflite", chosen)
+        data = {"serving_default": [{"args_0": picture[None]} for picture in pictures]}
+        ranges = made.calibrate(data) if made.need_calibration else None
+        made.quantize(ranges).export_model(f"{name}.tflite")
+
+
 def main() -> None:
+    if sys.argv[1:] == ["litert"]:
+        return litert_files()
     spec, data = json.loads(sys.argv[1]), Path(sys.argv[2])
     out, sys.stdout = sys.stdout, sys.stderr  # engines print; the pipe carries JSON alone
     try:

@@ -1,47 +1,206 @@
-"""How good the search's pick is after a tenth of a grid, replayed on cells that were all measured, twice.
+"""How far from the best a search ends, replayed on grids that were measured whole.
 
-The search is shown the first measurement in grid A of each cell it asks for; its pick is scored on the means of the
-other processes in A and of those in B, which no search has seen. Regret is how much worse the pick's mean there is than
-that of the best cell that keeps the constraints; a pick that breaks one has at least the share by which it breaks it.
-Beside it, with as many cells: cells drawn at random, greedy coordinate search (all levels of one axis, then of the
-next), and all of A (what measuring everything once would have picked: the noise that no search can beat), and Optuna's
-TPE sampler where it is installed. Constraints are judged on values here, not on bounds: this measures the search;
-recommend_holds.py measures the bounds. A limit on p99 or memory lies in the widest gap of the middle of the grid's
-values, so that noise does not decide which cells it allows.
-
-Target: over 20 seeds regret of at most 2 % in the median and 5 % at worst in every question, after at most 10 % of the
-cells. Each question says whether all of A reaches that: where it does not, noise decides, and no search can. Questions
-about one model alone are shown beside it, with a tenth of that model's cells, at least the 6 that the verb takes.
-
-    python benchmarks/search_regret.py cpu A [B] [--seeds 20]       A, B: stores, or files of grid_json.py
-
-B may hold a part of the grid. A cell measured once is then scored on what was seen of it, which is no evidence: the
-figures count the picks that are such cells, and say how near to the best the best of them comes. Neither may decide.
+python benchmarks/search_regret.py replay cpu A [B] [--seeds 20]       A, B: stores, or files of `write_grid`
+python benchmarks/search_regret.py write_grid STORE NAME [--study FILE] [--machine ID]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import math
 import os
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
+import facts
 import numpy as np
 from facts import publish
-from grid_json import Cell, read
 
+from edgescope.analysis.cells.concurrency import axes as grid_axes
+from edgescope.analysis.cells.concurrency import setup
 from edgescope.analysis.cells.objective import Wanted, wanted
-from edgescope.analysis.predict.gp import axes
+from edgescope.analysis.predict.gp import axes as regret_axes
+from edgescope.analysis.run.usage import GPU, HOST
 from edgescope.models import zoo
 from edgescope.records import Field, Measured, Result, Status, Trial
 from edgescope.search.bayes import Search
 from edgescope.store.results import Store
+from edgescope.study import grid
+
+METRICS = (
+    "throughput_sps",
+    "latency_p50_s",
+    "latency_p95_s",
+    "latency_p99_s",
+    "latency_p99_bound_s",
+    "power_w",
+    "energy_per_sample_j",
+    "counter_gap_queries",
+    "start_skew_s",
+)
+AIMED_AT = {"model": "resnet50", "precision": "fp16", "batch": 1, "processes": 8}
+TIMES = 3.0
+"""Throughput through MPS over that of time slicing which is aimed at, at the cell above."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a measured grid; `metrics`: a value a process, in the order of their replicate numbers."""
+
+    trial: Trial
+    status: Status
+    reason: str
+    metrics: dict[str, list[float]]
+
+
+def write_grid() -> None:
+    """A measured grid as one small file: each cell's keys, status, and its figures, a value a process.
+
+        python benchmarks/search_regret.py write_grid STORE NAME [--study FILE] [--machine ID]
+        python benchmarks/search_regret.py write_grid STORE --out FILE
+
+    {"cells": [{"trial": {what differs within the grid}, "status": "ok", "reason": "",
+                "metrics": {"throughput_sps": [value of each process], "latency_p99_s": [...], "memory_bytes": [...]}}],
+     "common": {the keys that all cells share},
+     "target": {how much of the study's grid finished, the ratio that is aimed at, and why the target is not met}}
+
+    The target is that of the GPU grid: every cell of the study finished, each that it replicates in a fresh process,
+    too, and ResNet50 fp16 batch 1 in 8 processes does 3 times as much through MPS as sliced in time. Without --study
+    nothing is claimed.
+
+    search_regret.py replays searches on such files, or on a store itself.
+    """
+    parser = argparse.ArgumentParser(
+        description=facts.text(write_grid), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("store", type=Path)
+    parser.add_argument("name", nargs="?", default=None)
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--machine", default="")
+    parser.add_argument("--study", type=Path, default=None)
+    args = parser.parse_args()
+    results = [r for r in Store(args.store).results() if r.machine.id.startswith(args.machine)]
+    cells = of_results(results)
+    page = packed(cells)
+    if args.out:
+        args.out.write_text(json.dumps(page) + "\n")
+    elif args.name:
+        page["target"] = target(cells, args.study)
+        met = not page["target"]["not_met"]
+        publish(args.name, page, met=met, source=max(results, key=lambda r: r.started_at))
+    else:
+        parser.error("NAME or --out FILE")
+
+
+def of_results(results: Sequence[Result]) -> list[Cell]:
+    """Return the cells of results of one machine, each metric by rising replicate."""
+    if len({r.machine.id for r in results}) > 1:
+        raise SystemExit("results of several machines: --machine ID")
+    groups: dict[str, list[Result]] = {}
+    for r in sorted(results, key=lambda r: (r.trial.replicate, r.started_at)):
+        groups.setdefault(r.trial.variant, []).append(r)
+    return [_cell(group) for group in groups.values()]
+
+
+def _cell(group: Sequence[Result]) -> Cell:
+    done = [r for r in group if r.status is Status.OK]
+    end = done[0] if done else group[-1]
+    found = {name: [_value(r, (name,)) for r in done] for name in METRICS}
+    found["memory_bytes"] = [_value(r, GPU if r.trial.device == "cuda" else HOST) for r in done]
+    metrics = {name: [v for v in values if v is not None] for name, values in found.items()}
+    kept = {name: values for name, values in metrics.items() if values}
+    return Cell(replace(end.trial, replicate=0), end.status, str(end.reason or "") if not done else "", kept)
+
+
+def _value(result: Result, names: Sequence[str]) -> float | None:
+    found = (result.metrics.get(n) for n in names)
+    return next((float(f"{f.value:.6g}") for f in found if isinstance(f, Measured)), None)
+
+
+def target(cells: Sequence[Cell], path: Path | None) -> dict[str, Any]:
+    """Return what of the target is there, and under `not_met` each thing that is not."""
+    if path is None:
+        return {
+            "not_met": ["no study is named (--study FILE), so it is not known how many cells there should be"]
+        }
+    trials = grid.read(path, zoo.pin).trials
+    runs = Counter(grid_axes(t) for t in trials)
+    done = {grid_axes(c.trial): c for c in cells if c.status is Status.OK}
+    counted = {a: len(c.metrics.get("throughput_sps", ())) for a, c in done.items()}
+    lost = sum(max(0, n - counted[a]) for a, n in runs.items() if a in done)
+    stale = sum(n > 1 and counted[a] < 2 for a, n in runs.items() if a in done)
+    other = sorted({setup(c.trial) for c in cells} - {setup(t) for t in trials})
+    ratio = mps_over_slicing(list(done.values()))
+    finished = sum(a in done for a in runs)
+    problems = {
+        f"{len(runs) - finished} of {len(runs)} cells did not finish": finished < len(runs),
+        f"{stale} cells to be replicated have no fresh process": stale > 0,
+        f"measured as {'; '.join(other)}, which is not the study's setup": bool(other),
+        f"MPS over time slicing is {ratio}, not {TIMES:g}": ratio is None or ratio < TIMES,
+    }
+    return {
+        "study": path.name,
+        "cells_asked": len(runs),
+        "cells_finished": finished,
+        "replicates_missing": lost,
+        "mps_over_time_slicing": ratio,
+        "not_met": [words for words, so in problems.items() if so],
+    }
+
+
+def mps_over_slicing(cells: Sequence[Cell]) -> float | None:
+    """Return the ratio of total throughputs at the cell AIMED_AT, means over processes; None without both cells."""
+    there = [c for c in cells if all(getattr(c.trial, k) == v for k, v in AIMED_AT.items())]
+    found = {c.trial.sharing: c.metrics["throughput_sps"] for c in there if c.metrics.get("throughput_sps")}
+    if not {"mps", "time_slicing"} <= found.keys():
+        return None
+    return float(f"{mean(found['mps']) / mean(found['time_slicing']):.4g}")
+
+
+def packed(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return the cells as plain values, what all share apart."""
+    trials = [c.trial.to_json() for c in cells]
+    common = {k: v for k, v in trials[0].items() if all(t[k] == v for t in trials)} if trials else {}
+    rows = [
+        {
+            "trial": {k: v for k, v in t.items() if k not in common},
+            "status": c.status.value,
+            "reason": c.reason,
+            "metrics": c.metrics,
+        }
+        for c, t in zip(cells, trials, strict=True)
+    ]
+    return {"cells": rows, "common": common}
+
+
+def unpacked(page: dict[str, Any]) -> list[Cell]:
+    """Return the cells of a packed grid; of a published one its figures are read."""
+    page = page.get("figures", page)
+    return [
+        Cell(
+            Trial.from_json(page["common"] | row["trial"]),
+            Status(row["status"]),
+            row["reason"],
+            {name: list(values) for name, values in row["metrics"].items()},
+        )
+        for row in page["cells"]
+    ]
+
+
+def read(path: Path) -> list[Cell]:
+    """Return the cells of a packed grid, or of a store."""
+    if path.is_dir():
+        return of_results(list(Store(path).results()))
+    return unpacked(json.loads(path.read_text()))
+
 
 SHARE = 0.10
 #: Cells that the verb measures at least: what a model's own small grid gets here.
@@ -128,9 +287,31 @@ def _row(cell: Cell, number: int | None = None) -> Row:
     return fields
 
 
-def main() -> None:
+def replay() -> None:
+    """How good the search's pick is after a tenth of a grid, replayed on cells that were all measured, twice.
+
+    The search is shown the first measurement in grid A of each cell it asks for; its pick is scored on the means of
+    the other processes in A and of those in B, which no search has seen. Regret is how much worse the pick's mean
+    there is than that of the best cell that keeps the constraints; a pick that breaks one has at least the share by
+    which it breaks it. Beside it, with as many cells: cells drawn at random, greedy coordinate search (all levels of
+    one axis, then of the next), and all of A (what measuring everything once would have picked: the noise that no
+    search can beat), and Optuna's TPE sampler where it is installed. Constraints are judged on values here, not on
+    bounds: this measures the search; searches.py promises measures the bounds. A limit on p99 or memory lies in the
+    widest gap of the middle of the grid's values, so that noise does not decide which cells it allows.
+
+    Target: over 20 seeds regret of at most 2 % in the median and 5 % at worst in every question, after at most 10 %
+    of the cells. Each question says whether all of A reaches that: where it does not, noise decides, and no search
+    can. Questions about one model alone are shown beside it, with a tenth of that model's cells, at least the 6 that
+    the verb takes.
+
+        python benchmarks/search_regret.py replay cpu A [B] [--seeds 20]       A, B: stores, or files of `write_grid`
+
+    B may hold a part of the grid. A cell measured once is then scored on what was seen of it, which is no evidence:
+    the figures count the picks that are such cells, and say how near to the best the best of them comes. Neither may
+    decide.
+    """
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=facts.text(replay), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", help="cpu or gpu: publishes search_regret_NAME.json")
     parser.add_argument("a", type=Path)
@@ -311,7 +492,7 @@ def by_chance(replay: Replay, seed: int) -> tuple[int | None, int]:
 
 def by_coordinates(replay: Replay, seed: int) -> tuple[int | None, int]:
     """Return what greedy coordinate search finds: every level of one axis, the best stays, then the next axis."""
-    rng, grid = random.Random(seed), axes(replay.trials)
+    rng, grid = random.Random(seed), regret_axes(replay.trials)
     seen: dict[int, None] = {}
     while len(seen) < replay.budget:
         here: int | None = rng.choice([i for i in range(len(replay.trials)) if i not in seen])
@@ -336,7 +517,7 @@ def by_optuna(replay: Replay, seed: int) -> tuple[int | None, int]:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
-    grid, asked = axes(replay.trials), replay.asked.constraints
+    grid, asked = regret_axes(replay.trials), replay.asked.constraints
     place = {tuple(float(a.at[i]) for a in grid): i for i in range(len(replay.trials))}
     sampler = optuna.samplers.TPESampler(
         seed=seed, n_startup_trials=replay.budget // 2, constraints_func=lambda t: t.user_attrs["excess"]
@@ -362,4 +543,4 @@ def by_optuna(replay: Replay, seed: int) -> tuple[int | None, int]:
 
 
 if __name__ == "__main__":
-    main()
+    facts.chosen(write_grid, replay)

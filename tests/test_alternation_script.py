@@ -1,4 +1,4 @@
-"""benchmarks/alternation.py: what it makes of published runs whose error is known; nothing is measured."""
+"""benchmarks/alternation.py holds: what it makes of published runs whose error is known; nothing is measured."""
 
 import math
 import sys

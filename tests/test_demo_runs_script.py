@@ -1,4 +1,4 @@
-"""benchmarks/demo_runs.py: the long-run ratio that a run's interval should hold; nothing is measured."""
+"""benchmarks/demo_runs.py answers: the long-run ratio that a run's interval should hold; nothing is measured."""
 
 import math
 import sys

@@ -17,12 +17,11 @@ from edgescope.runner import ceilings as runner
 from making import result
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import ceilings
 import diagnosis
 import eleven_networks
-import halving
-import nano_table
+import expert
 import predict_modes
+import searches
 
 
 def test_ceilings_are_measured_kept_and_read_back(tmp_path, monkeypatch):
@@ -83,17 +82,17 @@ def table(mean, *special, others=8.0):
 
 
 def test_the_targets():
-    assert nano_table.met(table(8.0, row("resnet50", 7.5), row("vgg19", 3.0)), "cuda")
-    assert not nano_table.met(table(8.0, row("resnet50", 6.0)), "cuda")
-    assert nano_table.met(table(5.0, row("resnet50", 6.0, 0.85), row("vgg19", 3.0, 0.8)), "cuda")
-    assert not nano_table.met(table(5.0, row("resnet50", 6.0, 0.85), row("vgg19", 3.0, 1.2)), "cuda")
-    assert not nano_table.met(table(7.0), "cuda")  # a mean that its rows contradict: none is slow
-    assert nano_table.met(table(3.1, others=3.1), "cpu") and not nano_table.met(table(2.9), "cpu")
+    assert expert.table_met(table(8.0, row("resnet50", 7.5), row("vgg19", 3.0)), "cuda")
+    assert not expert.table_met(table(8.0, row("resnet50", 6.0)), "cuda")
+    assert expert.table_met(table(5.0, row("resnet50", 6.0, 0.85), row("vgg19", 3.0, 0.8)), "cuda")
+    assert not expert.table_met(table(5.0, row("resnet50", 6.0, 0.85), row("vgg19", 3.0, 1.2)), "cuda")
+    assert not expert.table_met(table(7.0), "cuda")  # a mean that its rows contradict: none is slow
+    assert expert.table_met(table(3.1, others=3.1), "cpu") and not expert.table_met(table(2.9), "cpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_no_target_is_reached_by_figures_that_cannot_be_trusted(device):
-    assert nano_table.met(table(9.0), device)
+    assert expert.table_met(table(9.0), device)
     bad = {
         "absent": row("vgg19", 9.0) | {"speedup": {"absent": "not measured"}},
         "without interval": row("vgg19", 9.0, width=0),
@@ -101,17 +100,17 @@ def test_no_target_is_reached_by_figures_that_cannot_be_trusted(device):
         "throttled": row("vgg19", 9.0, verdicts=("CLEAN", "THROTTLED")),
         "disturbed": row("vgg19", 9.0, verdicts=("DISTURBED", "CLEAN")),
     }
-    assert not [why for why, one in bad.items() if nano_table.met(table(9.0, one), device)]
+    assert not [why for why, one in bad.items() if expert.table_met(table(9.0, one), device)]
     itself = row("vgg19", 1.0, 0.9, variant="torch_eager fp32 b1", width=0)
-    assert nano_table.met(table(9.0, itself), device)
+    assert expert.table_met(table(9.0, itself), device)
     part = table(9.0)
     part["rows"].pop()
-    assert not nano_table.met(part, device)
+    assert not expert.table_met(part, device)
 
 
 def test_a_part_of_the_table_has_another_name():
-    assert nano_table.named("cpu", ELEVEN) == "nano_table_cpu"
-    assert nano_table.named("cuda", ELEVEN[:3]) == "nano_table_cuda_subset"
+    assert expert.named("cpu", ELEVEN) == "nano_table_cpu"
+    assert expert.named("cuda", ELEVEN[:3]) == "nano_table_cuda_subset"
 
 
 def halved(**shares):
@@ -122,29 +121,29 @@ def halved(**shares):
             "halving": {"seconds": 100 * shares.get(m, 0.3)},
             "exhaustive": {"seconds": 100},
         }
-        for m in halving.MODELS
+        for m in searches.HALVING_MODELS
     ]
     return rows
 
 
 def test_each_model_is_held_to_the_share_of_time(tmp_path):
-    assert halving.met(halving.figures(halved()))
-    found = halving.figures(halved(resnet50=0.5))
+    assert searches.halving_met(searches.halving_figures(halved()))
+    found = searches.halving_figures(halved(resnet50=0.5))
     assert found["share_of_time"] == pytest.approx(0.35) and found["worst_share_of_time"] == 0.5
-    assert not halving.met(found)
-    assert not halving.met(halving.figures(halved()[1:]))
+    assert not searches.halving_met(found)
+    assert not searches.halving_met(searches.halving_figures(halved()[1:]))
     page = tmp_path / "halving.json"
-    assert halving.kept(page) == {}
-    page.write_text(json.dumps({"machine_id": halving.machine_id(), "figures": found}))
-    assert list(halving.kept(page)) == list(halving.MODELS)
+    assert searches.kept(page) == {}
+    page.write_text(json.dumps({"machine_id": searches.machine_id(), "figures": found}))
+    assert list(searches.kept(page)) == list(searches.HALVING_MODELS)
     page.write_text(json.dumps({"machine_id": "another", "figures": found}))
-    assert halving.kept(page) == {}
+    assert searches.kept(page) == {}
 
 
 def test_the_ceilings_of_a_gpu_need_half_precision():
     some = {"fp32": {"value": 1.0}, "tf32": {"value": 1.0}, "fp16": {"absent": "x"}}
-    assert ceilings.met("cpu", some) and not ceilings.met("cuda", some)
-    assert ceilings.met("cuda", some | {"fp16": {"value": 1.0}}) and not ceilings.met("cpu", {})
+    assert expert.roofs_met("cpu", some) and not expert.roofs_met("cuda", some)
+    assert expert.roofs_met("cuda", some | {"fp16": {"value": 1.0}}) and not expert.roofs_met("cpu", {})
 
 
 def planted_row(

@@ -1,4 +1,4 @@
-"""benchmarks/expert.py and what it is made of: its rules, its picks, its partial files, its arms."""
+"""benchmarks/expert.py beside and what it is made of: its rules, its picks, its partial files, its arms."""
 
 import argparse
 import json
@@ -15,9 +15,8 @@ from edgescope.papers.jetson_nano.printed import study
 from edgescope.records import Trial
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import by_hand
 import expert
-import expert_arms
-import expert_picks
 
 
 def rounds(**arms):
@@ -111,12 +110,12 @@ def experts(*names, **ratios):
 
 def test_the_experts_are_met_on_all_models_and_from_every_family():
     both = experts("openvino_latency", "torch_compile_fp32")
-    assert expert.met(both, "cpu")
-    assert not expert.met(both, "cuda")  # no ONNX Runtime with a graph
-    assert not expert.met({m: both[m] for m in ELEVEN[1:]}, "cpu") and not expert.met({}, "cpu")
-    assert not expert.met(experts("openvino_latency", "torch_compile_fp32", vgg19=0.96), "cpu")
+    assert expert.expert_met(both, "cpu")
+    assert not expert.expert_met(both, "cuda")  # no ONNX Runtime with a graph
+    assert not expert.expert_met({m: both[m] for m in ELEVEN[1:]}, "cpu") and not expert.expert_met({}, "cpu")
+    assert not expert.expert_met(experts("openvino_latency", "torch_compile_fp32", vgg19=0.96), "cpu")
     wrong = both | {"vgg19": {"arms": {"openvino_latency": {"eligible": True}}, "ratio": {"value": 1.0}}}
-    assert not expert.met(wrong, "cpu") and expert.lacking(wrong["vgg19"], "cpu") == ["torch_compile"]
+    assert not expert.expert_met(wrong, "cpu") and expert.lacking(wrong["vgg19"], "cpu") == ["torch_compile"]
 
 
 @pytest.mark.parametrize(
@@ -140,18 +139,18 @@ def test_a_family_of_wrong_outputs_was_beaten_where_all_of_it_ran_and_none_was_q
 
 def test_the_target_is_not_met_without_an_arm_that_was_left_out():
     both = experts("openvino_latency", "torch_compile_fp32")
-    assert expert.met(both, "cpu")
+    assert expert.expert_met(both, "cpu")
     both["vgg19"]["arms"] = both["vgg19"]["arms"] | {
         "torch_compile_bf16": {"absent": "left out by hand: why"}
     }
-    assert not expert.met(both, "cpu") and expert_picks.left_out(both["vgg19"]) == {"torch_compile_bf16"}
+    assert not expert.expert_met(both, "cpu") and expert.left_out(both["vgg19"]) == {"torch_compile_bf16"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_published_pages_keep_to_the_rule(device):
     page = json.loads((Path(__file__).parent.parent / f"published/expert_{device}.json").read_text())
     models = page["figures"]["models"]
-    assert page["met"] is expert.met(models, device)
+    assert page["met"] is expert.expert_met(models, device)
     assert page["figures"]["worst"]["value"] == min(m["ratio"]["value"] for m in models.values())
     assert all(m["families_missing"] == expert.lacking(m, device) for m in models.values())
     machines = expert.by_machine(models)
@@ -171,7 +170,7 @@ def test_an_arm_that_is_left_out_is_not_started_and_the_page_says_so(monkeypatch
     args = argparse.Namespace(device="cpu", rounds=2, turns=1, seconds=0.0, leave_out=["torch_compile_bf16"])
     found = expert.measured("vgg19", {"backend": "x"}, args, random.Random(0))
     assert found["arms"]["torch_compile_bf16"] == {"absent": "left out by --leave-out"}
-    partial = expert_picks.Partial("", {})
+    partial = expert.Partial("", {})
     partial.put("vgg19", found)
     assert partial.get("vgg19", {"backend": "x"}, 2, ["torch_compile_bf16"]) == found
     assert partial.get("vgg19", {"backend": "x"}, 2) is None  # now it is asked for
@@ -181,7 +180,7 @@ def test_an_arm_that_is_left_out_is_not_started_and_the_page_says_so(monkeypatch
 def test_an_expert_that_nobody_knows_cannot_be_left_out(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["expert.py", "--leave-out", "torch_compile_fp61"])
     with pytest.raises(SystemExit):
-        expert.main()
+        expert.beside()
     assert "torch_compile_fp61" in capsys.readouterr().err
 
 
@@ -189,26 +188,26 @@ def test_a_model_without_a_pick_is_published_as_absent_and_a_subset_by_another_n
     kept = {}
     monkeypatch.setattr(expert, "publish", lambda name, figures, met: kept.update({name: (figures, met)}))
     monkeypatch.setattr(sys, "argv", ["expert.py", "--store", str(tmp_path / "none")])
-    expert.main()
+    expert.beside()
     figures, met = kept["expert_cpu"]
     assert not met and set(figures["models"]) == set(ELEVEN)
     assert figures["models"]["vgg19"]["ratio"] == {"absent": expert.NO_PICK} and "absent" in figures["worst"]
     assert list(figures["machines"].values()) == [list(figures["models"])]
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--models", "vgg19"])
-    expert.main()
+    expert.beside()
     assert set(kept) == {"expert_cpu", "expert_cpu_subset"}
 
 
 def test_the_picks_of_a_published_table_are_understood():
     published = Path(__file__).parent.parent / "published"
-    cpu = expert_picks.from_table(published / "nano_table_cpu.json", "cpu")
+    cpu = expert.from_table(published / "nano_table_cpu.json", "cpu")
     assert set(cpu) == set(ELEVEN) and all(cpu.values())
-    cuda = expert_picks.from_table(published / "nano_table_cuda.json", "cuda")
+    cuda = expert.from_table(published / "nano_table_cuda.json", "cuda")
     assert set(cuda) == set(ELEVEN) and any(cuda.values())
     for device, found in (("cpu", cpu), ("cuda", cuda)):
         for pick in filter(None, found.values()):
             trial = Trial(model="x", device=device, **pick)
-            assert expert_picks.read_label(trial.label, device) == pick
+            assert expert.read_label(trial.label, device) == pick
 
 
 def test_the_first_table_that_has_a_pick_is_taken():
@@ -225,7 +224,7 @@ def test_the_first_table_that_has_a_pick_is_taken():
 def test_a_label_is_read_as_it_was_printed():
     options = {"graph": True, "threads": 2, "share": 0.5, "layout": "channels_last"}
     trial = Trial(model="x", backend="torch_eager", device="cuda", precision="fp16", options=options)
-    assert expert_picks.read_label(trial.label, "cuda")["options"] == options
+    assert expert.read_label(trial.label, "cuda")["options"] == options
 
 
 @pytest.mark.parametrize(
@@ -233,16 +232,16 @@ def test_a_label_is_read_as_it_was_printed():
 )
 def test_a_label_that_says_more_is_refused(label):
     with pytest.raises(SystemExit, match="plain variant of batch 1"):
-        expert_picks.read_label(label, "cpu")
+        expert.read_label(label, "cpu")
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path):
     for text in ("", "{}", '{"figures": {"device": "cpu", "rows": [1]}}'):
         (tmp_path / "t.json").write_text(text)
         with pytest.raises(SystemExit, match="no published table"):
-            expert_picks.from_table(tmp_path / "t.json", "cpu")
+            expert.from_table(tmp_path / "t.json", "cpu")
     with pytest.raises(SystemExit, match="--device cpu"):
-        expert_picks.from_table(Path(__file__).parent.parent / "published/nano_table_cpu.json", "cuda")
+        expert.from_table(Path(__file__).parent.parent / "published/nano_table_cpu.json", "cuda")
 
 
 def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, monkeypatch):
@@ -262,22 +261,22 @@ def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, mo
     command = ["expert.py", "--table", str(table), "--partial", str(partial), "--models", models]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(KeyboardInterrupt):
-        expert.main()
+        expert.beside()
     assert list(json.loads(partial.read_text())["models"]) == ["alexnet"] and not kept
     partial.with_name("again").touch()
-    expert.main()
+    expert.beside()
     assert asked == ["alexnet", "vgg19", "resnet50"]
     assert set(kept["expert_cpu_subset"]["models"]) == set(asked)
     monkeypatch.setattr(sys, "argv", [*command[:-1], "vgg19", "--rounds", "7"])
-    expert.main()  # more rounds of one
+    expert.beside()  # more rounds of one
     monkeypatch.setattr(sys, "argv", command)
-    expert.main()
+    expert.beside()
     assert asked[3:] == ["vgg19"]
     found = kept["expert_cpu_subset"]["models"]
     assert [found[m]["ratio"]["n"] for m in models.split(",")] == [3, 7, 3]
     monkeypatch.setattr(sys, "argv", [*command, "--turns", "7"])
     with pytest.raises(SystemExit, match="'turns': 20"):
-        expert.main()
+        expert.beside()
 
 
 def test_a_copy_of_a_published_page_is_gone_on_from(tmp_path):
@@ -286,19 +285,19 @@ def test_a_copy_of_a_published_page_is_gone_on_from(tmp_path):
     copy = tmp_path / "part.json"
     copy.write_bytes(published.read_bytes())
     settings = {k: v for k, v in page["settings"].items() if k != "rounds"}
-    partial = expert_picks.Partial(str(copy), settings)
+    partial = expert.Partial(str(copy), settings)
     model, known = next(iter(page["models"].items()))
     assert partial.get(model, known["pick"], 3)["machine_id"]
     assert not partial.get(model, known["pick"], known["ratio"]["n"] + 1)
     partial.put("vgg19", {"pick": {}})
-    again = expert_picks.Partial(str(copy), settings)
+    again = expert.Partial(str(copy), settings)
     assert again.get(model, known["pick"], 3) == known and again.get("vgg19", {}, 3)
 
 
 def test_another_pick_is_measured_again(tmp_path):
-    partial = expert_picks.Partial(str(tmp_path / "p.json"), {})
+    partial = expert.Partial(str(tmp_path / "p.json"), {})
     partial.put("vgg19", {"pick": {"backend": "a"}})
-    again = expert_picks.Partial(str(tmp_path / "p.json"), {})
+    again = expert.Partial(str(tmp_path / "p.json"), {})
     assert again.get("vgg19", {"backend": "a"}, 3) and not again.get("vgg19", {"backend": "b"}, 3)
     assert not again.get("vgg19", None, 3) and not again.get("resnet50", {"backend": "a"}, 3)
 
@@ -325,8 +324,8 @@ def test_the_compiled_expert_gets_weights_and_inputs_channels_last(monkeypatch, 
     kind = torch.nn.Conv2d if len(shape) == 4 else torch.nn.Conv3d
     monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)  # put back
-    monkeypatch.setattr(expert_arms, "eager", lambda m, d: (torch, kind(3, 4, 3)))
-    run = expert_arms._compiled(model, "cpu", "fp32", layout)
+    monkeypatch.setattr(by_hand, "eager", lambda m, d: (torch, kind(3, 4, 3)))
+    run = by_hand._compiled(model, "cpu", "fp32", layout)
     assert run({"x": np.ones(shape, np.float32)})[0].shape == (1, 4) and seen == {
         "weights": True,
         "inputs": True,
@@ -335,15 +334,15 @@ def test_the_compiled_expert_gets_weights_and_inputs_channels_last(monkeypatch, 
 
 def test_of_clips_the_faster_layout_is_the_experts(monkeypatch):
     made = []
-    monkeypatch.setattr(expert_arms, "_compiled", lambda m, d, p, layout: made.append(layout) or layout)
-    monkeypatch.setattr(expert_arms, "batches", lambda *a: [])
+    monkeypatch.setattr(by_hand, "_compiled", lambda m, d, p, layout: made.append(layout) or layout)
+    monkeypatch.setattr(by_hand, "batches", lambda *a: [])
     for slow in (torch.contiguous_format, torch.channels_last_3d):
         monkeypatch.setattr(
-            expert_arms, "measure", lambda run, *a, slow=slow: {"median_s": 2.0 if run is slow else 1.0}
+            by_hand, "measure", lambda run, *a, slow=slow: {"median_s": 2.0 if run is slow else 1.0}
         )
-        assert expert_arms.compiled("har_cnn3d", "cpu", "fp32") is not slow
+        assert by_hand.compiled("har_cnn3d", "cpu", "fp32") is not slow
     assert set(made) == {torch.contiguous_format, torch.channels_last_3d}
-    assert expert_arms.compiled("squeezenet1_1", "cpu", "fp32") is torch.channels_last
+    assert by_hand.compiled("squeezenet1_1", "cpu", "fp32") is torch.channels_last
 
 
 def test_the_reference_is_computed_once_and_outputs_that_are_no_numbers_are_refused(tmp_path, monkeypatch):
@@ -354,17 +353,17 @@ def test_the_reference_is_computed_once_and_outputs_that_are_no_numbers_are_refu
         return lambda batch: [batch["x"] * 2]
 
     pool = [{"x": np.full((1, 3), float(i), np.float32)} for i in range(4)]
-    monkeypatch.setattr(expert_arms, "torch_fp32", eager)
-    monkeypatch.setattr(expert_arms, "batches", lambda *a: pool)
-    assert expert_arms.difference(lambda b: [b["x"] * 2], "vgg19", tmp_path) == 0.0
-    assert expert_arms.difference(lambda b: [b["x"] * 2.2], "vgg19", tmp_path) > 0.1
+    monkeypatch.setattr(by_hand, "torch_fp32", eager)
+    monkeypatch.setattr(by_hand, "batches", lambda *a: pool)
+    assert by_hand.difference(lambda b: [b["x"] * 2], "vgg19", tmp_path) == 0.0
+    assert by_hand.difference(lambda b: [b["x"] * 2.2], "vgg19", tmp_path) > 0.1
     assert asked == ["cpu"] and [p.name for p in tmp_path.iterdir()] == ["truth.npz"]
     with pytest.raises(ValueError, match="not finite"):
-        expert_arms.difference(lambda b: [b["x"] + np.inf], "vgg19", tmp_path)
+        by_hand.difference(lambda b: [b["x"] + np.inf], "vgg19", tmp_path)
 
 
 @pytest.mark.gpu("torch_eager")
 def test_the_staged_input_is_that_of_the_call():
-    run = expert_arms._torch_loop(torch, torch.nn.Identity(), "cuda", torch.float16, torch.channels_last)
+    run = by_hand._torch_loop(torch, torch.nn.Identity(), "cuda", torch.float16, torch.channels_last)
     for value in (1.0, 2.0):
         assert (run({"x": np.full((1, 3, 8, 8), value, np.float32)})[0] == value).all()

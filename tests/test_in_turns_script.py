@@ -1,4 +1,4 @@
-"""benchmarks/in_turns.py: blocks of two processes, and what is told of their pairs."""
+"""benchmarks/peers.py: blocks of two processes, and what is told of their pairs."""
 
 import math
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import in_turns
+import peers
 
 from edgescope.stats.alternation import BASE, OURS
 from two_speeds import abba
@@ -27,17 +27,17 @@ class Side:
 def test_a_block_is_free_of_even_drift(monkeypatch):
     """The machine slows down by a tenth each turn; the pick is three times as fast as eager all the while."""
     rested = []
-    monkeypatch.setattr(in_turns, "until_asleep", rested.append)
+    monkeypatch.setattr(peers, "until_asleep", rested.append)
     slow = [1.1**k for k in range(4)]
     eager, pick = Side(3 * slow[0], 3 * slow[3]), Side(slow[1], slow[2])
-    found = in_turns.turns([eager, pick], 1, 0.1)
+    found = peers.turns([eager, pick], 1, 0.1)
     assert found.ratio == pytest.approx(math.log(3)) and rested == [os.getpid()] * 4
     assert found.sides == [BASE, OURS, OURS, BASE]
 
 
 def test_the_ratio_is_of_the_pairs_and_three_are_the_least():
     pairs = [abba([0.0] * 2, [-math.log(n)] * 2) for n in (3.8, 4.0, 16 / 3.8)]
-    found = in_turns.ratio(pairs)
+    found = peers.ratio(pairs)
     assert found["value"] == pytest.approx(4) and found["n"] == found["pairs"] == 3
     assert found["lo"] < 3.8 and found["lo"] * found["hi"] == pytest.approx(16)
-    assert "2 pairs" in in_turns.ratio(pairs[:2])["absent"]
+    assert "2 pairs" in peers.ratio(pairs[:2])["absent"]

@@ -1,4 +1,4 @@
-"""benchmarks/interleaved.py: what it says of an arm after so many rounds; nothing is measured."""
+"""benchmarks/training.py gaps: what it says of an arm after so many rounds; nothing is measured."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import interleaved
+import training
 
 PLAN = SimpleNamespace(trained=SimpleNamespace(batch=64), latency_s=0.01, trained_sps=50.0, watts=None)
 
@@ -21,7 +21,7 @@ def rounds(*trained, failed=False):
 
 @pytest.mark.parametrize(("rates", "bounded"), [((20.0, 22.0), False), ((20.0, 22.0, 21.0), True)])
 def test_a_ratio_is_told_only_with_an_interval(rates, bounded):
-    row = interleaved.summary(rounds(*rates), 0.03, PLAN)["interleaved"]
+    row = training.summary(rounds(*rates), 0.03, PLAN)["interleaved"]
     assert ("trained_beside_colocated" in row) == bounded
     if bounded:
         found = row["trained_beside_colocated"]
@@ -29,7 +29,7 @@ def test_a_ratio_is_told_only_with_an_interval(rates, bounded):
 
 
 def test_an_arm_is_judged_by_its_bound_and_one_that_never_ran_keeps_none():
-    assert interleaved.summary(rounds(20.0), 0.03, PLAN)["interleaved"]["kept"]
-    assert not interleaved.summary(rounds(20.0), 0.01, PLAN)["interleaved"]["kept"]
-    none = interleaved.summary(rounds(20.0, failed=True), 0.03, PLAN)["interleaved"]
+    assert training.summary(rounds(20.0), 0.03, PLAN)["interleaved"]["kept"]
+    assert not training.summary(rounds(20.0), 0.01, PLAN)["interleaved"]["kept"]
+    none = training.summary(rounds(20.0, failed=True), 0.03, PLAN)["interleaved"]
     assert none["runs"] == 0 and none["p90_s"] is None and not none["kept"]

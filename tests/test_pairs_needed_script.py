@@ -1,4 +1,4 @@
-"""benchmarks/pairs_needed.py: what it makes of hours whose turns are known; nothing is measured."""
+"""benchmarks/alternation.py needed: what it makes of hours whose turns are known; nothing is measured."""
 
 import math
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import pairs_needed
+import alternation
 
 from two_speeds import abba
 
@@ -25,29 +25,29 @@ def hour(pairs, spread, slowed=0.0):
 
 
 def test_stretches_of_a_quiet_hour_are_narrow_and_hold_its_ratio():
-    found = pairs_needed.stretches(hour(20, 0.001), 9)
+    found = alternation.stretches(hour(20, 0.001), 9)
     assert len(found) == 12 and all(each.half <= 0.03 and each.held for each in found)
     assert {each.slowed for each in found} == {0.0}
 
 
 def test_a_stretch_is_slowed_by_what_the_whole_hour_reached():
-    found = pairs_needed.stretches(hour(40, 0.001, slowed=0.5), 9)
+    found = alternation.stretches(hour(40, 0.001, slowed=0.5), 9)
     assert [found[0].slowed, found[-1].slowed] == [1.0, 0.0]
 
 
 def test_the_reach_ends_before_the_first_share_that_is_too_wide():
     quiet, wide = hour(20, 0.001), hour(40, 0.3)
-    assert pairs_needed.by_share([quiet], 9)["reach"] == pairs_needed.SHARES[1]
-    found = pairs_needed.by_share([wide], 9)
+    assert alternation.by_share([quiet], 9)["reach"] == alternation.SHARES[1]
+    found = alternation.by_share([wide], 9)
     assert found["reach"] == 0.0 and all(each["narrow"] < 0.9 for each in found["shares"].values())
 
 
 def test_a_long_pair_is_cut_into_whole_pieces_in_order():
     pair = abba([float(n) for n in range(10)], [float(-n) for n in range(10)])
-    found = pairs_needed.pieces(pair, 8)
+    found = alternation.pieces(pair, 8)
     assert [len(piece) for piece in found] == [8, 8]
     assert [*found[0].logs, *found[1].logs] == list(pair.logs[:16])
-    assert pairs_needed.usual([pair, *found]) == 8
+    assert alternation.usual([pair, *found]) == 8
 
 
 def test_runs_count_by_what_they_say_of_their_own_turns_as_wide_as_they_would_be_today():
@@ -65,14 +65,14 @@ def test_runs_count_by_what_they_say_of_their_own_turns_as_wide_as_they_would_be
 
     runs = [run(0.03, *slowed(45)), run(0.06, *slowed(49)), run(0.0499, *slowed(50)), run(0.01, *slowed(100))]
     runs += [run(0.04), run(0.04, value=8.0), run(0.049, value=8.0)]  # of a ratio of 8 more is unseen now
-    found = pairs_needed.runs_by_share([*runs, {"notes": []}])  # the last has no interval
+    found = alternation.runs_by_share([*runs, {"notes": []}])  # the last has no interval
     assert found["0.4 to 0.5"] == {"runs": 2, "narrow": 1} and found["0.5 to 0.6"] == {"runs": 1, "narrow": 1}
     assert found["0.8 to 1"] == {"runs": 1, "narrow": 1} and found["0 to 0.4"] == {"runs": 4, "narrow": 2}
 
 
 def test_what_is_told_counts_narrow_and_held():
     some = [
-        pairs_needed.Stretch(0.0, half, held) for half, held in ((0.04, True), (0.06, True), (0.05, False))
+        alternation.Stretch(0.0, half, held) for half, held in ((0.04, True), (0.06, True), (0.05, False))
     ]
-    told = pairs_needed.told(some)
+    told = alternation.needed_told(some)
     assert told["stretches"] == 3 and told["narrow"] == told["held"] == pytest.approx(2 / 3)

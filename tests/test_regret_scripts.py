@@ -16,10 +16,9 @@ from edgescope.study import grid
 from making import result
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import grid_json
-import recommend_holds
 import search_regret
-from grid_json import Cell
+import searches
+from search_regret import Cell
 
 
 def cells(count=None, processes=2):
@@ -36,11 +35,11 @@ def cells(count=None, processes=2):
 
 def test_a_packed_grid_is_read_back(tmp_path):
     made = cells()
-    page = json.loads(json.dumps(grid_json.packed(made)))
-    assert grid_json.unpacked(page) == made and grid_json.unpacked({"figures": page}) == made
+    page = json.loads(json.dumps(search_regret.packed(made)))
+    assert search_regret.unpacked(page) == made and search_regret.unpacked({"figures": page}) == made
     path = tmp_path / "grid.json"
     path.write_text(json.dumps(page))
-    assert grid_json.read(path) == made
+    assert search_regret.read(path) == made
     assert "model" in page["common"] and "batch" in page["cells"][0]["trial"]
 
 
@@ -50,7 +49,7 @@ def test_results_become_cells_a_value_a_process():
     group = [
         result(t, metrics=fields | {"peak_rss_bytes": Measured(1e8 + t.replicate, "bytes")}) for t in trials
     ]
-    (cell,) = grid_json.of_results(group)
+    (cell,) = search_regret.of_results(group)
     assert cell.metrics == {"throughput_sps": [100.0, 100.0], "memory_bytes": [1e8, 1e8]}
     assert cell.trial.replicate == 0 and cell.status is Status.OK
 
@@ -75,17 +74,17 @@ def test_a_target_is_met_by_a_whole_grid_alone(tmp_path):
     shared, mps, _ = grid.read(path, zoo.pin).trials
     sliced = Cell(shared, Status.OK, "", {"throughput_sps": [900.0]})
     client = Cell(mps, Status.OK, "", {"throughput_sps": [2800.0, 2700.0]})
-    whole = grid_json.target([sliced, client], path)
+    whole = search_regret.target([sliced, client], path)
     assert whole["not_met"] == [] and whole["mps_over_time_slicing"] == 3.056
     once = replace(client, metrics={"throughput_sps": [2600.0]})
-    assert grid_json.target([sliced, once], path)["not_met"] == [
+    assert search_regret.target([sliced, once], path)["not_met"] == [
         "1 cells to be replicated have no fresh process",
         "MPS over time slicing is 2.889, not 3",
     ]
-    assert grid_json.target([client], path)["not_met"][0] == "1 of 2 cells did not finish"
+    assert search_regret.target([client], path)["not_met"][0] == "1 of 2 cells did not finish"
     other = replace(client, trial=replace(mps, options={"graph": True}))
-    assert "which is not the study's setup" in grid_json.target([sliced, other], path)["not_met"][0]
-    assert "no study" in grid_json.target([sliced, client], None)["not_met"][0]
+    assert "which is not the study's setup" in search_regret.target([sliced, other], path)["not_met"][0]
+    assert "no study" in search_regret.target([sliced, client], None)["not_met"][0]
 
 
 def test_halves_are_different_processes():
@@ -154,12 +153,12 @@ def test_constraints_bind_above_the_bounds_and_a_run_beyond_them_does_not_hold()
     }
     runs = [result(Trial(model="m", replicate=n), metrics=fields) for n in range(3)]
     pick = recommend(runs, wanted("throughput")).pick
-    limits = {c.name: c.limit for c in recommend_holds.binding(pick)}
+    limits = {c.name: c.limit for c in searches.binding(pick)}
     assert limits == {"p99": pytest.approx(0.011 * 1.05), "memory": pytest.approx(1.05e8)}
-    asked = replace(wanted("throughput"), constraints=tuple(recommend_holds.binding(pick)))
+    asked = replace(wanted("throughput"), constraints=tuple(searches.binding(pick)))
     assert recommend(runs, asked).pick.cell == pick.cell
-    assert recommend_holds.held(runs[0], pick, asked)["held"]
+    assert searches.held(runs[0], pick, asked)["held"]
     slow = result(runs[0].trial, metrics=fields | {"latency_p99_s": Measured(0.02, "s")})
-    assert not recommend_holds.held(slow, pick, asked)["held"]
+    assert not searches.held(slow, pick, asked)["held"]
     gone = result(runs[0].trial, metrics={}, status=Status.CRASHED, reason="E-X-1: signal 9.")
-    assert recommend_holds.held(gone, pick, asked)["reason"] == "E-X-1: signal 9."
+    assert searches.held(gone, pick, asked)["reason"] == "E-X-1: signal 9."

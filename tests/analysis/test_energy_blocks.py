@@ -12,7 +12,7 @@ from edgescope.analysis.energy import window
 from edgescope.records import Measured
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import energy_coverage as simulation
+import energy as simulation
 
 
 def test_blocks_of_one_run_give_an_interval_and_too_few_give_none():

@@ -13,7 +13,7 @@ from edgescope.devices.base import Unsupported
 from edgescope.records import Channel, Readings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import energy_counter as script
+import energy as script
 
 S = 1_000_000_000
 
@@ -130,7 +130,7 @@ def test_without_a_counter_nothing_is_published(monkeypatch, capsys):
     monkeypatch.setattr(script, "counters", lambda: iter(()))
     monkeypatch.setattr(script, "publish", lambda *a, **k: pytest.fail("nothing was measured"))
     monkeypatch.setattr(sys, "argv", ["energy_counter.py"])
-    assert script.main() == 1
+    assert script.counter() == 1
     assert "nothing was measured" in capsys.readouterr().err
 
 

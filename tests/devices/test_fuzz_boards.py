@@ -1,4 +1,4 @@
-"""A small piece of benchmarks/fuzz_boards.py, which runs a million lines and ten thousand trees."""
+"""A small piece of benchmarks/fuzz_boards.py lines_and_trees, which runs a million lines and ten thousand trees."""
 
 from __future__ import annotations
 

@@ -146,7 +146,8 @@ def _write(net: Net, path: Path, opset: int) -> None:
 def _out_of_place(net: Net) -> Iterator[None]:
     """Let no layer overwrite its input meanwhile, if the network computes exactly the same then.
 
-    torch.export takes such layers apart in Python: one with ReLU6 takes half as long again (benchmarks/export_time.py).
+    torch.export takes such layers apart in Python: one with ReLU6 takes half as long again
+    (benchmarks/preparing.py export).
     """
     layers = [layer for layer in net.module.modules() if layer.__dict__.get("inplace") is True]
     was = _answers(net) if layers else []

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _TARGET_S = 0.01
-"""Longer rounds find a slower core no more often, and give no fewer false alarms (benchmarks/spin_length.py)."""
+"""Longer rounds find a slower core no more often, and give no fewer false alarms (benchmarks/probes.py spin_length)."""
 _CALIBRATION_LOOPS = 2_000
 
 

@@ -42,9 +42,9 @@ FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
 #: Bytes of freed memory that a process that builds keeps for what it allocates next.
 KEPT_BYTES = 512 * 2**20
 #: The environment of a process that builds. Its OpenMP threads sleep while they wait: on a busy machine, one that spins
-#: takes the core that the one it waits for needs (benchmarks/prepare_busy.py). Its C library keeps freed memory: it
+#: takes the core that the one it waits for needs (benchmarks/preparing.py busy). Its C library keeps freed memory: it
 #: would give every large array back, and the system would clear the next one page by page
-#: (benchmarks/prepare_memory.py). What is measured waits and allocates as its engine does.
+#: (benchmarks/preparing.py memory). What is measured waits and allocates as its engine does.
 BUILDING = {
     "OMP_WAIT_POLICY": "passive",
     "MALLOC_MMAP_MAX_": "0",

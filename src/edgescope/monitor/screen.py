@@ -1,7 +1,7 @@
 """A terminal drawn with few bytes: the alternate screen, one escape sequence per row that has changed.
 
 A frame of rich costs milliseconds; this costs tens of microseconds if little changes (measured by
-benchmarks/monitor_cost.py). Keys are read without echo and without signals, so Ctrl-C and q end the view alike
+benchmarks/tool_cost.py monitor). Keys are read without echo and without signals, so Ctrl-C and q end the view alike
 and Ctrl-Z cannot leave a half-drawn terminal behind. ECMA-48 names the sequences; 1049 is xterm's alternate
 screen.
 """

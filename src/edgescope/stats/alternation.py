@@ -14,8 +14,8 @@ itself slows only its own turns, which count on a machine that nothing else slow
 of its sides' medians: now and then a turn is long by chance.
 
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
-is too narrow (benchmarks/alternation.py has both). Pairs that follow each other closely may resemble each other for
-what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one run do not show that full
+is too narrow (benchmarks/alternation.py holds has both). Pairs that follow each other closely may resemble each other
+for what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one run do not show that full
 speed itself changes from run to run, and two variants not by the same share: UNSEEN stands for it. Where more
 than two thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, leftovers would tell it,
 and often wrongly: all turns count then, and the ratio is that of the machine as it was. So they do where more than a
@@ -49,7 +49,7 @@ LEAST_FULL = 3
 MANY = 1 / 3
 """A larger share of all turns, slowed, and the best may be those of a machine that is slowed a little less."""
 MOSTLY = 2 / 3
-"""A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py)."""
+"""A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py holds)."""
 QUORUM = 1 / 2
 """A smaller share of the pairs does not speak for full speed: they are the lucky ones of a busy time."""
 RESOLVED = 2.0
@@ -61,8 +61,8 @@ LEAST_KIN, SUPPOSED_KIN = 5, 0.2
 UNSEEN = 0.007
 """Standard deviation of a ratio's log between runs that their pairs do not show, as a share of the log.
 
-benchmarks/alternation.py measures it: 0.3 and 1 % on two machines. Two variants that are as fast as each other are
-taken to change alike.
+benchmarks/alternation.py holds measures it: 0.3 and 1 % on two machines. Two variants that are as fast as each other
+are taken to change alike.
 """
 DOUBT = 8
 """So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show."""

@@ -40,8 +40,8 @@ WINDOW = {"min_s": 1.0, "max_s": 2.5}
 TURNS = {"turn_s": 0.05, "min_s": 0.7, "max_s": 0.7}
 """Seconds of a turn, and of all turns of one process of a pair.
 
-No length from 0.05 to 0.2 s was clearly better than the others (benchmarks/turn_length.py); short ones leave a pair of
-0.7 s enough blocks. A turn is at least as long as two queries.
+No length from 0.05 to 0.2 s was clearly better than the others (benchmarks/pairs.py turn_length); short ones leave a
+pair of 0.7 s enough blocks. A turn is at least as long as two queries.
 """
 BUDGET_S = 90.0
 

@@ -2,8 +2,8 @@
 
 On a machine of one's own the latency is a fact of the board; a virtual machine's CPUs are moved, so there it says what
 the machine is like now. The limit is above what the CPUs of one socket need (up to 0.17 us of an Intel Xeon's 16) and
-below what those of two sockets do (0.2 us and more of an AMD EPYC's): benchmarks/core_to_core.py. Those of two groups
-of an EPYC's socket need as long as a Xeon's of one, so they pass.
+below what those of two sockets do (0.2 us and more of an AMD EPYC's): benchmarks/probes.py distance. Those of two
+groups of an EPYC's socket need as long as a Xeon's of one, so they pass.
 """
 
 from __future__ import annotations

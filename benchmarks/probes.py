@@ -1,26 +1,24 @@
-"""What a small network loses where a hypervisor has the CPUs of a virtual machine apart, and which probe sees it.
+"""What the probes of a machine's speed tell: how far a hypervisor has CPUs apart, how long a probe must be.
 
-Every few seconds for `--minutes`: the core-to-core latency, the spin probe, the memory probe, and PyTorch eager
-(EfficientNet-Lite0, fp32) on one thread and on all. Samples that follow each other on the same side of the limit
-(analysis.run.apart) are a stretch. `longer` is how many times as long each takes where the CPUs are apart: the
-geometric mean of the stretches' medians there over that of the others, None where one of the two was not met. Run it
-for long enough to meet both; nothing brings either about.
-
-`--cpus NAME` measures how far each CPU is from the first one instead, five times each, and publishes that by NAME.
-
-    python benchmarks/core_to_core.py [--minutes 15] [--cpus NAME]
+python benchmarks/probes.py distance [--minutes 15] [--cpus NAME]
+python benchmarks/probes.py spin_length
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any
 
+import facts
 import numpy as np
 import peers_turn
 import torch
@@ -29,6 +27,7 @@ from facts import publish
 from edgescope.analysis.run.apart import LIMIT_S, METRIC
 from edgescope.devices import core_to_core, spin, walk
 from edgescope.devices.prober import Prober
+from edgescope.telemetry.verdict import LIMITS
 
 EVERY_S, CALLS, LEAST = 2.0, 15, 3
 BATCH = np.random.default_rng(0).random((1, 3, 224, 224), np.float32)
@@ -103,8 +102,21 @@ def longer(found: list[dict[str, Any]]) -> dict[str, float | None]:
     return {name: means[0][name] / means[1][name] for name in MEASURED}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def distance() -> None:
+    """What a small network loses where a hypervisor has the CPUs of a virtual machine apart, and which probe sees it.
+
+    Every few seconds for `--minutes`: the core-to-core latency, the spin probe, the memory probe, and PyTorch eager
+    (EfficientNet-Lite0, fp32) on one thread and on all. Samples that follow each other on the same side of the limit
+    (analysis.run.apart) are a stretch. `longer` is how many times as long each takes where the CPUs are apart: the
+    geometric mean of the stretches' medians there over that of the others, None where one of the two was not met. Run
+    it for long enough to meet both; nothing brings either about.
+
+    `--cpus NAME` measures how far each CPU is from the first one instead, five times each, and publishes that by
+    NAME.
+
+        python benchmarks/probes.py distance [--minutes 15] [--cpus NAME]
+    """
+    parser = argparse.ArgumentParser(description=facts.summary(distance))
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--cpus", metavar="NAME")
     args = parser.parse_args()
@@ -123,5 +135,65 @@ def main() -> None:
     publish("core_to_core", figures, met=ratios["all_threads_s"] is not None)
 
 
+LENGTHS_S = (0.03, 0.01)
+PAUSE_S = 0.3
+LIKE = 0.15
+"""Shares of alarms that differ by no more are taken to be alike: the standard error of 40 of each is 0.11 at most."""
+
+
+@contextmanager
+def loops(count: int) -> Iterator[None]:
+    """Keep so many endless loops running."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+def slowdowns(work: list[int], order: list[int], neighbours: int) -> list[float]:
+    """Return by how much each length finds the core slowed over a pause; `work` is in loops."""
+    before = {i: spin.spin(work[i]) for i in order}
+    with loops(neighbours):
+        time.sleep(PAUSE_S)
+        after = {i: spin.spin(work[i]) for i in order}
+    return [spin.slowdown(before[i], after[i]) for i in range(len(work))]
+
+
+def spin_length() -> None:
+    """Does the spin probe need rounds of 30 ms, or are 10 ms enough? Both, before and after the same pause, many times.
+
+    A probe alarms where its second look takes over 10 % longer than its first. `still`: nothing is started in the
+    pause, so alarms are what others do to this machine. `loaded`: two endless loops for each core begin in the pause,
+    so a probe should alarm. Which length looks first alternates.
+
+        python benchmarks/probes.py spin_length [--times 40]     2 minutes
+    """
+    parser = argparse.ArgumentParser(description=facts.summary(spin_length))
+    parser.add_argument("--times", type=int, default=40)
+    args = parser.parse_args()
+    work = [spin.calibrate(seconds) for seconds in LENGTHS_S]
+    many = 2 * len(os.sched_getaffinity(0))
+    found: dict[str, list[list[float]]] = {"still": [], "loaded": []}
+    for number in range(args.times):
+        order = [0, 1] if number % 2 else [1, 0]
+        for name, neighbours in (("still", 0), ("loaded", many)):
+            found[name].append(slowdowns(work, order, neighbours))
+    figures: dict[str, Any] = {"times": args.times, "limit": LIMITS["spin"], "neighbours": many}
+    for name, ratios in found.items():
+        logs = np.log(np.array(ratios))
+        for i, seconds in enumerate(LENGTHS_S):
+            figures[f"{name}, {seconds * 1e3:.0f} ms"] = {
+                "alarms": float((logs[:, i] > math.log(LIMITS["spin"])).mean()),
+                "spread": float(logs[:, i].std(ddof=1)),
+            }
+    still, loaded = (
+        [figures[f"{name}, {s * 1e3:.0f} ms"]["alarms"] for s in LENGTHS_S] for name in ("still", "loaded")
+    )
+    publish("spin_length", figures, met=still[1] <= still[0] + LIKE and loaded[1] >= loaded[0] - LIKE)
+
+
 if __name__ == "__main__":
-    main()
+    facts.chosen(distance, spin_length)
