@@ -7,7 +7,6 @@ python benchmarks/alternation.py needed
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import statistics
@@ -21,7 +20,9 @@ from typing import Any
 import facts
 import numpy as np
 from demo_runs import sought
-from facts import PUBLISHED, publish
+from facts import publish
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.alternation import UNSEEN, Turns, alternation_ratio, by_speed, mean_ratio
@@ -29,29 +30,27 @@ from edgescope.stats.intervals import Interval
 from edgescope.stats.special import normal_quantile, t_quantile
 from two_speeds import RATIO, Host, abba
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-
 GOAL = 0.93
 TRACES = {
-    "recorded": "demo_runs_minutes",
-    "recorded, busy": "demo_runs_turns",
+    "recorded": "minutes",
+    "recorded, busy": "turns",
 }
 XEON = {
-    "demo_runs_slowed": 0.005,
-    "demo_runs_imports": 0.005,
-    "demo_runs_quicker": 0.005,
-    "demo_runs_quicker_again": 0.005,
-    "demo_runs_busy": 0.005,
-    "demo_runs": 0.005,
+    "slowed": 0.005,
+    "imports": 0.005,
+    "quicker": 0.005,
+    "quicker_again": 0.005,
+    "busy": 0.005,
+    "calmer": 0.005,
 }
 EPYC = {
-    "demo_runs_core_to_core": 0.005,
-    "demo_runs_bounded": 0.005,
-    "demo_runs_unseen": 0.0065,
-    "demo_runs_present": 0.007,
+    "core_to_core": 0.005,
+    "bounded": 0.005,
+    "unseen": 0.0065,
+    "present": 0.007,
 }
-MOVED = {"demo_runs_moved": 0.005}
-"""Pages of demo_runs.py -> UNSEEN as it was then; the last does not say how far its CPUs were apart."""
+MOVED = {"moved": 0.005}
+"""Runs of demo_runs.py -> UNSEEN as it was then; the last does not say how far its CPUs were apart."""
 MACHINES = {"xeon": XEON, "epyc": EPYC}
 DWELLS = {"1 to 10 s": (1.0, 10.0), "5 to 40 s": (5.0, 40.0)}
 PAIRS = (3, 5, 8, 12)
@@ -164,8 +163,8 @@ def longest(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def published(name: str) -> dict[str, Any]:
-    """Return the figures of a published page."""
-    found: dict[str, Any] = json.loads((PUBLISHED / f"{name}.json").read_text())["figures"]
+    """Return the figures of a run in published/demo_runs.json."""
+    found: dict[str, Any] = facts.published(f"demo_runs/{name}")["figures"]
     return found
 
 
@@ -290,14 +289,14 @@ def holds() -> None:
         for name, way in host.items()
         if name.startswith(JUDGED) and "3 pairs" not in name and way["runs"]
     ]
-    publish("alternation", figures, met=min(way["held"] for way in judged) >= GOAL)
+    publish("alternation/holds", figures, met=min(way["held"] for way in judged) >= GOAL)
 
 
 PAGES = (*TRACES.values(), *XEON)
 PRESENT = PAGES[-2:]
 """Pages whose runs count, too."""
 WAS = XEON[PRESENT[0]]
-UNBROKEN = "busy_hour"
+UNBROKEN = "unbroken"
 NOW, IDEAL = 10, 18
 COUNTS = (NOW, 12, IDEAL, 30)
 SHARES = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
@@ -412,7 +411,7 @@ def needed() -> None:
             "turns": length * busy["turn_s"],
         },
     }
-    publish("pairs_needed", figures, met=math.isclose(shares[str(NOW)]["reach"], 1.0))
+    publish("alternation/needed", figures, met=math.isclose(shares[str(NOW)]["reach"], 1.0))
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ class Enough(Exception):
 def engines() -> None:
     """Measures the whole anomaly detector: by engine, snippets x frames, crops, and the lighter chains.
 
-        python benchmarks/anomaly.py engines --device cuda --part quick --seconds 150 --json published/anomaly_cuda.json
+        python benchmarks/anomaly.py engines --device cuda --part quick --seconds 150 --json anomaly_cuda.json
 
     The cells are those of `edgescope study anomaly --run`; each runs in a process of its own. After each cell the
     page so far is written, so a run that is cut short leaves what it measured. About 30 s a cell on a GPU (27 cells),
@@ -298,7 +298,7 @@ def ours(
 def features() -> None:
     """Feature extraction from an encoded file on a GPU: how fast, beside eager fp32 frame by frame, and how equal.
 
-        python benchmarks/anomaly.py features --json published/extract_gpu.json --seconds 40
+        python benchmarks/anomaly.py features --json anomaly.json --seconds 40
         python benchmarks/anomaly.py features --device cpu --features frames_lite0 --frames 64 --seconds 10
 
     A film is written from a sample (or `--film`), then read by each arm. The plain arm decodes a frame, scales it
@@ -506,7 +506,7 @@ def day(hours: float, fps: float, seconds: float, *, clips: bool) -> dict:
 def a_day() -> None:
     """Watches a simulated camera for 24 hours; says whether memory is flat, times drift, and every event is alarmed.
 
-        PYTHONPATH=src:tests python benchmarks/anomaly.py a_day --json published/watch_day.json
+        PYTHONPATH=src:tests python benchmarks/anomaly.py a_day --json anomaly.json
 
     The clock is simulated, so a day passes in a few minutes; the frames, the stages, the session, the log, the
     webhook (to a real server on 127.0.0.1, which is killed for a tenth of the time) and the clips are real. Only the

@@ -1,6 +1,6 @@
 """Three heads on the same generated videos: RTFM, Sultani's ranking, the light head; features in 16 and 8 bits.
 
-    python benchmarks/anomaly_set.py --device cuda --film vtest.avi --json published/anomaly_set.json
+    python benchmarks/anomaly_set.py --device cuda --film vtest.avi --json anomaly_set.json
     python benchmarks/anomaly_set.py --device cuda --film vtest.avi --disjoint --json anomaly_set_disjoint.json
     python benchmarks/anomaly_set.py --clips 60 --steps 60 --pretext-s 60 --film vtest.avi --folder tiny
 

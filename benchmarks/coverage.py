@@ -22,6 +22,8 @@ from typing import Any
 import facts
 import numpy as np
 from facts import publish
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from numpy.typing import NDArray
 
 import traces
@@ -125,7 +127,7 @@ def compare() -> None:
     Ten pairs make one comparison, judged just as `edgescope.analysis.cells.compare` does. Also simulated: coverage of
     the mean's 95 % interval with the stop rule active, and of the p99 bound at rho 0.9.
 
-        python benchmarks/coverage.py compare     # 25 seconds; writes published/compare_calibration.json
+        python benchmarks/coverage.py compare     # 25 seconds; writes published/coverage.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(compare))
     parser.add_argument("--comparisons", type=int, default=1000)
@@ -144,7 +146,7 @@ def compare() -> None:
     false = aa.get("FASTER", 0) + aa.get("SLOWER", 0)
     found = slower.get("SLOWER", 0)
     record = {"false_verdicts": false, "found_3_percent": found, "n": args.comparisons, "seed": args.seed}
-    publish("compare_calibration", record | figures | {"setup": setup}, met=false <= 0.065 and found >= 0.9)
+    publish("coverage/compare", record | figures | {"setup": setup}, met=false <= 0.065 and found >= 0.9)
 
 
 FRESH_GOAL, FRESH_ERRORS = 0.94, 2.0
@@ -204,7 +206,7 @@ def fresh_means() -> None:
     A single process says nothing of its cell's spread, so that of one that spreads by more than the cells it
     borrows from is published and not asked for.
 
-        python benchmarks/coverage.py fresh_means     # two minutes; writes published/fresh_coverage.json
+        python benchmarks/coverage.py fresh_means     # two minutes; writes published/coverage.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(fresh_means))
     parser.add_argument("--runs", type=int, default=4000)
@@ -230,7 +232,7 @@ def fresh_means() -> None:
         "goal": FRESH_GOAL,
     }
     figures = {"least_covered": least, "cells": rows, "runs": args.runs, "seed": args.seed, "setup": setup}
-    publish("fresh_coverage", figures, met=least >= FRESH_GOAL - slack)
+    publish("coverage/fresh_means", figures, met=least >= FRESH_GOAL - slack)
 
 
 FILMS = (250, 120)
@@ -282,7 +284,7 @@ def gate() -> None:
     the gate's own, by scenes of models.photos.SCENE frames; `wilson` is the one that takes every frame for an
     opinion of its own.
 
-        python benchmarks/coverage.py gate     # one minute; writes published/gate_coverage.json
+        python benchmarks/coverage.py gate     # one minute; writes published/coverage.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(gate))
     parser.add_argument("--runs", type=int, default=2000)
@@ -294,7 +296,7 @@ def gate() -> None:
     setup = {"frames": sum(FILMS), "scene_frames": SCENE, "goal": GATE_GOAL}
     figures = {"least_covered": least, "cases": rows, "runs": args.runs, "seed": args.seed, "setup": setup}
     publish(
-        "gate_coverage",
+        "coverage/gate",
         figures,
         met=least >= GATE_GOAL - GATE_ERRORS * math.sqrt(GATE_GOAL * (1 - GATE_GOAL) / args.runs),
     )
@@ -440,7 +442,7 @@ def p99() -> None:
     stats.reach): at most 5 % false, and 95 % covered where at least a tenth of the runs gave a bound. The others
     are published beside them. `before` is the rule without clusters, autocorrelation times alone.
 
-        python benchmarks/coverage.py p99     # five minutes on two cores; writes published/p99_coverage.json
+        python benchmarks/coverage.py p99     # five minutes on two cores; writes published/coverage.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(p99))
     parser.add_argument("--seed", type=int, default=99)
@@ -464,10 +466,8 @@ def p99() -> None:
         },
         "seed": args.seed,
     }
-    publish("p99_coverage", figures, met=all(map(kept, inside)))
+    publish("coverage/p99", figures, met=all(map(kept, inside)))
 
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 STEADY = {"quiet": traces.quiet, "correlated": traces.correlated, "bursty": traces.bursty}
 WINDOWS_S = (1.0, 2.0, 10.0)
@@ -527,7 +527,7 @@ def speeds() -> None:
     before (batch means of whatever window there was), and how often the interval between five fresh processes holds
     it.
 
-        python benchmarks/coverage.py speeds     # three CPU minutes; writes published/speed_states.json
+        python benchmarks/coverage.py speeds     # three CPU minutes; writes published/coverage.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(speeds))
     parser.add_argument("--runs", type=int, default=300)
@@ -555,7 +555,7 @@ def speeds() -> None:
     alarms = max(share for each in figures["false_alarms"].values() for share in each.values())
     held = [each["told"]["held_where_given"] for each in figures["two_state"].values()]
     met = alarms <= 0.05 and calm["default"]["median_s"] <= 2.0 and all(h is None or h >= 0.9 for h in held)
-    publish("speed_states", figures, met=met)
+    publish("coverage/speeds", figures, met=met)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ python benchmarks/demo_runs.py unbroken [--pairs 24] [--seconds 5.6]            
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import re
@@ -22,7 +21,7 @@ from typing import Any
 
 import facts
 import numpy as np
-from facts import PUBLISHED, publish, write
+from facts import publish, published, write
 from own_models import MODEL, asked
 
 from edgescope.analysis.cells import alternation
@@ -156,6 +155,7 @@ def answers() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--budget", default="90s")
     parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--name", default="newest", help="of the run in published/demo_runs.json")
     args = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="demo-runs-"))
     usual, runs, begun = os.environ.get("XDG_CACHE_HOME"), list[dict[str, Any]](), time.monotonic()
@@ -174,10 +174,10 @@ def answers() -> None:
             except RuntimeError as error:
                 print(error, file=sys.stderr)
         figures = page(runs, {name: each.figures() for name, each in long.items()})
-        write("demo_runs", figures, met=False)
+        write(f"demo_runs/{args.name}", figures, met=False)
     whole = len(runs) == args.runs
     reached = min(figures["counts"][name] for name in ("in_time", "narrow", "cover"))
-    publish("demo_runs", figures, met=whole and reached >= SHARE * len(runs))
+    publish(f"demo_runs/{args.name}", figures, met=whole and reached >= SHARE * len(runs))
 
 
 def unbroken() -> None:
@@ -191,9 +191,9 @@ def unbroken() -> None:
     parser = argparse.ArgumentParser(description=facts.summary(unbroken))
     parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=5.6, help="of each side's turns")
-    parser.add_argument("--like", default="demo_runs_slowed.json")
+    parser.add_argument("--like", default="demo_runs/slowed")
     args = parser.parse_args()
-    pick = json.loads((PUBLISHED / args.like).read_text())["figures"]["runs"][0]["trial"]
+    pick = published(args.like)["figures"]["runs"][0]["trial"]
     ours = Trial.from_json(pick | {"min_s": args.seconds, "max_s": args.seconds})
     eager = Trial(**{name: getattr(ours, name) for name in ("model", "turn_s", "min_s", "max_s")})
     pairs, seconds = list[Turns](), list[float]()
@@ -219,7 +219,7 @@ def unbroken() -> None:
         "base": [[round(log, 4) for log in pair.of(BASE)] for pair in pairs],
         "ours": [[round(log, 4) for log in pair.of(OURS)] for pair in pairs],
     }
-    publish("busy_hour", figures, met=True)
+    publish("demo_runs/unbroken", figures, met=True)
 
 
 if __name__ == "__main__":

@@ -62,11 +62,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="pairs that check each remedy")
     parser.add_argument("--ahead", action="store_true", help="prepare all networks first, in one process")
     parser.add_argument("--seconds", type=float, default=2400.0, help="no plant begins after these")
-    parser.add_argument(
-        "--json", type=Path, default=None, help="where the figures go (published/diagnosis_DEVICE.json)"
-    )
+    parser.add_argument("--json", type=Path, default=None, help="a file of its own for the figures")
     args = parser.parse_args()
-    out = args.json.resolve() if args.json else facts.PUBLISHED / f"diagnosis_{args.device}.json"
+    out = args.json.resolve() if args.json else f"diagnosis/{args.device}"
     begun = time.monotonic()
     os.chdir(planted.HERE)
     planted.material()
@@ -173,11 +171,11 @@ def run_of(page: dict[str, Any]) -> dict[str, Any]:
     return {"measured_at": page["measured_at"], "cpu": machine, **page["commit"], "command": page["command"]}
 
 
-def kept(page: Path) -> dict[str, dict[str, Any]]:
+def kept(page: Path | str) -> dict[str, dict[str, Any]]:
     """Return plant -> row of a page that was written before, each with its run; none if there is no page."""
-    if not page.is_file():
+    found = facts.loaded(page)
+    if not found:
         return {}
-    found = json.loads(page.read_text())
     return {row["plant"]: {"run": run_of(found), **row} for row in found["figures"]["rows"]}
 
 
@@ -348,12 +346,12 @@ def line(found: dict[str, Any]) -> str:
     return f"{names} {text} {found['seconds']:5.0f} s"
 
 
-def _write(out: Path, device: str, rows: list[dict[str, Any]]) -> None:
+def _write(out: Path | str, device: str, rows: list[dict[str, Any]]) -> None:
     figures = {"device": device, **summary(rows), "rows": rows}
-    if out.parent == facts.PUBLISHED:
-        facts.write(out.stem, figures, met=met(figures))
-    else:
+    if isinstance(out, Path):
         out.write_text(json.dumps(facts.page(figures, met=met(figures)), indent=1))
+    else:
+        facts.write(out, figures, met=met(figures))
 
 
 if __name__ == "__main__":

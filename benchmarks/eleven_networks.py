@@ -1,6 +1,6 @@
 """Where a query of each network's best variants goes on a GPU, kernel by kernel, and what the obvious remedies gain.
 
-The networks are those of the eleven-network table (published/nano_table_cuda.json), at batch 1. Beside eager fp32, each
+The networks are those of the eleven-network table (published/nano_table.json), at batch 1. Beside eager fp32, each
 variant is one module, captured in one CUDA graph with its copies, timed without a profiler, by CUDA events around the
 graph, and once more under torch's profiler. The account of a clean query is kernels + copies (from the trace) + gaps
 between them (what the events add) + host (what the clean time adds): it closes if what kernels and copies leave of the

@@ -167,7 +167,7 @@ def coverage() -> None:
     memory times or longer. Five fresh processes (1 % apart) have Student's t and the meter's bounds, one case of them
     after a warm-up that is shorter than the sensor's delay.
 
-        python benchmarks/energy.py coverage     # two minutes; writes published/energy_coverage.json
+        python benchmarks/energy.py coverage     # two minutes; writes published/energy.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(coverage))
     parser.add_argument("--runs", type=int, default=2000)
@@ -199,7 +199,7 @@ def coverage() -> None:
         },
         **{"one_run_by_blocks": single, "fresh_processes": several, "setup": setup},
     }
-    publish("energy_coverage", figures, met=least >= GOAL)
+    publish("energy/coverage", figures, met=least >= GOAL)
 
 
 LIMIT, MARGIN_S, SILENT_S = 0.01, 2.0, 5.0
@@ -382,8 +382,8 @@ def counter() -> int:
     %; of two kinds of readings it takes those with the narrower bound. On a GPU the counter is NVML's; where RAPL is
     readable its counter is the truth and its own differences at 10 Hz are the power readings.
 
-        python benchmarks/energy.py counter     # five minutes; writes published/energy_counter.json
-        python benchmarks/energy.py counter --seconds 30 --beside "a sweep" --name energy_counter_sweep     # ten
+        python benchmarks/energy.py counter     # five minutes; writes published/energy.json
+        python benchmarks/energy.py counter --seconds 30 --beside "a sweep" --name counter_sweep     # ten
     """
     parser = argparse.ArgumentParser(description=facts.summary(counter))
     parser.add_argument("--windows", type=int, default=20)
@@ -391,7 +391,7 @@ def counter() -> int:
     parser.add_argument("--hz", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--beside", default="", help="what loads the machine meanwhile; no load is started")
-    parser.add_argument("--name", default="energy_counter", help="name of what is published")
+    parser.add_argument("--name", default="counter", help="of the run in published/energy.json")
     args = parser.parse_args()
     found = [measure(counter, specs, args) for counter, specs in counters()]
     if not found:
@@ -401,7 +401,7 @@ def counter() -> int:
         return 1
     met = all(reached(f["power"], args.windows) for f in found)
     setup = {"windows": args.windows, "seconds": args.seconds, "hz": args.hz, "limit": LIMIT}
-    publish(args.name, {"counters": found, "setup": setup}, met=met)
+    publish(f"energy/{args.name}", {"counters": found, "setup": setup}, met=met)
     return 0
 
 

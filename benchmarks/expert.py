@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import facts
-from expert_arms import EXPERTS
+from by_hand import EXPERTS
 from facts import PUBLISHED, machine_id, publish
 
 from edgescope.analysis.cells.replicates import of_pairs
@@ -43,13 +43,13 @@ LEFT_OUT = "left out"
 LABEL = re.compile(r"(?P<backend>\w+)(?: (?P<device>cuda))? (?P<precision>\w+) b1(?P<options>(?: \w+=\S+)*)")
 
 
-def from_table(path: Path, device: str) -> dict[str, dict[str, Any] | None]:
+def from_table(path: Path | str, device: str) -> dict[str, dict[str, Any] | None]:
     """Model -> backend, precision and options of a published table's pick; None where it has none.
 
     SystemExit for a file that is no such table, one of another device, or a label that is not understood.
     """
     try:
-        figures = json.loads(path.read_text())["figures"]
+        figures = facts.loaded(path)["figures"]
         of, rows = figures["device"], {row["model"]: row["variant"] for row in figures["rows"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{path} is no published table: {type(error).__name__}: {error}") from error
@@ -379,7 +379,7 @@ def beside() -> None:
     models, or a pick that was named, is published under another name.
 
         python benchmarks/expert.py beside --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3]
-        python benchmarks/expert.py beside --table published/nano_table_cpu.json --partial expert.part.json
+        python benchmarks/expert.py beside --table nano_table/cpu --partial expert.part.json
         python benchmarks/expert.py beside --models squeezenet1_1 --pick '{"backend": "openvino", "precision": "fp32"}'
     """
     parser = argparse.ArgumentParser(description=facts.text(beside))
@@ -420,7 +420,7 @@ def beside() -> None:
         "models": found,
     }
     part = "" if expert_whole(list(found)) and not args.pick else "_subset"
-    publish(f"expert_{args.device}{part}", figures, met=not part and expert_met(found, args.device))
+    publish(f"expert/{args.device}{part}", figures, met=not part and expert_met(found, args.device))
 
 
 STUDY_MEAN, CPU_MEAN, RESNET = 7.07, 3.0, 7.0
@@ -469,7 +469,7 @@ def sound(row: dict[str, Any]) -> bool:
 
 def named(device: str, models: list[str]) -> str:
     """Name of what is published."""
-    return f"nano_table_{device}" + ("" if table_whole(models) else "_subset")
+    return f"nano_table/{device}" + ("" if table_whole(models) else "_subset")
 
 
 def table() -> None:
@@ -505,7 +505,7 @@ def table() -> None:
     )
     publish(name, found, met=table_met(found, args.device), source=newest)
     if importlib.util.find_spec("plotly"):
-        page = os.path.relpath(PUBLISHED / f"{name}.md")
+        page = os.path.relpath(PUBLISHED / f"{name.replace('/', '_')}.md")
         subprocess.run(command(args, "--output", page), check=True, stdout=subprocess.DEVNULL)
 
 

@@ -1,4 +1,9 @@
-"""Machine facts and writing, shared by the benchmark scripts: every published figure names where it was measured."""
+"""Machine facts and writing, shared by the benchmark scripts: every published figure names where it was measured.
+
+A page that a script wrote on another machine (`--json FILE`) is taken among the published ones by
+
+    python benchmarks/facts.py FILE NAME/RUN
+"""
 
 from __future__ import annotations
 
@@ -41,18 +46,41 @@ def commit() -> dict[str, Any]:
 
 
 def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> None:
-    """Write published/NAME.json and print the figures."""
+    """Write the page of NAME, or of NAME/RUN, and print the figures."""
     path = write(name, figures, met=met, source=source)
     print(json.dumps({"met": met} | figures, indent=1))
     print(f"written to {path.relative_to(PUBLISHED.parent)}", file=sys.stderr)
 
 
 def write(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> Path:
-    """Write published/NAME.json: the page of the figures."""
+    """Write the page of the figures: published/NAME.json, or the run of NAME/RUN in it."""
+    return keep(name, page(figures, met=met, source=source))
+
+
+def keep(name: str, made: dict[str, Any]) -> Path:
+    """Write a page to published/; the other runs of its file stay."""
+    file, _, run = name.partition("/")
+    path = PUBLISHED / f"{file}.json"
+    if run:
+        runs = json.loads(path.read_text())["runs"] if path.exists() else {}
+        made = {"runs": {**runs, run: made}}
     PUBLISHED.mkdir(exist_ok=True)
-    path = PUBLISHED / f"{name}.json"
-    path.write_text(json.dumps(page(figures, met=met, source=source), indent=1) + "\n")
+    path.write_text(json.dumps(made, indent=1) + "\n")
     return path
+
+
+def loaded(named: Path | str) -> dict[str, Any]:
+    """Return the page in a file, or that of NAME or NAME/RUN among the published ones."""
+    path = Path(named)
+    return dict(json.loads(path.read_text())) if path.is_file() else published(str(named))
+
+
+def published(name: str) -> dict[str, Any]:
+    """Return the page of NAME, or of NAME/RUN; {} where there is none."""
+    file, _, run = name.partition("/")
+    path = PUBLISHED / f"{file}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found.get("runs", {}).get(run, {}) if run else found
 
 
 def page(figures: dict[str, Any], *, met: bool, source: Result | None = None) -> dict[str, Any]:
@@ -98,3 +126,7 @@ def text(command: Callable[..., object]) -> str:
 def summary(command: Callable[..., object]) -> str:
     """Return the first line of that."""
     return text(command).partition("\n")[0]
+
+
+if __name__ == "__main__":
+    keep(sys.argv[2], json.loads(Path(sys.argv[1]).read_text()))

@@ -429,7 +429,7 @@ def lines_and_trees() -> int:
             )
     met = not any(part["failures"] for part in figures.values() if isinstance(part, dict))
     if not args.no_publish:
-        publish("fuzz_boards", figures, met=met)
+        publish("fuzz_boards/lines_and_trees", figures, met=met)
     return 0 if met else 1
 
 
@@ -604,7 +604,7 @@ def kills() -> None:
     if asked.no_publish:
         print(json.dumps({"met": met} | figures, indent=1))
     else:
-        publish("kill_sweep", figures, met=met)
+        publish("fuzz_boards/kills", figures, met=met)
 
 
 if __name__ == "__main__":

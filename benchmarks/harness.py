@@ -53,7 +53,6 @@ from edgescope.models import zoo
 from edgescope.models.base import Model
 from edgescope.records import Json, Measured, Result, Status, Trial
 from edgescope.scenarios import SingleStream
-from edgescope.scenarios.settings import GAPS_MS
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import Interval, paired_log_ratio, quantile_interval
 from edgescope.stats.alternation import mean_ratio
@@ -108,7 +107,7 @@ def cost() -> None:
         "whole_run_us_per_query": {"median": statistics.median(whole), "max": max(whole), "runs": whole},
         "bytes_per_query": {"median": statistics.median(grown), "max": max(grown), "runs": grown},
     }
-    publish("harness_cost", figures, met=statistics.median(whole) <= 2.5 and max(grown) <= 80)
+    publish("harness/cost", figures, met=statistics.median(whole) <= 2.5 and max(grown) <= 80)
 
 
 def bare(session: Any, batches: list[Any], queries: int) -> float:
@@ -177,8 +176,8 @@ def bare_loop() -> None:
         ends = {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "level": 0.95, "processes": ratio.n}
         figures["throughput_ratio"] = ends if ratio.reliable else {"absent": ratio.note}
         if number + 1 < args.processes:
-            write("bare_loop", figures, met=False)
-    publish("bare_loop", figures, met=ratio.lo > 0.985)
+            write("harness/bare_loop", figures, met=False)
+    publish("harness/bare_loop", figures, met=ratio.lo > 0.985)
 
 
 STAGES, MOST = 5, {"sequence": 2.0, "threads": 20.0}
@@ -211,7 +210,7 @@ def flow() -> None:
     figures: dict[str, Any] = {
         name: {"us_median": sorted(costs)[len(costs) // 2], "us": costs} for name, costs in found.items()
     }
-    publish("flow_cost", figures, met=all(max(found[name]) <= most for name, most in MOST.items()))
+    publish("harness/flow", figures, met=all(max(found[name]) <= most for name, most in MOST.items()))
 
 
 ROUNDS = 15
@@ -261,7 +260,7 @@ def start_up() -> None:
         and figures["import_over_bare_s"]["median"] <= 0.1
         and figures["list_1000_filtered_s"]["median"] <= 1.0
     )
-    publish("start_up", figures, met=met)
+    publish("harness/start_up", figures, met=met)
 
 
 def openvino_theirs(path: Path, threads: int, seconds: int) -> tuple[float, float]:
@@ -343,7 +342,7 @@ def openvino() -> None:
         "hi": middle.hi,
         "level": 0.95,
     }
-    publish("openvino_parity", figures, met=middle.lo >= 0.98 and middle.hi <= 1.02)
+    publish("harness/openvino", figures, met=middle.lo >= 0.98 and middle.hi <= 1.02)
 
 
 VARIANTS = "squeezenet1_1:openvino:bf16,mobilenet_v2:onnxruntime:int8,efficientnet_lite0:onnxruntime:int8"
@@ -435,7 +434,7 @@ def polygraphy() -> None:
         rows.append(poly_one(*text.split(":")))
         print(rows[-1], file=sys.stderr, flush=True)
     figures = {"polygraphy": version("polygraphy"), "variants": rows}
-    publish("polygraphy_parity", figures, met=all(row["agree"] for row in rows))
+    publish("harness/polygraphy", figures, met=all(row["agree"] for row in rows))
 
 
 SKEW_S, GAP = 1e-3, 1
@@ -505,7 +504,7 @@ def worker_skew() -> int:
     whole measuring path (sampler, probes, window, gate), in reused workers, with the null engine, whose queries take
     a microsecond, and with a small network, whose threads fill all cores.
 
-        python benchmarks/harness.py worker_skew     # 2 to 3 minutes; writes published/worker_skew.json
+        python benchmarks/harness.py worker_skew     # 2 to 3 minutes; writes published/harness.json
     """
     parser = argparse.ArgumentParser(description=facts.text(worker_skew))
     parser.add_argument("--runs", type=int, default=50, help="runs of each workload")
@@ -518,7 +517,7 @@ def worker_skew() -> int:
         f["runs_within_1_ms"] == f["runs"] and f["counter_gap_queries"]["max"] <= GAP for f in found.values()
     )
     publish(
-        "worker_skew",
+        "harness/worker_skew",
         {
             "workers": WORKERS,
             "cores": len(os.sched_getaffinity(0)),
@@ -580,8 +579,8 @@ def idle_gap() -> None:
         },
         "processes": curves,
     }
-    whole = len(curves) == PROCESSES and all(len(points) == len(GAPS_MS) for points in curves)
-    publish("idle_gap_cpu", figures, met=whole and all(r.status is Status.OK for r in results))
+    whole = len(curves) == PROCESSES and all(len(points) == len(curves[0]) for points in curves)
+    publish("harness/idle_gap", figures, met=whole and all(r.status is Status.OK for r in results))
 
 
 if __name__ == "__main__":

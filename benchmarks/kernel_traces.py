@@ -1,6 +1,6 @@
 """Real kernel traces on a GPU: three networks at P = 1, 2, 4, 8, and one set of counters by three tools.
 
-    python benchmarks/kernel_traces.py --json published/kernel_traces.json --traces out --seconds 360
+    python benchmarks/kernel_traces.py --json kernel_traces.json --traces out --seconds 360
 
 For each cell: the budget of a query and how much of the measured wall time it sums to, EC and CS, launches, whose work
 held up whom, and phase 2 over phase 1. Starting a process takes longer than measuring, so phase 1 of a network's cells

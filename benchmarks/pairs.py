@@ -82,7 +82,7 @@ def aa() -> None:
         "false_verdicts_of_ten_pairs": sum(v in ("FASTER", "SLOWER") for v in tens),
         "noise_floor": (ratio.hi - ratio.lo) / 2,
     }
-    publish("aa_pairs", figures, met=verdict.value not in ("FASTER", "SLOWER"))
+    publish("pairs/aa", figures, met=verdict.value not in ("FASTER", "SLOWER"))
 
 
 class Chosen(Forks):
@@ -164,7 +164,7 @@ def forks() -> None:
         "median_pair_s": {name: statistics.median(taken) for name, taken in seconds.items()},
     }
     said = [value for value in (args.backend, args.device) if value not in ("torch_eager", "cpu")]
-    publish("_".join(["forked_pairs", *said]), figures, met=ratio["lo"] <= 1 <= ratio["hi"])
+    publish("_".join(["pairs/forks", *said]), figures, met=ratio["lo"] <= 1 <= ratio["hi"])
 
 
 CLOSE = 0.01
@@ -221,7 +221,7 @@ def first_blocks() -> None:
         "first_over_later": {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi},
         "on_a_pair": {"value": ratio.value**share, "lo": ratio.lo**share, "hi": ratio.hi**share},
     }
-    name = "first_blocks" if args.device == "cpu" else f"first_blocks_{args.device}"
+    name = "pairs/first_blocks" + ("" if args.device == "cpu" else f"_{args.device}")
     publish(name, figures, met=abs(math.log(ratio.value)) * share <= CLOSE)
 
 
@@ -266,7 +266,7 @@ def turn_length() -> None:
         "rates": rates,
         "rms": {name: math.sqrt(statistics.fmean(r * r for r in found)) for name, found in rates.items()},
     }
-    publish("turn_length", figures, met=figures["rms"]["0.05"] <= min(figures["rms"].values()))
+    publish("pairs/turn_length", figures, met=figures["rms"]["0.05"] <= min(figures["rms"].values()))
 
 
 KINDS = {
@@ -348,7 +348,7 @@ def kinds() -> None:
             raise SystemExit(str(failed.reason))
     page = figures(kinds_measured(args.rounds, args.server), args.server)
     beside = page["kinds"]["forked"]["over_started"]
-    publish("pair_kinds", page, met=beside["lo"] <= 1 <= beside["hi"])
+    publish("pairs/kinds", page, met=beside["lo"] <= 1 <= beside["hi"])
 
 
 MODEL, TURN_S, SPIN_WARM_S = "efficientnet_lite0", 0.05, 0.5
@@ -438,7 +438,7 @@ def spinning() -> None:
             "waited_s": statistics.median(wait for _, wait in found),
         }
         print(engine, figures[engine], file=sys.stderr, flush=True)
-    publish("spinning", figures, met=figures["onnxruntime"]["longer"].get("lo", 0.0) > 1)
+    publish("pairs/spinning", figures, met=figures["onnxruntime"]["longer"].get("lo", 0.0) > 1)
 
 
 if __name__ == "__main__":

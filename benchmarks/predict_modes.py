@@ -1,7 +1,7 @@
 """How well `edgescope predict` predicts all other modes from 15 or fewer profiled ones, beside other models on
 the same splits.
 
-Real grids: published/training_modes_*.json (training on resource modes), and the concurrency grids of
+Real grids: published/training_modes.json (training on resource modes), and the concurrency grids of
 published/ (inference: batch x processes x sharing x precision, with watts on the GPU). For each workload, 20
 random draws of modes are profiled, and all the others are the test. Beside the chosen model stand the linear
 regression of the knobs (the study's), PowerTrain's network built to its description, from these modes alone
@@ -35,10 +35,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grid_json
+import facts
 import numpy as np
+import search_regret
 import simulated_board
-from facts import PUBLISHED, commit, publish
+from facts import commit, publish
 
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.predict import modes
@@ -76,9 +77,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument(
-        "--grids", nargs="*", default=None, help="names of files in published/, without .json"
-    )
+    parser.add_argument("--grids", nargs="*", default=None, help="NAME/RUN in published/, or files")
     parser.add_argument("--jobs", type=int, default=1, help="workloads at once, a process each")
     parser.add_argument("--simulated", action="store_true", help="the simulated board alone")
     parser.add_argument(
@@ -107,7 +106,13 @@ def main() -> None:
     if args.smoke or args.json:
         print(json.dumps({"met": met} | figures, indent=1))
     else:
-        publish("predict_modes_simulated" if args.simulated else "predict_modes", figures, met=met)
+        publish(f"predict_modes/{named(args)}", figures, met=met)
+
+
+def named(args: argparse.Namespace) -> str:
+    """Return the name of the run: that of its only grid, if it has one."""
+    grids = args.grids or ()
+    return "simulated" if args.simulated else Path(grids[0]).name if len(grids) == 1 else "all"
 
 
 def tried(job: Callable[[], dict[str, Any]], until: float) -> dict[str, Any]:
@@ -125,11 +130,11 @@ def tried(job: Callable[[], dict[str, Any]], until: float) -> dict[str, Any]:
 
 def real_jobs(names: Sequence[str] | None, draws: int) -> list[tuple[str, Callable[[], dict[str, Any]]]]:
     """Return a job for each workload of each grid."""
-    usual = sorted(p.stem for p in PUBLISHED.glob("training_modes_*.json"))
-    files = names or [*usual, "concurrent_gpu", "concurrent_cpu_first"]
+    usual = [f"training_modes/{run}" for run in facts.published("training_modes")["runs"]]
+    files = names or [*usual, "concurrent/gpu", "concurrent/cpu_first"]
     out: list[tuple[str, Callable[[], dict[str, Any]]]] = []
     for stem in files:
-        found = worlds(PUBLISHED / f"{stem}.json")
+        found = worlds(stem)
         for i, world in enumerate(found):
             others = [w for w in found if w is not world and w.rows == world.rows]
             reference = others[i % len(others)] if others else None
@@ -137,17 +142,17 @@ def real_jobs(names: Sequence[str] | None, draws: int) -> list[tuple[str, Callab
     return out
 
 
-def worlds(path: Path) -> list[World]:
+def worlds(path: Path | str) -> list[World]:
     """Return the workloads of a published grid that have enough modes."""
-    page = json.loads(path.read_text(encoding="utf-8"))
+    page = facts.loaded(path)
     page = page.get("figures", page)
     found = _of_cells(path) if "cells" in page else _of_rows(page)
     return [w for w in found if len(w.rows) >= LEAST]
 
 
-def _of_cells(path: Path) -> list[World]:
-    cells = [c for c in grid_json.read(path) if c.metrics.get("throughput_sps")]
-    groups: dict[str, list[grid_json.Cell]] = {}
+def _of_cells(path: Path | str) -> list[World]:
+    cells = [c for c in search_regret.read(path) if c.metrics.get("throughput_sps")]
+    groups: dict[str, list[search_regret.Cell]] = {}
     for c in cells:
         groups.setdefault(c.trial.model.partition("#")[0], []).append(c)
     out = []

@@ -91,7 +91,7 @@ def busy() -> None:
     ends = {"lo": ratio.lo, "hi": ratio.hi} if ratio.reliable else {"absent": ratio.note}
     figures = {"model": args.model, "neighbours": cores, "seconds": took}
     publish(
-        "prepare_busy",
+        "preparing/busy",
         figures | {"asleep_ratio": {"value": ratio.value, "pairs": ratio.n, **ends}},
         met=ratio.reliable and ratio.lo > 1,
     )
@@ -143,7 +143,7 @@ def memory() -> None:
     args = parser.parse_args()
     found = {model: compared(model, args.pairs) for model in args.models.split(",")}
     publish(
-        "prepare_memory",
+        "preparing/memory",
         {"models": found},
         met=all(each["given_back_ratio"].get("lo", 0) > 1 for each in found.values()),
     )
@@ -215,7 +215,7 @@ def export() -> None:
     faster = all(ratio["lo"] > 1 for kind, ratio in gained if kind == "ReLU6")
     no_slower = all(ratio["hi"] >= 1 for kind, ratio in gained if kind == "ReLU")
     publish(
-        "export_time",
+        "preparing/export",
         figures,
         met=faster and no_slower and all(f["same_operators"] for f in figures.values()),
     )

@@ -121,7 +121,7 @@ def distance() -> None:
     parser.add_argument("--cpus", metavar="NAME")
     args = parser.parse_args()
     if args.cpus:
-        publish(args.cpus, figures := distances(), met=figures["longest_median_s"] < LIMIT_S)
+        publish(f"probes/{args.cpus}", figures := distances(), met=figures["longest_median_s"] < LIMIT_S)
         return
     until, samples = time.monotonic() + 60 * args.minutes, list[dict[str, float | None]]()
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def distance() -> None:
     found = stretches(samples)
     ratios = longer(found)
     figures = {"samples": len(samples), "stretches": found, "longer": ratios}
-    publish("core_to_core", figures, met=ratios["all_threads_s"] is not None)
+    publish("probes/distance", figures, met=ratios["all_threads_s"] is not None)
 
 
 LENGTHS_S = (0.03, 0.01)
@@ -192,7 +192,7 @@ def spin_length() -> None:
     still, loaded = (
         [figures[f"{name}, {s * 1e3:.0f} ms"]["alarms"] for s in LENGTHS_S] for name in ("still", "loaded")
     )
-    publish("spin_length", figures, met=still[1] <= still[0] + LIKE and loaded[1] >= loaded[0] - LIKE)
+    publish("probes/spin_length", figures, met=still[1] <= still[0] + LIKE and loaded[1] >= loaded[0] - LIKE)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Iterations per second of RTFM's training step, and of a plain implementation that does what the public code does.
 
-    python benchmarks/rtfm_step.py --device cuda --json published/rtfm_step.json
+    python benchmarks/rtfm_step.py --device cuda --json rtfm_step.json
     python benchmarks/rtfm_step.py --bags 4 --crops 1 --videos 8 --seconds 2
 
 The plain arm is written here from the published description and does what the public code does: convolutions over

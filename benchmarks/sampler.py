@@ -123,7 +123,7 @@ def cpu() -> int:
     ratio of their p50 (with / without) with its 90 % interval must lie inside 1 +- 0.01. The interval is looked at
     only after 20, 40, 80 ... pairs, so that stopping at a lucky moment stays rare.
 
-        python benchmarks/sampler.py cpu     # 2 to 15 minutes; writes published/sampler_cost.json
+        python benchmarks/sampler.py cpu     # 2 to 15 minutes; writes published/sampler.json
     """
     parser = argparse.ArgumentParser(description=facts.text(cpu))
     parser.add_argument("--share-s", type=float, default=40, help="seconds of each cost measurement")
@@ -149,7 +149,7 @@ def cpu() -> int:
         "workload": f"int32 matrix product of order {len(workload.a)}; it and the sampler on one core",
         "limits": {"cpu_share": COST_SHARE_LIMIT, "p50_ratio": [1 - RATIO_LIMIT, 1 + RATIO_LIMIT]},
     }
-    publish("sampler_cost", figures, met=passed)
+    publish("sampler/cpu", figures, met=passed)
     for place, cost in costs.items():
         print(f"{place}: {cost['cpu_share']:.2%} of one core, {cost['missed_ticks']} ticks missed")
     r = pairs["p50_ratio"]
@@ -345,7 +345,7 @@ def gpu() -> int:
         figures["windows"] = windows(folder)
     met = all(found["now"]["cpu_share"] <= GPU_SHARE_LIMIT for found in figures["share"].values())
     figures["driver"] = manifest.machine({"nvidia": device}).state["nvidia"].get("driver")
-    write("sampler_gpu", figures, met=met)
+    write("sampler/gpu", figures, met=met)
     _show(figures)
     print(f"after {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0 if met else 1

@@ -95,7 +95,7 @@ def write_grid() -> None:
     elif args.name:
         page["target"] = target(cells, args.study)
         met = not page["target"]["not_met"]
-        publish(args.name, page, met=met, source=max(results, key=lambda r: r.started_at))
+        publish(f"concurrent/{args.name}", page, met=met, source=max(results, key=lambda r: r.started_at))
     else:
         parser.error("NAME or --out FILE")
 
@@ -195,11 +195,11 @@ def unpacked(page: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def read(path: Path) -> list[Cell]:
-    """Return the cells of a packed grid, or of a store."""
-    if path.is_dir():
+def read(path: Path | str) -> list[Cell]:
+    """Return the cells of a packed grid, a published one (concurrent/gpu) or a file, or of a store."""
+    if Path(path).is_dir():
         return of_results(list(Store(path).results()))
-    return unpacked(json.loads(path.read_text()))
+    return unpacked(facts.loaded(path))
 
 
 SHARE = 0.10
@@ -313,7 +313,7 @@ def replay() -> None:
     parser = argparse.ArgumentParser(
         description=facts.text(replay), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", help="cpu or gpu: publishes search_regret_NAME.json")
+    parser.add_argument("name", help="cpu or gpu: of the run in published/search_regret.json")
     parser.add_argument("a", type=Path)
     parser.add_argument("b", type=Path, nargs="?", default=None)
     parser.add_argument("--seeds", type=int, default=20)
@@ -325,7 +325,7 @@ def replay() -> None:
     if args.smoke:
         print(found)
     else:
-        publish(f"search_regret_{args.name}", found, met=met(found), source=newest(args.a))
+        publish(f"search_regret/{args.name}", found, met=met(found), source=newest(args.a))
 
 
 def newest(path: Path) -> Result | None:

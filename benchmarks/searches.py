@@ -8,7 +8,6 @@ The commands: `optimize` (halving), `capacity` (clients) and `recommend` (promis
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import tempfile
 import time
@@ -20,7 +19,7 @@ from statistics import mean
 from typing import Any
 
 import facts
-from facts import PUBLISHED, machine_id, publish
+from facts import machine_id, publish
 
 from edgescope.analysis.capacity.promises import promises as capacity_promises
 from edgescope.analysis.cells import alternation, variants
@@ -78,8 +77,8 @@ def halving() -> None:
     parser.add_argument("--anew", action="store_true", help="forget the models that were measured before")
     parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
     args = parser.parse_args()
-    page = f"halving_turns_{args.device}"
-    rows = {} if args.anew or args.smoke else kept(PUBLISHED / f"{page}.json")
+    page = "searches/halving" + ("" if args.device == "cpu" else f"_{args.device}")
+    rows = {} if args.anew or args.smoke else kept(page)
     for name in args.models:
         rows[name] = halving_compared(name, args)
         found = halving_figures(list(rows.values()))
@@ -89,9 +88,9 @@ def halving() -> None:
             publish(page, found, met=halving_met(found))
 
 
-def kept(page: Path) -> dict[str, dict[str, Any]]:
+def kept(page: Path | str) -> dict[str, dict[str, Any]]:
     """Return the rows that were published from this machine, by model."""
-    found = json.loads(page.read_text()) if page.is_file() else {}
+    found = facts.loaded(page)
     here = found.get("machine_id") == machine_id()
     return {row["model"]: row for row in found["figures"]["models"]} if here else {}
 
@@ -257,7 +256,7 @@ def capacity_met(found: dict[str, Any]) -> bool:
 
 def named(cases: Sequence[str]) -> str:
     """Return the name of what is published."""
-    return "capacity" if set(cases) >= set(CASES) else "capacity_subset"
+    return "searches/clients" if set(cases) >= set(CASES) else "searches/clients_small"
 
 
 def capacity_compared(name: str, confirm_s: float, longest_s: float, given: float | None) -> dict[str, Any]:
@@ -366,9 +365,7 @@ def promises() -> None:
     if args.smoke:
         print(found)
     else:
-        publish(
-            "recommend_holds_cpu", found, met=found["held"] >= 0.9 * found["runs"] and found["runs"] >= 40
-        )
+        publish("searches/promises", found, met=found["held"] >= 0.9 * found["runs"] and found["runs"] >= 40)
 
 
 def measured(args: argparse.Namespace, cells: Cells) -> list[Result]:

@@ -179,7 +179,7 @@ def rails() -> int:
     measures this machine and not the tree, for it takes no root. jtop (pip jetson-stats, AGPL: only run as a program
     of its own) is started where it can be installed; what it says where it cannot run is kept.
 
-        python benchmarks/tool_cost.py rails [agx_orin]     # 10 minutes; writes published/sampling_cost.json
+        python benchmarks/tool_cost.py rails [agx_orin]     # 10 minutes; writes published/tool_cost.json
     """
     parser = argparse.ArgumentParser(description=facts.text(rails))
     parser.add_argument("board", nargs="?", default="agx_orin", help="a shipped recording")
@@ -201,7 +201,7 @@ def rails() -> int:
         "limit_of_all_rails": SHARE_LIMIT,
         "load_average": {"before": load, "after": os.getloadavg()},
     }
-    publish("sampling_cost", figures, met=met)
+    publish("tool_cost/rails", figures, met=met)
     return 0 if met else 1
 
 
@@ -290,7 +290,7 @@ def monitor() -> int:
     whose playing costs too. The limit is 1 % of one core. Beside it, what one frame costs to compose and write, and
     what the same rows cost as a rich table.
 
-        python benchmarks/tool_cost.py monitor --board orin_nano    # 4 minutes; writes published/monitor_cost.json
+        python benchmarks/tool_cost.py monitor --board orin_nano    # 4 minutes; writes published/tool_cost.json
     """
     parser = argparse.ArgumentParser(description=facts.text(monitor))
     parser.add_argument("--seconds", type=float, default=60, help="of each measurement")
@@ -302,7 +302,9 @@ def monitor() -> int:
             SIZES["80x24"], args.seconds, ["--board", args.board]
         )
     met = all(float(cost["cpu_share"]) <= LIMIT for cost in costs.values())
-    publish("monitor_cost", {"hz": MONITOR_HZ, "limit": LIMIT, "cost": costs, "one_frame": frames()}, met=met)
+    publish(
+        "tool_cost/monitor", {"hz": MONITOR_HZ, "limit": LIMIT, "cost": costs, "one_frame": frames()}, met=met
+    )
     return 0 if met else 1
 
 
@@ -423,7 +425,7 @@ def alone(path: Path) -> dict[str, Any]:
 def trace() -> None:
     """How fast a recorded trace becomes its account: of a generated export, and HolisticTraceAnalysis beside us.
 
-        python benchmarks/tool_cost.py trace --rows 10000000 --json published/trace_speed.json
+        python benchmarks/tool_cost.py trace --rows 10000000
         python benchmarks/tool_cost.py trace --hta /path/to/python/with/HolisticTraceAnalysis
 
     The export holds `--rows` rows in the proportions of a real one (ResNet50, batch 1, eager, H200): two calls of the
@@ -435,7 +437,7 @@ def trace() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--kineto-rows", type=int, default=300_000)
     parser.add_argument("--hta", default="", help="a Python that has HolisticTraceAnalysis")
-    parser.add_argument("--json", type=Path, help="published/NAME.json")
+    parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
     parser.add_argument("--only", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only:
@@ -459,10 +461,10 @@ def trace() -> None:
                 one["times_less_cpu"] = one["hta"]["cpu_s"] / one["ours"]["cpu_s"]
             found["kineto"] = one
             print(json.dumps(one), flush=True)
-    if args.json:
-        export, kineto = found["nsys"], found.get("kineto", {})
-        quick = export["total_s"] <= 20 and export["peak_rss_bytes"] <= 2e9
-        write(args.json.stem, found, met=quick and kineto.get("times_faster", 0) >= 10)
+    if not args.smoke:
+        account, kineto = found["nsys"], found.get("kineto", {})
+        quick = account["total_s"] <= 20 and account["peak_rss_bytes"] <= 2e9
+        write("tool_cost/trace", found, met=quick and kineto.get("times_faster", 0) >= 10)
 
 
 if __name__ == "__main__":

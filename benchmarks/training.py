@@ -198,10 +198,9 @@ def watch() -> None:
     ends = [found[name]["watch"]["cpu"]["share"]["hi"] for name in args.only]
     if not args.json:
         met = all(end is not None and end <= MOST for end in ends)
-        publish("training_cost" if args.device == "cpu" else "training_cost_cuda", found, met=met)
+        publish("training/watch" if args.device == "cpu" else "training/watch_cuda", found, met=met)
 
 
-OUT = Path(__file__).parent.parent / "published" / "training_advice.json"
 ADVICE_WINDOW_S = 3.0
 """Seconds of each run: ten cases then fit into twelve minutes."""
 Case = tuple[set[str], str, dict[str, Any]]
@@ -369,7 +368,7 @@ def advice() -> None:
 
     here = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
-    page = json.loads(OUT.read_text()) if args.keep and OUT.exists() else {}
+    page = facts.published("training/advice") if args.keep else {}
     kept = page["figures"]["rows"] if page.get("machine_id") == machine_id() else []
     rows: list[dict[str, Any]] = [row for row in kept if row["case"] not in args.only]
     begun = time.monotonic()
@@ -387,7 +386,7 @@ def advice() -> None:
             first = sum(row["first"] for row in rows)
             near = sum(row["off"] is not None and abs(row["off"]) <= 0.2 for row in rows)
             figures = {"cases": len(rows), "right_first": first, "within_20_per_cent": near, "rows": rows}
-            publish("training_advice", figures, met=len(rows) >= 8 and min(first, near) >= len(rows) - 1)
+            publish("training/advice", figures, met=len(rows) >= 8 and min(first, near) >= len(rows) - 1)
 
 
 BATCHES = {"cpu": (4, 16), "cuda": (16, 64)}
@@ -511,7 +510,7 @@ def gaps() -> None:
     parser.add_argument("--train", default="resnet18_cifar")
     parser.add_argument("--rate", type=float, default=0.0, help="queries a second (20, 50)")
     parser.add_argument("--latency", type=float, default=0.0, help="bound of the p90 in seconds (0.15, 0.03)")
-    parser.add_argument("--json", type=Path, default=Path("published/interleaved.json"))
+    parser.add_argument("--json", type=Path, default=Path("gaps.json"))
     args = parser.parse_args()
     args.rate = args.rate or RATE[args.device]
     bound = args.latency or BOUND_S[args.device]

@@ -1,7 +1,7 @@
 """Ground truth for predictors of training: seconds and joules a minibatch in many resource modes of this machine.
 
-    OMP_NUM_THREADS=1 python benchmarks/training_modes.py --seconds 480 --json published/training_modes_cpu.json
-    python benchmarks/training_modes.py --device cuda --seconds 300 --json published/training_modes_gpu.json
+    OMP_NUM_THREADS=1 python benchmarks/training_modes.py --seconds 480 --json training_modes.json
+    python benchmarks/training_modes.py --device cuda --seconds 300 --json training_modes.json
 
 No setting of the machine changes; beside a GPU, an operator of the host has one thread. A mode is the number of CPUs
 that the run may use (affinity of every thread and of the loader's workers), of loader workers, the batch and, on a
@@ -431,7 +431,7 @@ def main() -> None:
 
     begun = time.monotonic()
     args.page = page({}, met=False)  # the facts are read before anything is measured
-    out = args.json or Path(f"published/training_modes_{'gpu' if args.device == 'cuda' else 'cpu'}.json")
+    out = args.json or Path(f"{'gpu' if args.device == 'cuda' else 'cpu'}.json")
     windows = kept(args.windows)
     skipped: list[str] = []
     args.chosen = modes(args.device, args.modes or MODES[args.device], args.seed)

@@ -153,7 +153,9 @@ def ages() -> None:
         figures[name] = {"runs": runs, "p99_off": off, "median_off": sorted(off)[len(off) // 2]}
         print(name, off, flush=True)
     publish(
-        "cameras", figures, met=all(abs(found["median_off"]) <= CAMERAS_WITHIN for found in figures.values())
+        "video/ages",
+        figures,
+        met=all(abs(found["median_off"]) <= CAMERAS_WITHIN for found in figures.values()),
     )
 
 
@@ -216,7 +218,7 @@ def an_hour() -> None:
     found["spread"] = max(settled) / min(settled) - 1
     found["growth"] = settled[-1] / settled[0] - 1
     whole = found["through"] == found["counted"] == found["frames"]
-    publish("cameras_hour", found, met=whole and found["spread"] <= HOUR_WITHIN)
+    publish("video/an_hour", found, met=whole and found["spread"] <= HOUR_WITHIN)
 
 
 TARGETS, REACHED, SAME = {"cuda": 72.0, "cpu": 4.0}, 0.9, 0.9
@@ -309,7 +311,7 @@ def levels() -> None:
         "top_over_its_engine": rate.value / engine if engine and isinstance(rate, Measured) else None,
         "same_detections": same,
     }
-    publish(f"ladder_{args.device}", figures, met=met)
+    publish(f"video/levels_{args.device}", figures, met=met)
 
 
 #: Name -> what differs from the ladder's own top.
@@ -522,7 +524,7 @@ def beside() -> None:
         "rounds": args.rounds,
     }
     publish(
-        "video_by_hand", figures, met=ratios["by hand"].value >= TARGET and ratios["engine only"].value >= 0.9
+        "video/beside", figures, met=ratios["by hand"].value >= TARGET and ratios["engine only"].value >= 0.9
     )
 
 

@@ -26,7 +26,8 @@ FIGURE = re.compile(rf"(?<![\w.,/#^=<>-]){NUMBER}(?:{UNIT}|x? \[{NUMBER}%?, {NUM
 
 @functools.cache
 def published(name: str):
-    return json.loads((ROOT / "published" / f"{name}.json").read_text())["figures"]
+    page = json.loads((ROOT / "published" / f"{name}.json").read_text())
+    return {run: one["figures"] for run, one in page["runs"].items()} if "runs" in page else page["figures"]
 
 
 class Pages(dict):

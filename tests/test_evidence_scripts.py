@@ -109,8 +109,8 @@ def test_no_target_is_reached_by_figures_that_cannot_be_trusted(device):
 
 
 def test_a_part_of_the_table_has_another_name():
-    assert expert.named("cpu", ELEVEN) == "nano_table_cpu"
-    assert expert.named("cuda", ELEVEN[:3]) == "nano_table_cuda_subset"
+    assert expert.named("cpu", ELEVEN) == "nano_table/cpu"
+    assert expert.named("cuda", ELEVEN[:3]) == "nano_table/cuda_subset"
 
 
 def halved(**shares):

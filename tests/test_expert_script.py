@@ -17,6 +17,7 @@ from edgescope.records import Trial
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import by_hand
 import expert
+import facts
 
 
 def rounds(**arms):
@@ -88,7 +89,7 @@ for line in sys.stdin:
 
 def test_an_arm_that_dies_in_the_middle_of_a_round_is_absent(monkeypatch):
     def started(command, **keys):
-        script = DIES if command[2] == "pick" else LIVES
+        script = DIES if command[3] == "pick" else LIVES
         return started.real([sys.executable, "-c", script], **keys)
 
     started.real = subprocess.Popen
@@ -148,7 +149,7 @@ def test_the_target_is_not_met_without_an_arm_that_was_left_out():
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_published_pages_keep_to_the_rule(device):
-    page = json.loads((Path(__file__).parent.parent / f"published/expert_{device}.json").read_text())
+    page = facts.published(f"expert/{device}")
     models = page["figures"]["models"]
     assert page["met"] is expert.expert_met(models, device)
     assert page["figures"]["worst"]["value"] == min(m["ratio"]["value"] for m in models.values())
@@ -189,20 +190,19 @@ def test_a_model_without_a_pick_is_published_as_absent_and_a_subset_by_another_n
     monkeypatch.setattr(expert, "publish", lambda name, figures, met: kept.update({name: (figures, met)}))
     monkeypatch.setattr(sys, "argv", ["expert.py", "--store", str(tmp_path / "none")])
     expert.beside()
-    figures, met = kept["expert_cpu"]
+    figures, met = kept["expert/cpu"]
     assert not met and set(figures["models"]) == set(ELEVEN)
     assert figures["models"]["vgg19"]["ratio"] == {"absent": expert.NO_PICK} and "absent" in figures["worst"]
     assert list(figures["machines"].values()) == [list(figures["models"])]
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--models", "vgg19"])
     expert.beside()
-    assert set(kept) == {"expert_cpu", "expert_cpu_subset"}
+    assert set(kept) == {"expert/cpu", "expert/cpu_subset"}
 
 
 def test_the_picks_of_a_published_table_are_understood():
-    published = Path(__file__).parent.parent / "published"
-    cpu = expert.from_table(published / "nano_table_cpu.json", "cpu")
+    cpu = expert.from_table("nano_table/cpu", "cpu")
     assert set(cpu) == set(ELEVEN) and all(cpu.values())
-    cuda = expert.from_table(published / "nano_table_cuda.json", "cuda")
+    cuda = expert.from_table("nano_table/cuda", "cuda")
     assert set(cuda) == set(ELEVEN) and any(cuda.values())
     for device, found in (("cpu", cpu), ("cuda", cuda)):
         for pick in filter(None, found.values()):
@@ -211,8 +211,7 @@ def test_the_picks_of_a_published_table_are_understood():
 
 
 def test_the_first_table_that_has_a_pick_is_taken():
-    published = Path(__file__).parent.parent / "published"
-    tables = [str(published / f"nano_table_cuda{part}.json") for part in ("", "_subset")]
+    tables = [f"nano_table/cuda{part}" for part in ("", "_subset")]
     first, both = (
         expert.picks(argparse.Namespace(models=[], pick="", table=some, device="cuda"))
         for some in (tables[:1], tables)
@@ -241,11 +240,11 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
         with pytest.raises(SystemExit, match="no published table"):
             expert.from_table(tmp_path / "t.json", "cpu")
     with pytest.raises(SystemExit, match="--device cpu"):
-        expert.from_table(Path(__file__).parent.parent / "published/nano_table_cpu.json", "cuda")
+        expert.from_table("nano_table/cpu", "cuda")
 
 
 def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, monkeypatch):
-    table = Path(__file__).parent.parent / "published/nano_table_cpu.json"
+    table = "nano_table/cpu"
     partial = tmp_path / "part.json"
     asked, kept = [], {}
 
@@ -266,13 +265,13 @@ def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, mo
     partial.with_name("again").touch()
     expert.beside()
     assert asked == ["alexnet", "vgg19", "resnet50"]
-    assert set(kept["expert_cpu_subset"]["models"]) == set(asked)
+    assert set(kept["expert/cpu_subset"]["models"]) == set(asked)
     monkeypatch.setattr(sys, "argv", [*command[:-1], "vgg19", "--rounds", "7"])
     expert.beside()  # more rounds of one
     monkeypatch.setattr(sys, "argv", command)
     expert.beside()
     assert asked[3:] == ["vgg19"]
-    found = kept["expert_cpu_subset"]["models"]
+    found = kept["expert/cpu_subset"]["models"]
     assert [found[m]["ratio"]["n"] for m in models.split(",")] == [3, 7, 3]
     monkeypatch.setattr(sys, "argv", [*command, "--turns", "7"])
     with pytest.raises(SystemExit, match="'turns': 20"):
@@ -280,10 +279,10 @@ def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, mo
 
 
 def test_a_copy_of_a_published_page_is_gone_on_from(tmp_path):
-    published = Path(__file__).parent.parent / "published/expert_cuda_subset.json"
-    page = json.loads(published.read_text())["figures"]
+    published = facts.published("expert/cuda_subset")
+    page = published["figures"]
     copy = tmp_path / "part.json"
-    copy.write_bytes(published.read_bytes())
+    copy.write_text(json.dumps(published))
     settings = {k: v for k, v in page["settings"].items() if k != "rounds"}
     partial = expert.Partial(str(copy), settings)
     model, known = next(iter(page["models"].items()))
