@@ -95,6 +95,7 @@ def page(figures: dict[str, Any], *, met: bool, source: Result | None = None) ->
         "figures": figures,
         "met": met,
         "commit": commit(),
+        "script": f"benchmarks/{Path(sys.argv[0]).name}",
         "command": " ".join(["python", *sys.argv]),
         "measured_at": source.started_at if source else now,
         "machine_id": here.id,
