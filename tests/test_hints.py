@@ -1,5 +1,6 @@
 """What a message tells a reader to type can be typed: every command, flag and option that src names is read by the
-real parser. Collected from the source itself, so that a message nobody meets in a test is checked too.
+real parser. Collected from the source itself and from messages.toml, so that a message nobody meets in a test is
+checked too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import catalogue
 import edgescope
 from edgescope.cli.anomaly import PARTS
 from edgescope.cli.main import VERBS, parser
@@ -36,7 +38,7 @@ FOREIGN = (
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
-    r"|jetson_clocks|benchmark_app|container|fuser|git|tail|iperf3|ping|nsys|ncu|perf)\b"
+    r"|jetson_clocks|benchmark_app|ls|ulimit|container|fuser|git|tail|iperf3|ping|nsys|ncu|perf)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())
 ANOMALY = tuple(f"anomaly {part}" for part in PARTS)
@@ -89,11 +91,19 @@ PROSE = re.compile(
 @cache
 def texts() -> list[tuple[str, int, str]]:
     """Every string of src that is not a docstring: module, line, text; what is filled in reads {}."""
-    found = []
+    found = list(_of_the_table())
     for path in sorted(ROOT.rglob("*.py")):
         module, tree = str(path.relative_to(ROOT).with_suffix("")), ast.parse(path.read_text())
         found += [(module, node.lineno, text) for node in _expressions(tree) if (text := _text(node))]
     return found
+
+
+def _of_the_table() -> Iterator[tuple[str, int, str]]:
+    """Every text of messages.toml; where it explains, edgescope is a command between backticks only."""
+    for code, row in catalogue.table().items():
+        for part, text in row.items() if code != "sections" else ():
+            said = text if part == "fix" else re.sub(r"(?<!`)\bedgescope ", "it ", text)
+            yield f"messages/{code}", 0, said
 
 
 def _expressions(tree: ast.AST) -> Iterator[ast.AST]:
@@ -198,7 +208,7 @@ def flags(verb: str) -> dict[str, argparse.Action]:
 def verbs_of(module: str, named: str) -> tuple[str, ...]:
     if named:
         return (*named.split("|"), *MEASURING)
-    if module.startswith("cli/") or module in ("registry", "records"):
+    if module.startswith(("cli/", "messages/")) or module in ("registry", "records"):
         return (*VERBS, *STUDIES, *ANOMALY, *MET_UNDER["cli/train"])
     return next((v for start, v in MET_UNDER.items() if module.startswith(start)), MEASURING)
 

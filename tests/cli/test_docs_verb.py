@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 from edgescope.cli import docs, flags_page
 from edgescope.cli.main import main
@@ -26,9 +27,33 @@ def test_pages_are_listed_and_read(capsys):
 def test_a_code_is_looked_up(capsys):
     assert main(["docs", "e-run-2"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("E-RUN-2\nwhat happened:") and "edgescope.isolate.fresh" in said
-    assert main(["docs", "E-RUN-999"]) == 2
-    assert "E-DOCS-2" in capsys.readouterr().err
+    labels = re.findall(r"^(\w[\w ]+): ", said, re.M)
+    assert said.startswith("E-RUN-2\n")
+    assert labels[:5] == ["What happened", "Why", "The number", "What to do", "Said by"]
+    assert "isolate.fresh" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "near"),
+    [
+        ("E-RUN-999", "E-DOCS-2", "E-RUN-"),
+        ("w-gat-3", "E-DOCS-2", "W-GATE-3"),
+        ("RUN-2", "E-DOCS-1", "-RUN-2"),
+    ],
+)
+def test_an_unknown_code_is_told_the_nearest(typed, code, near, capsys):
+    assert main(["docs", typed]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(code) and near in told.partition("Try: edgescope docs ")[2]
+
+
+def test_a_code_keeps_its_lines_in_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main(["docs", "I-RST"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "I-RST" and lines[1].startswith("What happened: ")
+    assert max(map(len, lines)) <= 60
 
 
 def test_a_terminal_has_prose_in_its_width_and_code_and_tables_as_they_are():

@@ -2,7 +2,7 @@
 
 edgescope docs                 # the list of pages
 edgescope docs sweeps          # one page, as Markdown
-edgescope docs E-RUN-2         # what a code means, what it does to the number, and what helps
+edgescope docs E-RUN-2         # what a message says, why it arises, what it does to the number, and what to do
 edgescope docs schema          # the JSON schema of result.json
 edgescope docs flags           # every verb with its flags
 """
@@ -10,6 +10,7 @@ edgescope docs flags           # every verb with its flags
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import re
 import shutil
@@ -20,11 +21,15 @@ from pathlib import Path
 from edgescope.cli import flags_page, trial_flags
 
 HELP = "print a page of the documentation, or what a message code means and what helps"
-CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*-\d+")
+CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*(-\d+)?")
+COLUMNS = 80
+"""The widest a code's explanation gets, in a terminal and in a file."""
 
 BULLET = re.compile(r" *(?:[*-]|\d+\.) ")
 SCHEMA = "schema"
 """The name of the page that is generated from the records."""
+MESSAGES = "messages"
+"""The name of the page that has a heading for each code; tests/catalogue.py writes it."""
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -39,8 +44,9 @@ def run(args: argparse.Namespace) -> int:
 
     pages = {path.stem: path for path in sorted(folder().rglob("*.md"))}
     name = args.page.removesuffix(".md").rpartition("/")[2]
+    wide = shutil.get_terminal_size().columns
     if CODE.fullmatch(name.upper()):
-        found = {name.upper(): _code(name.upper(), pages)}
+        found = {name.upper(): explained(name.upper(), pages, min(wide, COLUMNS))}
     elif name == SCHEMA:
         from edgescope.records.schema import result_schema
 
@@ -51,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         found = {name: flags_page.page(parser())}
     elif name:
         if name not in pages:
-            close = closest_name(name, pages)
+            close = closest_name(name, [*pages, *codes(pages)])
             raise UsageError(
                 "E-DOCS-1",
                 f"no page is called {name!r}",
@@ -66,10 +72,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found, indent=1))
     elif name:
         text = "".join(f"{text.rstrip()}\n" for text in found.values())
-        sys.stdout.write(folded(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
+        sys.stdout.write(folded(text, wide) if sys.stdout.isatty() and name in pages else text)
     else:
-        wide = max(map(len, found), default=0)
-        print("\n".join(f"{page:<{wide}}  {title}" for page, title in found.items()))
+        longest = max(map(len, found), default=0)
+        print("\n".join(f"{page:<{longest}}  {title}" for page, title in found.items()))
     return 0
 
 
@@ -106,33 +112,36 @@ def _title(path: Path) -> str:
         return file.readline().lstrip("# ").strip()
 
 
-def _code(code: str, pages: dict[str, Path]) -> str:
-    """Return what a code means, what helps, and the pages that speak of it; UsageError if messages.md lacks it."""
-    from edgescope.errors import UsageError
+def explained(code: str, pages: dict[str, Path], width: int = COLUMNS) -> str:
+    """Return what the page of messages holds of a code and the pages that speak of it, UsageError if it has none."""
+    from edgescope.errors import UsageError, flagged, near_names
 
-    text = pages["messages"].read_text(encoding="utf-8") if "messages" in pages else ""
-    line = next((row for row in text.splitlines() if row.startswith(f"| {code} |")), None)
-    if line is None:
-        raise UsageError("E-DOCS-2", f"no message has the code {code}", fix="edgescope docs messages")
-    _, what, effect, fix, where = (c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", line)[1:-1])
-    modules = ", ".join(f"edgescope.{name}" for name in where.replace("`", "").split(", "))
-    more = [name for name, path in pages.items() if name != "messages" and mentions(path, code)]
-    parts = {
-        "what happened": what,
-        "what it does": effect or KINDS[code[0]],
-        "what helps": fix or "the message itself says what fits the moment, behind Try:",
-        "more": ", ".join(f"edgescope docs {name}" for name in more),
-        "said by": modules,
-    }
-    return "\n".join([code, *(f"{name + ':':<15}{said}" for name, said in parts.items() if said)])
+    known = codes(pages)
+    if code not in known:
+        near = near_names(code, known)
+        raise UsageError(
+            "E-DOCS-2", f"no message has the code {code}", fix=flagged("edgescope docs", near or ["messages"])
+        )
+    more = [name for name, path in pages.items() if name != MESSAGES and mentions(path, code)]
+    read = [f"- **Read more**: {', '.join(f'edgescope docs {name}' for name in more)}"] if more else []
+    lines = [line for line in known[code].splitlines() if line]
+    return "\n".join([code, *(_indented(line, width) for line in (*lines, *read))])
 
 
-#: First letter of a code -> what it does to a number where its message does not say it.
-KINDS = {
-    "E": "an error: nothing, or not this, was measured",
-    "W": "a warning: the number beside it stands, with what it says",
-    "I": "news: no number is touched",
-}
+def codes(pages: dict[str, Path]) -> dict[str, str]:
+    """Return code -> what stands under its heading on the page of messages, the first of a kind in its order."""
+    text = pages[MESSAGES].read_text(encoding="utf-8") if MESSAGES in pages else ""
+    sections = re.split(r"^##+ ", text, flags=re.M)[1:]
+    heads = (section.partition("\n") for section in sections)
+    return {head: rest for head, _, rest in heads if CODE.fullmatch(head)}
+
+
+def _indented(line: str, width: int) -> str:
+    """Return a bullet of the page as plain text that hangs under its label."""
+    bare = re.sub(r"^- \*\*(.+?)\*\*", r"\1", line).replace("`", "")
+    plain = re.sub(r"\\([*_])", r"\1", html.unescape(bare))
+    hang = "      " if line.startswith("    ") else "  "
+    return textwrap.fill(plain, width, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False)
 
 
 def mentions(page: Path, code: str) -> bool:
