@@ -1,4 +1,4 @@
-"""One model, one engine, one trustworthy number.
+"""How fast is this model here, and may the number be believed?
 
 python examples/00_first_number.py
 """

@@ -1,4 +1,6 @@
-"""Your own network: a zero-argument function that returns (nn.Module, example inputs).
+"""How fast is your own network?
+
+Your network is a function without arguments that returns (nn.Module, example inputs).
 
 python examples/01_your_own_model.py
 """

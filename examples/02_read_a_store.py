@@ -1,4 +1,4 @@
-"""Read results of any machine on any laptop: no engine is imported.
+"""What did another machine measure? Its results open on any laptop: no engine is imported.
 
 python examples/02_read_a_store.py [STORE]
 """

@@ -1,4 +1,4 @@
-"""Two processes against one: what a second copy of a model adds in total, and what it costs each query.
+"""What does a second process of a model add in total, and what does it cost each query?
 
 python examples/03_concurrent.py
 """

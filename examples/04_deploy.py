@@ -1,4 +1,6 @@
-"""From a model to a folder that runs it on the device, with its engine alone and a card that says why.
+"""How does a model become a folder that runs it on the device?
+
+The folder needs its engine alone; a card in it says why this variant was chosen.
 
 python examples/04_deploy.py
 """

@@ -1,4 +1,4 @@
-"""Plant a bottleneck, let edgescope find it, remove it, and check the gain that was predicted.
+"""Which stage of a pipeline is the bottleneck, and what would its removal gain?
 
 A pipeline reads frames and converts each of them value by value in Python before the network sees it. `explain` names
 that stage; with the loop replaced by whole arrays the pipeline gains about what was predicted.

@@ -1,4 +1,4 @@
-"""Ask a profiler where the time of a query goes, then query its spans with SQL.
+"""Where does the time of a query go? A profiler answers; SQL asks its spans.
 
 python examples/06_where_the_time_goes.py [MODEL]
 """

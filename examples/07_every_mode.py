@@ -1,4 +1,4 @@
-"""Every mode from a few: a table of profiled modes in, the fastest mode under a power cap out.
+"""Which mode of a board is fastest under a power cap, when only a few modes were measured?
 
 python examples/07_every_mode.py
 

@@ -1,4 +1,4 @@
-"""Where a step of training spends its time, and how much of the loading a worker hides.
+"""Where does a training step spend its time, and how much of the loading does a worker hide?
 
 python examples/08_training.py
 """

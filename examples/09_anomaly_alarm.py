@@ -1,4 +1,6 @@
-"""From a few films to an alarm: make a set, train a detector on it, watch a film it has not seen, save a picture.
+"""How do a few films become an alarm?
+
+Make a set of clips, train a detector, watch a film it has not seen, save a picture of the alarm.
 
 python examples/09_anomaly_alarm.py
 """

@@ -1,5 +1,6 @@
 """The documents are tests: every command parses, every verb and metric is documented, every example runs."""
 
+import ast
 import json
 import re
 import runpy
@@ -122,6 +123,14 @@ def test_every_metric_is_defined():
     for name in names:
         short = re.sub(r"_p\d\d_", "_pXX_", name)
         assert name in text or short in text, name
+
+
+def test_examples_are_numbered_once_each_and_begin_with_the_question_they_answer():
+    found = sorted(EXAMPLES.glob("*.py"))
+    assert [path.name[:3] for path in found] == [f"{n:02}_" for n in range(10)]
+    for path in found:
+        question = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+        assert "?" in question, f"{path.name}: {question}"
 
 
 @pytest.mark.parametrize(
