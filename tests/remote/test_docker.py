@@ -8,6 +8,7 @@ import pytest
 
 import small_board
 from edgescope.doctor import containers
+from edgescope.metrics import tomllib
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docker").glob("Dockerfile.*"))
@@ -50,6 +51,15 @@ def test_what_is_copied_is_there(path):
         if word == "COPY":
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists(), source
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.suffix[1:])
+def test_what_the_wheel_is_built_from_is_copied(path):
+    """hatchling refuses to build without a folder that pyproject.toml names: the pages of `edgescope docs` are one."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", "README.md", "LICENSE", "src", *wheel["force-include"]}
+    copied = {source for word, rest in instructions(path) if word == "COPY" for source in rest.split()[:-1]}
+    assert needed <= copied or "edgescope_agent.py" in path.read_text()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.suffix[1:])
