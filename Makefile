@@ -1,25 +1,19 @@
 # make demo, make test: both create .venv first. PYTHON picks the interpreter (3.10 or newer).
 PYTHON ?= python3
-UV := $(shell command -v uv 2>/dev/null)
 VENV := .venv
 BIN := $(VENV)/bin
-# uv does not read pip's settings; pass a wheel folder on when pip has one.
-export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: venv demo docs test test-page test-all test-gpu tests tests-all lint types check clean
+.PHONY: venv demo docs test test-page test-all test-gpu tests tests-all lint types check dist changelog clean
 
 venv: $(VENV)/.ok
 
+PYTHON_IS_NEW = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	{ echo "edgescope needs Python 3.10 or newer, and '$(PYTHON)' is none. Name one: make PYTHON=python3.12"; exit 1; }
+
+# Each text in quotes is what one `pip install` gets; uv does it where it can be had.
 $(VENV)/.ok: pyproject.toml constraints.txt samples.txt
-ifdef UV
-	uv venv --allow-existing --python $(PYTHON) $(VENV)
-	uv pip install --python $(BIN)/python --compile-bytecode -e '.[dev]' -c constraints.txt
-	uv pip install --python $(BIN)/python --no-deps -r samples.txt
-else
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -e '.[dev]' -c constraints.txt
-	$(BIN)/python -m pip install -q --no-deps -r samples.txt
-endif
+	$(PYTHON_IS_NEW)
+	$(PYTHON) tools/environment.py $(VENV) "-e .[dev] -c constraints.txt" "--no-deps -r samples.txt"
 	touch $@
 
 demo: venv
@@ -32,18 +26,13 @@ docs: $(DOCS)/.ok
 	$(DOCS)/bin/zensical build --strict --clean
 
 $(DOCS)/.ok: pyproject.toml
-ifdef UV
-	uv venv --allow-existing --python $(PYTHON) $(DOCS)
-	uv pip install --python $(DOCS)/bin/python -e '.[docs]'
-else
-	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install -q -e '.[docs]'
-endif
+	$(PYTHON_IS_NEW)
+	$(PYTHON) tools/environment.py $(DOCS) "-e .[docs]"
 	touch $@
 
 lint: venv
-	$(BIN)/ruff format --check src tests benchmarks examples website
-	$(BIN)/ruff check src tests benchmarks examples website
+	$(BIN)/ruff format --check src tests benchmarks examples tools website
+	$(BIN)/ruff check src tests benchmarks examples tools website
 
 types: venv
 	$(BIN)/mypy
@@ -91,6 +80,16 @@ test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),venv)
 	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_suite.py
 
 check: test
+
+# Wheel and sdist in dist/, then tried as a stranger would: contents, metadata, installed bare in an empty environment.
+dist: venv
+	rm -rf dist
+	$(BIN)/python -m build
+	DIST=dist $(BIN)/python -m pytest tests/test_dist.py
+
+# What the next release's section would say; with VERSION=0.2.0 it is written into CHANGELOG.md and changes/ is emptied.
+changelog: venv
+	$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
 clean:
 	rm -rf $(VENV) build edgescope-results edgescope-report.html
