@@ -1,7 +1,8 @@
 """What `make demo` and `make test` need before they begin: the environment's seconds, beside an earlier Makefile's.
 
 The committed files of both commits make their environment in turns, each in a new folder with empty caches of pip and
-uv, and with no uv on PATH. The packages that each has installed are compared.
+uv, and with no uv on PATH. The packages that each has installed are compared. pip compiles every module that it
+installs, uv leaves that to the first import: the first import of the engines is timed, too.
 
     python benchmarks/set_up.py --earlier b1efc7b7 --rounds 3
 """
@@ -26,6 +27,7 @@ from facts import publish
 ROOT = Path(__file__).parent.parent
 GOAL = 0.35
 INSTALLERS = {"pip", "setuptools", "wheel"}  # what an environment begins with, not what edgescope asks for
+FIRST_IMPORT = "import edgescope, torch, torchvision, timm, onnxruntime, openvino"
 LIST = """
 import json
 from importlib.metadata import distributions
@@ -35,9 +37,10 @@ print(json.dumps({d.metadata["Name"].lower().replace("_", "-"): d.version for d 
 
 @dataclass(frozen=True)
 class Made:
-    """An environment: how long it took, how large it is, and its packages with their versions."""
+    """An environment: how long it and the first import took, its size, and its packages with their versions."""
 
     seconds: float
+    first_import_s: float
     bytes: int
     packages: dict[str, str]
 
@@ -58,12 +61,15 @@ def made(commit: str, python: str) -> Made:
             check=True,
         )
         seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        subprocess.run([here / ".venv/bin/python", "-c", FIRST_IMPORT], check=True)
+        first = time.perf_counter() - start
         found = subprocess.run(
             [here / ".venv/bin/python", "-c", LIST], check=True, capture_output=True
         ).stdout
         packages = {name: version for name, version in json.loads(found).items() if name not in INSTALLERS}
         size = sum(path.lstat().st_size for path in (here / ".venv/lib").rglob("*") if path.is_file())
-        return Made(round(seconds, 1), size, packages)
+        return Made(round(seconds, 1), round(first, 1), size, packages)
 
 
 def bare(folder: Path) -> dict[str, str]:
@@ -87,6 +93,10 @@ def figures(earlier: list[Made], now: list[Made]) -> dict[str, Any]:
         "goal": GOAL,
         "seconds": {"earlier": [m.seconds for m in earlier], "now": [m.seconds for m in now]},
         "median_s": {"earlier": median(m.seconds for m in earlier), "now": median(m.seconds for m in now)},
+        "first_import_s": {
+            "earlier": [m.first_import_s for m in earlier],
+            "now": [m.first_import_s for m in now],
+        },
         "bytes": {"earlier": earlier[-1].bytes, "now": now[-1].bytes},
         "packages": len(after),
         "differ": {name: both for name, both in differ.items() if both[0] != both[1]},
