@@ -1,4 +1,4 @@
-"""The import rules of docs/explanation/design.md section 4, checked on the source itself."""
+"""The import rules of docs/explanation/architecture.md, checked on the source itself."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ READING = ("analysis", "report", "plots", "store", "codec")
 LEAVES = ("errors", "records", "stats", "registry", "clock")
 #: Composes families: nothing else may import two implementations.
 COMPOSERS = ("bench", "gate", "remote")
-#: module -> what else it imports of a family, for the reasons in docs/explanation/design.md.
+#: module -> what else it imports of a family, where a reason stands beside it.
 BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
     "edgescope.runner.isolated": ("edgescope.modes.",),
@@ -146,7 +146,7 @@ def test_6_analysis_never_plots_and_plots_never_compute():
             assert not any(t.startswith("edgescope.stats") for t in targets), name
 
 
-#: Every package from the ground up; docs/explanation/design.md says what each is for.
+#: Every package from the ground up; docs/explanation/architecture.md groups them.
 ORDER = (
     *(
         "errors",

@@ -32,7 +32,7 @@ VERSION = 2  # raise this when the quantisation changes
 IMAGES = 64
 """Calibration inputs requested; a model may have fewer."""
 KEEP_FLOAT = 2
-"""Convolutions at the start that stay in fp32; edgescope docs design says how the number was chosen."""
+"""Convolutions at the start that stay in fp32; `edgescope docs why-accuracy` has the reason."""
 METHODS = {
     "u8s8": "static QDQ, weights int8 per channel, activations uint8, MinMax, bias corrected",
     "s8s8": "static QDQ, weights and activations symmetric int8 (zero point 0), MinMax, float biases corrected",
