@@ -68,4 +68,4 @@ def test_the_wheel_alone_gives_a_tool_that_works(dist, tmp_path):
 
     assert said("--version").split()[:2] == ["edgescope", __version__]
     assert "can measure" in said("doctor")
-    assert said("docs", "quickstart").startswith("#")
+    assert said("docs", "first-number").startswith("#")
