@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 APART = re.compile(r"```.*?```|<!--.*?-->", re.DOTALL)
 ITEM = re.compile(r"^\s*(?:[*-]|\d+\.) ")
-END = re.compile(r"(?<=[.!?])[*_\")]*\s+(?=[*_\"(]*[A-Z0-9`])")
+END = re.compile(r" · |(?<=[.!?])[*_\")]*\s+(?=[*_\"(\[]*[A-Z0-9`])")
 SHORT = re.compile(r"\b(e\.g|i\.e|vs|etc|No|Fig)\.")
 
 
