@@ -25,7 +25,7 @@ ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
     *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
-    *("analysis/offload/probe", "deploy/run_script", "runner/ceilings", "tracing/nsys"),
+    *("analysis/offload/probe", "cli/completion", "deploy/run_script", "runner/ceilings", "tracing/nsys"),
     *(
         "scratch",
         "isolate/persistent",

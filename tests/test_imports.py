@@ -268,6 +268,8 @@ VERBS = (
     "study",
     "record",
     "trace",
+    "docs",
+    "completion",
 )
 
 
@@ -284,6 +286,18 @@ for verb in {VERBS!r}:
     assert not heavy & set(sys.modules), (verb, heavy & set(sys.modules))
 """
     assert run_in_bare_python(code).count("usage: edgescope") == len(VERBS)
+
+
+@pytest.mark.parametrize("words", ["--version", "completion bash", "help exit-codes"])
+def test_what_a_shell_starts_imports_neither_numpy_nor_an_engine(words):
+    code = f"""
+import contextlib, sys
+from edgescope.cli.main import main
+with contextlib.suppress(SystemExit):
+    main({words.split()!r})
+assert not {{"numpy", "torch", "onnxruntime", "openvino", "plotly", "duckdb"}} & set(sys.modules)
+"""
+    assert run_in_bare_python(code)
 
 
 def test_importing_edgescope_imports_nothing_heavy():

@@ -1,16 +1,16 @@
-"""Every error edgescope raises on purpose, and what each one means to the caller.
+"""Every error edgescope raises on purpose, and every code the command ends with.
 
     EdgescopeError
-    |- UsageError          the request itself is wrong                      exit 2
-    |- UnavailableError    a package or a piece of hardware is not here     exit 3
-    |- UnsupportedError    this machine or engine cannot do the request     exit 3
-    |- SettingError        a requested setting is not in effect             exit 4
-    |- SafetyError         stopped before memory or heat did harm           exit 5
-    |- RanElsewhereError   it ran on another device or precision            exit 6
-    |- ModelError          a model file or module cannot be used            exit 1
-    |- WrongOutputError    the outputs are not those of the fp32 reference  exit 1
-    |- DeviceError         a sensor or a device interface misbehaved        exit 1
-    `- StoreError          results could not be written or read             exit 1
+    |- UsageError          the request itself is wrong
+    |- UnavailableError    a package or a piece of hardware is not here
+    |- UnsupportedError    this machine or engine cannot do the request
+    |- SettingError        a requested setting is not in effect
+    |- SafetyError         stopped before memory or heat did harm
+    |- RanElsewhereError   it ran on another device or precision
+    |- ModelError          a model file or module cannot be used
+    |- WrongOutputError    the outputs are not those of the fp32 reference
+    |- DeviceError         a sensor or a device interface misbehaved
+    `- StoreError          results could not be written or read
 
 A message has four parts: what happened, the evidence, what it does to the number, the command that fixes it.
 """
@@ -21,6 +21,34 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How the command `edgescope` ends: a number for a script, a meaning for a reader."""
+
+    meaning: str
+
+    def __new__(cls, number: int, meaning: str) -> ExitCode:
+        """Return the member with its meaning."""
+        code = int.__new__(cls, number)
+        code._value_, code.meaning = number, meaning
+        return code
+
+    OK = 0, "The command did what was asked."
+    FAILED = 1, "A trial or a check failed, a figure is unstable, or nothing can be picked."
+    USAGE = 2, "The request is wrong, or names a file that does not exist. Nothing was measured."
+    UNAVAILABLE = 3, "A package or hardware is missing, or does not support the request."
+    SETTING = 4, "A requested setting, such as a power mode, is not in effect."
+    SAFETY = 5, "The run was stopped before memory or heat did harm."
+    RAN_ELSEWHERE = 6, "The engine used another device or precision than requested."
+    UNDECIDED = 7, "The measurement ran, but it decides nothing: no conclusion may be drawn."
+    INTERRUPTED = 130, "Ctrl-C stopped the command. Results that were finished are kept."
+
+    @property
+    def label(self) -> str:
+        """The name in print: `ran elsewhere`."""
+        return self.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -92,7 +120,7 @@ USAGE = (
 class EdgescopeError(Exception):
     """Base of all errors raised on purpose; `str()` is one line ready for a terminal."""
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
 
     def __init__(self, code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> None:
         self.code, self.what, self.evidence, self.effect, self.fix = code, what, evidence, effect, fix
@@ -179,37 +207,37 @@ def flagged(flag: str, near: Sequence[str]) -> str:
 class UsageError(EdgescopeError):
     """The request itself is wrong; nothing was measured."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class UnavailableError(EdgescopeError):
     """A package or a piece of hardware that the request needs is not here."""
 
-    exit_code = 3
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class UnsupportedError(EdgescopeError):
     """The machine or the engine cannot do what was requested; becomes status `unsupported`."""
 
-    exit_code = 3
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class SettingError(EdgescopeError):
     """A requested setting is not in effect, so a number would carry the wrong label."""
 
-    exit_code = 4
+    exit_code = ExitCode.SETTING
 
 
 class SafetyError(EdgescopeError):
     """Stopped before memory or heat did harm; becomes status `oom`."""
 
-    exit_code = 5
+    exit_code = ExitCode.SAFETY
 
 
 class RanElsewhereError(EdgescopeError):
     """The engine ran on another device or in another precision than requested."""
 
-    exit_code = 6
+    exit_code = ExitCode.RAN_ELSEWHERE
 
 
 class ModelError(EdgescopeError):

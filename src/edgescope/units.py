@@ -100,13 +100,12 @@ def lasting(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def remaining(seconds: float | None) -> str:
-    """Return `, about 40 s left`; that the estimate is used up while work goes on; '' where nothing is known."""
-    if seconds is None:
-        return ""
-    return (
-        f", about {lasting(seconds)} left" if seconds >= 0.5 else ", past its time: what has begun ends first"
-    )
+def remaining(seconds: float | None, spent: float = 0.0) -> str:
+    """Return `, about 40 s left`; without an estimate, or once it is used up, the time so far: `, 12 s so far`."""
+    if seconds is not None and seconds >= 0.5:
+        return f", about {lasting(seconds)} left"
+    so_far = f", {lasting(spent)} so far" if spent >= 0.5 else ""
+    return so_far if seconds is None else f"{so_far}, past its time: what has begun ends first"
 
 
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min)?")

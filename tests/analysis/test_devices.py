@@ -8,7 +8,7 @@ import edgescope
 from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.devices import Terms, same_work, within
 from edgescope.cli.main import main
-from edgescope.errors import UsageError
+from edgescope.errors import ExitCode, UsageError
 from edgescope.records import Absent, Machine, Measured, Trial
 from edgescope.stats import Judgement
 from edgescope.store.results import Store
@@ -99,13 +99,13 @@ def test_the_command_prints_them_from_two_stores(tmp_path, capsys):
         there.save(each)
     words = ["compare", big.id, small.id, "--store", str(here.root), "--other-store", str(there.root)]
     words += ["--price", "baseline=2000", "--price", f"{SMALL.id[:8]}=250", "--power-budget", "15"]
-    assert main([*words, "-v"]) == 0
+    assert main([*words, "-v"]) == ExitCode.UNDECIDED
     shown = capsys.readouterr().out
     assert "samples/s per watt" in shown and "samples/s in budget" in shown
     assert [line.split()[1:] for line in shown.splitlines() if line.startswith("machine.cpu")] == [
         ["server", "board"]
     ]
-    assert main([*words, "--json"]) == 0
+    assert main([*words, "--json"]) == ExitCode.UNDECIDED
     found = {r["name"]: r for r in json.loads(capsys.readouterr().out)["devices"]}
     assert found["throughput_within_budget_sps"]["candidate"]["value"] == 150
     assert (

@@ -1,6 +1,7 @@
 """The command line: exit codes, one JSON object of the published schema, and errors that say what to do."""
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import time
 import jsonschema
 import pytest
 
+from edgescope import registry
+from edgescope.cli import versions
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.cli.trial_flags import option, seconds, shape
-from edgescope.errors import Message
+from edgescope.errors import ExitCode, Message
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.records.schema import result_schema
 from edgescope.store.results import Store
@@ -235,7 +238,7 @@ def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
         "bbbbbb",
         "cccccc",
     ]
-    assert main(["compare", "aaaaaa", "bbbbbb"]) == 0
+    assert main(["compare", "aaaaaa", "bbbbbb"]) == ExitCode.UNDECIDED
     out = capsys.readouterr().out
     assert "6.51 ms" in out and "10.5 ms" in out and "5.96" not in out
     assert main(["compare", trial.id[:12], "bbbbbb"]) == 2
@@ -266,4 +269,14 @@ def test_the_package_is_a_program():
     done = subprocess.run(
         [sys.executable, "-m", "edgescope", "--version"], capture_output=True, text=True, check=True
     )
-    assert re.fullmatch(r"edgescope \d+\.\d+\.\d+\n", done.stdout)
+    first, python, *engines = done.stdout.splitlines()
+    assert re.fullmatch(r"edgescope \d+\.\d+\.\d+", first) and python.split() == [
+        "Python",
+        platform.python_version(),
+    ]
+    assert {line.split()[0] for line in engines} >= set(versions.installed())
+
+
+def test_the_engines_whose_versions_are_told_are_those_of_the_backends():
+    named = {package for name in registry.BACKENDS for package in registry.about(name).PACKAGES}
+    assert set(versions.ENGINES) == named

@@ -23,6 +23,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
         "anomaly": ["extract", "videos", "features"],
         "layers": ["lenet5"],
         "trace": ["lenet5"],
+        "completion": ["bash"],
     }
 
     def interrupted(args):

@@ -3,10 +3,13 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from edgescope.cli import trace as verb
 from edgescope.cli.main import main
+from edgescope.errors import ExitCode
 from edgescope.records import Measured, Status, Trial
 from edgescope.verbs.trace import Traced, trace
 from making import result
@@ -113,6 +116,23 @@ def test_a_profiler_that_disturbs_draws_no_conclusion(share, code, conclusive):
     assert [w.code for w in found.warnings] == ([code] if code else [])
 
 
+@pytest.mark.parametrize(
+    ("share", "status", "traced", "code"),
+    [
+        (0.95, Status.OK, True, ExitCode.OK),
+        (0.5, Status.OK, True, ExitCode.UNDECIDED),
+        (0.5, Status.OK, False, ExitCode.FAILED),
+        (0.5, Status.UNSUPPORTED, True, ExitCode.UNAVAILABLE),
+    ],
+)
+def test_the_exit_code_says_whether_the_account_concludes(share, status, traced, code):
+    trial = Trial(model="null", backend="null")
+    clean = result(trial, metrics={"throughput_sps": Measured(100.0, "samples/s")})
+    slow = result(trial, status=status, metrics={"throughput_sps": Measured(100.0 * share, "samples/s")})
+    accounts = trace(NSYS).accounts if traced else ()
+    assert verb._exit_code(Traced(accounts, clean, slow)) is code
+
+
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_trial_in_two_phases(backend, tmp_path, capsys, trials_here):
     pytest.importorskip(backend)
@@ -127,7 +147,7 @@ def test_a_trial_in_two_phases(backend, tmp_path, capsys, trials_here):
         str(tmp_path / "s"),
         "--json",
     ]
-    assert main(["trace", "lenet5", *flags]) in (0, 1)
+    assert main(["trace", "lenet5", *flags]) in (0, 1, 7)
     page = json.loads(capsys.readouterr().out)
     ((_, one),) = page["traces"].items()
     assert page["perturbation"]["value"] > 0
@@ -148,12 +168,20 @@ class Scripted:
     """Cells whose trials end as a script says, by their tracer; notes which ran."""
 
     def __init__(self, ends):
-        self.ends, self.ran = ends, []
+        self.ends, self.ran, self.told = ends, [], []
+        self.tell = self.told.append
+        self.builds = SimpleNamespace(build=lambda trials: None)
 
     def cells(self, store):
         return self
 
-    def run(self, trial):
+    def left(self, trials):
+        return None
+
+    def expect(self, trials):
+        pass
+
+    def run(self, trial, limit_s=None):
         self.ran.append(trial.tracer)
         status = self.ends.get(trial.tracer, Status.OK)
         return result(
@@ -187,6 +215,8 @@ def test_a_profiler_that_the_trial_does_not_survive_is_replaced_by_the_next(
     assert cells.ran == ran and [note.code for note in found.chosen.notes] == codes
     assert all("SIGSEGV" in note.evidence for note in found.chosen.notes if note.code == "W-PROF-18")
     assert (found.profiled is None) == (len(codes) == 3 or "none" in ends)
+    assert [step.position for step in cells.told] == [*range(1, len(ran) + 1)]
+    assert cells.told[0].total == 2 and len(cells.told[0].ahead) == 1
 
 
 def test_a_page_has_the_time_axis_and_the_cdfs(tmp_path):

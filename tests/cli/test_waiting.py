@@ -37,6 +37,15 @@ def test_it_counts_on_a_terminal_and_leaves_nothing(monkeypatch):
     assert screen.getvalue().count("reading ... 0 s") >= 1 and screen.getvalue().endswith("\r\x1b[K")
 
 
+def test_a_line_beside_it_stands_in_its_place(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    waiting.say("before")
+    with waiting.waiting("reading"):
+        waiting.say("a step")
+    assert screen.getvalue().startswith("before\n") and "\r\x1b[Ka step\n" in screen.getvalue()
+
+
 def test_a_report_says_what_it_does_and_refuses_a_bad_name_before_it_reads(tmp_path, capsys):
     Store(tmp_path / "s").save(result())
     page = tmp_path / "page.csv"

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import subprocess
 
 import pytest
 
@@ -217,26 +216,6 @@ def test_a_study_is_described_with_its_source_once():
         assert about.count(paper.source) == 1
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_the_completion_is_made_of_the_parsers(shell, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["--completion", shell])
-    script = capsys.readouterr().out
-    assert stop.value.code == 0 and ("bashcompinit" in script) == (shell == "zsh")
-    assert '"train advise "*)' in script and "--constraint" in script and "onnxruntime" in script
-    if shell == "bash":
-        asked = "COMP_WORDS=(edgescope optimize --obj); COMP_CWORD=2; _edgescope; echo ${COMPREPLY[@]}"
-        done = subprocess.run(
-            ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.split() == ["--objective"]
-        asked = "COMP_WORDS=(edgescope bench --backend onnx); COMP_CWORD=3; _edgescope; echo ${COMPREPLY[@]}"
-        done = subprocess.run(
-            ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.split() == ["onnxruntime"]
-
-
 def test_what_is_left_is_never_said_to_be_nothing():
     from edgescope import units
 
@@ -244,6 +223,8 @@ def test_what_is_left_is_never_said_to_be_nothing():
         assert "0 s" not in units.remaining(seconds) and units.remaining(seconds)
     assert units.remaining(0.5) and "0 s left" not in units.remaining(0.51).replace("1 s", "")
     assert units.remaining(None) == "" and units.remaining(40) == ", about 40 s left"
+    assert units.remaining(None, 12.0) == ", 12 s so far" and "12 s so far" in units.remaining(0.0, 12.0)
+    assert "so far" not in units.remaining(40, 12.0)
 
 
 def test_every_verb_that_prints_an_answer_takes_v():

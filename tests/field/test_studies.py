@@ -11,6 +11,7 @@ import pytest
 
 from edgescope.bench import here
 from edgescope.cli.main import main
+from edgescope.errors import ExitCode
 from edgescope.papers.edge_training import grid
 from edgescope.records import Absent, Machine, Measured, Trial, Window
 from edgescope.store.results import Store
@@ -160,7 +161,7 @@ def test_a_comparison_of_one_pair_has_its_ratio_and_the_next_step(tmp_path, caps
     code, out, _ = told(capsys, "compare", old, "latest", "--store", tmp_path / "s", "--json")
     page = json.loads(out)
     row = next(r for r in page["rows"] if r["metric"] == "latency_p50_s")
-    assert code == 0 and page["judgement"] == "AMBIGUOUS"
+    assert code == ExitCode.UNDECIDED and page["judgement"] == "AMBIGUOUS"
     assert row["ratio"]["value"] == pytest.approx(1 / 24.7) and row["ratio"]["lo"] is None
     assert any("W-CMP-2" in w and "--replicates 5" in w for w in page["warnings"])
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,9 +22,16 @@ class Device:
 
     def __init__(self):
         self.asked: list[Trial] = []
+        self.builds = SimpleNamespace(build=lambda trials: None)
 
     def stored(self, trial):
         return None
+
+    def left(self, trials):
+        return 5.0 * len(trials)
+
+    def expect(self, trials):
+        pass
 
     def run(self, trial, limit_s=None):
         self.asked.append(trial)
@@ -80,6 +88,17 @@ def test_the_largest_step_within_the_latency_trains_and_is_measured(tmp_path):
     ) == 3
 
 
+def test_every_run_is_told_with_its_place_and_what_follows(tmp_path):
+    told = []
+    planned("p90<=31ms", store=tmp_path, setup=Here(tell=told.append, device=Device()))
+    assert [(step.stage, step.position, step.total) for step in told] == [
+        ("serving", 1, 5),
+        *(("training", n, 5) for n in (2, 3, 4)),
+        ("in turns", 5, 5),
+    ]
+    assert [step.eta_s for step in told] == [25.0, 20.0, 15.0, 10.0, 5.0]
+
+
 def test_power_bounds_the_plan_too(tmp_path):
     found, device = planned("p90<=1s", "power<=8W", store=tmp_path)
     assert found.pick is None and not found.kept and len(device.asked) == 4
@@ -103,7 +122,7 @@ def test_a_pick_that_breaks_the_latency_when_measured_is_not_kept(tmp_path, monk
 
 
 def slower(run, **values):
-    def changed(self, trial):
+    def changed(self, trial, limit_s=None):
         if trial.workload == "interleaved":
             return result(trial, metrics=figures(trained_sps=790.0, **values))
         return run(self, trial)
@@ -122,7 +141,7 @@ def slower(run, **values):
 def test_a_run_in_turns_that_tells_not_all_is_no_success(tmp_path, monkeypatch, found, says):
     run = Device.run
 
-    def changed(self, trial):
+    def changed(self, trial, limit_s=None):
         return result(trial, **found) if trial.workload == "interleaved" else run(self, trial)
 
     monkeypatch.setattr(Device, "run", changed)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import trial_flags
+from edgescope.cli.countdown import Countdown
 
 if TYPE_CHECKING:
     from edgescope.anomaly.extract import Progress
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         damaged=args.damaged,
         overwrite=args.overwrite,
         noted=_noted,
-        tell=_tell,
+        tell=partial(_tell, Countdown()),
     )
     if done.warning:
         _noted(done.warning)
@@ -92,10 +94,11 @@ def _noted(message: Message) -> None:
     print(message, file=sys.stderr)
 
 
-def _tell(progress: Progress) -> None:
+def _tell(countdown: Countdown, progress: Progress) -> None:
     row = progress.row
     what = f"left out: {row.left_out}" if row.left_out else f"{row.snippets} snippets"
+    left = countdown.words(progress.done, progress.of)
     print(
-        f"{progress.done} of {progress.of}  {row.name}  {what}  {progress.frames_per_s:.0f} frames/s",
+        f"{progress.done} of {progress.of}  {row.name}  {what}  {progress.frames_per_s:.0f} frames/s{left}",
         file=sys.stderr,
     )

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from edgescope.cli import trial_flags
+from edgescope.cli import opened, trial_flags
+from edgescope.cli.countdown import Countdown
+from edgescope.cli.waiting import waiting
 
 HELP = "make a set of videos with planted anomalies"
 
@@ -39,16 +40,23 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.verbs import anomaly
 
     kinds = tuple(kind.strip() for kind in args.kinds.split(",") if kind.strip()) or KINDS
-    made = anomaly.generate(
-        args.root,
-        clips=args.count,
-        kinds=kinds,
-        sources=args.film,
-        frames=args.frames,
-        size=_even(*args.size),
-        seed=args.seed,
-        tell=_tell,
-    )
+    size, countdown = _even(*args.size), Countdown()
+
+    def tell(done: int, of: int) -> None:
+        if countdown.due(done, of):
+            opened.say(f"{done} of {of} videos{countdown.words(done, of)}")
+
+    with waiting(f"making {args.count} videos"):
+        made = anomaly.generate(
+            args.root,
+            clips=args.count,
+            kinds=kinds,
+            sources=args.film,
+            frames=args.frames,
+            size=size,
+            seed=args.seed,
+            tell=tell,
+        )
     anomalous = sum(v.anomalous for v in made.videos)
     if args.json:
         print(json.dumps({"root": str(made.root), "videos": len(made.videos), "anomalous": anomalous}))
@@ -56,11 +64,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"{len(made.videos)} videos, {anomalous} with a planted anomaly: {made.root}")
     print(f"next: edgescope anomaly extract {made.root} features --features frames_lite0")
     return 0
-
-
-def _tell(done: int, of: int) -> None:
-    if done % 20 == 0 or done == of:
-        print(f"{done} of {of} videos", file=sys.stderr)
 
 
 def _even(width: int, height: int) -> tuple[int, int]:

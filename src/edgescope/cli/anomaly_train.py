@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import trial_flags
+from edgescope.cli.countdown import Countdown
 
 if TYPE_CHECKING:
     from edgescope.training.fit import Epoch
@@ -62,8 +63,14 @@ def run(args: argparse.Namespace) -> int:
         name: getattr(args, name)
         for name in (*CHANGED, "learning_rate", "select", "precision", "device", "seed")
     }
-    print(_words(anomaly.recipe(args.head, **changed)), file=sys.stderr)
-    trained = anomaly.train(args.features, args.output, head=args.head, log=args.log, tell=_tell, **changed)
+    recipe, countdown = anomaly.recipe(args.head, **changed), Countdown()
+    print(_words(recipe), file=sys.stderr)
+
+    def tell(epoch: Epoch) -> None:
+        if epoch.value is not None or epoch.number % 10 == 0:
+            print(f"{_judged(epoch)}{countdown.words(epoch.steps, recipe.steps)}", file=sys.stderr)
+
+    trained = anomaly.train(args.features, args.output, head=args.head, log=args.log, tell=tell, **changed)
     about = trained.about
     if args.json:
         print(json.dumps(about, indent=1))
@@ -83,7 +90,6 @@ def _words(recipe: object) -> str:
     return "  ".join(f"{name} {value}" for name, value in vars(recipe).items())
 
 
-def _tell(epoch: Epoch) -> None:
-    if epoch.value is not None or epoch.number % 10 == 0:
-        value = "" if epoch.value is None else f"  AUC {epoch.value:.4f}"
-        print(f"step {epoch.steps:6}  loss {epoch.loss:.4f}{value}", file=sys.stderr)
+def _judged(epoch: Epoch) -> str:
+    value = "" if epoch.value is None else f"  AUC {epoch.value:.4f}"
+    return f"step {epoch.steps:6}  loss {epoch.loss:.4f}{value}"

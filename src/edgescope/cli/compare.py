@@ -5,6 +5,9 @@ significance and size.
   edgescope compare 3f2a 91bc            all replicates of two cells, by the beginnings of their ids
   edgescope compare 3f2a 91bc --other-store ../before
   edgescope compare 3f2a 91bc --other-store ../orin --price baseline=2000 --price candidate=249 --power-budget 15
+
+Exit code: 0 if the candidate is judged FASTER, SLOWER or SAME; 7 if the runs decide nothing (AMBIGUOUS) or may not be
+compared (NOT-COMPARABLE).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 
 from edgescope.cli import opened, trial_flags
+from edgescope.errors import ExitCode
 
 HELP = "compare two variants: settings that differ, ratios with intervals, a judgement"
 
@@ -44,7 +48,7 @@ def price(text: str) -> tuple[str, float]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare two results, or the replicates of two cells; return 0."""
+    """Compare two results, or the replicates of two cells; return whether a judgement was possible."""
     from edgescope.verbs.compare import compare, named_results
 
     store = opened.store(args)
@@ -65,4 +69,4 @@ def run(args: argparse.Namespace) -> int:
     noise = noise_view.stored(store, baseline[0].machine.id)
     page = document(found, noise=noise, forced=args.force)
     opened.show(args, page)
-    return 0
+    return ExitCode.OK if found.decided else ExitCode.UNDECIDED

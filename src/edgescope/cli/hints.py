@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from edgescope.cli.completion import verbs
+from edgescope.cli.parsing import verbs
 
 FLAG = re.compile(r"(?<![\w/=<}\"'-])--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"\b(edgescope|sudo|pip|docker|python3?|trtexec|nsys|nvidia-smi|ssh) ")

@@ -9,13 +9,12 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
-from edgescope import __version__, registry
-from edgescope.cli.completion import SHELLS, script
+from edgescope import registry
 from edgescope.cli.hints import fits
 from edgescope.cli.parsing import Parser
-from edgescope.errors import EdgescopeError, Message, fitting
+from edgescope.cli.versions import Version
+from edgescope.errors import EdgescopeError, ExitCode, Message, fitting
 from edgescope.registry import BOARD
 
 VERBS = {
@@ -23,15 +22,14 @@ VERBS = {
     for verb in (
         *("demo", "doctor", "models", "modes", "monitor", "backends", "bench", "sweep", "train", "anomaly"),
         *("optimize", "recommend", "predict", "capacity", "offload", "trace", "compare", "energy", "explain"),
-        *("layers", "list", "show", "rm", "report", "study", "record", "docs"),
+        *("layers", "list", "show", "rm", "report", "study", "record", "docs", "help", "completion"),
     )
 }
 
-EPILOG = """Exit codes: 0 ok; 1 a trial or a gate failed, a figure is unstable, or nothing can be picked; 2 the request
-is wrong, a file that is not there included; 3 unsupported or not installed; 4 a setting is not in effect; 5 stopped
-for memory or thermal safety; 6 ran elsewhere than requested; 130 interrupted.
+EPILOG = f"""Exit codes: {"; ".join(f"{code} {code.label}" for code in ExitCode)}.
 
-`edgescope help VERB` prints a verb's flags, `edgescope docs CODE` what a message means."""
+`edgescope help VERB` prints a verb's flags, `edgescope help exit-codes` what each code means, `edgescope docs CODE`
+what a message means."""
 
 
 #: What the system calls an error -> what helps.
@@ -54,29 +52,20 @@ def parser(flags_of: Collection[str] = VERBS) -> Parser:
         description="Measure, explain and optimise deep learning on edge devices, with numbers you can defend.",
         epilog=EPILOG,
     )
-    top.add_argument("--version", action="version", version=f"edgescope {__version__}")
+    top.add_argument(
+        "--version", action=Version, help="print the versions of edgescope, Python and the engines"
+    )
     top.add_argument(
         "--board",
         metavar="FILE",
         help="measure a recorded board instead of this machine: a file, or an included one such as nano",
     )
-    text = f"print a script for completion in {' or '.join(SHELLS)}: source <(edgescope --completion bash)"
-    top.add_argument("--completion", action=Completion, choices=SHELLS, metavar="SHELL", help=text)
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, module in VERBS.items():
         sub = verbs.add_parser(name, help=module.HELP, description=module.__doc__)
         if name in flags_of:
             module.configure(sub)
     return top
-
-
-class Completion(argparse.Action):
-    """Print the script and end, as --version does."""
-
-    def __call__(self, top: argparse.ArgumentParser, *given: Any) -> None:
-        """Print the script of the shell that was named, with the flags of every verb."""
-        print(script(parser(), str(given[1])), end="")
-        top.exit()
 
 
 def _named(args: argparse.Namespace) -> str:
@@ -95,7 +84,6 @@ def _verb(words: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    words = [*words[1:], "--help"] if words[:1] == ["help"] else words
     args = parser({_verb(words)}).parse_args(words)
     args.argv = words  # a verb may need to know what was typed
     with fitting(fits(_named(args), parser)):
@@ -128,13 +116,14 @@ def _run(args: argparse.Namespace) -> int:
             ),
             file=sys.stderr,
         )
-        return 2 if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR) else 1
+        missing_path = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+        return ExitCode.USAGE if missing_path else ExitCode.FAILED
     except KeyboardInterrupt:
         verb = VERBS[args.verb]
         part = getattr(verb, "PARTS", {}).get(getattr(args, "part", ""), verb)
         left = getattr(part, "INTERRUPTED", "")
         print(f"I-STOP-1: interrupted. {left}".rstrip(), file=sys.stderr)
-        return 130
+        return ExitCode.INTERRUPTED
 
 
 def _tell_where(args: argparse.Namespace) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgescope import errors
+from edgescope.cli import waiting
+from edgescope.errors import ExitCode
 
 if TYPE_CHECKING:
     from edgescope.errors import Message
@@ -20,7 +22,13 @@ if TYPE_CHECKING:
     from edgescope.store.results import Store
 
 #: Message code, or its family -> exit code, where it is more precise than the exit code of the status.
-REASONS = {**dict.fromkeys(errors.USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
+REASONS = {
+    **dict.fromkeys(errors.USAGE, ExitCode.USAGE),
+    "E-MODE-9": ExitCode.UNAVAILABLE,
+    "E-MODE-": ExitCode.SETTING,
+    "E-REC-7": ExitCode.SETTING,
+    "E-RAN-": ExitCode.RAN_ELSEWHERE,
+}
 
 
 def add_verbose(sub: argparse.ArgumentParser) -> None:
@@ -45,10 +53,9 @@ def store(args: argparse.Namespace) -> Store:
 
 def setup(args: argparse.Namespace) -> Setup:
     """Return the Setup that the flags of `trial_flags.add_safety` describe; its progress goes to stderr."""
-    from edgescope.cli.waiting import waiting
     from edgescope.runner.setup import Setup
 
-    return Setup(limits(args), retried(args), say, waiting)
+    return Setup(limits(args), retried(args), say, waiting.waiting)
 
 
 def use_board(url: str, trial: Trial) -> None:
@@ -91,16 +98,20 @@ def limits(args: argparse.Namespace) -> Limits:
     return Limits(args.timeout + (getattr(args, "soak", None) or 0.0), floor)  # --soak extends the time limit
 
 
-def exit_code(result: Result) -> int:
+def exit_code(result: Result) -> ExitCode:
     """Return the exit code of a verb that ends with this result."""
     from edgescope.records import Status
 
     kind = _kind(result.reason)
-    codes = {Status.OK: 0, Status.UNSUPPORTED: 3, Status.OOM: 5}
-    return codes.get(result.status, 1) if kind is None else kind
+    codes = {
+        Status.OK: ExitCode.OK,
+        Status.UNSUPPORTED: ExitCode.UNAVAILABLE,
+        Status.OOM: ExitCode.SAFETY,
+    }
+    return codes.get(result.status, ExitCode.FAILED) if kind is None else kind
 
 
-def _kind(reason: Message | None) -> int | None:
+def _kind(reason: Message | None) -> ExitCode | None:
     """Return the exit code of a reason's code or family of codes, or None if the status decides."""
     if reason is None:
         return None
@@ -143,4 +154,4 @@ def show_each(args: argparse.Namespace, pages: Sequence[Document]) -> None:
 
 def say(text: object) -> None:
     """Print one line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    waiting.say(text)

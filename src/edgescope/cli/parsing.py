@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from edgescope.cli.pages import Pages
@@ -19,6 +19,15 @@ def add_parts(sub: argparse.ArgumentParser, parts: Mapping[str, Any]) -> None:
     for name, module in parts.items():
         one = found.add_parser(name, help=module.HELP, description=module.__doc__)
         module.configure(one)
+
+
+def verbs(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield `bench`, `train`, `train advise` ... with their parsers."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, one in action.choices.items():
+                yield f"{name}{word}", one
+                yield from verbs(one, f"{name}{word} ")
 
 
 class Parser(argparse.ArgumentParser):

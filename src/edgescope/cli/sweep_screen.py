@@ -38,7 +38,7 @@ class Screen:
         if self.at is None and (same := sweep.shared(self.trials)):
             opened.say(f"all cells: {same}")
         self.at = progress
-        eta = remaining(progress.eta_s)
+        eta = remaining(progress.eta_s, progress.spent_s)
         text = f"[{progress.done + 1}/{progress.total}] {self.name(progress.trial)}{eta}"
         if self.live:
             sys.stderr.write(f"{_CLEAR}{text} ...")

@@ -5,6 +5,9 @@ edgescope trace -- python my_video.py                any Python program, which n
 edgescope trace --on ssh://user@nano -- python3 my_video.py    the same on a board, profiled there
 edgescope trace report.sqlite                        an export of Nsight Systems, Kineto, ONNX Runtime ...
 edgescope trace p1.sqlite p2.sqlite p4.sqlite        how it grows from trace to trace
+
+Exit code: 0 if the account may be trusted; 7 if the profiler changed the speed too much for a conclusion; 1 if a file
+was damaged, or a program or a trial failed.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
+from edgescope.errors import ExitCode
 
 if TYPE_CHECKING:
     from edgescope.verbs.trace import Traced
@@ -53,7 +57,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the account; return 0, or 1 without a conclusion, a sound file or a program that ended well."""
+    """Print the account; return its exit code."""
     from edgescope import report
     from edgescope.report.render import json as as_json
     from edgescope.report.render import terminal
@@ -78,11 +82,14 @@ def run(args: argparse.Namespace) -> int:
     return _exit_code(found)
 
 
-def _exit_code(found: Traced) -> int:
-    """Return the code of a trial that did not run; else 1 where something is missing from the answer."""
-    failed = max((opened.exit_code(r) for r in (found.clean, found.profiled) if r is not None), default=0)
-    sound = found.accounts and found.conclusive and found.whole and not found.program_failed
-    return failed or (0 if sound else 1)
+def _exit_code(found: Traced) -> ExitCode:
+    """Return the code of a trial that did not run; else what is missing from the answer, else whether it concludes."""
+    runs = [opened.exit_code(r) for r in (found.clean, found.profiled) if r is not None]
+    if failed := max(runs, default=ExitCode.OK):
+        return failed
+    if not found.accounts or not found.whole or found.program_failed:
+        return ExitCode.FAILED
+    return ExitCode.OK if found.conclusive else ExitCode.UNDECIDED
 
 
 def _is_trace(name: str) -> bool:
@@ -100,7 +107,13 @@ def _traced(args: argparse.Namespace) -> Traced:
     words = list(args.argv)
     if "--" in words:
         program = words[words.index("--") + 1 :]
-        return trace(program=program, on=args.on or "", range_name=args.range, seconds=args.seconds)
+        return trace(
+            program=program,
+            on=args.on or "",
+            range_name=args.range,
+            seconds=args.seconds,
+            setup=opened.setup(args),
+        )
     if args.on:
         raise UnsupportedError(
             "E-PROF-9",
@@ -109,7 +122,8 @@ def _traced(args: argparse.Namespace) -> Traced:
             fix="edgescope trace --on ssh://user@board -- PROGRAM",
         )
     if args.kind or len(args.what) > 1 or _is_trace(args.what[0]):
-        return trace(args.what, range_name=args.range, kind=args.kind)
+        with waiting(f"reading {', '.join(args.what)}"):
+            return trace(args.what, range_name=args.range, kind=args.kind, setup=opened.setup(args))
     from edgescope.cli.bench import trials_of
 
     args.model, args.replicates = args.what[0], 1

@@ -13,10 +13,12 @@ import argparse
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import trial_flags
+from edgescope.cli.countdown import Countdown
 
 if TYPE_CHECKING:
     from edgescope.models.clip.dataset import Data
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         classes=[name.strip() for name in args.classes.split(",") if name.strip()],
         settings=settings,
         started=_started,
-        tell=_tell,
+        tell=partial(_tell, Countdown(), args.epochs),
     )
     if args.json:
         print(json.dumps(about, indent=1))
@@ -77,9 +79,9 @@ def _started(data: Data) -> None:
     )
 
 
-def _tell(epoch: Epoch) -> None:
+def _tell(countdown: Countdown, epochs: int, epoch: Epoch) -> None:
     print(
         f"epoch {epoch.number:3}  loss {epoch.loss:.4f}  held-out {epoch.right}/{epoch.held_out}"
-        f" ({epoch.right / epoch.held_out:.0%})  {epoch.seconds:.1f} s",
+        f" ({epoch.right / epoch.held_out:.0%})  {epoch.seconds:.1f} s{countdown.words(epoch.number, epochs)}",
         file=sys.stderr,
     )

@@ -17,6 +17,11 @@ _LINES: list[threading.Event] = []
 """The lines that are shown, the innermost last: only that one is drawn."""
 
 
+def say(text: object) -> None:
+    """Print one line on stderr, in place of a line that counts, which is drawn again below it."""
+    print(f"{_CLEAR if _LINES else ''}{text}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def waiting(text: str, *, live: bool = False) -> Iterator[None]:
     """Print `text ...` on stderr while the block runs; on a terminal with its seconds, and removed at the end.

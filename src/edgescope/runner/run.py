@@ -88,10 +88,12 @@ class Progress:
     trial: Trial
     eta_s: float | None
     """Estimated seconds left, from the medians of each kind of cell so far; None while too few were timed."""
+    spent_s: float = 0.0
+    """Seconds since the first cell; told where there is no estimate."""
 
     def __str__(self) -> str:
         """Return `[3/12] resnet50 onnxruntime int8 b1 replicate 2, about 40 s left`."""
-        t, left = self.trial, units.remaining(self.eta_s)
+        t, left = self.trial, units.remaining(self.eta_s, self.spent_s)
         again = f" replicate {t.replicate}" if t.replicate else ""
         return f"[{self.done + 1}/{self.total}] {t.model} {t.label}{again}{left}"
 
@@ -417,14 +419,15 @@ def run(
     todo = order([t for t in trials if t.id not in cells.finished()], seed, reuse=reuse)
     pause = rest or (lambda: time.sleep(cooldown_s))
     rests: list[float] = []
-    ran = 0
+    ran, begun = 0, cells.clock()
     if reuse:
         cells.ahead(todo)  # so that building and measuring processes are never alive together
     for result in cells.finished().values() if sieves else ():
         _add(sieves, result)
     for done, trial in enumerate(cells.free_first(todo)):
         left = cells.left(todo[done:], statistics.median(rests) if rests else cooldown_s)
-        tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
+        spent = cells.clock() - begun
+        tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left, spent))
         reason = next((why for sieve in sieves if (why := sieve.reason(trial))), None)
         if reason:
             result = cells.put(skipped(trial, cells.where, reason))

@@ -7,6 +7,7 @@ learns and decides. The loop looks into the store, estimates the time left and r
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -44,6 +45,8 @@ class Step:
     """Seconds after which the run, or the pair, is cancelled, and not stored."""
     eta_s: float | None = None
     """Seconds left, estimated from the runs so far and the usual course; None while too few were timed."""
+    spent_s: float = 0.0
+    """Seconds since the first step; told where there is no estimate."""
     then: str = ""
     """What the estimate leaves out because its length is not known yet, or its condition: `if it confirms`."""
 
@@ -52,7 +55,7 @@ class Step:
         rounds = f" round {self.round}/{self.rounds}," if self.rounds else ""
         number = f" {self.position}" if self.position else ""
         place = f" {self.position}/{self.total}" if self.total else number
-        left = units.remaining(self.eta_s)
+        left = units.remaining(self.eta_s, self.spent_s)
         return f"[{self.stage}{rounds}{place}] {self.what}{left}{self.then}"
 
 
@@ -64,8 +67,10 @@ Strategy = Generator[Step, tuple[Result, ...], None]
 class Loop:
     """Runs strategies; `runs` counts their steps, `stored` those answered by the store."""
 
-    def __init__(self, cells: Cells, tell: Tell = lambda step: None) -> None:
-        self.cells, self.tell = cells, tell
+    def __init__(
+        self, cells: Cells, tell: Tell = lambda step: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.cells, self.tell, self.clock, self.begun = cells, tell, clock, clock()
         self.runs = self.stored = 0
 
     def run(self, strategy: Strategy) -> Iterator[Result]:
@@ -73,15 +78,15 @@ class Loop:
         try:
             step = next(strategy)
             while True:
-                results = self._answer(step)
+                results = self.answer(step)
                 yield from results
                 step = strategy.send(results)
         except StopIteration:
             return
 
-    def _answer(self, step: Step) -> tuple[Result, ...]:
-        known = step.eta_s is not None
-        self.tell(step if known else replace(step, eta_s=self.cells.left([step.trial, *step.ahead])))
+    def answer(self, step: Step) -> tuple[Result, ...]:
+        """Tell the step, and return its Result, of a pair both: from the store, or by running it."""
+        self.tell(replace(step, eta_s=self._left(step), spent_s=self.clock() - self.begun))
         self.runs += 1
         found = self.known(step)
         self.stored += found is not None
@@ -94,6 +99,12 @@ class Loop:
         if step.beside is not None:
             return self.cells.run_pair(step.beside, step.trial, step.purpose, step.limit_s)
         return (self.cells.run(step.trial, step.limit_s),)
+
+    def _left(self, step: Step) -> float | None:
+        """Return the seconds left; None where nothing was timed yet, or where the store has all that is known of."""
+        if step.eta_s is not None:
+            return step.eta_s
+        return self.cells.left([step.trial, *step.ahead]) or None
 
     def known(self, step: Step) -> tuple[Result, ...] | None:
         """Return the stored Results of a step; None if it has to run."""

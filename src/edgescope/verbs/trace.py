@@ -17,9 +17,11 @@ from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial, Trust, Verdict
 from edgescope.remote.program import traced as traced_on
 from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.search.in_order import InOrder
 from edgescope.study import grid
 from edgescope.tracing.profilers import Chosen, choose
 from edgescope.tracing.read import read
+from edgescope.units import lasting
 
 #: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
 SECONDS = 1.0
@@ -160,25 +162,39 @@ def trace(
     format, if their content does not tell it.
     """
     if program:
-        found = traced_on(on, program, seconds) if on else watched(program, seconds)
-        return Traced(((Path(program[0]).name, account(found, range_name)),))
+        name = Path(program[0]).name
+        setup.tell(
+            f"profiling {f'the first {lasting(seconds)} of {name}' if seconds else f'{name} until it ends'}"
+        )
+        seen = traced_on(on, program, seconds) if on else watched(program, seconds)
+        return Traced(((name, account(seen, range_name)),))
     if isinstance(what, Trial):
         return _trial(what, profiler, store, setup)
-    files = [what] if isinstance(what, (str, Path)) else list(what)
-    return Traced(tuple((Path(f).name, account(read(f, kind), range_name)) for f in files))
+    files = [Path(f) for f in ([what] if isinstance(what, (str, Path)) else what)]
+    found = []
+    for number, file in enumerate(files, start=1):
+        if len(files) > 1:
+            setup.tell(f"[{number}/{len(files)}] {file.name}")
+        found.append((file.name, account(read(file, kind), range_name)))
+    return Traced(tuple(found))
 
 
 def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
     trial = grid.pinned(trial, zoo.pin)
     chosen = choose(trial, profiler)
-    cells = setup.cells(store_of(store))
-    clean = cells.run(replace(trial, tracer=Trial.tracer))
+    runs = InOrder(setup.cells(store_of(store)), setup.tell)
+    least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
+
+    def under(name: str) -> Trial:
+        return replace(trial, tracer=name, min_s=least, max_s=most)
+
+    follow = [under(chosen.name)] if chosen.name != Trial.tracer else []
+    clean = runs.run("clean", replace(trial, tracer=Trial.tracer), follow, anew=True)
     if clean.status not in (Status.OK, Status.UNSTABLE):
         return Traced((), clean, None, chosen)
-    least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
     failed: dict[str, str] = {}
     while chosen.name != Trial.tracer:
-        profiled = cells.run(replace(trial, tracer=chosen.name, min_s=least, max_s=most))
+        profiled = runs.run(f"under {chosen.name}", under(chosen.name), (), anew=True)
         if profiler or profiled.status not in UNDER_A_PROFILER:
             return Traced(_accounts(profiled), clean, profiled, chosen)
         failed[chosen.name] = profiled.reason.what if profiled.reason else profiled.status.value

@@ -16,9 +16,9 @@ from edgescope.errors import UnavailableError
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial
 from edgescope.records.answers import plain
-from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.search import training_advice as advice
+from edgescope.search.in_order import InOrder
 from edgescope.search.training_advice import GOOD, WORTH, Change
 from edgescope.stats import paired_log_ratio
 from edgescope.study import grid
@@ -103,9 +103,9 @@ def train_advise(
 
     Every key but the named ones is a key of Trial. UnavailableError if the run as it is fails.
     """
-    cells = setup.cells(store_of(store))
+    runs = InOrder(setup.cells(store_of(store)), setup.tell)
     asked = grid.pinned(Trial(model=model, workload="training", **{**WINDOW, **trial}), zoo.pin)
-    base = _run(cells, setup, asked)
+    base = runs.run("as it is", asked)
     if base.status not in GOOD:
         raise UnavailableError(
             "E-ADVISE-1",
@@ -121,9 +121,10 @@ def train_advise(
     best = max((change.gain for change in changes), default=1.0)
     tried = list(advice.probes(asked, facts, best))
     if tried:
-        held = _run(cells, setup, advice.held_of(asked))
-        for probe in tried:
-            found = _run(cells, setup, probe.trial)
+        follow = [*(probe.trial for probe in tried), *(_pairs(asked, asked) if verify else ())]
+        held = runs.run("on a held minibatch", advice.held_of(asked), follow)
+        for number, probe in enumerate(tried, start=1):
+            found = runs.run("on a held minibatch", probe.trial, follow[number:])
             results += [held, found]
             change = advice.of_device(asked, facts, probe, held, found)
             changes += [change] if change is not None else []
@@ -131,33 +132,27 @@ def train_advise(
     answer = TrainingAdvice(
         asked, facts, part, share, advice.ranked(changes), Absent("not asked for"), tuple(results)
     )
-    return replace(answer, realised=_verified(cells, setup, answer)) if verify and answer.pick else answer
+    return replace(answer, realised=_verified(runs, answer)) if verify and answer.pick else answer
 
 
-def _run(cells: Cells, setup: Setup, trial: Trial) -> Result:
-    found = cells.stored(trial)
-    if found is None:
-        setup.tell(f"  {trial.label}")
-        found = cells.run(trial)
-    return found
-
-
-def _verified(cells: Cells, setup: Setup, answer: TrainingAdvice) -> Field:
+def _verified(runs: InOrder, answer: TrainingAdvice) -> Field:
     """Return the gain of the pick over pairs of fresh processes, in turns."""
     assert answer.pick is not None
-    rates: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(1, PAIRS + 1):
-        order = (False, True) if number % 2 else (True, False)
-        pair = {}
-        for changed in order:
-            trial = answer.pick.trial if changed else answer.trial
-            result = _run(cells, setup, replace(trial, replicate=number))
-            if result.status not in GOOD:
-                return Absent(f"a run failed: {result.reason}")
-            pair[changed] = rate_of(result)
-        for changed, rate in pair.items():
-            rates[changed].append(rate)
+    trials = _pairs(answer.trial, answer.pick.trial)
+    rates: tuple[list[float], list[float]] = ([], [])
+    for number, trial in enumerate(trials, start=1):
+        result = runs.run("verifying", trial, trials[number:])
+        if result.status not in GOOD:
+            return Absent(f"a run failed: {result.reason}")
+        changed = trial == replace(answer.pick.trial, replicate=trial.replicate)
+        rates[changed].append(rate_of(result))
     return paired_log_ratio(rates[True], rates[False]).measured("ratio")
+
+
+def _pairs(before: Trial, after: Trial) -> list[Trial]:
+    """Return both trials PAIRS times, as neighbours; which of them is first alternates."""
+    orders = ((after, before), (before, after))
+    return [replace(trial, replicate=n) for n in range(1, PAIRS + 1) for trial in orders[n % 2]]
 
 
 def rate_of(result: Result) -> float:

@@ -15,8 +15,8 @@ from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
 from edgescope.records.trial import usual_backend
-from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.search.in_order import InOrder
 from edgescope.study import grid
 
 WINDOW_S = 5.0
@@ -142,7 +142,7 @@ def train_interleave(
     serving side. A minibatch whose run fails is left out; UnavailableError if the serving side fails.
     """
     latency, watts = _bounds(constraints)
-    cells = setup.cells(store_of(store))
+    runs = InOrder(setup.cells(store_of(store)), setup.tell)
     backend = trial.get("backend") or usual_backend(model)
     given = {name: value for name, value in trial.items() if value is not None}
     window = {} if {"min_s", "max_s"} & set(given) else {"min_s": WINDOW_S, "max_s": WINDOW_S}
@@ -151,10 +151,12 @@ def train_interleave(
     options = {**keys.pop("workload_options", {}), **({"train": train} if train else {})}
     options["train"] = zoo.pin(str(options.get("train") or model))
     asked = grid.pinned(Trial(model=model, scenario="fixed_rate", rate=rate, **keys), zoo.pin)
-    sides = _Sides(cells, setup, asked, options)
+    sides = _Sides(runs, setup, asked, options)
     grid.checked(sides.turns(1))  # what the run in turns would refuse is refused before anything is measured
-    served = sides.served(_of(latency))
-    trained = [side for size in train_batch if (side := sides.trained(size)) is not None]
+    follow = [*map(sides.training, train_batch), *([sides.turns(train_batch[0])] if verify else ())]
+    served = sides.served(_of(latency), follow)
+    sizes = enumerate(train_batch, start=1)
+    trained = [side for n, size in sizes if (side := sides.trained(size, follow[n:])) is not None]
     best = plan(
         [served], trained, rate, latency_s=latency.limit, watts=watts.limit if watts is not None else None
     )
@@ -168,31 +170,23 @@ def train_interleave(
     )
     if not verify or answer.trial is None:
         return answer
-    return replace(answer, measured=sides.run(answer.trial))
+    return replace(answer, measured=runs.run("in turns", answer.trial, ()))
 
 
 @dataclass(frozen=True)
 class _Sides:
     """Both sides, measured alone."""
 
-    cells: Cells
+    runs: InOrder
     setup: Setup
     asked: Trial
     """The serving side."""
     options: Mapping[str, Scalar]
     """Those of the workload `interleaved`."""
 
-    def run(self, trial: Trial) -> Result:
-        """Return the result of a trial, from the store if it is there."""
-        found = self.cells.stored(trial)
-        if found is None:
-            self.setup.tell(f"  {trial.label}")
-            found = self.cells.run(trial)
-        return found
-
-    def served(self, figure: str) -> Side:
+    def served(self, figure: str, ahead: Sequence[Trial]) -> Side:
         """Return how long a query takes, and the worse end of its percentile; a query is one unit, however large."""
-        found = self.run(self.asked)
+        found = self.runs.run("serving", self.asked, ahead)
         ran = found.status in MEASURED
         unknown = Absent(str(found.reason or "not measured"))
         taken = found.metrics.get(figure, unknown) if ran else unknown
@@ -207,27 +201,29 @@ class _Sides:
         tail = judged_end(taken, at_most=True)
         return Side(1, value_of(found, "latency_mean_s") or tail, value_of(found, "power_w"), tail)
 
-    def trained(self, batch: int) -> Side | None:
+    def trained(self, batch: int, ahead: Sequence[Trial]) -> Side | None:
         """Return how long a step of training takes; None if its run failed."""
-        taken = {name: self.options[name] for name in ("images", "num_workers") if name in self.options}
-        threads = self.asked.options.get("threads") if self.asked.backend.startswith("torch") else None
-        alike = ("device", "mode", "seed", "warmup", "min_s", "max_s")
-        found = self.run(
-            Trial(
-                model=str(self.options["train"]),
-                backend="torch_eager",
-                workload="training",
-                workload_options=taken,
-                options={} if threads is None else {"threads": threads},
-                batch=batch,
-                **{name: getattr(self.asked, name) for name in alike},
-            )
-        )
+        found = self.runs.run("training", self.training(batch), ahead)
         rate = value_of(found, "throughput_sps") if found.status in MEASURED else None
         if rate is None:
             self.setup.tell(f"  left out: a minibatch of {batch}: {found.reason}")
             return None
         return Side(batch, batch / rate, value_of(found, "power_w"))
+
+    def training(self, batch: int) -> Trial:
+        """Return the trial of the training side alone."""
+        taken = {name: self.options[name] for name in ("images", "num_workers") if name in self.options}
+        threads = self.asked.options.get("threads") if self.asked.backend.startswith("torch") else None
+        alike = ("device", "mode", "seed", "warmup", "min_s", "max_s")
+        return Trial(
+            model=str(self.options["train"]),
+            backend="torch_eager",
+            workload="training",
+            workload_options=taken,
+            options={} if threads is None else {"threads": threads},
+            batch=batch,
+            **{name: getattr(self.asked, name) for name in alike},
+        )
 
     def turns(self, batch: int) -> Trial:
         """Return the trial that trains between the queries."""

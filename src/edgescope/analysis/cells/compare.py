@@ -91,6 +91,11 @@ class Comparison(Answer):
             return Judgement.NOT_COMPARABLE
         return next((r.judgement for r in self.rows if r.judgement), Judgement.AMBIGUOUS)
 
+    @property
+    def decided(self) -> bool:
+        """Whether the candidate is judged faster, slower or the same."""
+        return self.judgement not in (Judgement.AMBIGUOUS, Judgement.NOT_COMPARABLE)
+
     def lines(self) -> Iterator[str]:
         """Yield the judgement, why numbers are not comparable, and one line per metric."""
         yield f"{self.candidate} is {self.judgement.value} against {self.baseline}"
