@@ -27,7 +27,7 @@ from facts import publish
 ROOT = Path(__file__).parent.parent
 GOAL = 0.35
 INSTALLERS = {"pip", "setuptools", "wheel"}  # what an environment begins with, not what edgescope asks for
-FIRST_IMPORT = "import edgescope, torch, torchvision, timm, onnxruntime, openvino"
+FIRST_IMPORT = "import edgescope, torch, onnx, onnxruntime, openvino"
 LIST = """
 import json
 from importlib.metadata import distributions
