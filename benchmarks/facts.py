@@ -7,6 +7,8 @@ A page that a script wrote on another machine (`--json FILE`) is taken among the
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import inspect
 import json
 import sys
@@ -20,7 +22,13 @@ from edgescope.devices.manifest import git, machine
 from edgescope.records import Result
 from edgescope.records.codec import to_plain
 
-PUBLISHED = Path(__file__).parent.parent / "published"
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+PUBLISHED = ROOT / "published"
 
 
 def machine_id() -> str:
@@ -97,10 +105,33 @@ def page(figures: dict[str, Any], *, met: bool, source: Result | None = None) ->
         "commit": commit(),
         "script": f"benchmarks/{Path(sys.argv[0]).name}",
         "command": " ".join(["python", *sys.argv]),
+        "rules": rules(),
         "measured_at": source.started_at if source else now,
         "machine_id": here.id,
         "machine": to_plain(here.stable) | {"software": to_plain(state)},
     }
+
+
+def rules() -> dict[str, str]:
+    """Return what claims are judged by (tests/evidence.toml): constants and functions, as they are now."""
+    groups = tomllib.loads((ROOT / "tests/evidence.toml").read_text())["rules"].values()
+    named = sorted({name for group in groups for name in group})
+    return {name: definition((ROOT / (at := name.partition(":"))[0]).read_text(), at[2]) for name in named}
+
+
+def definition(source: str, name: str) -> str:
+    """Return the value of a constant of a module, or a digest of a function without its docstring."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            node.body = node.body[1:] if ast.get_docstring(node) else node.body
+            return hashlib.sha256(ast.dump(node).encode()).hexdigest()[:12]
+        if isinstance(node, ast.Assign):
+            (target,), value = node.targets, node.value
+            several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            for one, text in zip(target.elts, value.elts, strict=True) if several else [(target, value)]:
+                if isinstance(one, ast.Name) and one.id == name:
+                    return ast.unparse(text)
+    return "absent"
 
 
 def chosen(*commands: Callable[[], int | None]) -> None:
