@@ -53,11 +53,11 @@ def stale(claim: dict[str, Any]) -> list[str]:
     """Return the rules of a claim that are others now than when its figures were made."""
     now = facts.rules()
     named = [rule for group in claim.get("rules", ()) for rule in TABLE["rules"][group]]
-    was = facts.published(claim["of"][0])["rules"]
+    was = facts.published(claim["of"][0]).get("rules", {})
     return [
-        f"{rule.rpartition(':')[2]} was {was[rule]}, is {now[rule]}"
+        f"{rule.rpartition(':')[2]} was {was.get(rule, 'absent')}, is {now[rule]}"
         for rule in named
-        if was[rule] != now[rule]
+        if was.get(rule, "absent") != now[rule]
     ]
 
 
@@ -70,25 +70,20 @@ def pages() -> dict[str, str]:
 
 def told_on(claim: dict[str, Any]) -> list[str]:
     """Return the pages that print a figure of the claim's runs, or link to their file."""
-    names = [re.escape(name.partition("/")[0]) for name in claim["of"]]
     runs = "|".join(re.escape(re.sub(r"/(.*)", r"['\1']", name)) for name in claim["of"])
     used = {
         c["page"]
         for c in test_claims.CLAIMS
         if re.search(rf"\b({runs})(?!\w)", f"{c['is']} {c.get('each', '')}")
     }
-    linked = {
-        page
-        for page, text in pages().items()
-        if any(whole(name, text) for name in claim["of"]) and re.search("|".join(names), text)
-    }
+    linked = {page for page, text in pages().items() if any(whole(name, text) for name in claim["of"])}
     return sorted(used | linked)
 
 
 def whole(name: str, text: str) -> bool:
     """Whether a page links to a file of one run, or to this run of a file by its name."""
     file, _, run = name.partition("/")
-    link = rf"{file}\.json: {run}\]" if run else rf"published/{file}\.(json|md)\b"
+    link = rf"{file}\.json(: {run}\]|#{run}\))" if run else rf"published/{file}\.(json|md)\b"
     return bool(re.search(link, text))
 
 
@@ -98,6 +93,11 @@ def row(claim: dict[str, Any]) -> str:
     also = ", ".join(f"`{name}`" for name in claim["of"][1:])
     made = f"`{claim['of'][0]}` by `{first['script'].removeprefix('benchmarks/')}`" + (
         f"; also {also}" if also else ""
+    )
+    made += "".join(
+        f"; [as a table](../published/{file})"
+        for name in claim["of"]
+        if (facts.PUBLISHED / (file := f"{name.replace('/', '_')}.md")).exists()
     )
     where = f"{first['commit']['hash'][:8]}, {machine(first['machine'])}, {first['measured_at'][:10]}"
     older = f" ({'; '.join(stale(claim))}: {claim['older']})" if "older" in claim else ""
