@@ -98,6 +98,35 @@ def test_every_page_that_the_source_cites_by_the_verb_is_there():
     assert "sweeps" in cited and cited - {docs.SCHEMA, flags_page.NAME} <= pages
 
 
+def test_pages_are_listed_by_section(capsys):
+    assert main(["docs"]) == 0
+    said = capsys.readouterr().out
+    order = [
+        "tutorial:",
+        "first-number ",
+        "how-to:",
+        "sweeps ",
+        "reference:",
+        "schema ",
+        "explanation:",
+        "concepts ",
+    ]
+    places = [said.index(f"\n{word}" if word != "tutorial:" else word) for word in order]
+    assert places == sorted(places)
+
+
+def test_a_word_of_a_title_finds_its_page(capsys):
+    assert main(["docs", "clients"]) == 2
+    assert capsys.readouterr().err.endswith("Try: edgescope docs capacity\n")
+    assert main(["docs", "xyzzy"]) == 2
+    assert "first-number" in capsys.readouterr().err
+
+
+def test_the_lessons_are_those_of_the_site_in_its_order():
+    named = re.findall(r"tutorial/([\w-]+)\.md", (ROOT / "mkdocs.yml").read_text())
+    assert tuple(named) == docs.LESSONS
+
+
 def test_no_two_pages_have_one_name():
     names = [path.stem for path in (ROOT / "docs").rglob("*.md")]
     assert len(names) == len(set(names))

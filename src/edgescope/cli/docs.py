@@ -16,9 +16,14 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgescope.cli import flags_page, trial_flags
+
+if TYPE_CHECKING:
+    from edgescope.errors import EdgescopeError
 
 HELP = "print a page of the documentation, or what a message code means and what helps"
 CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*(-\d+)?")
@@ -28,6 +33,10 @@ COLUMNS = 80
 BULLET = re.compile(r" *(?:[*-]|\d+\.) ")
 SCHEMA = "schema"
 """The name of the page that is generated from the records."""
+SECTIONS = ("tutorial", "how-to", REFERENCE := "reference", "explanation", "decisions")
+"""The folders of the pages, in the order in which they are listed; a page in no folder belongs to the reference."""
+LESSONS = ("first-number", "choose-a-variant", "my-model", "a-camera", "a-board")
+"""The pages of the tutorial, each built on those before it."""
 MESSAGES = "messages"
 """The name of the page that has a heading for each code; tests/catalogue.py writes it."""
 
@@ -40,9 +49,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the page, the code's line, or the list of pages; return 0."""
-    from edgescope.errors import UsageError, closest_name
-
-    pages = {path.stem: path for path in sorted(folder().rglob("*.md"))}
+    pages = {path.stem: path for path in sorted(folder().rglob("*.md"), key=_order)}
     name = args.page.removesuffix(".md").rpartition("/")[2]
     wide = shutil.get_terminal_size().columns
     if CODE.fullmatch(name.upper()):
@@ -57,13 +64,7 @@ def run(args: argparse.Namespace) -> int:
         found = {name: flags_page.page(parser())}
     elif name:
         if name not in pages:
-            close = closest_name(name, [*pages, *codes(pages)])
-            raise UsageError(
-                "E-DOCS-1",
-                f"no page is called {name!r}",
-                evidence=f"pages: {', '.join(pages)}",
-                fix=f"edgescope docs {close}" if close else "edgescope docs",
-            )
+            raise _no_page(name, pages)
         found = {name: pages[name].read_text(encoding="utf-8")}
     else:
         found = {page: _title(path) for page, path in pages.items()}
@@ -74,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
         text = "".join(f"{text.rstrip()}\n" for text in found.values())
         sys.stdout.write(folded(text, wide) if sys.stdout.isatty() and name in pages else text)
     else:
-        longest = max(map(len, found), default=0)
-        print("\n".join(f"{page:<{longest}}  {title}" for page, title in found.items()))
+        print("\n".join(_listed(found, pages)))
     return 0
 
 
@@ -105,6 +105,36 @@ def folder() -> Path:
     package = Path(__file__).parents[1]
     installed = package / "docs"
     return installed if installed.is_dir() else package.parents[1] / "docs"
+
+
+def _order(path: Path) -> tuple[int, int, Path]:
+    """Return where a page stands in the list: by section, as on the site."""
+    section = path.parent.name
+    place = SECTIONS.index(section if section in SECTIONS else REFERENCE)
+    return place, LESSONS.index(path.stem) if path.stem in LESSONS else 0, path
+
+
+def _listed(found: dict[str, str], pages: dict[str, Path]) -> Iterator[str]:
+    """Yield a heading for each section and a line for each page."""
+    longest = max(map(len, found), default=0)
+    sections: dict[str, list[str]] = {}
+    for page in found:
+        section = pages[page].parent.name if page in pages else REFERENCE
+        sections.setdefault(section if section in SECTIONS else REFERENCE, []).append(page)
+    for section, names in sections.items():
+        yield f"{section}:"
+        yield from (f"{page:<{longest}}  {found[page]}" for page in names)
+
+
+def _no_page(name: str, pages: dict[str, Path]) -> EdgescopeError:
+    """Return the error for a name that is none: with the pages that may be meant, by name, else by title."""
+    from edgescope.errors import UsageError, flagged, known_names, near_names
+
+    near = near_names(name, [*pages, SCHEMA, flags_page.NAME, *codes(pages)])
+    near = near or [page for page, path in pages.items() if name.lower() in _title(path).lower()][:3]
+    fix = flagged("edgescope docs", near) or "edgescope docs"
+    evidence = "" if near else known_names(pages)
+    return UsageError("E-DOCS-1", f"no page is called {name!r}", evidence=evidence, fix=fix)
 
 
 def _title(path: Path) -> str:
