@@ -197,6 +197,12 @@ def test_7_a_package_imports_what_stands_below_it_only():
                 assert ORDER.index(other) <= ORDER.index(mine), f"{name} imports {target}"
 
 
+def test_7_the_page_on_architecture_has_the_packages_in_this_order():
+    page = (Path(__file__).parents[1] / "docs/explanation/architecture.md").read_text()
+    layers = page.partition("| layer | packages |")[2].partition("\n\n")[0]
+    assert re.findall(r"`(\w+)`", layers) == list(reversed(ORDER))
+
+
 def test_7_there_is_no_import_cycle():
     """Within a package, too; what an import within a function closes is a cycle of packages, which ORDER forbids."""
     graph = {
