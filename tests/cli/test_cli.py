@@ -213,7 +213,9 @@ def test_replicates_end_with_what_they_say_together(capsys, monkeypatch):
     done = iter([result(Trial(model="null", backend="null", replicate=n)) for n in range(3)])
     monkeypatch.setattr(sweep.Cells, "run", lambda self, trial: next(done))
     assert main(["bench", "null", "--backend", "null", "--replicates", "3"]) == 0
-    out = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    assert [line for line in said.err.splitlines() if "measuring [2/3] null" in line]
+    out = said.out.splitlines()
     assert out[1] == "3 of 3 processes measured" and out[2].startswith("p50 ") and len(out) <= 12
     assert sum(line.startswith("#") for line in out) == 3 and "throughput" in " ".join(out)
 

@@ -15,7 +15,9 @@ import pytest
 from edgescope.cli import completion
 from edgescope.cli.main import main, parser
 from edgescope.cli.parsing import verbs
+from edgescope.metrics import objectives
 from edgescope.models import zoo
+from edgescope.records import Status
 from edgescope.records.trial import PRECISIONS
 from edgescope.store.results import Store
 from making import result
@@ -111,6 +113,8 @@ def test_after_a_flag_with_any_value_files_are_offered(tmp_path):
 def test_known_words_are_those_of_the_program():
     assert completion.models() == list(zoo.names())
     assert tuple(completion.KNOWN["--precision"]) == PRECISIONS
+    assert set(completion.STATUSES) == {status.value for status in Status}
+    assert set(completion.KNOWN["--objective"]) <= set(objectives())
     typed = {name for _, one in verbs(parser()) for a in one._actions for name in (*a.option_strings, a.dest)}
     assert set(completion.KNOWN) <= typed
 

@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.report import result as card
     from edgescope.report.render import terminal
     from edgescope.runner.setup import check_modes
+    from edgescope.units import remaining
 
     trials = trials_of(args)
     if trials[0].data:
@@ -55,12 +56,14 @@ def run(args: argparse.Namespace) -> int:
         check_modes(trials, opened.say)
     cells = opened.setup(args).cells(opened.store(args))
     code, results = 0, []
-    for trial in trials:
+    for number, trial in enumerate(trials):
         failed = cells.builds.failure(trial)
         if failed is not None and refused(failed.reason):
             opened.say(failed.reason)  # a mistake is no result, so nothing is stored
             return 2
-        with waiting(f"measuring {trial.model} {trial.label}", live=True):
+        place = f"[{number + 1}/{len(trials)}] " if len(trials) > 1 else ""
+        left = remaining(cells.pace.left(trials[number:]))
+        with waiting(f"measuring {place}{trial.model} {trial.label}{left}", live=True):
             result = cells.run(trial)
         results.append(result)
         if args.json:

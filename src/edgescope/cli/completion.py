@@ -24,6 +24,10 @@ HERE = Path(__file__).parent
 MODELS: tuple[str, ...] = ("(models)",)
 RESULTS: tuple[str, ...] = ("(results)",)
 """Stand for the names of the zoo, and for those in the store, which the script lists when it completes."""
+STATUSES = (
+    *("ok", "unsupported", "oom", "timeout", "crashed"),
+    *("wrong_output", "unstable", "cancelled", "skipped", "failed"),
+)
 #: Flag, or name of an argument -> the words that it takes, where no parser knows them.
 KNOWN: Mapping[str, Iterable[str]] = {
     "--backend": registry.BACKENDS,
@@ -32,6 +36,8 @@ KNOWN: Mapping[str, Iterable[str]] = {
     "--scenario": registry.SCENARIOS,
     "--tracer": registry.TRACERS,
     "--profiler": registry.TRACERS,
+    "--objective": ("latency", "throughput", "energy", "power", "fps"),
+    **dict.fromkeys(("--status", "--retry"), STATUSES),
     "--io": ("host", "pinned", "device"),
     "--sharing": ("time_slicing", "pinned", "mps"),
     **dict.fromkeys(("--model", "--models", "--train", "--prior-model", "model", "models", "what"), MODELS),

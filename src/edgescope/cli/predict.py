@@ -48,7 +48,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_run(group, ": the modes that the predictor chooses, then the pick in fresh processes")
     text = "modes to profile, those in the store included (15)"
     group.add_argument("--profiles", type=trial_flags.whole, default=15, metavar="N", help=text)
-    text = "runs that the pick must have, each in a fresh process, its first one included (3)"
+    text = "runs that confirm the pick, each in a fresh process, its first one included (3)"
     group.add_argument("--confirm-runs", type=trial_flags.whole, default=3, metavar="N", help=text)
     sub.add_argument(
         "--all", action="store_true", help="show everything: every mode, not only the Pareto front"

@@ -53,8 +53,10 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
     )
     text = "cells to measure: a number, or a share of the grid and at least 6 (10%%)"
     group.add_argument("--cells", default="10%", metavar="N|10%", help=text)
-    text = "further fresh processes of the pick (3 after a search, 0 for stored results)"
-    group.add_argument("--confirm-runs", type=int, default=None, metavar="N", help=text)
+    text = (
+        "runs that confirm the pick, each in a further fresh process (3 after a search, 0 for stored results)"
+    )
+    group.add_argument("--confirm-runs", type=trial_flags.whole, default=None, metavar="N", help=text)
     usual = ("installed ones", "those of the backends; fp32 with --backend", "1,4,16")
     about = "; also filters stored cells"
     trial_flags.add_what(
