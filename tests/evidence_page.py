@@ -100,7 +100,7 @@ def row(claim: dict[str, Any]) -> str:
         if (facts.PUBLISHED / (file := f"{name.replace('/', '_')}.md")).exists()
     )
     where = f"{first['commit']['hash'][:8]}, {machine(first['machine'])}, {first['measured_at'][:10]}"
-    older = f" ({'; '.join(stale(claim))}: {claim['older']})" if "older" in claim else ""
+    older = f". Made by older rules ({'; '.join(stale(claim))}): {claim['older']}" if "older" in claim else ""
     links = ", ".join(
         f"[{Path(page).stem}]({'../' if not page.startswith('docs/') else ''}{page.removeprefix('docs/')})"
         for page in told_on(claim)

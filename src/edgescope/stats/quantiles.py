@@ -16,7 +16,7 @@ count of slow samples by E[size^2] / E[size] = 2 / theta - 1, by which the sampl
 No run can show a stall that it never met. A state that takes a share 1 - q of all samples in stalls
 of s samples is missed by n samples with probability q**(n / s): a bound at confidence 1 - q**m covers stalls
 of up to n / m samples (`reach`), n / 459 of p99 at 99 %. How often the bound holds is simulated in
-benchmarks/coverage.py p99.
+benchmarks/intervals.py p99.
 """
 
 from __future__ import annotations

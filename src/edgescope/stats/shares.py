@@ -9,7 +9,7 @@ Graubard, Survey Methodology 24, 1998):
 The variance between groups leaves each out in turn (the jackknife's: a group weighs 1 / (1 - its share of n)
 more). t is Student's with the degrees of freedom of deff itself: it is known only from the groups in which the
 rarer answer occurs, so their number plus 2 counts, not the number of all groups. Wilson's interval of
-n* then holds as often as it says (simulated at n = 370 by benchmarks/coverage.py gate), where that of n holds
+n* then holds as often as it says (simulated at n = 370 by benchmarks/intervals.py gate), where that of n holds
 in 56 to 62 % at a correlation of 0.7.
 """
 

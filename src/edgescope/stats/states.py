@@ -4,7 +4,7 @@ A host may run at one of a few speeds for seconds at a time (a neighbour on its 
 of one second sees one of them, and no interval from within it knows of the others. Changes of level are found by
 optimal partitioning (Jackson et al. 2005, the search that PELT prunes) of block medians, which lone spikes and short
 bursts do not move. The penalty is calibrated on quiet, correlated and bursty series
-(benchmarks/coverage.py speeds). Stretches whose levels are within STEP of each other are one state.
+(benchmarks/intervals.py speeds). Stretches whose levels are within STEP of each other are one state.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ wider: nothing says that all cells of a machine spread alike. A cell with a sing
 soon as some cells have more; if none has, the functions here return None, because a bound would cover one process
 only.
 
-How often these bounds hold is simulated in benchmarks/coverage.py (fresh_means). One case cannot be seen in any
+How often these bounds hold is simulated in benchmarks/intervals.py (fresh_means). One case cannot be seen in any
 measurement: a single process whose cell spreads by more than the cells it borrows from.
 """
 

@@ -1,6 +1,6 @@
 """How often edgescope's intervals and verdicts are right, simulated: nothing is measured.
 
-    python benchmarks/coverage.py COMMAND --help
+    python benchmarks/intervals.py COMMAND --help
 
 The commands: verdicts of `compare` (compare), the interval between fresh processes (fresh_means), the gate's interval
 of agreement (gate), that of p99 (p99), and a machine's states of speed (speeds).
@@ -54,10 +54,10 @@ from fake_time import drive, trial
 RHO, CV, PROCESS_SD, PAIRS = 0.9, 0.10, 0.01, 10
 QUERIES, COVERAGE_RUNS = 3000, 5000
 
-CompareFloats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-def ar1(rng: np.random.Generator, runs: int, n: int) -> CompareFloats:
+def ar1(rng: np.random.Generator, runs: int, n: int) -> Floats:
     """`runs` stationary AR(1) series of mean 1, shape (runs, n)."""
     x = rng.normal(size=(n, runs))
     x[1:] *= math.sqrt(1 - RHO**2)
@@ -66,7 +66,7 @@ def ar1(rng: np.random.Generator, runs: int, n: int) -> CompareFloats:
     return np.ascontiguousarray(1 + CV * x.T)
 
 
-def replicates(rng: np.random.Generator, comparisons: int) -> dict[str, CompareFloats]:
+def replicates(rng: np.random.Generator, comparisons: int) -> dict[str, Floats]:
     """Mean and median latency of each process; shapes (comparisons, PAIRS)."""
     shape = (comparisons, PAIRS)
     parts = [ar1(rng, 1000, QUERIES) for _ in range(comparisons * PAIRS // 1000)]
@@ -76,13 +76,13 @@ def replicates(rng: np.random.Generator, comparisons: int) -> dict[str, CompareF
     return {"mean": process * means, "p50": process * medians}
 
 
-def verdicts(a: CompareFloats, b: CompareFloats, slowdown: float) -> dict[str, float]:
+def verdicts(a: Floats, b: Floats, slowdown: float) -> dict[str, float]:
     """Share of each judgement over the comparisons."""
     counts = Counter(judge_pairs(slowdown * y, x)[1].value for x, y in zip(a, b, strict=True))
     return {word: count / len(a) for word, count in sorted(counts.items())}
 
 
-def stopped(latencies: CompareFloats) -> int:
+def stopped(latencies: Floats) -> int:
     """Queries a closed loop has done when the shipped stop rule (1 %, min 3.3 s) stops it."""
     rule, done, n = StopRule(0.01, int(3.3e9), 10**12), np.cumsum(latencies), 0
     reason = None
@@ -127,7 +127,7 @@ def compare() -> None:
     Ten pairs make one comparison, judged just as `edgescope.analysis.cells.compare` does. Also simulated: coverage of
     the mean's 95 % interval with the stop rule active, and of the p99 bound at rho 0.9.
 
-        python benchmarks/coverage.py compare     # 25 seconds; writes published/coverage.json
+        python benchmarks/intervals.py compare     # 25 seconds; writes published/intervals.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(compare))
     parser.add_argument("--comparisons", type=int, default=1000)
@@ -146,7 +146,7 @@ def compare() -> None:
     false = aa.get("FASTER", 0) + aa.get("SLOWER", 0)
     found = slower.get("SLOWER", 0)
     record = {"false_verdicts": false, "found_3_percent": found, "n": args.comparisons, "seed": args.seed}
-    publish("coverage/compare", record | figures | {"setup": setup}, met=false <= 0.065 and found >= 0.9)
+    publish("intervals/compare", record | figures | {"setup": setup}, met=false <= 0.065 and found >= 0.9)
 
 
 FRESH_GOAL, FRESH_ERRORS = 0.94, 2.0
@@ -206,7 +206,7 @@ def fresh_means() -> None:
     A single process says nothing of its cell's spread, so that of one that spreads by more than the cells it
     borrows from is published and not asked for.
 
-        python benchmarks/coverage.py fresh_means     # two minutes; writes published/coverage.json
+        python benchmarks/intervals.py fresh_means     # two minutes; writes published/intervals.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(fresh_means))
     parser.add_argument("--runs", type=int, default=4000)
@@ -232,7 +232,7 @@ def fresh_means() -> None:
         "goal": FRESH_GOAL,
     }
     figures = {"least_covered": least, "cells": rows, "runs": args.runs, "seed": args.seed, "setup": setup}
-    publish("coverage/fresh_means", figures, met=least >= FRESH_GOAL - slack)
+    publish("intervals/fresh_means", figures, met=least >= FRESH_GOAL - slack)
 
 
 FILMS = (250, 120)
@@ -284,7 +284,7 @@ def gate() -> None:
     the gate's own, by scenes of models.photos.SCENE frames; `wilson` is the one that takes every frame for an
     opinion of its own.
 
-        python benchmarks/coverage.py gate     # one minute; writes published/coverage.json
+        python benchmarks/intervals.py gate     # one minute; writes published/intervals.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(gate))
     parser.add_argument("--runs", type=int, default=2000)
@@ -296,7 +296,7 @@ def gate() -> None:
     setup = {"frames": sum(FILMS), "scene_frames": SCENE, "goal": GATE_GOAL}
     figures = {"least_covered": least, "cases": rows, "runs": args.runs, "seed": args.seed, "setup": setup}
     publish(
-        "coverage/gate",
+        "intervals/gate",
         figures,
         met=least >= GATE_GOAL - GATE_ERRORS * math.sqrt(GATE_GOAL * (1 - GATE_GOAL) / args.runs),
     )
@@ -309,8 +309,6 @@ GIVEN = 0.1
 """Share of runs that give a bound from which on the coverage of those alone is judged."""
 LENGTHS = {1_000: 600, 2_000: 600, 5_000: 600, 20_000: 300, 100_000: 100}
 """Queries of a run: runs."""
-
-P99Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -326,7 +324,7 @@ class Family:
     slow: float = 1.0
     """By how much those are slower."""
 
-    def series(self, rng: np.random.Generator, n: int) -> tuple[P99Floats, bool]:
+    def series(self, rng: np.random.Generator, n: int) -> tuple[Floats, bool]:
         """Return the latencies of one run of n queries, and whether it met a stall (or has none to meet)."""
         logs = P99_SD * _correlated(rng, n, self.rho)
         if not self.stall:
@@ -356,7 +354,7 @@ FAMILIES = (
 )
 
 
-def _correlated(rng: np.random.Generator, n: int, rho: float) -> P99Floats:
+def _correlated(rng: np.random.Generator, n: int, rho: float) -> Floats:
     noise = rng.normal(size=n)
     if rho:
         noise[1:] *= math.sqrt(1 - rho**2)
@@ -377,7 +375,7 @@ def _stalls(rng: np.random.Generator, n: int, stall: int, share: float) -> NDArr
     return np.repeat(states, dwells)[:n]
 
 
-def bound(x: P99Floats, worth: float) -> float:
+def bound(x: Floats, worth: float) -> float:
     """Return the bound from so many effective samples, nan where it is refused."""
     rank = upper_rank(math.floor(worth), Q, P99_CONFIDENCE)
     if rank is None:
@@ -386,12 +384,12 @@ def bound(x: P99Floats, worth: float) -> float:
     return float(np.partition(x, index)[index])
 
 
-def autocorrelation(x: P99Floats) -> float:
+def autocorrelation(x: Floats) -> float:
     """Return the effective samples by autocorrelation times alone."""
     return len(x) / max(tau(x), tau(x > percentile(x, Q)))
 
 
-def judged(found: P99Floats, truth: float) -> dict[str, float | None]:
+def judged(found: Floats, truth: float) -> dict[str, float | None]:
     """Return what the bounds of many runs of one cell (nan: refused) came to."""
     given = found[np.isfinite(found)]
     covered = float(np.mean(given >= truth)) if len(given) else None
@@ -405,7 +403,7 @@ def cell(task: tuple[Family, int, int, int]) -> dict[str, object]:
     family, n, runs, seed = task
     rng, truth = np.random.default_rng([seed, n]), family.truth()
     series = [family.series(rng, n) for _ in range(runs)]
-    rules: tuple[Callable[[P99Floats], float], ...] = (lambda x: quantile_effective_n(x, Q), autocorrelation)
+    rules: tuple[Callable[[Floats], float], ...] = (lambda x: quantile_effective_n(x, Q), autocorrelation)
     now, before = (judged(np.array([bound(x, rule(x)) for x, _ in series]), truth) for rule in rules)
     return {
         **{
@@ -442,7 +440,7 @@ def p99() -> None:
     stats.reach): at most 5 % false, and 95 % covered where at least a tenth of the runs gave a bound. The others
     are published beside them. `before` is the rule without clusters, autocorrelation times alone.
 
-        python benchmarks/coverage.py p99     # five minutes on two cores; writes published/coverage.json
+        python benchmarks/intervals.py p99     # five minutes on two cores; writes published/intervals.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(p99))
     parser.add_argument("--seed", type=int, default=99)
@@ -466,7 +464,7 @@ def p99() -> None:
         },
         "seed": args.seed,
     }
-    publish("coverage/p99", figures, met=all(map(kept, inside)))
+    publish("intervals/p99", figures, met=all(map(kept, inside)))
 
 
 STEADY = {"quiet": traces.quiet, "correlated": traces.correlated, "bursty": traces.bursty}
@@ -527,7 +525,7 @@ def speeds() -> None:
     before (batch means of whatever window there was), and how often the interval between five fresh processes holds
     it.
 
-        python benchmarks/coverage.py speeds     # three CPU minutes; writes published/coverage.json
+        python benchmarks/intervals.py speeds     # three CPU minutes; writes published/intervals.json
     """
     parser = argparse.ArgumentParser(description=facts.summary(speeds))
     parser.add_argument("--runs", type=int, default=300)
@@ -555,7 +553,7 @@ def speeds() -> None:
     alarms = max(share for each in figures["false_alarms"].values() for share in each.values())
     held = [each["told"]["held_where_given"] for each in figures["two_state"].values()]
     met = alarms <= 0.05 and calm["default"]["median_s"] <= 2.0 and all(h is None or h >= 0.9 for h in held)
-    publish("coverage/speeds", figures, met=met)
+    publish("intervals/speeds", figures, met=met)
 
 
 if __name__ == "__main__":
