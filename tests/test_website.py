@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import edgescope
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "website"))
 import sources
 
@@ -40,6 +42,15 @@ def test_links_are_those_of_the_site(root):
 def test_files_outside_of_the_pages_come_along(root):
     assert (root / "repository/data/x.json").read_text() == "{}"
     assert "`x.json`" in (root / "repository/data/index.md").read_text()
+
+
+def test_every_public_name_and_verb_is_on_a_page_that_is_made(tmp_path):
+    (tmp_path / "reference").mkdir()
+    sources.write_reference(tmp_path)
+    functions = (tmp_path / sources.FUNCTIONS).read_text()
+    names = {name for name in edgescope.__all__ if not name.startswith("_")}
+    assert set(re.findall(r"^::: edgescope\.(\w+)$", functions, re.M)) == names
+    assert "## edgescope optimize" in (tmp_path / sources.FLAGS).read_text()
 
 
 def test_the_navigation_has_every_page_once():
