@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ from edgescope.analysis.run import summary, sustained
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.store.results import Store
 from making import result
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -91,6 +97,12 @@ def test_the_readmes_python_runs(shorter, capsys):
         if kind == "python":
             exec(body, {"__name__": "__main__"})
             assert "Measured(value=" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_python_and_toml_on_the_pages_can_be_read(page):
+    for kind, body in re.findall(r"^```(python|toml)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        compile(body, page.name, "exec") if kind == "python" else tomllib.loads(body)
 
 
 def test_the_tutorials_python_runs(trials_here, capsys):
