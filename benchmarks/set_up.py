@@ -72,6 +72,12 @@ def made(commit: str, python: str) -> Made:
         return Made(round(seconds, 1), round(first, 1), size, packages)
 
 
+def named(commit: str) -> str:
+    """Return a commit's hash: HEAD may move while this runs."""
+    command = ["git", "rev-parse", "--short=12", commit]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def bare(folder: Path) -> dict[str, str]:
     """Return an environment with empty caches, without uv on PATH and without another virtual environment."""
     kept = {
@@ -110,13 +116,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     python = str(Path(sys.base_prefix) / "bin" / "python3")
-    sides: dict[str, list[Made]] = {args.earlier: [], args.now: []}
+    sides: dict[str, list[Made]] = {named(args.earlier): [], named(args.now): []}
     for turn in range(args.rounds):
-        for commit in (args.earlier, args.now) if turn % 2 == 0 else (args.now, args.earlier):
+        for commit in [*sides] if turn % 2 == 0 else [*reversed(sides)]:
             sides[commit].append(made(commit, python))
             print(f"{commit}: {sides[commit][-1].seconds} s", file=sys.stderr, flush=True)
-    found = figures(*sides.values())
-    publish("set_up", {"commits": [*sides], **found}, met=found["ratio"] <= GOAL)
+        found = figures(*sides.values())  # after each round: a run that is stopped keeps what it has
+        publish("set_up", {"commits": [*sides], "rounds": turn + 1, **found}, met=found["ratio"] <= GOAL)
 
 
 if __name__ == "__main__":
