@@ -95,7 +95,7 @@ def test_a_loss_is_a_share():
 
 def test_toml_as_a_person_writes_it(tmp_path):
     path = tmp_path / "home.toml"
-    path.write_text('rtt = "20ms"\njitter = "2ms"\nup = "10Mbit"\ndown = "50Mbit"\nloss = "1%"\n')
+    path.write_text('rtt = "20ms"\njitter = "2ms"\nuplink = "10Mbit"\ndownlink = "50Mbit"\nloss = "1%"\n')
     found = profile(load(path))
     assert (found.rtt_s, found.jitter_s, found.up_bps, found.down_bps, found.loss) == (
         0.02,
@@ -134,7 +134,7 @@ def test_samples_stay_and_a_typed_round_trip_moves_them(tmp_path):
             "a jitter is given in addition to measured",
         ),
         ('bandwidth = "1Mbit"', "rtt is not known"),
-        ('rtt = "20ms"', "up is not known"),
+        ('rtt = "20ms"', "uplink is not known"),
         ("{", "cannot be read"),
         ("rtt = ", "cannot be read"),
         ("\x00", "cannot be read"),

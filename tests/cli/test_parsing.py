@@ -105,7 +105,7 @@ def test_every_verb_but_the_live_view_takes_json():
         for name, sub in verbs.choices.items()
         if "--json" not in sub._option_string_actions and name not in ("anomaly", "study", "train")
     }
-    assert without == {"monitor"}
+    assert without == {"monitor", "help", "completion"}
     for verb in ("anomaly", "study", "train"):
         (parts,) = (a for a in verbs.choices[verb]._actions if isinstance(a, argparse._SubParsersAction))
         assert not [n for n, p in parts.choices.items() if "--json" not in p._option_string_actions]

@@ -91,3 +91,11 @@ def test_of_two_lines_only_the_inner_one_is_drawn(monkeypatch):
         while "outer" not in screen.getvalue()[begun:] and time.monotonic() < deadline:
             time.sleep(0.01)
     assert "inner" in within and "outer" not in within and "outer" in screen.getvalue()[begun:]
+
+
+def test_a_block_that_ends_soon_has_no_line_where_it_is_patient(capsys):
+    with waiting.waiting("reading t.json", patience_s=30):
+        pass
+    with waiting.waiting("reading u.json", patience_s=0.01):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "reading u.json ...\n"

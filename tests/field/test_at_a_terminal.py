@@ -238,7 +238,7 @@ def test_every_verb_that_prints_an_answer_takes_v():
 def test_a_code_is_explained_and_not_only_placed(capsys):
     assert main(["docs", "E-BATCH-1"]) == 0
     said = capsys.readouterr().out
-    assert "what helps:" in said and "--batch" in said and "what it does:" in said
+    assert "What to do:" in said and "--batch" in said and "The number:" in said and "Why:" in said
 
 
 def test_a_card_names_the_file_and_not_its_digest(store, capsys):

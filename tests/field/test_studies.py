@@ -137,7 +137,7 @@ def test_the_extras_of_the_messages_are_those_of_the_package():
     from edgescope import registry
 
     known = set(metadata("edgescope").get_all("Provides-Extra") or ())
-    assert set(registry.EXTRAS) <= known and known - set(registry.EXTRAS) <= {"all", "dev", "test", "plot"}
+    assert set(registry.EXTRAS) <= known and known - set(registry.EXTRAS) <= {"all", "dev", "docs", "page"}
 
 
 def test_only_engines_that_train_are_searched_for_training():

@@ -246,7 +246,7 @@ def test_what_is_more_is_faster_of_rates_and_slower_of_times(value, higher, said
 def test_what_has_no_interval_says_so_in_every_field():
     nothing = pairs.wilson(0, 0)
     assert (nothing.lo, nothing.hi, nothing.n, nothing.n_eff, nothing.reliable) == (0.0, 1.0, 0, 0, False)
-    for n, words in ((1, "1 pair cannot"), (2, "2 pairs cannot")):
+    for n, words in ((1, "1 pair gives"), (2, "2 pairs give")):
         few = pairs.paired_log_ratio([2.0] * n, [1.0] * n)
         assert (few.lo, few.hi, few.n, few.n_eff, few.reliable) == (0.0, math.inf, n, n, False)
         assert few.value == pytest.approx(2.0) and few.note.startswith(words)

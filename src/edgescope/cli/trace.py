@@ -122,7 +122,7 @@ def _traced(args: argparse.Namespace) -> Traced:
             fix="edgescope trace --on ssh://user@board -- PROGRAM",
         )
     if args.kind or len(args.what) > 1 or _is_trace(args.what[0]):
-        with waiting(f"reading {', '.join(args.what)}"):
+        with waiting(f"reading {', '.join(args.what)}", patience_s=1.0):
             return trace(args.what, range_name=args.range, kind=args.kind, setup=opened.setup(args))
     from edgescope.cli.bench import trials_of
 

@@ -23,14 +23,21 @@ def say(text: object) -> None:
 
 
 @contextmanager
-def waiting(text: str, *, live: bool = False) -> Iterator[None]:
+def waiting(text: str, *, live: bool = False, patience_s: float = 0.0) -> Iterator[None]:
     """Print `text ...` on stderr while the block runs; on a terminal with its seconds, and removed at the end.
 
-    On a terminal, `live` shows the line that a measuring process writes meanwhile, in place of the text.
+    On a terminal, `live` shows the line that a measuring process writes meanwhile, in place of the text. Elsewhere
+    nothing is printed of a block that ends within `patience_s`.
     """
     if not sys.stderr.isatty():
-        print(f"{text} ...", file=sys.stderr, flush=True)
-        yield
+        late = threading.Timer(patience_s, say, [f"{text} ..."])
+        late.start()
+        if not patience_s:
+            late.join()
+        try:
+            yield
+        finally:
+            late.cancel()
         return
     with live_line.watching() if live else nullcontext(str) as line:
         yield from _counted(text, line)
