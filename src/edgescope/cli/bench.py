@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgescope.records import Trial
 
 HELP = "measure one model in one engine"
-INTERRUPTED = "Finished replicates are stored; the same command measures all of them again."
+INTERRUPTED = "What had finished is stored; the run that was stopped is not. The same command starts again."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
