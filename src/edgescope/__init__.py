@@ -7,7 +7,7 @@
     print(result.value("latency_p50_s"))       # a number
     best = edgescope.optimize("efficientnet_lite0", constraints=["p99<=33ms"])
 
-Every verb of the command line is one function here (edgescope docs api). Nothing heavy is imported before its use.
+Every verb of the command line is one function here (`edgescope docs api`). Nothing heavy is imported before its use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every metric once: its name, unit and title, which way is better, and where it is shown. metrics.toml is the table.
 
 Tables, pages, comparisons, constraints and JSON read METRICS, in the file's order, so that a metric is added by one
-TOML table (edgescope docs add-a-metric). The definitions themselves are in edgescope docs metrics.
+TOML table (`edgescope docs add-a-metric`). The definitions themselves are in `edgescope docs metrics`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Metric:
     workloads: tuple[str, ...] = ()
     """The workloads that have it; empty: every one."""
     anchor: str = ""
-    """The heading of edgescope docs metrics that defines it."""
+    """The heading of `edgescope docs metrics` that defines it."""
 
     @property
     def higher(self) -> bool:

@@ -2,7 +2,7 @@
 
 Nothing heavy is imported until a name is loaded, so `edgescope --help` stays fast and a missing engine
 costs one sentence. Adding a member is one file, one line here and one row in the test matrix of its family; an
-installed package adds one by an entry point (edgescope docs add-a-backend, edgescope docs add-a-device).
+installed package adds one by an entry point (`edgescope docs add-a-backend`, `edgescope docs add-a-device`).
 """
 
 from __future__ import annotations

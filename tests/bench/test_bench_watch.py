@@ -115,7 +115,7 @@ def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monke
     assert any("has the CPUs 207 ns apart" in text for text in found.evidence)
     assert not any("apart" in text for text in watch.verdict(WINDOW).evidence)
     assert found.trust is Trust.DISTURBED and found.evidence[0].startswith("two speed states")
-    assert any("walk through memory took 60% more time" in text for text in found.evidence)
+    assert any("walk through memory took 60.0% more time" in text for text in found.evidence)
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,24 @@ def test_clean_shows_its_figures():
     assert got.trust is Trust.CLEAN
     text = " ".join(got.evidence)
     assert (
-        "took 0.0% of all cores" in text and "used 1.3% of all cores" in text and "took 0% more time" in text
+        "took 0.0% of all cores" in text
+        and "used 1.3% of all cores" in text
+        and "took 0.0% more time" in text
     )
     assert "used 2.0% of the allowed cores (limit 10%)" in verdict(readings(**allowed(0.02))).evidence[2]
     assert "no throttling event in 4 thermal throttle counters" in text
+
+
+@pytest.mark.parametrize(
+    ("probes", "told"),
+    [
+        ({"slowdown": 1.104}, "a fixed loop took 10.4% more time after the run than before (limit 10.0%)"),
+        ({"slowdown": 0.9}, "a fixed loop took 10.0% less time after the run than before (limit 9.1%)"),
+        ({"memory": 1 / 1.51}, "through memory took 33.8% less time after the run than before (limit 33.3%)"),
+    ],
+)
+def test_a_probe_is_told_beside_the_limit_of_its_direction(probes, told):
+    assert told in " ".join(verdict(readings(), **probes).evidence)
 
 
 @pytest.mark.parametrize(

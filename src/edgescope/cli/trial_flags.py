@@ -350,7 +350,7 @@ def add_work(group: argparse._ActionsContainer) -> None:
     """Add --workload, --workload-option and --deadline."""
     text = f"work of one query: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
-    add_workload_option(group, "optimizer=adam for training (edgescope docs workloads)")
+    add_workload_option(group, "optimizer=adam for training (`edgescope docs workloads`)")
     text = "time in which a result must come after its query was due or its frame was created; misses are counted"
     group.add_argument(flag("deadline_s"), type=seconds, default=None, metavar="33ms", help=text)
 

@@ -30,17 +30,27 @@ def waiting(text: str, *, live: bool = False, patience_s: float = 0.0) -> Iterat
     nothing is printed of a block that ends within `patience_s`.
     """
     if not sys.stderr.isatty():
-        late = threading.Timer(patience_s, say, [f"{text} ..."])
-        late.start()
-        if not patience_s:
-            late.join()
-        try:
+        with _late(f"{text} ...", patience_s):
             yield
-        finally:
-            late.cancel()
         return
     with live_line.watching() if live else nullcontext(str) as line:
         yield from _counted(text, line)
+
+
+@contextmanager
+def _late(line: str, patience_s: float) -> Iterator[None]:
+    """Print the line once the caller's block has lasted so long; at once for 0."""
+    if not patience_s:
+        say(line)
+        yield
+        return
+    timer = threading.Timer(patience_s, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _counted(text: str, line: Callable[[], str]) -> Iterator[None]:

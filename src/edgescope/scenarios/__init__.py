@@ -3,7 +3,7 @@
 A scenario knows nothing of models or accuracy; it offers queries to a Work and records four times for each.
 Closed loops (single_stream, multi_stream, offline) wait for a free slot before the next query; open loops (fixed_rate,
 server, burst, trace) have a schedule, and latency then runs from the *scheduled* time. Names and meanings follow
-MLPerf LoadGen, which itself drives the scenarios called mlperf_*. edgescope docs load has them in one table.
+MLPerf LoadGen, which itself drives the scenarios called mlperf_*. `edgescope docs load` has them in one table.
 """
 
 from edgescope.scenarios.base import Foreign, Scenario

@@ -14,7 +14,7 @@ itself slows only its own turns, which count on a machine that nothing else slow
 of its sides' medians: now and then a turn is long by chance.
 
 The interval is Student's t over the pairs' logs; it is honest from three pairs on, where a bootstrap over so few pairs
-is too narrow (benchmarks/alternation.py holds has both). Pairs that follow each other closely may resemble each other
+is too narrow (`benchmarks/alternation.py holds` has both). Pairs that follow each other closely may resemble each other
 for what nothing slowed; the interval is widened by how much they do (`kinship`). Pairs of one run do not show that full
 speed itself changes from run to run, and two variants not by the same share: UNSEEN stands for it. Where more
 than two thirds of the turns are slowed, or fewer than half of the pairs speak for full speed, leftovers would tell it,
@@ -61,7 +61,7 @@ LEAST_KIN, SUPPOSED_KIN = 5, 0.2
 UNSEEN = 0.007
 """Standard deviation of a ratio's log between runs that their pairs do not show, as a share of the log.
 
-benchmarks/alternation.py holds measures it: 0.3 and 1 % on two machines. Two variants that are as fast as each other
+`benchmarks/alternation.py holds` measures it: 0.3 and 1 % on two machines. Two variants that are as fast as each other
 are taken to change alike.
 """
 DOUBT = 8

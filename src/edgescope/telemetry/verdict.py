@@ -128,8 +128,8 @@ def _disturbed(
 
 def _change(ratio: float, limit: float) -> str:
     if ratio >= 1:
-        return f"{ratio - 1:.0%} more time after the run than before (limit {limit - 1:.0%})"
-    return f"{1 - ratio:.0%} less time after the run than before (limit {1 - 1 / limit:.0%})"
+        return f"{ratio - 1:.1%} more time after the run than before (limit {limit - 1:.1%})"
+    return f"{1 - ratio:.1%} less time after the run than before (limit {1 - 1 / limit:.1%})"
 
 
 def _distance(core_to_core: float, *, apart: bool) -> str:

@@ -1,7 +1,7 @@
 """The stages that every pipeline is made of: decode, infer, postprocess, and classify the crops.
 
 Each takes a unit (frame.Item) one step further. Where several ways are kept, they give the same answer: the slow ones
-are what people write first, and a ladder (edgescope docs video) measures what each step away from them gains.
+are what people write first, and a ladder (`edgescope docs video`) measures what each step away from them gains.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Opened:
     """Returns the workload's own metrics of the window, whose rows are given; what lies before or after is left out.
 
     Called once, after the window, before `breakdown`, whose they override. Of several workers each is asked for its own
-    part of the window that all share, and metrics.toml says how the answers become one (edgescope docs add-a-metric).
+    part of the window that all share, and metrics.toml says how the answers become one (`edgescope docs add-a-metric`).
     """
     glimpse: Callable[[], Glimpse] = Glimpse
     exam: Callable[[], Exam | None] = lambda: None

@@ -1,4 +1,4 @@
-"""The latency percentiles of a cell, one definition for every verb, page and plot (edgescope docs metrics says why).
+"""The latency percentiles of a cell, one definition for every verb, page and plot (`edgescope docs metrics` says why).
 
 A percentile of several fresh processes is the mean of their own percentiles. The process is the unit of repetition,
 so each counts once however many queries it answered, and a ratio of two cells' medians is about what their pairs say.

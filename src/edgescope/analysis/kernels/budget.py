@@ -1,7 +1,7 @@
 """The time budget of an inference: T = EC + CS, and what each of the two is made of.
 
 EC is the execution context's span on the host: preparing and launching. CS is the time in which the host waits for the
-GPU in a synchronising call. (Definitions: arXiv 2508.08430, 6.2; edgescope docs profiling.) Every nanosecond of an
+GPU in a synchronising call. (Definitions: arXiv 2508.08430, 6.2; `edgescope docs profiling`.) Every nanosecond of an
 inference belongs to exactly one part.
 """
 

@@ -1,4 +1,4 @@
-"""Compute a run's metrics from its raw rows; edgescope docs metrics defines each once.
+"""Compute a run's metrics from its raw rows; `edgescope docs metrics` defines each once.
 
 Latency is per query, from scheduled (or issued) to done; throughput is samples per second between the
 window's two events. Everything is derived late from raw rows, so a stored result can be summarised again by a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 
-#: What the agent and its host must agree on; raised with every change of the protocol (edgescope docs remote).
+#: What the agent and its host must agree on; raised with every change of the protocol (`edgescope docs remote`).
 PROTOCOL = 1
 
 

@@ -7,7 +7,7 @@ One file, standard library only, Python 3.6 or newer (JetPack 4 has 3.6). It spe
     out   {"id": 7, "ok": {"t_s": 812.25}}   or   {"id": 7, "error": {"code": "bad_request", "what": "..."}}
     out   {"event": "rows", ...}, {"event": "lines", ...} between the answers, while it samples or runs a program
 
-edgescope docs remote names every verb. All times are time.monotonic() of the board, in seconds (3.6 has no
+`edgescope docs remote` names every verb. All times are time.monotonic() of the board, in seconds (3.6 has no
 monotonic_ns; a float holds 2 ns at 100 days of uptime). When stdin closes, or the host has been silent for too
 long, everything it started is killed and it ends: nothing stays behind but the files that were sent.
 """
