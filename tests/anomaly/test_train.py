@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -386,14 +387,30 @@ def test_without_labels_of_frames_the_tenth_of_the_highest_scores_answers_for_a_
     assert of_frames[1] == "frames" and 0.75 < of_frames[0].roc_auc < 1
 
 
-def test_a_threshold_is_chosen_only_where_the_validation_split_has_both_kinds(tmp_path):
+class Judged:
+    """What judging finds: an AUC that a test sets, and a threshold."""
+
+    auc = 0.51
+
+    def __call__(self, videos, rows):
+        return SimpleNamespace(roc_auc=self.auc, youden=0.3), "frames"
+
+
+def test_a_threshold_is_chosen_only_where_the_validation_split_has_both_kinds_and_the_detector_beats_chance(
+    tmp_path, monkeypatch
+):
     features = made(tmp_path)
     network = HEADS["light_head"](32)
     rows = tuple(row for row in features.rows if row.split != "validation" or row.anomalous)
     one = feature_set.FeatureSet(tmp_path, PREPARED, features.about, rows)
     assert train._threshold(network, one)["threshold"] is None
+    monkeypatch.setattr(train, "judging", judged := Judged())
     both = train._threshold(network, features)
     assert 0 < both["threshold"] < 1 and "frames of the validation split" in both["threshold_of"]
+    judged.auc = 0.5
+    blind = train._threshold(network, features)
+    assert blind["threshold"] is None and "0.500" in blind["threshold_of"]
+    monkeypatch.undo()
     with pytest.raises(UsageError, match="E-ANOMALY-6"):
         train._judged(one, "last")
     assert (

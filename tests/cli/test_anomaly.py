@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edgescope.anomaly import detector, feature_set
+from edgescope.anomaly import detector, feature_set, train
 from edgescope.cli.main import main
 
 KINDS = ["--kinds", "freeze,darkness"]
@@ -103,6 +103,19 @@ def test_training_can_be_read_from_what_it_leaves(folder, trained):
     assert about["selected_on"] == "validation" and about["selected_step"] in (10, 20)
     assert (folder / "rtfm.csv").read_text().splitlines()[0] == "number,steps,loss,value,seconds"
     assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize(("chance", "warned"), [(-1.0, False), (1.0, True)])
+def test_training_tells_its_threshold_or_warns_that_there_is_none(
+    folder, tmp_path, monkeypatch, capsys, chance, warned
+):
+    monkeypatch.setattr(train, "CHANCE", chance)
+    output = tmp_path / "detector.pt"
+    assert main(["anomaly", "train", str(folder / "features"), "--output", str(output), *FAST]) == 0
+    said = capsys.readouterr()
+    assert ("W-ANOMALY-4" in said.err) == warned
+    assert ("alarms at a score of" in said.out) != warned
+    assert (detector.read(output).about["threshold"] is None) == warned
 
 
 @pytest.mark.slow

@@ -39,6 +39,8 @@ FUSED = "cuda"
 """Device on which Adam updates all weights in one kernel."""
 RESIDENT = 0.25
 """Share of a GPU's free memory that the features may take; larger sets stay on the host."""
+CHANCE = 0.5
+"""The AUC of a detector that guesses: at or below it no score can be a threshold."""
 COMPILED_FROM = 3000
 """Steps from which compiling the loss pays on a GPU: it takes seconds, and saves milliseconds a step."""
 
@@ -302,6 +304,9 @@ def _threshold(network: torch.nn.Module, features: FeatureSet) -> dict[str, Json
         why = "not chosen: the validation split does not hold videos of both kinds"
         return {"threshold": None, "threshold_of": why}
     found, of = judging(scored(network, features, rows), rows)
+    if not found.roc_auc > CHANCE:
+        why = f"not chosen: the AUC on {of} of the validation split is {found.roc_auc:.3f}, no better than chance"
+        return {"threshold": None, "threshold_of": why}
     why = f"largest true less false positive rate on {of} of the validation split"
     return {"threshold": found.youden, "threshold_of": why}
 

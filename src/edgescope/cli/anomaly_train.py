@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from edgescope.cli import trial_flags
 from edgescope.cli.countdown import Countdown
+from edgescope.errors import Message
 
 if TYPE_CHECKING:
     from edgescope.training.fit import Epoch
@@ -82,8 +83,23 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{args.output}: {chosen or 'the last weights'}; {about['seconds']:.0f} s; {about['stopped'] or 'all steps'}"
     )
+    if about["threshold"] is None:
+        print(_blind(about["threshold_of"]), file=sys.stderr)
+    else:
+        print(f"alarms at a score of {about['threshold']:.3g} or above: {about['threshold_of']}")
     print(f"next: edgescope anomaly evaluate {args.output} {args.features}")
     return 0
+
+
+def _blind(why: str) -> Message:
+    """Return the warning for a detector that has no threshold of its own."""
+    return Message(
+        "W-ANOMALY-4",
+        "the detector has no threshold of its own",
+        evidence=why,
+        effect="`anomaly watch` takes 0.5, and its alarms may mean nothing",
+        fix="more videos of both kinds, or more --steps",
+    )
 
 
 def _words(recipe: object) -> str:
