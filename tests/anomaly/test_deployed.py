@@ -16,6 +16,8 @@ from edgescope.anomaly import detector  # noqa: E402
 from edgescope.anomaly.deployed import named  # noqa: E402
 from edgescope.anomaly.preparation import preparation  # noqa: E402
 from edgescope.models.anomaly.heads import HEADS  # noqa: E402
+from edgescope.verbs.watch import chain  # noqa: E402
+from edgescope.video.alarm import Rule  # noqa: E402
 from edgescope.video.sources.file import File  # noqa: E402
 
 HEAD = "light_head"
@@ -63,6 +65,22 @@ def test_what_a_file_names(tmp_path):
     assert again.head == plain.head  # the same weights are one file in the cache
     other = named(written(tmp_path / "c.pt", network="i3d_r50", normalisation="rtfm"))
     assert other.options == {"views": 1, "normalisation": "rtfm"} and other.head != plain.head
+
+
+@pytest.mark.parametrize(
+    ("threshold", "rule", "on", "origin"),
+    [
+        (0.25, "", 0.25, "own"),
+        (0.25, "min_s=1,smooth=3", 0.25, "own"),
+        (0.25, "on=0.7", 0.7, "--alarm"),
+        (None, "", 0.5, "default"),
+    ],
+)
+def test_the_threshold_is_told_with_where_it_comes_from(tmp_path, threshold, rule, on, origin):
+    path, said = written(tmp_path / "a.pt", threshold=threshold), []
+    trial = chain("film.mp4", detector=path, rule=rule, tell=said.append)
+    assert Rule.of(str(trial.workload_options["alarm"])) == replace(Rule.of(rule), on=on, off=min(0.4, on))
+    assert len(said) == 1 and f"{on:g}" in said[0] and origin in said[0]
 
 
 SEEN = (

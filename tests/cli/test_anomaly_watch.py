@@ -70,7 +70,9 @@ def test_a_summary_without_json_and_the_warning_of_an_untrained_head(clip, capsy
     assert main(["anomaly", "watch", str(clip), *SMALL, *ALWAYS]) == 0
     said = capsys.readouterr()
     assert "1 alarm in 3 s of the stream" in said.out and "Clip" in said.out
-    assert "W-WATCH-1" in said.err
+    warned, opening, threshold, watching = said.err.splitlines()
+    assert "W-WATCH-1" in warned and "har_cnn3d" in opening and str(clip) in watching
+    assert threshold == "alarm at a score of 0 (from --alarm)"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,7 @@ def test_a_summary_without_json_and_the_warning_of_an_untrained_head(clip, capsy
     [
         (["nothing.mp4"], "E-VIDEO-3"),
         (["synthetic:64x48", "--alarm", "on=2x"], "E-ALARM-1"),
+        (["synthetic:64x48", "--alarm", "on=2"], "E-ALARM-1"),
         (["synthetic:64x48", "--webhook", "host"], "E-WATCH-2"),
         (["synthetic:64x48", "--detector", "none.pt"], "E-ANOMALY-3"),
         (["synthetic:64x48", "--features", "mobilenet_v2"], "E-PIPE-2"),

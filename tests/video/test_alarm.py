@@ -119,7 +119,8 @@ def test_a_rule_reads_what_it_writes(rule):
 
 
 @pytest.mark.parametrize(
-    "text", ["on=x", "onn=0.5", "on=0.3,off=0.4", "min_s=-1", "smooth=0", "on=nan", "smooth=1.5"]
+    "text",
+    ["on=x", "onn=0.5", "on=0.3,off=0.4", "min_s=-1", "smooth=0", "on=nan", "smooth=1.5", "on=2", "off=-0.1"],
 )
 def test_a_rule_that_cannot_be_is_refused(text):
     with pytest.raises(UsageError, match="E-ALARM-1"):

@@ -17,14 +17,18 @@ import signal
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from edgescope.cli import trial_flags
-from edgescope.cli.opened import ready
+from edgescope.cli.opened import ready, say
+from edgescope.cli.waiting import waiting
+from edgescope.errors import Message
 
 if TYPE_CHECKING:
+    from edgescope.records import Trial
     from edgescope.video.alarm import Scored
     from edgescope.watching.event import Event, Sink
     from edgescope.watching.session import Session
@@ -73,40 +77,21 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch until the stream ends or a signal comes; print the summary; return 1 if a part is missing."""
-    from edgescope.errors import Message
     from edgescope.report import save
     from edgescope.report.render import terminal
     from edgescope.report.watch import incomplete
-    from edgescope.verbs.watch import chain, opened, watched
 
     ready(args)
-    options = dict(args.workload_option)
-    if args.clips is not None:
-        options.setdefault("decode", "full")  # a clip shows the frame as it came
-    trial = chain(
-        args.source,
-        detector=args.detector or "",
-        features=args.features,
-        head=args.head,
-        rule=args.alarm,
-        options=options,
-        backend=args.backend,
-        precision=args.precision,
-        snippets=args.snippets,
-        **({"device": args.device} if args.device else {}),
-    )
-    stopped = Stopped(args.seconds)
     if not args.detector and "@" not in args.head:
-        warning = Message(
-            "W-WATCH-1",
-            "there is no --detector",
-            evidence=f"{args.features} and {args.head} without trained weights of yours",
-            effect="The scores mean nothing",
-            fix="edgescope anomaly train FEATURES --output detector.pt",
-        )
-        print(warning, file=sys.stderr)
-    with opened(trial, _sinks(args)) as session, stopped:
-        with _shown(args, session, stopped):
+        say(_untrained(args))
+    stopped = Stopped(args.seconds)
+    with ExitStack() as stack:
+        with waiting(f"opening {args.detector or args.features} ({args.backend} {args.precision})"):
+            from edgescope.verbs.watch import opened, watched  # takes seconds
+
+            trial = _chain(args)
+            session = stack.enter_context(opened(trial, _sinks(args)))
+        with stopped, _shown(args, session, stopped):
             session.run(stopped, trial.in_flight)
         found = watched(session, trial)
     if args.output:
@@ -118,6 +103,39 @@ def run(args: argparse.Namespace) -> int:
         if args.output:
             print(f"written to {args.output}")
     return int(incomplete(found.summary))
+
+
+def _untrained(args: argparse.Namespace) -> Message:
+    """Return the warning for networks without weights that were trained to detect."""
+    return Message(
+        "W-WATCH-1",
+        "there is no --detector",
+        evidence=f"{args.features} and {args.head} without trained weights of yours",
+        effect="The scores mean nothing",
+        fix="edgescope anomaly train FEATURES --output detector.pt",
+    )
+
+
+def _chain(args: argparse.Namespace) -> Trial:
+    """Return the trial that the flags describe, and say at which score it alarms."""
+    from edgescope.verbs.watch import chain
+
+    options = dict(args.workload_option)
+    if args.clips is not None:
+        options.setdefault("decode", "full")  # a clip shows the frame as it came
+    return chain(
+        args.source,
+        detector=args.detector or "",
+        features=args.features,
+        head=args.head,
+        rule=args.alarm,
+        options=options,
+        backend=args.backend,
+        precision=args.precision,
+        snippets=args.snippets,
+        tell=say,
+        **({"device": args.device} if args.device else {}),
+    )
 
 
 def _sinks(args: argparse.Namespace) -> list[Sink]:
@@ -183,6 +201,7 @@ class _shown:
             session.on_scored, session.on_event = _scored, lambda event: _print(event.plain())
         elif args.plain or is_plain(sys.stdout, os.environ):
             session.on_event = _line
+            say(f"watching {session.source}; its state every {STATUS_S:g} s")
             self.thread = threading.Thread(target=self._lines, daemon=True)
         else:
             self.thread = threading.Thread(target=self._screen, daemon=True)

@@ -65,15 +65,18 @@ def chain(
     rule: Rule | str = "",
     options: Mapping[str, Scalar] = {},
     snippets: int = 1,
+    tell: Callable[[str], None] = lambda what: None,
     **trial: Any,
 ) -> Trial:
     """Return the trial whose pipeline watches `source`: the same that `edgescope bench` measures.
 
     `detector` is a file of `edgescope anomaly train`; without one, `features` and `head` are networks of the zoo.
     `options` are those of the workload `video`, `snippets` is the number of snippets that the network takes at once,
-    `trial` holds fields of the Trial (backend, precision, device, shapes).
+    `trial` holds fields of the Trial (backend, precision, device, shapes). `tell` is called with the score that raises
+    an alarm, and where that comes from.
     """
     found: dict[str, Scalar] = {}
+    own: float | None = None
     if detector:
         named = need("edgescope.anomaly.deployed:named", "a detector", "pip install 'edgescope[torch]'")
         made = named(Path(detector))
@@ -87,10 +90,11 @@ def chain(
                     fix=f"leave {option} out: the detector says it",
                 )
         features, head, found = made.features, made.head, dict(made.options)
-        rule = rule or ("" if made.threshold is None else Rule.of(f"on={made.threshold:.6g}"))
-    rule = (
-        Rule.of(rule) if isinstance(rule, str) else rule
+        own = made.threshold
+    rule, origin = decided(
+        rule, own, detector=bool(detector)
     )  # a mistake in it is found before anything is opened
+    tell(f"alarm at a score of {rule.on:.3g} ({origin})")
     made_up = source.startswith("synthetic:")
     live = source.startswith(LIVE) or (made_up and "@" in source)
     full = {"queue": "drop_oldest"} if live else {}
@@ -111,6 +115,18 @@ def chain(
     fields = {"batch": views * snippets, "in_flight": in_flight, "backend": "torch_eager", **trial}
     fields.setdefault("device", home(str(fields["backend"])))
     return Trial(model=features, workload="video", workload_options=usual, **fields)
+
+
+def decided(rule: Rule | str, own: float | None, *, detector: bool) -> tuple[Rule, str]:
+    """Return the rule, and where its threshold comes from: as given, else the detector's `own`, else the default."""
+    if isinstance(rule, Rule):
+        return rule, "as given"
+    if any(word.partition("=")[0] == "on" for word in rule.split(",")):
+        return Rule.of(rule), "from --alarm"
+    if own is not None:
+        return Rule.of(",".join(filter(None, (f"on={own:.6g}", rule)))), "the detector's own threshold"
+    lacking = "the detector has no threshold of its own" if detector else "there is no detector"
+    return Rule.of(rule), f"default: {lacking}"
 
 
 @contextmanager

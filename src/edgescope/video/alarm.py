@@ -35,6 +35,7 @@ class Rule:
                 "every value must be a finite number",
             ),
             (self.off <= self.on, f"off={self.off:g} is above on={self.on:g}"),
+            (self.off >= 0 and self.on <= 1, f"scores lie in 0..1, not on={self.on:g}, off={self.off:g}"),
             (self.min_s >= 0 and self.cooldown_s >= 0, "min_s and cooldown_s must not be negative"),
             (self.smooth >= 1, "smooth must be at least 1"),
         ):
