@@ -75,6 +75,7 @@ def maker(folder):
     return process
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_was_making_is_removed_after_a_day(tmp_path):
     (tmp_path / ".edgescope-making-by-hand").mkdir()
     (tmp_path / "mine").mkdir()

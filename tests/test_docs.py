@@ -148,6 +148,7 @@ def test_examples_are_numbered_once_each_and_begin_with_the_question_they_answer
 @pytest.mark.parametrize(
     "example", [pytest.param(p, id=p.stem, marks=slow(p)) for p in sorted(EXAMPLES.glob("[0-9]*.py"))]
 )
+@pytest.mark.slow
 def test_every_example_runs(example, shorter, capfd):
     Store(Path("edgescope-results")).save(result())
     runpy.run_path(str(example), run_name="__main__")

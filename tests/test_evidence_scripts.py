@@ -260,6 +260,7 @@ def test_the_pick_of_a_network_is_its_fastest_variant_with_the_right_outputs():
     assert eleven_networks.summary({})["absent"] == "no baseline"
 
 
+@pytest.mark.slow
 def test_plants_that_no_time_was_left_for_are_on_the_page(tmp_path, monkeypatch):
     page, plant = tmp_path / "page.json", diagnosis.Plant("x", "quota", {}, {})
     for name, stand_in in (("PLANTS", (plant,)), ("_ceilings", lambda *_: None)):

@@ -185,6 +185,7 @@ def test_an_expert_that_nobody_knows_cannot_be_left_out(monkeypatch, capsys):
     assert "torch_compile_fp61" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_without_a_pick_is_published_as_absent_and_a_subset_by_another_name(tmp_path, monkeypatch):
     kept = {}
     monkeypatch.setattr(expert, "publish", lambda name, figures, met: kept.update({name: (figures, met)}))

@@ -20,6 +20,7 @@ scores = st.lists(st.integers(0, 6), min_size=2, max_size=30)
 
 
 @given(scores, st.data())
+@pytest.mark.slow
 def test_roc_auc_is_the_chance_that_a_positive_ranks_higher(values, data):
     labels = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
     positive = [v for v, label in zip(values, labels, strict=True) if label]
@@ -33,6 +34,7 @@ def test_roc_auc_is_the_chance_that_a_positive_ranks_higher(values, data):
 
 
 @given(scores, st.data())
+@pytest.mark.slow
 def test_counts_are_repeated_rows(values, data):
     size = {"min_size": len(values), "max_size": len(values)}
     positive = data.draw(st.lists(st.integers(0, 3), **size))

@@ -38,6 +38,7 @@ def test_ratio_and_judgement_of_a_clear_speed_up(make):
     ]
 
 
+@pytest.mark.slow
 def test_the_same_is_never_faster_and_a_slow_one_is_slower(make):
     base = make.cell(10 * MS, seed=1, replicates=10)
     assert compare(base, make.cell(10 * MS, seed=3, replicates=10)).judgement in (

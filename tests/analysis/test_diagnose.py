@@ -631,6 +631,7 @@ def test_a_judgement_invents_nothing_and_loses_nothing(found):
     batch=st.sampled_from([1, 8]),
     params=st.integers(0, 10**8),
 )
+@pytest.mark.slow
 def test_no_world_breaks_it_and_every_share_is_a_share(
     rate, own, others, used, waits, threads, batch, params
 ):

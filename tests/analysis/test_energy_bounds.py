@@ -90,6 +90,7 @@ def assert_holds(got, truth, stop):
     smooth=st.booleans(),
     seed=st.integers(0, 10_000),
 )
+@pytest.mark.slow
 def test_irregular_duplicated_and_delayed_readings_stay_within_the_bounds(
     kind, period, hz, stop, missing, smooth, seed
 ):

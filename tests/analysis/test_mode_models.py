@@ -173,6 +173,7 @@ def test_an_interval_is_as_wide_as_left_out_modes_lay_apart():
 
 @settings(max_examples=15, deadline=None)
 @given(st.permutations(range(10)))
+@pytest.mark.slow
 def test_the_order_of_the_rows_does_not_matter(order):
     truth, rows = planted(), drawn(10)
     straight, turned = of(truth, rows), of(truth, [rows[i] for i in order])
@@ -256,6 +257,7 @@ def test_power_follows_the_rate_and_energy_is_their_product():
     assert row["epoch_s"].value == pytest.approx(100 / time.value)
 
 
+@pytest.mark.slow
 def test_the_pick_keeps_its_constraint_with_its_whole_interval():
     seconds = planted()
     power, rows = watts(seconds), drawn(14, 1)

@@ -217,6 +217,7 @@ def test_energy_of_sending_is_radio_and_idle():
     )
 
 
+@pytest.mark.slow
 def test_few_rows_or_round_trips_give_no_tail():
     thin = place([measured("a server", spread(0.002, 60))], "CLOUD", "cloud")
     row = cloud(model(remote=thin), FAST, None).figures

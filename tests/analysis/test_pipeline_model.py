@@ -84,6 +84,7 @@ def test_every_frame_comes_out_or_is_dropped_and_none_before_its_services(models
         assert not (found == DROPPED).any()
 
 
+@pytest.mark.slow
 def test_littles_law_holds_within_the_pipeline():
     """Frames in the machine, averaged over time, are the rate times the mean age."""
     due = np.cumsum(RNG.exponential(12 * MS, 20_000)).astype(np.int64)

@@ -97,6 +97,7 @@ def test_several_promises_by_commas_or_flags():
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30) | st.from_regex(r"[a-z0-9.]{1,6}<=?[0-9.e]{1,8}[a-zA-Z]{0,3}", fullmatch=True))
+@pytest.mark.slow
 def test_any_text_is_read_or_refused(text):
     try:
         assert all(p.limit > 0 for p in promises([text]))

@@ -43,6 +43,7 @@ def results(make):
     ]
 
 
+@pytest.mark.slow
 def test_rows_hold_the_numbers(results):
     found = table(results)
     assert [r.label for r in found.rows] == [
@@ -76,6 +77,7 @@ def test_rejected_rows_keep_their_reason_and_are_never_picked(results):
     assert best.row.rejected == ""
 
 
+@pytest.mark.slow
 def test_reason_names_the_figures(results):
     reason = pick(table(results)).reason
     row = table(results).rows[2]
@@ -172,6 +174,7 @@ def test_without_raw_rows_percentiles_are_the_same(make):
     assert isinstance(table(make.cell(MS, raw=False, replicates=1)).rows[0]["p50_s"], Measured)
 
 
+@pytest.mark.slow
 def test_baseline_can_be_named_and_must_exist(results):
     assert table(results, "onnxruntime fp32 b1").rows[0]["speedup"].value == pytest.approx(0.4, rel=0.03)
     with pytest.raises(UsageError, match="E-VAR-2"):

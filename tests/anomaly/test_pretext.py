@@ -56,6 +56,7 @@ def test_light_and_pieces_change_only_the_frames_that_are_named():
         assert not changes[shares[:, 0] == 0].any()
 
 
+@pytest.mark.slow
 def test_a_network_learns_from_normal_training_videos_and_its_weights_are_the_zoos(tmp_path, monkeypatch):
     entry = zoo.table()["motion"] | {"input": [3, 16, 32, 32], "frame_size": [32, 32]}
     monkeypatch.setitem(zoo.table(), "motion", entry)

@@ -66,6 +66,7 @@ def info(name="small", digest="1" * 16):
     return ModelInfo(name, "unknown", False, "a test", digest)
 
 
+@pytest.mark.slow
 def test_every_batch_size_agrees_with_torch(untrained, artifacts, open_onnx):
     path = untrained.onnx(artifacts)
     run, module = open_onnx(path), untrained.module()
@@ -78,6 +79,7 @@ def test_every_batch_size_agrees_with_torch(untrained, artifacts, open_onnx):
         assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 def test_the_file_says_how_it_was_made(trained, artifacts):
     path = trained.onnx(artifacts)
     about = cache.notes(path)
@@ -123,6 +125,7 @@ def test_an_exporter_with_names_of_its_own_still_gives_a_file_to_trust(tmp_path,
     assert cache.whole(path)
 
 
+@pytest.mark.slow
 def test_it_is_exported_once_and_quietly(tmp_path, capfd):
     made = []
     path = onnx_export.onnx_file(info(), SPECS, lambda: made.append(1) or Small(), tmp_path)
@@ -227,6 +230,7 @@ def test_any_text_is_a_version_or_a_usage_error(text):
         assert onnx_export.opset_for(text) in (11, 13, 17, None)
 
 
+@pytest.mark.slow
 def test_an_exporter_that_writes_another_opset_is_caught(tmp_path, monkeypatch):
     """As torch's newer exporter does: asked for 17, it quietly writes 18."""
     from edgescope.artifacts import onnx_export_torch
@@ -351,6 +355,7 @@ def test_a_hostile_custom_model_names_its_line_and_still_runs_in_torch(tmp_path)
     session.close()
 
 
+@pytest.mark.slow
 def test_a_cached_export_needs_no_torch(trained, artifacts):
     path = trained.onnx(artifacts)
     code = f"""

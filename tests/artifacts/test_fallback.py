@@ -104,6 +104,7 @@ def test_too_many_bad_layers_are_refused_with_their_number_and_that_is_remembere
     assert not list((tmp_path / "made").glob("*.onnx"))
 
 
+@pytest.mark.slow
 def test_ranges_choice_and_gate_share_no_input(tmp_path):
     model = network(tmp_path / "net.onnx", bad=(4,))
     about = cache.notes(mixed_precision.mixture(model, tmp_path / "made"))

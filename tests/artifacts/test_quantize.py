@@ -16,6 +16,8 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
 from edgescope.verify import closeness, judge
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def int8_file(trained, artifacts):
@@ -56,7 +58,6 @@ def test_the_file_passes_the_gate(by_definition):
     assert answer.fields["accuracy"].n == 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_that_follows_the_file_passes_and_one_that_does_not_is_caught(
     engine, int8_file, trained, trained_truth, by_definition
@@ -84,7 +85,6 @@ def test_the_file_is_int8_and_says_how_it_was_made(int8_file, trained, artifacts
     assert set(about["kept_float"]) <= set(convolutions)
 
 
-@pytest.mark.slow
 def test_correcting_biases_brings_the_outputs_closer(
     untrained, untrained_truth, artifacts, tmp_path, open_onnx, monkeypatch
 ):
@@ -153,7 +153,6 @@ def for_tensorrt(untrained, artifacts):
     return int8.int8(untrained, artifacts, qdq="s8s8", opset=13)
 
 
-@pytest.mark.slow
 def test_s8s8_is_the_form_that_tensorrt_reads(for_tensorrt):
     graph, stored, makers, pairs = structure(for_tensorrt)
     assert len(pairs) > 60
@@ -180,7 +179,6 @@ def test_s8s8_is_the_form_that_tensorrt_reads(for_tensorrt):
     assert not [name for name, array in stored.items() if array.dtype == np.int32 and array.ndim]
 
 
-@pytest.mark.slow
 def test_s8s8_of_opset_13_holds_operators_of_opset_13_only(for_tensorrt):
     model = onnx.load(str(for_tensorrt))
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 13)]
@@ -203,7 +201,6 @@ def test_s8s8_is_near_fp32(for_tensorrt, untrained, untrained_truth, open_onnx):
     assert closeness.rank_agreement(got, untrained_truth.gate) > 0.85
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_s8s8_runs_elsewhere_and_wrong_numbers_are_caught(
     engine, for_tensorrt, untrained, untrained_truth, open_onnx

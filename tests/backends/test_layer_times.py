@@ -31,6 +31,7 @@ def test_every_engine_counts_the_same_work(found):
         assert all(layer.seconds >= 0 for layer in each) and sum(layer.seconds for layer in each) > 0
 
 
+@pytest.mark.slow
 def test_heavy_layers_have_the_paths_of_their_modules_in_every_engine(found):
     heavy = {engine: {layer.name for layer in each if layer.flops} for engine, each in found.items()}
     assert heavy["torch_eager"] == heavy["onnxruntime"] and len(heavy["torch_eager"]) == 5

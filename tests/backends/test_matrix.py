@@ -97,6 +97,7 @@ def gated(name, precision):
     return judge.judge(got, judge.Reference(outputs, None, "torch_eager fp32"), precision=precision)
 
 
+@pytest.mark.slow
 def test_an_engine_that_computes_wrongly_on_this_cpu_is_caught(monkeypatch):
     """As OpenVINO did with symmetric int8 on one CPU: right precision, right shapes, wrong numbers."""
     assert gated("onnxruntime", "fp32").passed

@@ -16,6 +16,7 @@ assert not seen, seen
 """
 
 
+@pytest.mark.slow
 def test_importing_it_starts_nothing_and_tells_nobody():
     """Its telemetry starts a thread, and from there a process, at each import."""
     pytest.importorskip("openvino")

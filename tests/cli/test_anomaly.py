@@ -7,6 +7,8 @@ import pytest
 from edgescope.anomaly import detector, feature_set, train
 from edgescope.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["--kinds", "freeze,darkness"]
 FAST = ["--steps", "20", "--bags", "4", "--judged-every", "10", "--judged-from", "10"]
 
@@ -34,7 +36,6 @@ def trained(folder):
     return found
 
 
-@pytest.mark.slow
 def test_a_generated_set_holds_both_kinds_in_every_split(folder):
     features = feature_set.read(folder / "features")
     for split in ("train", "validation", "test"):
@@ -45,7 +46,6 @@ def test_a_generated_set_holds_both_kinds_in_every_split(folder):
         assert [32 <= end - start <= 48 for start, end in row.intervals] == [True] * row.anomalous
 
 
-@pytest.mark.slow
 def test_the_same_seed_makes_the_same_pixels(folder, tmp_path, monkeypatch):
     """As they are given to the encoder: x264 does not write the same bytes of them every time."""
     from edgescope.anomaly import encode
@@ -62,7 +62,6 @@ def test_the_same_seed_makes_the_same_pixels(folder, tmp_path, monkeypatch):
     assert (tmp_path / "videos.csv").read_text() == (folder / "videos/videos.csv").read_text()
 
 
-@pytest.mark.slow
 def test_planted_changes_are_in_the_pixels(folder):
     """Frozen frames do not differ, dark ones are dark, outside the interval the film runs on."""
     import numpy as np
@@ -83,7 +82,6 @@ def test_planted_changes_are_in_the_pixels(folder):
             assert change[start + 2 : end - 1].mean() < 0.5 * change[:start].mean()
 
 
-@pytest.mark.slow
 def test_a_detector_is_one_file_that_scores_frames(folder, trained):
     import numpy as np
 
@@ -118,7 +116,6 @@ def test_training_tells_its_threshold_or_warns_that_there_is_none(
     assert (detector.read(output).about["threshold"] is None) == warned
 
 
-@pytest.mark.slow
 def test_the_same_seed_trains_the_same_weights(folder, trained):
     import torch
 
@@ -128,7 +125,6 @@ def test_the_same_seed_trains_the_same_weights(folder, trained):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.slow
 def test_evaluation_prints_figures_and_compares_two(folder, trained, tmp_path, capsys):
     page, flags = tmp_path / "page.html", ["--draws", "50", "--against", str(trained["light_head"])]
     names = [str(trained["rtfm"]), str(folder / "features")]

@@ -30,6 +30,7 @@ def clip(tmp_path_factory):
     return film(tmp_path_factory.mktemp("film") / "film.mp4", 80, size=(96, 64))
 
 
+@pytest.mark.slow
 def test_a_film_is_watched_to_its_end_by_every_sink(clip, tmp_path, capsys):
     hook = Hook()
     sinks = ["--log", str(tmp_path / "a.jsonl"), "--clips", str(tmp_path / "clips"), "--webhook", hook.url]
@@ -55,6 +56,7 @@ def test_a_film_is_watched_to_its_end_by_every_sink(clip, tmp_path, capsys):
     assert saved.stem == logged[0]["id"] and saved.name in page and "1 alarm" in page
 
 
+@pytest.mark.slow
 def test_the_same_film_has_the_same_scores_again(clip, capsys):
     def scores():
         assert main(["anomaly", "watch", str(clip), *SMALL, "--json"]) == 0
@@ -88,6 +90,7 @@ def test_a_summary_without_json_and_the_warning_of_an_untrained_head(clip, capsy
         (["synthetic:64x48", "--output", "report.exe"], "E-REPORT-1"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_watched_is_refused(words, code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = words if "--features" in words else [*words, *SMALL]

@@ -147,6 +147,7 @@ def test_optimize_prints_the_pick_the_ratio_and_a_row_a_variant(tmp_path, monkey
     assert len(more) > len(lines) and max(map(len, more)) <= terminal.WIDTH
 
 
+@pytest.mark.slow
 def test_a_large_table_keeps_the_pick_and_says_how_many_rows_it_leaves_out():
     page = variants.document([chapter(many())], written={"report": "edgescope-report.html"})
     brief = ["".join(text for text, _ in line).rstrip() for line in terminal.lines(page)]
@@ -167,6 +168,7 @@ def test_a_large_table_keeps_the_pick_and_says_how_many_rows_it_leaves_out():
     assert all(row.label in whole for row in chapter(many()).table.rows)
 
 
+@pytest.mark.slow
 def test_cards_of_every_end_are_calm():
     for one in many():
         for page in (

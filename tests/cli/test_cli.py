@@ -152,6 +152,7 @@ def test_compare_prints_the_settings_first_and_a_judgement(tmp_path, capsys):
     assert main(["compare", "zzzz", trials["int8"].cell]) == 2
 
 
+@pytest.mark.slow
 def test_reports_of_every_kind(tmp_path, capsys):
     assert main(["report"]) == 2
     Store(tmp_path / "store").save(result())
@@ -164,6 +165,7 @@ def test_reports_of_every_kind(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"path": "r.csv", "results": [result().id]}
 
 
+@pytest.mark.slow
 def test_doctor_models_and_backends(capsys):
     for verb in ("doctor", "models", "backends"):
         assert main([verb]) == 0

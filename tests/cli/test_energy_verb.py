@@ -110,6 +110,7 @@ def test_failed_queries_are_no_samples(stored, tmp_path, capsys):
     assert meter["energy_per_sample_j"]["value"] == pytest.approx(80 / 50, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_log_of_a_rail_is_not_called_the_wall(stored, tmp_path, capsys):
     made, where, plug = stored
     rails = tmp_path / "tegra.csv"
@@ -180,6 +181,7 @@ def test_the_card_says_the_scope_beside_every_watt(stored, capsys):
     assert "power no power sensor" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_compare_refuses_two_scopes_with_its_code(stored, capsys, tmp_path):
     made, where, _ = stored
     store = Store(tmp_path / "store")

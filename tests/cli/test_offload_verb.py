@@ -112,6 +112,7 @@ def test_json_and_files_say_the_same(stores, tmp_path, capsys):
     assert rows[0] == "rtt_s,equal_p99_up_bps,keeps_constraints_up_bps" and len(rows) == 7
 
 
+@pytest.mark.slow
 def test_two_local_machines_are_refused(stores, tmp_path, capsys):
     Store(tmp_path / "edge").save(measured("another board", spread(0.040, 400), 0))
     flags = ["--rtt", "2ms", "--bandwidth", "100Mbit", "--payload", "40kB"]
@@ -193,6 +194,7 @@ def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeyp
     assert "TCP hides loss" in out
 
 
+@pytest.mark.slow
 def test_files_of_iperf3_and_ping_answer(stores, capsys):
     files = [f"--iperf3={DATA / 'iperf3_up.json'}", f"--iperf3={DATA / 'iperf3_down.json'}"]
     flags = [*files, f"--ping={DATA / 'ping.txt'}", "--payload", "40kB"]

@@ -74,6 +74,7 @@ def test_one_result_is_shown_by_any_of_its_names(store, capsys, word):
     assert "null  null fp32 b4" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_show_ends_as_the_run_did_and_refuses_what_it_does_not_know(store, capsys):
     assert typed(store, "show", "bbbbbb") == 1
     assert typed(store, "show", "bbbbbb") == 1  # the same command, the same code

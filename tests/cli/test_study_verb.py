@@ -42,6 +42,7 @@ def test_the_table_and_the_file(store, tmp_path, capsys):
     assert (tmp_path / "t.csv").read_text().count("\n") == 12
 
 
+@pytest.mark.slow
 def test_json_holds_everything(store, capsys):
     assert run(store, "--models", "alexnet", "--json") == 0
     page = json.loads(capsys.readouterr().out)
@@ -80,6 +81,7 @@ def test_run_measures_each_model_through_optimize_and_survives_one_that_fails(st
     assert [("value" in r["speedup"]) for r in page["rows"]] == [False, True]
 
 
+@pytest.mark.slow
 def test_the_page_names_the_command_that_made_it_without_secrets(store, tmp_path, monkeypatch):
     out = tmp_path / "t.md"
     flags = ["--store", str(store.root), "--output", str(out)]

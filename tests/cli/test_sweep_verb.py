@@ -107,6 +107,7 @@ def test_bench_measures_one_trial(flags, capsys):
     assert "E-SWEEP-6" in said.err and f"{flags[0]} takes one value" in said.err and not said.out
 
 
+@pytest.mark.slow
 def test_a_cell_that_runs_out_of_memory_answers_for_the_larger_ones(tmp_path, capsys):
     grid = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 4], "warmup": 0.0, "min_s": 0.05})
     seed = next(s for s in range(99) if run.order(grid, s)[0].batch == 1)
@@ -137,6 +138,7 @@ def test_another_machines_results_of_the_cells_do_not_count(tmp_path, capsys):
         assert "1 cell" in said.out or "W-MIX" in said.err
 
 
+@pytest.mark.slow
 def test_list_says_which_machine_where_there_are_two(tmp_path, monkeypatch, capsys):
     other = Machine({"cpu": {"model": "another cpu"}}, {})
     for machine in (MACHINE, other):
@@ -202,6 +204,7 @@ def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_say
     assert told[0].startswith("W-SWEEP-1")
 
 
+@pytest.mark.slow
 def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path, capsys, trials_here):
     command = ["sweep", "--model", "null", "--backend", "null", "--option", "delay_us=2000", *QUICK]
     first = main(command)

@@ -60,6 +60,7 @@ def test_several_files_are_a_series(capsys):
     assert "EC never becomes clearly longer" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_sql_and_other_formats(capsys, tmp_path):
     assert (
         main(["trace", NSYS, "--query", "SELECT count(*) AS kernels FROM spans WHERE kind = 'kernel'"]) == 0
@@ -134,6 +135,7 @@ def test_the_exit_code_says_whether_the_account_concludes(share, status, traced,
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+@pytest.mark.slow
 def test_a_trial_in_two_phases(backend, tmp_path, capsys, trials_here):
     pytest.importorskip(backend)
     flags = [
@@ -219,6 +221,7 @@ def test_a_profiler_that_the_trial_does_not_survive_is_replaced_by_the_next(
     assert cells.told[0].total == 2 and len(cells.told[0].ahead) == 1
 
 
+@pytest.mark.slow
 def test_a_page_has_the_time_axis_and_the_cdfs(tmp_path):
     page = tmp_path / "page.html"
     assert main(["trace", NSYS, "--output", str(page)]) == 0

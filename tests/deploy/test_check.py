@@ -112,6 +112,7 @@ def test_what_was_not_judged_on_data_says_so(saved):
     assert done.returncode == 2 and "not judged on data of yours" in done.stdout
 
 
+@pytest.mark.slow
 def test_another_machine_is_told(saved, tmp_path, monkeypatch):
     _, _, by = saved
     card = json.loads((by() / "card.json").read_text())

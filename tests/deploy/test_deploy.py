@@ -106,6 +106,7 @@ def test_run_py_alone_gives_the_references_answers(here, tmp_path, backend, keys
     assert f"| run.py alone, median of its calls | {timed['median_s'] * 1e3:.4g} ms |" in read
 
 
+@pytest.mark.slow
 def test_the_card_names_the_gpus_of_the_machine_and_nothing_that_is_absent(here, tmp_path):
     found = measured("onnxruntime", options={"threads": 1})
     gpus = [{"name": "Orin", "uuid": "GPU-1"}, {"name": {"absent": "hidden"}}, {"name": "H200"}]
@@ -205,6 +206,7 @@ def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, m
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_what_the_user_put_beside_a_card_is_not_deleted(here, tmp_path):
     found = measured("onnxruntime", options={"threads": 1})
     folder = save.save([found], [found], tmp_path / "out")

@@ -20,6 +20,8 @@ SOURCE = """
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.slow
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -159,7 +161,6 @@ def test_a_batch_of_another_shape_is_not_answered_by_repeating_a_row(model, tmp_
         answered({name: images(5)})
 
 
-@pytest.mark.slow
 def test_a_folded_network_keeps_its_fused_kernels_in_the_file(model, tmp_path):
     trial = Trial(model=model, backend="torch_eager", options=FUSED)
     torch_program.export(zoo.get(model), trial, tmp_path / "model.pt2")
@@ -170,7 +171,6 @@ def test_a_folded_network_keeps_its_fused_kernels_in_the_file(model, tmp_path):
     assert not torch._C._dispatch_has_kernel_for_dispatch_key("aten::cudnn_convolution_relu", "Meta")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "left"), [("torch_compile", ()), ("onnxruntime", ()), ("torch_tensorrt", ("graph",))]
 )

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 import fuzz_boards
 
 
+@pytest.mark.slow
 def test_damaged_lines_raise_nothing():
     assert list(fuzz_boards.cases("line", 1, range(2000), [])) == []
 

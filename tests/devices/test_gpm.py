@@ -105,6 +105,7 @@ def test_a_first_sample_that_failed_is_not_compared_with():
     assert values(source)["gpu0_sm_active"] == 0.125
 
 
+@pytest.mark.slow
 def test_buffers_are_freed_once_on_close_and_with_the_source():
     nvml = FakeNvml()
     source = GpmSource(0, nvml)

@@ -80,6 +80,7 @@ def test_calibration_scales_to_the_target():
     assert spin.calibrate(0.02, clock=ticking(0.001, 0.0005, 0.001, 0.001, 0.001)) == 80_000
 
 
+@pytest.mark.slow
 def test_the_probe_is_steady_here():
     loops = spin.calibrate(0.005)
     ratios = [spin.slowdown(spin.spin(loops), spin.spin(loops)) for _ in range(8)]

@@ -148,6 +148,7 @@ def test_what_cannot_be_judged_is_timed_and_says_why(tmp_path, make, said):
     assert found.unverified.code == "E-GATE-6" and said in str(found.unverified) and found.unverified.fix
 
 
+@pytest.mark.slow
 def test_it_is_said_on_the_card_in_the_store_and_kept_from_the_pick(tmp_path, capsys):
     name, store = nms(tmp_path / "m.onnx"), str(tmp_path / "store")
     code = main(["bench", name, "--max-queries", "5", "--warmup", "0s", "--store", store])

@@ -128,6 +128,7 @@ def make():
 
 
 @pytest.mark.parametrize("kind", ["callable", "pt2"])
+@pytest.mark.slow
 def test_of_a_network_that_ran_before_it_is_said_before_anything_is_built(
     tmp_path, monkeypatch, capsys, kind
 ):
@@ -156,6 +157,7 @@ def test_of_a_network_that_ran_before_it_is_said_before_anything_is_built(
     checked(Trial(model=model, data=str(root), preprocess="half"))
 
 
+@pytest.mark.slow
 def test_every_answer_says_how_pictures_were_prepared_and_labels_at_chance_first(tmp_path, capsys):
     """The pictures are right and the labels are somebody else's: three of four say that a picture is dark."""
     root = folder(tmp_path / "photos", each=80)
@@ -179,6 +181,7 @@ def test_every_answer_says_how_pictures_were_prepared_and_labels_at_chance_first
     assert page.read_text().index("W-LABEL-1") < 400
 
 
+@pytest.mark.slow
 def test_labels_that_fit_leave_no_doubt_and_the_guess_is_told(tmp_path, capsys):
     bench(tmp_path, folder(tmp_path / "photos", each=80))
     (result,) = Store(tmp_path / "store").results()
@@ -186,6 +189,7 @@ def test_labels_that_fit_leave_no_doubt_and_the_guess_is_told(tmp_path, capsys):
     assert "labelled pictures show (right answers:" in result.model.prepared
 
 
+@pytest.mark.slow
 def test_a_file_of_ones_own_has_weights_of_which_nothing_is_known(tmp_path, capsys):
     model = classifier(tmp_path / "net.onnx")
     flags = ["--warmup", "0", "--duration", "0.2s", "--store", str(tmp_path / "store")]

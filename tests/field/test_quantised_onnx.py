@@ -232,6 +232,7 @@ def test_optimize_tries_it_as_it_is_in_every_engine(folder):
     assert {t.precision for t in propose(Trial(model=str(folder / "cnn.onnx"))).trials} > {"fp32", "int8"}
 
 
+@pytest.mark.slow
 def test_layers_joins_its_nodes_to_the_models_own(folder, tmp_path, capsys):
     pytest.importorskip("openvino")
     flags = ["--backend", "onnxruntime,openvino", "--threads", "1", "--store", str(tmp_path), "--json"]

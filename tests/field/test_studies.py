@@ -52,6 +52,7 @@ def saved(root, trial, figures, number=0, machine=None):
     Store(root).save(result(trial, id_=name, machine=machine or here(), metrics=made, **BARE))
 
 
+@pytest.mark.slow
 def test_a_training_study_takes_its_own_cells_only(tmp_path, monkeypatch, capsys):
     """Workers 0 with ten times the samples an epoch is another epoch, not a slower loader; so are other data,
     precisions, engines, devices and ways with the page cache."""
@@ -140,6 +141,7 @@ def test_the_extras_of_the_messages_are_those_of_the_package():
     assert set(registry.EXTRAS) <= known and known - set(registry.EXTRAS) <= {"all", "dev", "docs", "page"}
 
 
+@pytest.mark.slow
 def test_only_engines_that_train_are_searched_for_training():
     from edgescope.verbs.recommend import Question, Scope
 

@@ -15,6 +15,7 @@ pytest.importorskip("av")
 QUICK = ["--features", "motion", "--head", "light_head", "--alarm", "on=0.0,off=0.0"]
 
 
+@pytest.mark.slow
 def test_an_alarm_that_cannot_be_delivered_makes_the_exit_code_1(tmp_path, capsys):
     clip = film(tmp_path / "a.mkv", 32)
     call = ["anomaly", "watch", str(clip), *QUICK, "--json"]
@@ -34,6 +35,7 @@ def test_a_camera_that_is_not_there_is_said_at_once(capsys):
     assert "E-VIDEO-2" in said and "/dev/video987 is not there" in said
 
 
+@pytest.mark.slow
 def test_scores_are_the_same_with_and_without_clips(tmp_path, capsys):
     clip = film(tmp_path / "a.mkv", 32, size=(354, 290), noise=30)
     every = []

@@ -59,6 +59,7 @@ def ended(worker):
     return worker.code
 
 
+@pytest.mark.slow
 def test_the_second_pair_is_forked_where_it_may_be_and_says_so():
     with PersistentChild() as leader:
         pairs = [leader.pair((replace(SLOW, replicate=n), FAST), "confirming", LIMITS) for n in range(3)]
@@ -152,6 +153,7 @@ def test_a_forked_side_that_hangs_is_measured_again_in_started_processes(monkeyp
     assert [end.process for end in ends] == ["fresh"] * 2
 
 
+@pytest.mark.slow
 def test_a_forked_worker_is_the_leaders_child_and_ends_with_its_pipe(source):
     source.expect([SLOW])
     worker = source.worker(0, SLOW)
@@ -172,6 +174,7 @@ def test_a_forked_worker_that_is_killed_is_told_from_one_that_ends(source):
     assert ended(worker) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_what_a_forked_worker_writes_to_stderr_is_its_own(source):
     source.expect([SLOW])
     first, second = source.worker(0, SLOW), source.worker(1, SLOW)
@@ -474,6 +477,7 @@ def test_nobody_imports_while_the_sides_have_their_turns(monkeypatch):
     assert [end.process for end in ends] == ["forked", "fresh"] and seen == ["ready", "warm", "warm"]
 
 
+@pytest.mark.slow
 def test_an_import_that_starts_a_thread_is_left_to_the_workers_with_what_follows_it(tmp_path, monkeypatch):
     """ONNX Runtime's does: its workers begin with everything before it imported."""
     (tmp_path / "threaded.py").write_text(

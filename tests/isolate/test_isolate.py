@@ -108,6 +108,7 @@ def test_only_the_tail_of_stderr_is_read():
     assert sum(map(len, lines)) <= TAIL_BYTES
 
 
+@pytest.mark.slow
 def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows(trials_here):
     result = run("raises_later", warmup=0, max_queries=100, max_s=60)
     assert result.status is Status.FAILED

@@ -25,6 +25,8 @@ from edgescope.runner.eta import Pace
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.reuse import ReusingRunner
 
+pytestmark = pytest.mark.slow
+
 QUICK = Trial(
     model="null", backend="null", processes=2, warmup=0, min_s=0.1, max_s=0.1, options={"delay_us": 1000}
 )
@@ -61,7 +63,6 @@ def value(result, name):
     return result.metrics[name].value
 
 
-@pytest.mark.slow
 def test_a_multi_process_result_is_whole(trials_here):
     result = edgescope.run(replace(QUICK, colocated="null"))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
@@ -78,7 +79,6 @@ def test_a_multi_process_result_is_whole(trials_here):
     assert set(result.queries.columns["worker"]) == {0, 1, 2}
 
 
-@pytest.mark.slow
 def test_queries_of_many_calls_are_counted_as_queries(trials_here):
     result = edgescope.run(replace(QUICK, scenario="multi_stream", in_flight=3, batch=2))
     assert value(result, "counter_gap_queries") <= 1
@@ -87,7 +87,6 @@ def test_queries_of_many_calls_are_counted_as_queries(trials_here):
         assert abs(worker.counted - mine.sum()) <= 5
 
 
-@pytest.mark.slow
 def test_a_trace_that_ends_early_ends_the_window(tmp_path, trials_here):
     (tmp_path / "t").write_text("".join(f"{k / 100}\n" for k in range(30)))
     trace = replace(QUICK, scenario="trace", scenario_options={"trace": str(tmp_path / "t")}, max_s=1.5)
@@ -135,7 +134,6 @@ def test_memory_that_idle_workers_hold_decides_over_no_cell(own):
     assert leader.asked == [4, 0, 0]
 
 
-@pytest.mark.slow
 def test_a_leader_that_died_between_two_cells_harms_neither(own, monkeypatch):
     own.run(QUICK, LIMITS)
     leader = own._leader._child
@@ -174,7 +172,6 @@ finally:
 """
 
 
-@pytest.mark.slow
 def test_a_kept_runner_can_be_stopped_between_two_cells():
     """In a process of its own: what a signal does to this one depends on the tests before it, and may end it."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -182,7 +179,6 @@ def test_a_kept_runner_can_be_stopped_between_two_cells():
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "1 True\n"), done.stderr
 
 
-@pytest.mark.slow
 def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -197,7 +193,6 @@ def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(scratch.iterdir()) == [] and workers() == others
 
 
-@pytest.mark.slow
 def test_the_one_process_builds_one_artifact_after_the_other_and_the_text_says_so(own):
     """Two orders in one pipe were each other's answers: artifacts that were built came out as a crash."""
     told = []
@@ -213,7 +208,6 @@ def test_the_one_process_builds_one_artifact_after_the_other_and_the_text_says_s
     assert len(set(psutil.Process().children()) - set(before)) == 1
 
 
-@pytest.mark.slow
 def test_kept_workers_answer_cell_after_cell_and_say_so(reusing):
     assert reusing.prepare(QUICK, LIMITS) is None
     first, second = reusing.run(QUICK, LIMITS), reusing.run(replace(QUICK, batch=4), LIMITS)
@@ -235,7 +229,6 @@ def test_a_worker_killed_within_a_cell_fails_that_cell_alone(reusing):
     assert reusing.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE)
 
 
-@pytest.mark.slow
 def test_the_limits_hold_for_every_cell(reusing):
     low = reusing.run(QUICK, Limits(floor_bytes=1 << 60))
     assert low.status is Status.OOM and str(low.reason).startswith("E-MEM-1")
@@ -244,7 +237,6 @@ def test_the_limits_hold_for_every_cell(reusing):
     assert workers() == []  # neither left anything behind
 
 
-@pytest.mark.slow
 def test_a_leader_that_dies_is_a_crash_and_takes_its_workers_along(reusing):
     reusing.run(QUICK, LIMITS)
     leader, old = workers()[0].parent(), workers()
@@ -309,7 +301,6 @@ def test_a_daemon_that_refuses_is_unsupported_with_its_words(fake, reusing):
     assert cold.status is Status.UNSUPPORTED and "already running" in str(cold.reason)
 
 
-@pytest.mark.slow
 def test_a_daemon_that_dies_within_a_cell_fails_it_and_the_next_has_another(fake, own):
 
     def die():

@@ -99,6 +99,7 @@ def test_workers_for_later_are_started_only_where_memory_has_room():
     assert started(floor_bytes=1) == 4 and started(floor_bytes=1 << 60) == 2
 
 
+@pytest.mark.slow
 def test_workers_for_later_that_cannot_start_are_no_business_of_this_trial(monkeypatch):
     load = WorkerPool._load
 
@@ -221,6 +222,7 @@ with pool.run(placement.trials(trial), placement.placements(trial), 20) as run:
 """
 
 
+@pytest.mark.slow
 def test_workers_die_with_their_leader():
     leader = subprocess.Popen([sys.executable, "-c", LEADER], stdout=subprocess.PIPE, text=True)
     workers = [psutil.Process(int(pid)) for pid in leader.stdout.readline().split()]
@@ -296,6 +298,7 @@ def tight():
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_what_the_kernel_kills_for_want_of_memory_is_oom(tight):
     if oom_kills() == 0 and "oom_kill " not in Path("/proc/vmstat").read_text():
         pytest.skip("this kernel does not count its kills")

@@ -122,6 +122,7 @@ def test_a_missing_module_is_explained():
         zoo.get("no_such_module_anywhere:make")
 
 
+@pytest.mark.slow
 def test_a_network_that_cannot_be_exported_is_explained(module, tmp_path):
     with pytest.raises(ModelError, match=r"cannot be exported.*torch_eager"):
         zoo.get(f"{module}:branching").onnx(tmp_path / "out")

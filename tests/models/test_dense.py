@@ -100,6 +100,7 @@ def test_boxes_are_decoded_as_on_paper(detector):
     assert last == [32 * (19.5 - 0.5), 32 * (19.5 - 0.5), 32 * 5, 32 * 1]
 
 
+@pytest.mark.slow
 def test_boxes_and_scores_are_sane_and_depend_on_the_input(truth):
     boxes, scores = truth.gate[0][:, :4], truth.gate[0][:, 4:]
     assert boxes.shape == (2, 4, 8400) and scores.shape == (2, 80, 8400)
@@ -186,6 +187,7 @@ def test_a_segmenters_own_file_of_weights_fits(segmenter, tmp_path):
     assert all(torch.equal(same[key], value) for key, value in segmenter.state_dict().items())
 
 
+@pytest.mark.slow
 def test_large_outputs_are_judged_on_fewer_inputs():
     assert len(judge.gate_samples(zoo.get(DETECTOR))) == 8
     assert len(judge.gate_samples(zoo.get("resnet50"))) == 32
@@ -209,6 +211,7 @@ def test_large_outputs_are_judged_on_fewer_inputs():
     assert len(judge.outputs(run((1_000_000,)), given, 32)[0]) == 32  # one value a class
 
 
+@pytest.mark.slow
 def test_a_replicate_keeps_and_asks_for_few_large_outputs(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path))
     model, asked = zoo.get(SEGMENTER), []
@@ -235,6 +238,7 @@ def test_some_samples_keep_what_is_right_for_them():
     assert [each[0, 0] for each in found.boxes] == [1.0, 2.0] and given.first(2).digests == ("a", "b")
 
 
+@pytest.mark.slow
 def test_noise_images_are_few_where_they_are_dear():
     names = (DETECTOR, SEGMENTER, "resnet50")
     assert [len(zoo.get(n).samples(Purpose.CALIBRATION, 64)) for n in names] == [16, 16, 64]

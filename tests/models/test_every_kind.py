@@ -153,6 +153,7 @@ def test_a_live_network_reaches_a_process_that_has_never_seen_its_class():
     assert edgescope.live(other, examples) != name
 
 
+@pytest.mark.slow
 def test_what_cannot_be_pickled_is_exported(tmp_path):
     network = own_networks.Cnn()
     network.lock = open(tmp_path / "held", "w")  # noqa: SIM115  no pickle can hold it
@@ -305,6 +306,7 @@ def test_a_transformer_is_int8_in_three_ways(tmp_path):
     assert "4 fp32 products of two activations" in effective.evidence
 
 
+@pytest.mark.slow
 def test_dynamic_int8_of_a_network_of_convolutions_is_refused():
     with pytest.raises(EdgescopeError, match=r"E-INT8-15.*0 of 2 operators"):
         judged("own_networks:segmenter", "onnxruntime", precision="int8", options={"dynamic": True})

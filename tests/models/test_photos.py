@@ -11,6 +11,8 @@ from edgescope.models.base import Purpose, TensorSpec
 from edgescope.models.image import photos
 from edgescope.models.image.preprocess import Preprocess
 
+pytestmark = pytest.mark.slow
+
 
 def of(trained, purpose, n=1000):
     return trained.samples(purpose, n)

@@ -18,6 +18,8 @@ from edgescope.verify import judge
 from edgescope.verify.measure import compared
 from edgescope.verify.measures.top_k import TopK
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("har_cnn3d", "har_autoencoder", "har_densenet")
 EPOCHS = {"har_autoencoder": 5}
 """What is trained here: the two others go the same way and take far longer."""
@@ -45,7 +47,6 @@ def weights(films, cache_folder):
     return train
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EPOCHS)
 def test_training_reaches_nine_tenths_of_the_held_out_clips(name, weights):
     about = weights(name)[1]
@@ -55,7 +56,6 @@ def test_training_reaches_nine_tenths_of_the_held_out_clips(name, weights):
     assert about["history"][-1]["loss"] < about["history"][0]["loss"] / 2
 
 
-@pytest.mark.slow
 def test_what_was_learned_is_in_the_weights_alone(weights, films):
     """Read back, fed one by one: the accuracy that training printed; and a still picture is no montage."""
     import torch
@@ -91,7 +91,6 @@ def two(tmp_path_factory):
     return out, training.train("har_densenet", films, out, classes=["Talk", "Street"], settings=settings)
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(quick, films, tmp_path):
     import torch
 
@@ -101,7 +100,6 @@ def test_the_same_seed_gives_the_same_weights(quick, films, tmp_path):
     assert all(torch.equal(first[key], again[key]) for key in first)
 
 
-@pytest.mark.slow
 def test_the_sidecar_says_what_the_weights_are(quick, films):
     out, about = quick
     assert json.loads(sidecar.path_of(out).read_text()) == {"version": sidecar.VERSION, **about}
@@ -113,7 +111,6 @@ def test_the_sidecar_says_what_the_weights_are(quick, films):
     assert about["data"]["gate_clips"] == 400  # of 48 videos x 9 offsets
 
 
-@pytest.mark.slow
 def test_too_few_held_out_clips_are_said_and_no_accuracy_is_claimed(two):
     out, _ = two
     model = zoo.get(f"har_densenet@{out}")
@@ -130,7 +127,6 @@ def test_other_numbers_of_classes_change_the_head_and_the_figures(two):
     assert model.info.params == sum(p.numel() for p in model.module().parameters())
 
 
-@pytest.mark.slow
 def test_a_variant_is_judged_by_its_top_class_on_held_out_clips(weights, artifacts, open_onnx):
     out, about = weights("har_autoencoder")
     model = zoo.get(f"har_autoencoder@{out}")
@@ -157,7 +153,6 @@ def test_a_variant_is_judged_by_its_top_class_on_held_out_clips(weights, artifac
     assert not wrong.passed
 
 
-@pytest.mark.slow
 def test_int8_ranges_come_from_training_videos(weights, artifacts, open_onnx):
     from edgescope.artifacts import int8
 
@@ -180,7 +175,6 @@ def test_one_answer_always_is_not_knowledge():
     assert answer.method == "centred_l2"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_engine_gives_the_networks_answers(name, artifacts, open_onnx):
     import openvino
@@ -245,7 +239,6 @@ def test_settings_that_make_no_sense_are_refused(settings, says):
         training.Settings(**settings)
 
 
-@pytest.mark.slow
 def test_a_diverging_training_writes_nothing(films, tmp_path):
     settings = training.Settings(epochs=2, batch=24, rate=1e30)
     with pytest.raises(ModelError, match="E-TRAIN-3"):

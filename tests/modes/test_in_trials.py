@@ -88,6 +88,7 @@ def stops(result) -> int:
     return int((np.diff(result.queries.columns["issued_ns"]) > 40_000_000).sum())
 
 
+@pytest.mark.slow
 def test_a_quota_changes_the_latency_and_is_gone_afterwards():
     limited = run("quota=0.3")
     if limited.status is Status.UNSUPPORTED:

@@ -317,6 +317,7 @@ def test_each_trial_has_a_letter_on_the_time_line():
     assert marks.last_minute(4) == "·ABB"
 
 
+@pytest.mark.slow
 def test_a_fake_board_in_plain_lines(tmp_path):
     """Every word but the time is name=value; the powered-off zone is not among them."""
     root = board(tmp_path)
@@ -461,6 +462,7 @@ def test_ctrl_c_and_sigterm_restore_the_terminal(how):
     assert after == terminal.before
 
 
+@pytest.mark.slow
 def test_without_a_terminal_it_prints_lines():
     command = [sys.executable, "-m", "edgescope.cli.main", "monitor", "--hz", "10", "--seconds", "0.5"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -174,6 +174,7 @@ def watched(result, busy, sm, tensor):
     return replace(result, readings=rows, window=Window(0, 1, 10, 30))
 
 
+@pytest.mark.slow
 def test_precisions_of_as_many_bits_say_nothing_of_energy():
     found = answers(world(gpu_trials(precisions=("fp16", "bf16"))))["energy_precision"]
     assert found.answer is UNKNOWN and found.found == "only one precision ran"
@@ -218,6 +219,7 @@ def test_a_counter_that_the_gpu_has_not_is_named():
     assert found["activity"].found == "sm_active: gpu0_sm_active: NVML: no GPM metrics"
 
 
+@pytest.mark.slow
 def test_tensor_cores_in_int8():
     use = {"int8": 0.1, "fp16": 0.3, "fp32": 0.0}
     trials = gpu_trials(precisions=("int8", "fp16"))

@@ -60,6 +60,7 @@ def test_the_page_says_what_stands_out_first(written: dict[str, str]) -> None:
     assert "edgescope study concurrent" in page and "E-OOM-1: CUDA out of memory" in page
 
 
+@pytest.mark.slow
 def test_the_pages_figures_hold_the_tables_numbers(found: SweepTable, written: dict[str, str]) -> None:
     islands = dict(
         re.findall(r'<script type="application/json" data-plot="([^"]+)">(.*?)</script>', written["html"])
@@ -76,6 +77,7 @@ def test_the_pages_figures_hold_the_tables_numbers(found: SweepTable, written: d
     assert line["error_y"]["array"][1] == pytest.approx(by[2].total.hi - by[2].total.value)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_are_apart_and_say_where_they_are_from(found: SweepTable) -> None:
     figure = plots.over_batch(found)
     theirs = {t.name: t for t in figure.data if "paper" in t.name}
@@ -261,6 +263,7 @@ def test_a_hostile_reason_is_text(tmp_path: Path) -> None:
     assert "<img src=x" not in page and "&lt;img src=x" in page
 
 
+@pytest.mark.slow
 def test_the_usual_report_says_it_unasked_too(tmp_path: Path) -> None:
     runs = [crowd(t) for t in gpu_trials(models=("resnet50",), precisions=("fp16",), batches=(1,))]
     for name in ("r.html", "r.md"):

@@ -117,6 +117,7 @@ def test_without_traces_the_reason_and_one_command():
     assert numbers["ec_growth"].startswith("no cell was traced")
 
 
+@pytest.mark.slow
 def test_growth_stands_beside_the_papers_figure_and_the_page_has_the_cdfs(tmp_path):
     found = table({1: 40, 4: 80, 8: 400})
     numbers = {n.text[:21]: beside(found, n) for n in PAPER.numbers if n.figure == "ec_growth"}

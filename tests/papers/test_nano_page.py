@@ -41,6 +41,7 @@ def test_the_page_holds_the_numbers_the_misprints_and_how_it_was_made(page: str)
     assert "onnxruntime int8 b1" in page
 
 
+@pytest.mark.slow
 def test_markdown_strikes_misprints_out(found: NanoTable, tmp_path: Path) -> None:
     text = save(report.of(found), tmp_path / "t.md").read_text(encoding="utf-8")
     assert "~~2.09~~ 5.61" in text and "~~2.16~~ 2.75" in text

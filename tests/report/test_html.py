@@ -116,6 +116,7 @@ def test_the_fastest_variant_is_not_picked_when_its_answers_are_wrong(tmp_path: 
     assert "<s>openvino int8 b1</s>" in html
 
 
+@pytest.mark.slow
 def test_every_measured_value_of_the_table_is_on_the_page(results: list[Result], shown_page: Page) -> None:
     chapter = chapters(results)[0]
     look = comparison(chapter)
@@ -142,6 +143,7 @@ def cells(found: Page) -> list[str]:
     return [str(a["data-cell"]) for tag, a in found.tags if tag == "tr" and "data-cell" in a]
 
 
+@pytest.mark.slow
 def test_a_gap_in_one_row_has_its_own_reason(tmp_path: Path) -> None:
     results = study(KINDS[:2], 2)
     results = [
@@ -156,6 +158,7 @@ def test_a_gap_in_one_row_has_its_own_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".html", ".md"])
+@pytest.mark.slow
 def test_hostile_text_stays_text(tmp_path: Path, suffix: str) -> None:
     results = study(KINDS[:3], 2, HOSTILE)
     bad = Machine({"cpu": {"model": HOSTILE}}, {"environment": {HOSTILE: HOSTILE}, "command": ["x", HOSTILE]})
@@ -252,6 +255,7 @@ def test_the_four_numbers_warnings_cost_ids_and_command_are_there(
         assert r.id in text and r.trial.id in text
 
 
+@pytest.mark.slow
 def test_an_untrained_model_claims_no_accuracy(tmp_path: Path) -> None:
     found = page(study(KINDS[:3], 2, trained=False), tmp_path)
     assert "untrained: no task accuracy" in found.words
@@ -272,6 +276,7 @@ def test_results_without_raw_rows_give_a_page_that_says_so(tmp_path: Path) -> No
     assert "no variant has raw latencies" in found.words
 
 
+@pytest.mark.slow
 def test_a_run_whose_every_query_failed_gives_a_page(tmp_path: Path) -> None:
     results = study(KINDS[:2], 2)
     for r in results[:2]:
@@ -282,6 +287,7 @@ def test_a_run_whose_every_query_failed_gives_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["offline", "fixed_rate"])
+@pytest.mark.slow
 def test_another_scenario_gives_a_page(tmp_path: Path, scenario: str) -> None:
     results = [replace(r, trial=replace(r.trial, scenario=scenario), metrics={}) for r in study(KINDS[:2], 3)]
     found = page(results, tmp_path)
@@ -290,6 +296,7 @@ def test_another_scenario_gives_a_page(tmp_path: Path, scenario: str) -> None:
     assert f"--scenario {scenario}" in found.words
 
 
+@pytest.mark.slow
 def test_a_variant_that_answers_in_no_time_gives_a_page(tmp_path: Path) -> None:
     results = study([Kind("null", "fp32", 20, 5)], 2)
     for r in results:

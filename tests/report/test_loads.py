@@ -86,6 +86,7 @@ def test_one_load_one_table_one_pick(mixed):
     assert sum(len(c.table.rows) for c in found) == len({r.trial.cell for r in mixed})
 
 
+@pytest.mark.slow
 def test_a_page_of_one_variant_says_what_was_measured(tmp_path):
     alone = study(KINDS[2:3], 3)
     chapter = chapters(alone)[0]

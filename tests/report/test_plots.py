@@ -48,6 +48,7 @@ def found() -> VariantTable:
     return table([*finished_but_wrong([*KINDS[:6], FAST_BUT_WRONG]), failed()])
 
 
+@pytest.mark.slow
 def test_bars_are_the_tables_speedups_with_their_intervals(found: VariantTable) -> None:
     bars = {bar.y[0]: bar for bar in plots.speedups(found).data if bar.type == "bar"}
     assert set(bars) == {row.cell for row in found.rows}
@@ -62,6 +63,7 @@ def test_bars_are_the_tables_speedups_with_their_intervals(found: VariantTable) 
             assert row["speedup"].hi == pytest.approx(bar.x[0] + bar.error_x.array[0])
 
 
+@pytest.mark.slow
 def test_rejected_bars_are_hatched_and_struck_out(found: VariantTable) -> None:
     figure = plots.speedups(found)
     hatched = {bar.y[0] for bar in figure.data if bar.marker.pattern.shape}
@@ -178,6 +180,7 @@ def test_the_first_colours_stay_apart_without_red_green_vision() -> None:
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 0.12
 
 
+@pytest.mark.slow
 def test_warm_up_lies_before_zero_and_no_extreme_is_lost(found: VariantTable) -> None:
     row = found.row(found.baseline)
     figure = plots.over_time(found)

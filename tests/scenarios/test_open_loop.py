@@ -303,6 +303,7 @@ def test_every_query_that_falls_due_has_one_row_whatever_the_load(rate, service_
     assert summary.metrics(queries, plan.window, kind)["queries"].value == len(expected)
 
 
+@pytest.mark.slow
 def test_a_queue_that_wanders_is_not_called_unstable():
     """Near capacity latency moves by chance; only what is significant at 1 % counts in an open loop."""
     from edgescope.bench.outcome import settled

@@ -102,6 +102,7 @@ def test_a_process_for_each_client(tmp_path):
     assert "--max-clients" in sentence_of(search.answer())
 
 
+@pytest.mark.slow
 def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
     """Each holds 100 MB (queue_server), 1 GB can be had, and 400 MB must remain."""
     facts = dict(WHERE.state["cpu"]) | {"memory_available_bytes": 1_000_000_000}
@@ -137,6 +138,7 @@ def test_one_client_alone_misses(tmp_path):
     assert text.startswith("Not even one client at 15/s fits: ") and "even one client alone" in text
 
 
+@pytest.mark.slow
 def test_a_run_that_crashes_is_tried_once_more_and_said(tmp_path):
     runner = QueueServer(0.005)
     first = searched(tmp_path / "a", runner).points[0].clients

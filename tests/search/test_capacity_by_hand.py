@@ -177,6 +177,7 @@ def test_a_run_that_crashed_is_repeated_once_under_another_number(played):
     ("start", "tried"),
     [(100, [100, 99, 98, 94, 90, 86, 82]), (10, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]), (42, [42, 41, 40, 38])],
 )
+@pytest.mark.slow
 def test_confirming_steps_down_by_one_and_after_three_failures_by_a_twentieth(played, start, tried):
     found = played(start, {"confirm": [{"kept": Kept.NO}] * 99}, start=start).play()
     assert found.clients("confirm")[: len(tried)] == tried and found.clients("confirm")[-1] == 1

@@ -462,6 +462,7 @@ def test_the_longer_of_the_last_two_pairs_says_how_long_another_takes(seconds, p
     assert len(played.of("confirming")) == pairs
 
 
+@pytest.mark.slow
 def test_thirty_pairs_are_the_most_and_five_without_a_budget():
     wild = {A.label: lambda step: 5.0 * (1 + step.trial.replicate % 2)}
     assert len(Played([BASE, A], wild, seconds=900.0).of("confirming")) == 30

@@ -146,6 +146,7 @@ def budgeted(tmp_path, runner, seconds, tell=lambda step: None, trials=TRIALS):
     return race, list(Loop(cells, tell).run(race.run(trials)))
 
 
+@pytest.mark.slow
 def test_a_tail_that_short_runs_cannot_tell_hides_nobody_who_is_fast(tmp_path):
     """Fifty queries have no p99: the fastest go on, and in pairs the constraint is judged."""
     runner = Scripted()
@@ -155,6 +156,7 @@ def test_a_tail_that_short_runs_cannot_tell_hides_nobody_who_is_fast(tmp_path):
     assert set(runner.keys("selecting")) <= set(fastest[:5])
 
 
+@pytest.mark.slow
 def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     runner, told = Timed(build=0.2), []
     race, _ = budgeted(tmp_path, runner, 90.0, lambda step: told.append((runner.now, step.eta_s)))
@@ -196,6 +198,7 @@ class SlowToCheck(Timed):
         return result(trial, id_=f"stopped-{trial.id}", status=Status.TIMEOUT)
 
 
+@pytest.mark.slow
 def test_a_candidate_whose_check_takes_minutes_is_stopped_and_named_and_not_kept(tmp_path):
     slow = Scripted.key(halving.in_order(TRIALS, 0)[-1])
     runner = SlowToCheck(slow, build=0.2, start=0.5)
@@ -444,6 +447,7 @@ def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(t
     assert len(go(longer, 40.0)) > len(ran) and set(longer.keys("pair")) == {("null", "int8")}
 
 
+@pytest.mark.slow
 def test_one_that_goes_on_after_twice_the_budget_starts_no_pair(tmp_path):
     def go(runner, spent):
         loop = Loop(Cells(Store(tmp_path), Limits(), runner, MACHINE))
@@ -489,6 +493,7 @@ def test_the_best_and_the_baseline_are_tried_with_what_an_expert_would_set(tmp_p
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.5])
+@pytest.mark.slow
 def test_of_a_small_network_one_thread_is_tried_at_once_and_where_it_does_not_harm(tmp_path, slower):
     class Threads(Scripted):
         def run(self, trial, limits):
@@ -527,6 +532,7 @@ class Unlucky(Timed):
 
 
 @pytest.mark.parametrize("small", [True, False])
+@pytest.mark.slow
 def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small):
     speeds = SPEEDS if small else {key: 100 * took for key, took in SPEEDS.items()}
     cells = Cells(Store(tmp_path), Limits(), Unlucky(speeds=speeds), MACHINE)
@@ -553,6 +559,7 @@ def test_a_budget_that_ends_early_has_tried_more_than_the_baselines_own_settings
     assert {t.backend for t in runner.ran} > {"torch_eager"}
 
 
+@pytest.mark.slow
 def test_the_picks_figure_is_of_pairs_that_did_not_choose_it(tmp_path):
     """The selecting pairs favour one by luck; its speed-up does not contain that."""
     lucky, steady = ("null", "int8"), ("null", "fp32")
@@ -587,6 +594,7 @@ def confirmed(runner):
     return [tuple(key) for *key, purpose, _ in runner.paired if purpose == "confirming"]
 
 
+@pytest.mark.slow
 def test_a_rival_that_turns_out_clearly_ahead_is_confirmed_too(tmp_path):
     """Selecting pairs chose a lucky one: LEAST confirming pairs later its rival is a fifth ahead."""
     runner = Lucky(LUCKY, then=250, speeds={LUCKY: 200, STEADY: 205})
@@ -604,6 +612,7 @@ def test_a_rival_is_confirmed_only_where_there_is_time_for_it(tmp_path, seconds,
     assert variants.pick(variants.table(found)).row.label == label
 
 
+@pytest.mark.slow
 def test_of_two_that_were_lucky_the_better_one_by_confirming_pairs_is_the_pick(tmp_path):
     """Each is confirmed once: who was overtaken does not come back for more."""
 
@@ -723,6 +732,7 @@ def test_without_a_baseline_nothing_goes_on(tmp_path, stage):
     assert (runner.ran[-2 if stage == "pair" else -1].backend) == base[0]
 
 
+@pytest.mark.slow
 def test_rejected_rows_say_how_to_measure_them_again(tmp_path, capsys):
     ends = {("null", "int8"): [Status.TIMEOUT], ("null", "fp32"): [Status.OOM], ("openvino", "int8"): []}
     ends[("onnxruntime", "int8")] = [Status.WRONG_OUTPUT]

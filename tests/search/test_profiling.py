@@ -76,6 +76,7 @@ def searched(world, goals, cells=8, confirm=2, seed=0):
     return state
 
 
+@pytest.mark.slow
 def test_it_starts_with_modes_far_apart_and_never_profiles_one_twice():
     world = World()
     searched(world, wanted("throughput"), confirm=1)
@@ -204,6 +205,7 @@ def test_the_benchmark_reads_grids_of_both_kinds(tmp_path):
     assert found["mape"]["predict"]["time"] < found["mape"]["linear"]["time"]
 
 
+@pytest.mark.slow
 def test_under_16_watts_one_mode_alone_is_near_the_best_and_a_run_may_put_it_above():
     """The page predict on the missed pick: of 2,097 modes one, at 15.95 W, with noise of 0.24 W."""
     load = simulated_board.LOADS["resnet18_like"]

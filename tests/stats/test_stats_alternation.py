@@ -305,6 +305,7 @@ def test_pairs_that_never_ran_at_full_speed_are_all_there_is():
 
 
 @given(st.lists(st.lists(floats, min_size=8, max_size=8), min_size=3, max_size=9))
+@pytest.mark.slow
 def test_what_counts_does_not_depend_on_the_ratio(pairs):
     """The candidate made faster by a constant: the same turns are left out."""
     one, other = (

@@ -225,6 +225,7 @@ def test_an_interval_in_another_unit_and_without_where_it_is_unreliable():
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.7])
+@pytest.mark.slow
 def test_the_interval_of_the_mean_covers_neither_too_rarely_nor_too_often(rho):
     noise = np.random.default_rng(11).normal(size=(1000, 2200)) * math.sqrt(1 - rho**2)
     series = scipy.signal.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]

@@ -42,6 +42,7 @@ def test_wilson_of_nothing_says_so():
 
 
 @given(positive.filter(lambda a: len(a) > 2), st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_ratio_equals_scipy_on_logs(a, seed):
     b = np.random.default_rng(seed).uniform(0.5, 2, len(a))
     logs, n = np.log(np.asarray(a) / b), len(a)

@@ -48,6 +48,7 @@ def test_a_variant_that_agrees_everywhere_can_pass_a_floor_of_95_percent():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), min_size=1, max_size=60))
+@pytest.mark.slow
 def test_whatever_the_scenes_the_share_lies_in_its_interval(samples):
     hits, groups = zip(*samples, strict=True)
     found = clustered_share(hits, groups)

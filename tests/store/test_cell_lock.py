@@ -142,6 +142,7 @@ def test_a_file_system_without_locks_stops_nobody(tmp_path, monkeypatch):
     assert CellLock(tmp_path, MACHINE.id, TRIAL.cell).take() is None
 
 
+@pytest.mark.slow
 def test_a_held_cell_comes_last_and_what_was_measured_meanwhile_is_not_measured_again(tmp_path, holder):
     said: list[str] = []
     runner = Runner()

@@ -89,6 +89,7 @@ ADVICE = {
 FIGURES = ("speedup", "p50", "p99", "throughput", "peak", "power", "energy", "accuracy")
 
 
+@pytest.mark.slow
 def test_the_report_has_the_same_numbers(tmp_path):
     """Each figure of each cell, with its ends, its n and why it is absent; labels have today's words."""
 

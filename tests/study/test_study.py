@@ -170,6 +170,7 @@ def test_a_whole_number_and_its_float_are_one_question():
     st.lists(st.sampled_from(["fp32", "bf16", "int8"]), min_size=1, max_size=3),
     st.integers(1, 3),
 )
+@pytest.mark.slow
 def test_ids_are_distinct_and_stable(batches, precisions, replicates):
     trials = grid.grid({"model": "null", "batch": batches, "precision": precisions, "replicates": replicates})
     assert len(trials) == len(set(batches)) * len(set(precisions)) * replicates == len({t.id for t in trials})

@@ -3,6 +3,7 @@
 import json
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def toml(value) -> str:
 
 @settings(max_examples=80)
 @given(TABLES, st.dictionaries(NAMES, st.one_of(TABLES, st.lists(TABLES, max_size=2), SCALARS), max_size=3))
+@pytest.mark.slow
 def test_a_study_is_read_or_refused(tmp_path, trial, others):
     data = {"trial": {"model": "null", "backend": "null"} | trial} | {
         k: v for k, v in others.items() if k != "trial"

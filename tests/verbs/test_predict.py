@@ -37,6 +37,7 @@ def stored(root, trials, **how):
     return store
 
 
+@pytest.mark.slow
 def test_a_store_answers_for_every_combination_of_what_it_holds(tmp_path):
     some = [t for i, t in enumerate(MODES) if i % 2 == 0]
     (answer,) = edgescope.predict("null", store=stored(tmp_path, some))
@@ -80,6 +81,7 @@ def test_an_empty_store_says_what_to_do(tmp_path):
         edgescope.predict("null", store=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_results_of_another_model_are_a_start(tmp_path):
     others = [replace(t, model="lenet5") for t in MODES]
     store = stored(tmp_path / "other", others, slower=0.8)
@@ -101,6 +103,7 @@ TABLE = """cpu_cores,gpu_hz,batch,seconds,power_w
 """
 
 
+@pytest.mark.slow
 def test_a_table_of_any_device_is_predicted_from(tmp_path, capsys):
     path = tmp_path / "board.csv"
     path.write_text(TABLE)

@@ -29,6 +29,7 @@ def test_a_loader_that_holds_the_step_up_is_named_and_given_workers(tmp_path, tr
     assert found.records()[0]["predicted_gain"] == found.pick.gain
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_finish_is_refused(tmp_path, trials_here):
     with pytest.raises(UnavailableError, match="E-ADVISE-1"):
         edgescope.train_advise("planted_stalls:raises", verify=False, store=tmp_path, **QUICK)

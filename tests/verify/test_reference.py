@@ -195,6 +195,7 @@ def test_a_replicate_is_checked_for_as_many_outputs_as_there_are(n, few, number)
     assert rows.start >= 0 and rows.stop <= n and rows.stop - rows.start == min(n, few)
 
 
+@pytest.mark.slow
 def test_verifying_imports_no_engine(trained, trained_truth, artifacts):
     """What a measuring process needs, once everything is cached, holds neither torch nor onnx."""
     path = trained.onnx(artifacts)

@@ -59,6 +59,7 @@ def test_every_alarm_follows_its_rule(rule, scores):
 
 @given(rules, runs)
 @settings(max_examples=300, deadline=None)
+@pytest.mark.slow
 def test_without_smoothing_and_cooldown_an_alarm_is_a_run_of_high_scores_and_its_tail(rule, scores):
     """A second way to the same answer: look at whole runs of the scores, afterwards."""
     plain = Rule(rule.on, rule.off, rule.min_s, 0.0, 1)

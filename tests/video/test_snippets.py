@@ -142,6 +142,7 @@ def test_ten_views_are_corners_and_middle_and_their_mirror_images():
     assert corner.tolist() == [0, 6, 64, 70, 35, 9, 15, 73, 79, 44]
 
 
+@pytest.mark.slow
 def test_no_memory_is_taken_however_long_the_stream_is():
     cutting = Cutting(4)
     stage = Snippets(HOW, cutting, 1)

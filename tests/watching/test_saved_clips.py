@@ -135,6 +135,7 @@ assert clips.facts()["failed"] == 1 and clips.facts()["saved"] == 1, clips.facts
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_counted_and_the_next_clip_is_saved(tmp_path):
     """The kernel refuses to let a file grow, as a full disk does, until there is room again."""
     subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], check=True, timeout=60)

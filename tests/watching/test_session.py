@@ -75,6 +75,7 @@ def test_an_alarm_that_is_on_at_the_end_is_ended():
     assert event.alarm.over and event.alarm.end_s == pytest.approx(made.counts.time_s)
 
 
+@pytest.mark.slow
 def test_frames_that_the_camera_dropped_are_reported_and_ages_counted():
     made, camera = session(0.1, 30.0, [])
     made.run(never)

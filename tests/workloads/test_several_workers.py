@@ -46,6 +46,7 @@ def test_the_time_in_a_stage_is_that_of_a_unit_of_all_workers(film):
     assert 0 < film.metrics["infer_busy_s"].value < film.metrics["latency_max_s"].value
 
 
+@pytest.mark.slow
 def test_a_colocated_worker_has_its_own_figures_and_adds_to_no_others(film):
     assert "epochs" not in film.metrics and film.metrics["worker2_epochs"].value > 0
     assert "worker2_frames" not in film.metrics

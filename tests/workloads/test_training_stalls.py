@@ -33,6 +33,7 @@ def per_step(result, name):
 
 
 @pytest.mark.parametrize("slow", ["read", "decode", "augment", "item", "collate", "step"])
+@pytest.mark.slow
 def test_a_planted_stall_is_found_where_it_was_planted_and_nowhere_else(slow):
     result = run(f"planted_stalls:{slow}")
     (_, start, _), (_, _, end) = epochs.bounds(result.spans)

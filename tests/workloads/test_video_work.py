@@ -73,6 +73,7 @@ def test_the_run_ends_with_the_film_and_every_frame_is_counted(trial, batch):
     assert result.window.stop - result.window.first == len(held)
 
 
+@pytest.mark.slow
 def test_a_film_that_loops_goes_on(trial):
     result = bench.run(trial(batch=8, warmup=0.2, min_s=1.0, max_s=1.0), hz=0)
     rows = result.queries.rows(result.window).columns
@@ -239,6 +240,7 @@ def test_a_stage_of_ones_own_takes_part(trial, tmp_path, monkeypatch):
     assert "darken" in result.spans.names and result.metrics["darken_s"].value > 0
 
 
+@pytest.mark.slow
 def test_a_live_source_is_opened_once_and_its_frames_have_ages(trial, monkeypatch, shorter_what_if):
     opened = []
     real = opening.opened
@@ -256,6 +258,7 @@ def test_a_live_source_is_opened_once_and_its_frames_have_ages(trial, monkeypatc
     assert 0 < result.metrics["frame_age_p50_s"].value < 1.0
 
 
+@pytest.mark.slow
 def test_what_a_full_queue_drops_does_not_fail_the_check(trial):
     options = {"queue": "drop_oldest", "queue_size": 1}
     asked = trial(batch=1, in_flight=8, scenario="burst", rate=400.0, max_s=0.6, workload_options=options)

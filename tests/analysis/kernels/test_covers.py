@@ -1,6 +1,7 @@
 """Sets of time against a plain set of nanoseconds, and spans within each other against a stack."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def as_set(found):
 
 
 @given(INTERVALS, INTERVALS)
+@pytest.mark.slow
 def test_the_algebra_is_that_of_sets(a, b):
     one, two = cover(a), cover(b)
     assert as_set(one) == plain(a) and one.total == len(plain(a))
@@ -52,6 +54,7 @@ def nested(draw, start, end, depth, rows):
 
 
 @given(st.data())
+@pytest.mark.slow
 def test_own_time_is_what_no_inner_span_has(data):
     rows = []
     nested(data.draw, 0, 60, 4, rows)

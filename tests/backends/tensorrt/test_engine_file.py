@@ -133,6 +133,7 @@ NAMES = st.sampled_from(["model", "tensorrt", "profile", "bytes", "sha256", "fla
 
 @given(st.dictionaries(NAMES, JSON) | JSON)
 @settings(max_examples=50)
+@pytest.mark.slow
 def test_a_sidecar_of_anything_is_refused_not_a_crash(tmp_path, told):
     path = tmp_path / "any.engine"
     path.write_bytes(b"x")

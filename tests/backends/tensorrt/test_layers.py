@@ -83,6 +83,7 @@ JSON = st.recursive(
 
 
 @given(JSON | st.builds(lambda layers: {"Layers": layers}, st.lists(JSON, max_size=4)))
+@pytest.mark.slow
 def test_no_json_breaks_it(told):
     assert isinstance(_trt_layers.read(json.dumps(told)).precision(), str)
 

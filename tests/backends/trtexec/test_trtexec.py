@@ -105,6 +105,7 @@ def test_single_stream_queries_one_at_a_time_and_offline_runs_ahead(network, trt
     assert not has(offline, "W-TRTX-7")
 
 
+@pytest.mark.slow
 def test_running_ahead_in_single_stream_is_said(network, trtexec):
     _, found = drive(network, trtexec("100300"), options={"ahead": True})
     assert has(found, "W-TRTX-7")
@@ -127,6 +128,7 @@ def test_io_decides_about_the_transfers(network, trtexec, version, with_copies):
     assert not has(pinned, "W-TRTX-9")  # only under the name `host` is it worth a word
 
 
+@pytest.mark.slow
 def test_what_the_trial_asks_for_reaches_the_program(network, trtexec):
     asked = {"graph": True, "spin": True, "workspace": 256, "profile": True}
     artifact, found = drive(network, trtexec("8601"), max_queries=20, in_flight=2, batch=2, options=asked)
@@ -210,6 +212,7 @@ def test_a_given_engine_must_be_of_this_precision_and_model(network, trtexec):
         backend.prepare(model, spec, cache.folder("artifacts"))
 
 
+@pytest.mark.slow
 def test_the_build_of_a_given_engine_is_not_this_trials(network, trtexec):
     program = trtexec("8601")
     built = prepare(network, program)[1]
@@ -238,6 +241,7 @@ def test_fp16_by_flag_or_by_the_types_of_the_file(network, trtexec, version, opt
     assert ("-fp16-" in artifact.notes["onnx"]) == (version != "8601")
 
 
+@pytest.mark.slow
 def test_fp16_that_the_builder_did_not_choose_is_no_fp16(network, trtexec):
     result = run(network, trtexec("8601", "fp32_anyway"), precision="fp16")
     assert result.status is Status.FAILED
@@ -364,6 +368,7 @@ def test_an_engine_that_only_its_sidecar_says_is_right(network, trtexec):
         backend.drive(artifact, trial(network, orin))
 
 
+@pytest.mark.slow
 def test_a_graph_that_was_not_captured_is_an_error(network, trtexec):
     backend, artifact = prepare(network, trtexec("8601", "graph"), graph=True)
     with pytest.raises(SettingError, match="E-TRTX-14"):
