@@ -38,7 +38,7 @@ types: venv
 	$(BIN)/mypy
 
 # Types are checked beside the tests, which wait now and then; four workers keep two cores busy. `make test` leaves out
-# what is marked slow (real trainings, builds and runs of a second of CPU and more): 3 % of the tests take 60 % of the time.
+# what is marked slow (real trainings, builds and runs of half a second of CPU and more): 6 % of the tests take 3/4 of the time.
 # Every engine, verb and kind of process has a test that is not. `make test-all` runs everything.
 test: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests

@@ -50,8 +50,8 @@ def said(claim: dict[str, Any]) -> str:
 
 
 def stale(claim: dict[str, Any], rules: dict[str, str] | None = None) -> list[str]:
-    """Return the rules of a claim that are others now (facts.rules(), which reads the source) than when its figures were made."""
-    now = rules or facts.rules()
+    """Return the rules of a claim that are others now than when its figures were made."""
+    now = rules or facts.rules()  # which reads the source
     named = [rule for group in claim.get("rules", ()) for rule in TABLE["rules"][group]]
     was = facts.published(claim["of"][0]).get("rules", {})
     return [
