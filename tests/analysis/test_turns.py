@@ -10,7 +10,9 @@ from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.objective import FASTEST, goal, wanted
 from edgescope.analysis.cells.recommend import recommend
+from edgescope.deploy import card
 from edgescope.records import Absent, Alternation, Machine, Measured, Status, Trial, Turn
+from edgescope.report.document import plain
 from edgescope.report.variants import answer
 from edgescope.stats import Interval
 from edgescope.stats.alternation import pairs_for
@@ -115,6 +117,40 @@ def said_of(*pairs):
     """Return the lines of the answer."""
     ends = tuple(end for pair in pairs for end in pair)
     return answer(answered(ends, FASTEST).chapter).short
+
+
+def of_a_model(*faster):
+    """Return the ends of pairs of a model that is not the harness."""
+    ends = [end for n, ratio in enumerate(faster) for end in pair_of(n, 0, ratio)]
+    return tuple(replace(end, trial=replace(end.trial, model="mobilenet_v2")) for end in ends)
+
+
+@pytest.mark.parametrize("about", [1.02, 0.98])
+def test_an_undecided_answer_says_so_first_then_the_nearest_and_what_would_decide(about):
+    """The pick is the variant above 1, the baseline below; neither is shown to be faster."""
+    found = answered(of_a_model(about - 0.08, about, about + 0.08), FASTEST)
+    told = answer(found.chapter)
+    assert "Nothing" in told.word and "baseline" in told.word
+    text = " ".join(told.short)
+    assert "openvino" in text + plain(told.pick) and "x [" in text and "--budget" in text
+    assert "undecided against" not in text
+    assert bool(found.pick.unproven) is (about > 1) is ("nearest" in plain(told.pick))
+
+
+def test_a_decided_answer_is_no_guess():
+    found = answered(of_a_model(4.0, 4.01, 4.02), FASTEST)
+    assert not found.pick.unproven and answer(found.chapter).word == "Use"
+
+
+@pytest.mark.parametrize("about", [1.02, 4.0])
+def test_the_card_of_a_guess_says_that_it_is_one(about):
+    found = answered(of_a_model(about - 0.08, about, about + 0.08), FASTEST)
+    page = card.page(found.variants, found.pick.row, FASTEST, found.results)
+    page["artifact"] = {"file": "f", "bytes": 1, "sha256": "", "weights": {}, "left_out_of_run_py": []}
+    page["measured"]["run_py"] = {"median_s": 1.0, "calls": 1}
+    page |= {"check": {"absent": ""}, "valid_for": {}}
+    guess = "guess" in card.markdown(page)
+    assert guess is bool(page["unproven"]) is (about < 2)
 
 
 def test_a_speed_up_is_of_the_turns_at_full_speed_and_says_what_the_others_were():

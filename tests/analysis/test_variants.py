@@ -10,6 +10,7 @@ from edgescope.analysis.cells.objective import goal, wanted
 from edgescope.analysis.cells.replicates import LONGER
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import (
+    _against,
     _borne_out,
     _chosen,
     _listed,
@@ -117,7 +118,12 @@ def test_an_indistinguishable_runner_up_is_named(make):
     beside = (*best.ties, *best.undecided)
     assert len(beside) == 1 and {best.row.label, *beside} == {"onnxruntime fp32 b1", "openvino fp32 b1"}
     assert best.reason.endswith(("either will do.", f"use {LONGER}."))
-    assert "Not significantly better than" in best.reason or "Tied with" in best.reason
+    assert "Not shown to be better than" in best.reason or "Tied with" in best.reason
+
+
+def test_a_pick_is_so_many_times_better_than_a_rival_also_where_lower_is_better(make):
+    best, rival = (table(make.cell(ms * MS, seed=ms)).rows[0] for ms in (2, 3))
+    assert _against(best, rival, goal("latency"))[0].value == pytest.approx(1.5, rel=0.02)
 
 
 @pytest.mark.slow
@@ -125,8 +131,8 @@ def test_one_sentence_sums_up_what_is_undecided(make):
     many = [make.cell(10 * MS, seed=i, sd=0.05, backend="onnxruntime", options={"n": i}) for i in range(9)]
     best = pick(table([r for cell in many for r in cell]))
     assert len(best.ties) + len(best.undecided) > 4
-    assert best.reason.count("Not significantly better than") + best.reason.count("Tied with") <= 2
-    assert f"more: use {LONGER}" in best.reason and "ratio" not in best.reason
+    assert best.reason.count("Not shown to be better than") + best.reason.count("Tied with") <= 2
+    assert f"more: use {LONGER}" in best.reason and " as good" not in best.reason
 
 
 def test_energy_needs_energy(make):
@@ -318,7 +324,7 @@ def test_a_pair_is_left_out_for_a_crash_and_not_in_silence(make):
     ("rounds", "said"),
     [
         (2, f"2 pairs give no interval: use {LONGER}"),
-        (3, "not resolved"),
+        (3, "too uncertain"),
     ],
 )
 def test_a_disturbed_baseline_makes_no_headline(make, rounds, said):
@@ -351,8 +357,10 @@ def test_a_rival_that_turned_out_ahead_is_told_as_ahead():
         )
     )
     told = _undecided([near, ahead])
-    assert told[0].startswith("Not significantly better than near (ratio")
-    assert told[1].startswith("ahead (ratio 0.815") and "did better in earlier pairs" in told[1]
+    assert told[0].startswith("Not shown to be better than near (")
+    assert (
+        told[1].startswith("ahead (0.815x [0.76, 0.87] as good") and "did better in earlier pairs" in told[1]
+    )
     assert len(told) == 2
 
 
@@ -417,11 +425,11 @@ def test_medians_are_borne_out_within_a_per_cent_of_the_pairs(make, shown, speed
 
 def test_a_single_difference_is_told_with_its_pairs():
     tie = (SimpleNamespace(label="v"), Interval(0.9, 1.2, 1.0, 1, 1, True), Judgement.AMBIGUOUS)
-    assert _listed([tie]).endswith(", 1 pair)") and "ratio 1" in _listed([tie])
+    assert _listed([tie]).endswith(", 1 pair)") and "1x" in _listed([tie])
     several = (tie[0], Interval(0.9, 1.2, 1.0, 2, 2, False, "wide"), tie[2])
     assert _listed([several]) == "v (wide)" and _listed([tie, several]) == "v, v"
     exact = (SimpleNamespace(label="w"), Interval(0.9, 1.0, 0.95, 5, 5, True), Judgement.AMBIGUOUS)
-    assert len(_undecided([exact])) == 1 and "Not significantly" in _undecided([exact])[0]
+    assert len(_undecided([exact])) == 1 and "Not shown" in _undecided([exact])[0]
     assert "not compared" in _undecided([(tie[0], None, tie[2])])[0]
     assert "either will do" in _undecided([(tie[0], tie[1], Judgement.SAME)])[0]
 

@@ -72,7 +72,7 @@ def test_what_a_file_names(tmp_path):
     [
         (0.25, "", 0.25, "own"),
         (0.25, "min_s=1,smooth=3", 0.25, "own"),
-        (0.25, "on=0.7", 0.7, "--alarm"),
+        (0.25, "on=0.7", 0.7, "given"),
         (None, "", 0.5, "default"),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_summary_without_json_and_the_warning_of_an_untrained_head(clip, capsy
     assert "1 alarm in 3 s of the stream" in said.out and "Clip" in said.out
     warned, opening, threshold, watching = said.err.splitlines()
     assert "W-WATCH-1" in warned and "har_cnn3d" in opening and str(clip) in watching
-    assert threshold == "alarm at a score of 0 (from --alarm)"
+    assert threshold == "alarm at a score of 0 (as given)"
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,13 @@ def test_one_spoilt_pair_of_five_makes_no_ratio_and_hides_none():
     [
         ([63.0], [0.0378], "1 pair gives no interval"),
         ([0.19, 63.0], [0.0378, 0.0378], "2 pairs give no interval"),
-        ([0.19, 0.19, 63.0], [0.0378, 0.0378, 0.0378], "not resolved: 3 pairs lie between 5.03x and 1,667x"),
+        ([0.19, 0.19, 63.0], [0.0378, 0.0378, 0.0378], "too uncertain: 3 pairs lie between 5.03x and 1,667x"),
         (
             [1e-4, 1.0, 2e6],
             [1.0, 1.0, 1.0],
-            "not resolved: 3 pairs lie between below 0.001x and above a million x",
+            "too uncertain: 3 pairs lie between below 0.001x and above a million x",
         ),
-        ([1e-3, 1.0, 9e5], [1.0, 1.0, 1.0], "not resolved: 3 pairs lie between 0.001x and 900,000x"),
+        ([1e-3, 1.0, 9e5], [1.0, 1.0, 1.0], "too uncertain: 3 pairs lie between 0.001x and 900,000x"),
     ],
 )
 def test_a_ratio_that_pairs_do_not_bound_says_so(before, after, note):

@@ -28,13 +28,15 @@ def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result
     state = newest.machine.state
     check = newest.verification
     chosen = variants.pick(table, wanted.objective)
+    picked = chosen.row is not None and chosen.row.cell == row.cell
     return {
         "model": row.trial.model,
         "label": row.label,
         "trial": row.trial.to_json(),
         "objective": wanted.objective,
         "constraints": [c.text for c in wanted.constraints],
-        "reason": chosen.reason if chosen.row is not None and chosen.row.cell == row.cell else "not the pick",
+        "reason": chosen.reason if picked else "not the pick",
+        "unproven": chosen.unproven if picked else "",
         "measured": {
             "baseline": table.row(table.baseline).label,
             "processes": len(row.replicates),
@@ -48,7 +50,7 @@ def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result
         "ran_as": to_plain(newest.effective),
         "checked": {"when_measured": checked(check) if check is not None else None},
         "machine": {"id": newest.machine.id, **to_plain(newest.machine.stable)},
-        "versions": to_plain(state.get("packages")) | {"edgescope": edgescope.__version__},
+        "versions": to_plain(state.get("packages", {})) | {"edgescope": edgescope.__version__},
         "command": to_plain(state.get("command")),
         "written_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
@@ -75,7 +77,10 @@ def _scope(result: Result) -> Json:
 def markdown(card: dict[str, Json]) -> str:
     """Return the card as Markdown."""
     measured, artifact = card["measured"], card["artifact"]
-    lines = [f"# {card['model'].partition('#')[0]}: {card['label']}", "", card["reason"], "", "## Run it", ""]
+    lines = [f"# {card['model'].partition('#')[0]}: {card['label']}", "", card["reason"], ""]
+    if card["unproven"]:
+        lines += [f"**A guess**: it is not shown to be better than the baseline, {card['unproven']}.", ""]
+    lines += ["## Run it", ""]
     lines += ["    python run.py", "", f"`{artifact['file']}`, {artifact['bytes'] / 1e6:.1f} MB, SHA-256"]
     lines += [f"`{artifact['sha256']}`."]
     lines += [

@@ -112,13 +112,14 @@ def answer(chapter: Chapter, anchor: str = "c1") -> doc.Answer:
         return doc.Answer(
             "No recommendation", what, (short,), best.reason, kind="none", anchor=f"{anchor}-answer"
         )
-    word = "Keep the baseline" if row.cell == chapter.table.baseline else "Use"
-    if chapter.baseline.label in (*best.ties, *best.undecided):
-        word = "Best figure, not significantly better than the baseline"
-    word = "Measured" if chapter.alone is not None else word
     return doc.Answer(
-        word,
-        (doc.Mark(row.label, anchor=f"{anchor}-pick"), "  ", _verdict(row)),
+        "Measured" if chapter.alone is not None else _word(chapter, row),
+        (
+            "nearest: " if best.unproven else "",
+            doc.Mark(row.label, anchor=f"{anchor}-pick"),
+            "  ",
+            _verdict(row),
+        ),
         tuple(_short(chapter, row)),
         best.reason,
         tuple(_tiles(chapter, row)),
@@ -128,22 +129,54 @@ def answer(chapter: Chapter, anchor: str = "c1") -> doc.Answer:
     )
 
 
+def _word(chapter: Chapter, row: Row) -> str:
+    """Return what to do, or that nothing is shown to be better than the baseline."""
+    best, kept = chapter.pick, row.cell == chapter.table.baseline
+    if best.unproven or (kept and best.undecided):
+        fast = chapter.table.wanted.goal.name in alternation.OF_SPEED
+        return f"Nothing here is shown to be {'faster' if fast else 'better'} than the baseline"
+    return "Keep the baseline" if kept else "Use"
+
+
+def _nearest(chapter: Chapter) -> Row | None:
+    """Return the fastest of those that are undecided against the pick, the baseline."""
+    rows = [r for r in chapter.table.rows if r.label in chapter.pick.undecided]
+    known = [r for r in rows if isinstance(r["speedup"], Measured)]
+    return max(known, key=lambda r: r.measured("speedup").value, default=None)
+
+
+def _to_decide(row: Row, more_pairs: int | None) -> str:
+    """Return what would decide whether a row is faster than the baseline."""
+    if not more_pairs:
+        return "to decide it: the same command with a longer --budget"
+    each = alternation.pair_s(row.turns)
+    time = f", {units.lasting(more_pairs * each)} more of --budget" if each else " (a longer --budget)"
+    return f"to decide it: about {units.counted(more_pairs, 'more pair')}{time}"
+
+
 def _short(chapter: Chapter, row: Row) -> Iterator[str]:
     """Yield how much faster, how sure, in a line each."""
-    base, goal = chapter.baseline, chapter.table.wanted.goal
-    speedup = row["speedup"]
+    base, goal, best = chapter.baseline, chapter.table.wanted.goal, chapter.pick
+    speedup, undecided = row["speedup"], best.undecided
     if row.cell != base.cell and isinstance(speedup, Measured):
         yield f"{units.ratio(speedup)} as fast as {base.label} ({row.pairs})"
-        if wish := alternation.further(row.turns, speedup):
+        wish = None if best.unproven in undecided else alternation.further(row.turns, speedup)
+        if wish:
             pairs = (
                 f"about {units.counted(wish.pairs, 'more pair')}, {units.lasting(wish.seconds)} of --budget"
             )
             yield f"{pairs}, would bound that within {alternation.NARROW:.0%}"
     elif row.cell != base.cell and isinstance(speedup, Absent) and chapter.alone is None:
         yield f"speed-up over {base.label}: {speedup.reason}"
+    near = _nearest(chapter) if row.cell == base.cell else None
+    if near is not None:
+        yield f"nearest: {near.label} at {units.ratio(near['speedup'])} ({near.pairs})"
+    if near is not None or best.unproven in undecided:
+        yield _to_decide(near or row, best.more_pairs)
+        undecided = tuple(label for label in undecided if label not in (best.unproven, near and near.label))
     checked = agreement(row)
     yield f"{goal.title.lower()} {units.why(row[goal.name])}" + (f"; {checked}" if checked else "")
-    yield from standing(chapter.pick.ties, chapter.pick.undecided, chapter.pick.more_pairs)
+    yield from standing(best.ties, undecided, best.more_pairs)
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
         yield from textwrap.wrap(said, ONE_LINE)
@@ -440,6 +473,7 @@ def _facts(chapter: Chapter, missing: Sequence[NotHere]) -> dict[str, Any]:
             "reason": best.reason,
             "ties": list(best.ties),
             "undecided": list(best.undecided),
+            "unproven": best.unproven,
             "nearest": best.nearest.cell if best.nearest else None,
         },
     }

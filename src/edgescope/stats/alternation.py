@@ -219,8 +219,8 @@ def mean_ratio(logs: Sequence[float], level: float = 0.95, *, unseen: float = 0.
     error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
     half = min(_half(error, n - 1, unseen * centre, level), _MOST_LOG)
     resolved = half <= math.log(RESOLVED)
-    reach = f"the interval of {n} pairs of processes reaches {times(math.exp(half))} either way"
-    note = "" if resolved else f"not resolved: {reach}"
+    lo, hi = math.exp(max(centre - half, -_MOST_LOG)), math.exp(min(centre + half, _MOST_LOG))
+    note = "" if resolved else f"too uncertain: {n} pairs of processes allow {times(lo)} to {times(hi)}"
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
 
 

@@ -80,7 +80,7 @@ def paired_log_ratio(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interva
     half = standard_errors(n, level) * spread / math.sqrt(n)
     resolved = half <= math.log(RESOLVED)
     least, most = math.exp(logs[0]), math.exp(logs[-1])
-    note = "" if resolved else f"not resolved: {n} pairs lie between {times(least)} and {times(most)}"
+    note = "" if resolved else f"too uncertain: {n} pairs lie between {times(least)} and {times(most)}"
     half = min(half, _MOST_LOG)
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
 

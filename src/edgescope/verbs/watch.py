@@ -122,7 +122,7 @@ def decided(rule: Rule | str, own: float | None, *, detector: bool) -> tuple[Rul
     if isinstance(rule, Rule):
         return rule, "as given"
     if any(word.partition("=")[0] == "on" for word in rule.split(",")):
-        return Rule.of(rule), "from --alarm"
+        return Rule.of(rule), "as given"
     if own is not None:
         return Rule.of(",".join(filter(None, (f"on={own:.6g}", rule)))), "the detector's own threshold"
     lacking = "the detector has no threshold of its own" if detector else "there is no detector"

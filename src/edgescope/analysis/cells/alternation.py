@@ -177,9 +177,13 @@ def further(found: Paired, said: Measured) -> Further | None:
     if needed is None:
         return None
     more = math.ceil((needed - said.n) * share)
+    return Further(more, more * (pair_s(found) or 0.0))
+
+
+def pair_s(found: Paired) -> float | None:
+    """Return the seconds from the beginning of one pair to that of the next, in the median; None of fewer than two."""
     begun = [datetime.fromisoformat(mine.started_at) for mine, _ in found]
-    each = statistics.median((b - a).total_seconds() for a, b in pairwise(begun))
-    return Further(more, more * each)
+    return statistics.median((b - a).total_seconds() for a, b in pairwise(begun)) if len(begun) > 1 else None
 
 
 def deciding(ratio: Interval) -> int | None:

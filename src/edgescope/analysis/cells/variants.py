@@ -86,6 +86,8 @@ class Pick:
     """Labels of those whose pairs with the pick decide nothing yet, or that have none."""
     more_pairs: int | None = None
     """Further pairs that would decide the hardest of them, if they are like these; None where that is not known."""
+    unproven: str = ""
+    """The label of the baseline where the pick is another variant that is not shown to be better: a guess."""
     nearest: Row | None = None
     """If no variant keeps the constraints: the one that breaks them the least."""
 
@@ -363,7 +365,8 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
     sentences = [_figures(best, found, wished), *_undecided(ties)]
     same = [t for t in ties if t[2] is Judgement.SAME]
     unsure = [t for t in ties if t[2] is not Judgement.SAME]
-    return Pick(best, " ".join(sentences), _labels(same), _labels(unsure), _more_pairs(unsure))
+    unproven = next((t[0].label for t in ties if t[0].cell == found.baseline), "")
+    return Pick(best, " ".join(sentences), _labels(same), _labels(unsure), _more_pairs(unsure), unproven)
 
 
 def _labels(found: Sequence[Tie]) -> tuple[str, ...]:
@@ -416,12 +419,14 @@ def _infeasible(found: VariantTable) -> Pick | None:
 
 
 def _against(best: Row, other: Row, goal: Metric) -> tuple[Interval | None, Judgement]:
+    """Return how many times better the best is than the other (above 1 it is), and the judgement on it."""
     if best.turns and other.turns and goal.name in alternation.OF_SPEED:
         sure, likely = (alternation.against(best.turns, other.turns, level) for level in (0.95, 0.90))
         if sure is not None and likely is not None:
             return sure, judge(sure, likely, higher_is_better=True)
-    near = neighbours(best.replicates, other.replicates)
-    return judged(*near, goal.of[0], goal.higher) or (None, Judgement.AMBIGUOUS)
+    mine, theirs = neighbours(best.replicates, other.replicates)
+    over, under = (mine, theirs) if goal.higher else (theirs, mine)
+    return judged(over, under, goal.of[0], higher_is_better=True) or (None, Judgement.AMBIGUOUS)
 
 
 def _figures(best: Row, found: VariantTable, goal: Metric) -> str:
@@ -448,18 +453,18 @@ def _undecided(ties: Sequence[Tie]) -> list[str]:
     unsure = [t for t in paired if t not in behind]
     apart = [t for t in ties if t[1] is None]
     out = [f"Tied with {_listed(same)}: either will do."] if same else []
-    out += [f"Not significantly better than {_listed(unsure)}: use {LONGER}."] if unsure else []
+    out += [f"Not shown to be better than {_listed(unsure)}: use {LONGER}."] if unsure else []
     out += [f"{_listed(behind)} did better in earlier pairs: use {LONGER}."] if behind else []
     return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
 
 
 def _listed(ties: Sequence[Tie]) -> str:
-    """Return the first names, with the ratio if there is only one: Pick.ties holds all of them."""
+    """Return the first names; of one, how many times better the pick is, too. Pick.ties holds all of them."""
     names = [t[0].label for t in ties]
     ratio = ties[0][1]
     if len(ties) == 1 and ratio is not None:
         count = f"{ratio.n} pair{'s' * (ratio.n != 1)}"
-        known = f"ratio {show(of_pairs(ratio, LONGER))}, {count}" if ratio.reliable else ratio.note
+        known = f"{units.ratio(of_pairs(ratio, LONGER))} as good, {count}" if ratio.reliable else ratio.note
         return f"{names[0]} ({known})"
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
