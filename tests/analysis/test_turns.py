@@ -148,7 +148,7 @@ def test_the_card_of_a_guess_says_that_it_is_one(about):
     page = card.page(found.variants, found.pick.row, FASTEST, found.results)
     page["artifact"] = {"file": "f", "bytes": 1, "sha256": "", "weights": {}, "left_out_of_run_py": []}
     page["measured"]["run_py"] = {"median_s": 1.0, "calls": 1}
-    page |= {"check": {"absent": ""}, "valid_for": {}}
+    page |= {"check": {"absent": ""}, "valid_for": {}, "preprocess": None}
     guess = "guess" in card.markdown(page)
     assert guess is bool(page["unproven"]) is (about < 2)
 

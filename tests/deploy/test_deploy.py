@@ -139,6 +139,17 @@ def test_run_py_without_arguments_answers_the_sample(here, tmp_path):
     assert "output 0 (1, 10): differs from fp32 by at most" in said.stdout
     assert re.search(r"^median of \d+ calls: \S+ s$", said.stdout, re.MULTILINE)
     assert save.save([found], [found], folder) == folder  # written before by us: written again
+    for words, code, said in (
+        (["--help"], 0, "usage: run.py"),
+        (["--chekc"], 2, "--chekc"),
+        (["gone.npz"], 2, "gone.npz"),
+        (["--check", ".", "x"], 2, ""),
+        (["card.md"], 2, "card.md"),  # of a network of which nobody knows how it takes pictures
+    ):
+        done = subprocess.run(
+            [sys.executable, "run.py", *words], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code and said in done.stdout + done.stderr, words
 
 
 @pytest.mark.slow

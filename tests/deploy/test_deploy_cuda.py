@@ -16,11 +16,11 @@ from edgescope.deploy import check, run_script, save, torch_program
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.slow
 
 class Block(nn.Module):
     def __init__(self):

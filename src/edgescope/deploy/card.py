@@ -91,6 +91,7 @@ def markdown(card: dict[str, Json]) -> str:
         lines += [f"run.py leaves out: {', '.join(artifact['left_out_of_run_py'])} (same answers, slower)."]
     if artifact["file"].endswith(".pt2"):
         lines += ["The figures were measured with the module itself; torch.export made this file from it."]
+    lines += ["", "## Input", "", *_input(card["preprocess"])]
     lines += ["", "## Measured", "", "| | value | 95 % interval | n |", "|---|---|---|---|"]
     figures = [_figure(METRICS[name].title.lower(), f) for name, f in measured["figures"].items()]
     lines += [figures[0], _loop(measured["run_py"]), *figures[1:]]
@@ -109,7 +110,7 @@ def markdown(card: dict[str, Json]) -> str:
     ]
     if "absent" not in card["check"]:
         lines += [
-            f"* `python run.py --check DATA` does it again on the {card['check']['n']} inputs of your data."
+            f"* `python run.py --check DATA` repeats this check on the {card['check']['n']} inputs of your data."
         ]
     lines += ["", "## Holds for", "", f"* {_facts(card['valid_for'])}"]
     lines += [
@@ -121,6 +122,20 @@ def markdown(card: dict[str, Json]) -> str:
     ]
     lines += [f"* {_facts(card['versions'])}", f"* command: `{_command(card['command'])}`", ""]
     return "\n".join(lines)
+
+
+def _input(prepared: Json) -> list[str]:
+    """Return how a picture becomes the input: its size, its channels, its normalisation."""
+    if prepared is None:
+        return ["Arrays by name, as in `sample.npz`; how a picture becomes one is not known."]
+    several = {name: ", ".join(f"{v:g}" for v in prepared[name]) for name in ("mean", "std")}
+    return [
+        "`python run.py PICTURE` (needs Pillow) prepares a picture like this:",
+        "",
+        f"* size (width x height), resize, filter: {', '.join(prepared['said'].split(', ')[:3])}",
+        f"* channel order: {'grey' if len(prepared['mean']) == 1 else prepared['order'].upper()}",
+        f"* normalisation: (pixel / {prepared['divide']:g} - mean) / std, mean {several['mean']}, std {several['std']}",
+    ]
 
 
 def _figure(words: str, field: Json) -> str:

@@ -64,6 +64,27 @@ def warn(folder: Path) -> None:
         print(f"measured elsewhere; run edgescope optimize again: {'; '.join(differs)}", file=sys.stderr)
 
 
+def picture(path: Path, folder: Path, batch: int) -> Row:
+    """Return a batch of one picture, prepared as the network takes it."""
+    with np.load(folder / "sample.npz") as file:
+        name = next(n for n in file.files if not n.startswith("fp32_"))
+        about = {"shape": file[name].shape[1:], "dtype": file[name].dtype}
+    row = _fitted(_loaded(path, name)[name], about)
+    if row is None:
+        sys.exit(f"run.py: {path} is no picture that Pillow can read")
+    return {name: np.repeat(row[None], batch, axis=0)}
+
+
+def described(output: NDArray[Any], fp32: NDArray[Any] | None) -> str:
+    """Return how far an output is from fp32's; without that, the highest scores of its first row, or its range."""
+    if fp32 is not None:
+        return f"differs from fp32 by at most {np.abs(output - fp32).max():.3g}"
+    if output.ndim != 2:
+        return f"from {output.min():.4g} to {output.max():.4g}"
+    best = np.argsort(-output[0], kind="stable")[:5]
+    return f"highest at {', '.join(f'{i} ({output[0, i]:.4g})' for i in best)}"
+
+
 def main(run: Run, batch: int, folder: Path, data: Path) -> int:
     """Print what the measure says of run.py here and on the card; return 0 where both are the same and suffice."""
     card = json.loads((folder / "card.json").read_text())["check"]
@@ -94,14 +115,17 @@ def main(run: Run, batch: int, folder: Path, data: Path) -> int:
 
 def _say(about: Mapping[str, Any], value: float, fp32: float, of: str, *, whole: bool) -> bool:
     """Print what a measure says here and on the card; return whether both are the same and suffice."""
-    floor = about["floor"]
-    print(
-        f"{about['title']} {value:.4f} (fp32 {fp32:.4f}; difference {value - fp32:+.4f}; floor {floor:+.4f})"
-    )
-    print(f"on {of} inputs; the card says {about['value']:.4f} (fp32 {about['fp32']:.4f})")
     same = whole and abs(value - about["value"]) <= ROUNDING * max(1.0, abs(about["value"]))
-    kept = value - fp32 >= floor - 1e-12
-    print(f"{'the same' if same else 'not the same'}; the floor is {'kept' if kept else 'broken'}")
+    kept = value - fp32 >= about["floor"] - 1e-12
+    print(f"{about['title']} on {of} inputs: {value:.4f} here, {about['value']:.4f} on the card")
+    print(f"  against fp32 ({fp32:.4f}): {value - fp32:+.4f}, allowed {about['floor']:+.4f}")
+    found = [
+        "" if kept else "worse than allowed",
+        "" if whole else "some inputs of the card were not found",
+        "" if same or not whole else "not the figure of the card",
+    ]
+    wrong = ", ".join(filter(None, found))
+    print(f"  failed: {wrong}" if wrong else "  passed")
     return bool(same and kept)
 
 

@@ -25,6 +25,7 @@ from edgescope.models.base import Model, Samples
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import Field, Json, Measured, Result, Trial, Verification
+from edgescope.records.codec import to_plain
 from edgescope.verify import closeness, judge, metric_names
 from edgescope.verify.judge import Basis, Reference
 from edgescope.verify.measures import own, top_k
@@ -43,7 +44,9 @@ def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Ver
     """Put what a check needs into `folder`; return what the card says of it, {"absent": reason} where there is none."""
     of = judge.basis(model, trial.metric)
     if not trial.data:
-        return {"absent": "it was not judged on data of yours (--data): python run.py answers sample.npz"}
+        return {
+            "absent": "edgescope optimize ran without --data; python run.py alone compares sample.npz with fp32"
+        }
     if answer.method == "top1_agreement":
         return _agreement(folder, model, of, truth, answer)
     if answer.method == "centred_l2":
@@ -67,6 +70,17 @@ def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Ver
     if about["measure"] in ("Own", "MeanAp"):
         about["function"] = _own(folder, trial.metric)
     return about | _kept(folder, model, of.labelled, _right(of.labelled), truth.tally)
+
+
+def preprocessing(folder: Path, model: Model) -> Json:
+    """Write how a picture becomes the input to `folder`; return it for the card, None where it is not known."""
+    prepare = getattr(model, "preprocess", None)
+    if not isinstance(prepare, Preprocess) or len(model.inputs) != 1:
+        return None
+    text = alone(preprocess, ALONE)
+    keys = ", ".join(f"{name}={value!r}" for name, value in asdict(prepare).items())
+    (folder / "check_preprocess.py").write_text(f"{text}\n\nPREPROCESS = Preprocess({keys})\n")
+    return to_plain(asdict(prepare) | {"said": prepare.said})
 
 
 def _right(labelled: Samples) -> dict[str, Any]:
@@ -114,11 +128,6 @@ def _kept(
     """Write check.npz and check_preprocess.py; return the inputs as the card says them."""
     fp32: dict[str, Any] = {f"fp32_{i:02d}": part for i, part in enumerate(tally)}
     np.savez_compressed(folder / "check.npz", digests=np.array(samples.digests), **right, **fp32)
-    prepare = getattr(model, "preprocess", None)
-    if isinstance(prepare, Preprocess):
-        text = alone(preprocess, ALONE)
-        keys = ", ".join(f"{name}={value!r}" for name, value in asdict(prepare).items())
-        (folder / "check_preprocess.py").write_text(f"{text}\n\nPREPROCESS = Preprocess({keys})\n")
     inputs = {spec.name: {"shape": list(spec.shape), "dtype": spec.dtype} for spec in model.inputs}
     return {"n": len(samples), "inputs": inputs}
 

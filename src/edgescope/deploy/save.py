@@ -118,7 +118,9 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)
     inputs = {i.name: i.shape for i in model.inputs}
-    (folder / "run.py").write_text(run_script.script(first.trial, file, inputs))
+    prepared = checkable.preprocessing(folder, model)
+    script = run_script.script(first.trial, file, inputs, pictures=prepared is not None)
+    (folder / "run.py").write_text(script)
     shutil.copyfile(Path(check.__file__), folder / "check.py")
     _sample(model, truth, first.trial, folder)
     proof = prove(folder, model, truth, first.trial)
@@ -138,6 +140,7 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
         "of": "calls of run.py's own run(), one process after the comparison",
     }
     page["checked"]["run_py"] = deploy_card.checked(proof.checked)
+    page["preprocess"] = prepared
     page["check"] = checkable.fill(folder, model, first.trial, truth, proof.checked)
     page["valid_for"] = checkable.valid_for(first)
     (folder / CARD).write_text(json.dumps(page, indent=1) + "\n")
