@@ -154,7 +154,7 @@ def near_names(word: str, known: Iterable[str]) -> list[str]:
     """Return the known names that `word` may stand for, the nearest first, at most NEAR.
 
     First those that differ in case and dashes alone, then those that have it as a part (`agx_orin` and `orin_nano` for
-    `orin`), those spelt alike, and those that begin with it.
+    `orin`), those spelt alike, of the same letters first, and those that begin with it.
     """
     import difflib  # only a mistake needs it
 
@@ -164,7 +164,8 @@ def near_names(word: str, known: Iterable[str]) -> list[str]:
     long = len(asked) >= NEAR
     parts = [name for name, text in bare.items() if long and asked in re.split(r"[^a-z0-9]+", text)]
     begun = [name for name, text in bare.items() if long and text.startswith(asked)]
-    close = difflib.get_close_matches(asked, list(dict.fromkeys(bare.values())), n=NEAR, cutoff=0.6)
+    close = difflib.get_close_matches(asked, list(dict.fromkeys(bare.values())), n=len(bare) or 1, cutoff=0.6)
+    close.sort(key=lambda text: sorted(text) != sorted(asked))  # transposed letters are the commonest slip
     alike = [name for text in close for name in bare if bare[name] == text]
     return list(dict.fromkeys([*same, *parts, *alike, *begun]))[:NEAR]
 

@@ -221,6 +221,14 @@ def test_an_interval_over_videos_is_that_of_the_draws():
     assert two.interval(lambda c: c.roc_auc, 20, 0).lo is None
 
 
+def test_two_detectors_on_one_video_have_no_interval_and_are_not_surely_apart():
+    """The only video drawn anew is itself: each draw gives the same difference."""
+    other = video("a", [0.9, 0.1, 0.2, 0.8], (16, 48))
+    found = anomaly.compared(VIDEOS[:1], [other])
+    assert found.gain.value == 1 and found.gain.lo is found.gain.hi is None
+    assert not found.sure and found.p == 1
+
+
 @pytest.mark.parametrize(("unknown", "bounded"), [(1, True), (2, False)])
 def test_an_interval_asks_for_nine_draws_of_ten(unknown, bounded):
     given = iter([*[np.nan] * unknown, *[0.5] * (10 - unknown), 0.5])

@@ -246,7 +246,7 @@ def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "6.51 ms" in out and "10.5 ms" in out and "5.96" not in out
     assert main(["compare", trial.id[:12], "bbbbbb"]) == 2
-    told = capsys.readouterr().err
+    told = " ".join(capsys.readouterr().err.split())
     assert "E-CMP-2" in told and "aaaaaa: null" in told and "cccccc: null" in told
 
 

@@ -122,6 +122,20 @@ def test_a_word_of_a_title_finds_its_page(capsys):
     assert "first-number" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("E-OTP-1", "E-OPT-1"),
+        ("W-STTA-3", "W-STAT-3"),
+        ("quickstart", "first-number"),
+        ("Getting_Started", "first-number"),
+    ],
+)
+def test_transposed_letters_and_the_usual_names_of_a_first_page_find_it(typed, meant, capsys):
+    assert main(["docs", typed]) == 2
+    assert f"Try: edgescope docs {meant}" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_lessons_are_those_of_the_site_in_its_order():
     named = re.findall(r"tutorial/([\w-]+)\.md", (ROOT / "mkdocs.yml").read_text())
     assert tuple(named) == docs.LESSONS

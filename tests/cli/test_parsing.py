@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from edgescope.cli.main import main, parser
+from edgescope.cli.main import VERBS, main, parser
 
 
 def refused(typed, capsys):
@@ -12,19 +12,19 @@ def refused(typed, capsys):
         main(typed)
     assert end.value.code == 2
     said = capsys.readouterr()
-    assert said.out == "" and "usage:" not in said.err and said.err.count("\n") == 1
-    return said.err
+    assert said.out == "" and "usage:" not in said.err and said.err.count("E-") == 1
+    return " ".join(said.err.split())
 
 
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        (["benhc", "null"], "E-ARGS-1: no verb is called 'benhc'. Try: edgescope bench\n"),
+        (["benhc", "null"], "E-ARGS-1: no verb is called 'benhc'. Try: edgescope bench"),
         (
             ["bench", "null", "--presicion", "int8"],
-            "edgescope bench has no flag --presicion. Try: --precision\n",
+            "edgescope bench has no flag --presicion. Try: --precision",
         ),
-        (["sweep", "--baches=1,2"], "edgescope sweep has no flag --baches. Try: --batch\n"),
+        (["sweep", "--baches=1,2"], "edgescope sweep has no flag --baches. Try: --batch"),
         (
             ["study", "concurent"],
             "no study is called 'concurent' (anomaly, concurrent, training, nano_table, ladder). Try: edgescope"
@@ -34,20 +34,28 @@ def refused(typed, capsys):
             ["study", "concurrent", "--setpu", "x"],
             "edgescope study concurrent has no flag --setpu. Try: --setup",
         ),
-        (["bench"], "the following arguments are required: model. Try: edgescope bench --help\n"),
+        (["bench"], "the following arguments are required: model. Try: edgescope bench --help"),
         (
             ["bench", "null", "more"],
-            "edgescope bench does not take the argument 'more'. Try: edgescope bench --help\n",
+            "edgescope bench does not take the argument 'more'. Try: edgescope bench --help",
         ),
-        (["bench", "null", "--qqqqq"], "has no flag --qqqqq. Try: edgescope bench --help\n"),
-        ([], "the following arguments are required: VERB. Try: edgescope --help"),
-        (["study"], "required: STUDY (known: anomaly, concurrent, training, nano_table, ladder). Try: "),
-        (["anomaly"], "required: PART (known: generate, extract, train, evaluate, watch). Try: "),
-        (["train"], "required: PART (known: advise, interleave, characterize, data, clips). Try: "),
+        (["bench", "null", "--qqqqq"], "has no flag --qqqqq. Try: edgescope bench --help"),
+        (["--board", "nano"], "the following arguments are required: VERB. Try: edgescope --help"),
+        (["study"], "required: STUDY (known: anomaly, concurrent, training, nano_table, ladder). Try:"),
+        (["anomaly"], "required: PART (known: generate, extract, train, evaluate, watch). Try:"),
+        (["train"], "required: PART (known: advise, interleave, characterize, data, clips). Try:"),
     ],
 )
 def test_the_word_that_was_probably_meant_is_named(typed, says, capsys):
     assert says in refused(typed, capsys)
+
+
+def test_without_a_verb_it_says_which_commands_answer_what(capsys):
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    offered = [words[1] for line in said.splitlines() if (words := line.split())[:1] == ["edgescope"]]
+    assert offered == ["doctor", "bench", "optimize", "--help"]
+    assert set(offered[:3]) <= set(VERBS) and max(map(len, said.splitlines())) <= 80
 
 
 @pytest.mark.slow
@@ -73,7 +81,7 @@ def test_a_mistyped_name_is_refused_with_the_closest(flags, says, capsys, tmp_pa
 def test_a_mistyped_model_and_a_mode_of_a_board_are_refused_with_the_closest(capsys, tmp_path):
     flags = ["--store", str(tmp_path)]
     assert main(["bench", "squezenet1_1", *flags]) != 0
-    assert "edgescope bench squeezenet1_1" in capsys.readouterr().err
+    assert "edgescope bench squeezenet1_1" in " ".join(capsys.readouterr().err.split())
     assert main(["--board", "nano", "bench", "null", "--backend", "null", "--mode", "MAXM", *flags]) == 2
     assert capsys.readouterr().err.endswith("Try: --mode MAXN\n")
 

@@ -50,9 +50,11 @@ def test_a_listing_has_a_name_and_a_date_for_each(store, capsys):
 def test_an_empty_store_says_that_it_is_empty(tmp_path, capsys):
     empty = Store(tmp_path / "none")
     assert typed(empty, "list") == 0
-    assert f"no such result in {empty.root}" in capsys.readouterr().err
+    assert f"no such result in {empty.root}" in " ".join(capsys.readouterr().err.split())
     assert typed(empty, "show", "latest") == 2
-    assert "E-STORE-5: the store holds no result yet. Try: edgescope bench MODEL" in capsys.readouterr().err
+    assert "E-STORE-5: the store holds no result yet. Try: edgescope bench MODEL" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 @pytest.mark.parametrize(

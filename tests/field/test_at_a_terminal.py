@@ -134,9 +134,13 @@ def test_prose_goes_before_the_first_rows_and_further_rows_before_prose(capsys):
 
 
 @pytest.mark.parametrize("verdict", [Trust.CLEAN, Trust.DISTURBED])
-def test_a_card_is_cut_only_where_two_lines_do_not_hold_it(store, terminal, verdict):
-    """The verdict, the startup and the gate ended in dots though there was room below them."""
-    said = ("steal 0.1 %", "the clock of the cores was as high after the run as before it")
+@pytest.mark.parametrize("count", [1, 6])
+def test_a_row_of_a_card_is_whole(store, terminal, verdict, count):
+    """The verdict, the startup and the gate ended in dots after their second line."""
+    said = (
+        "steal 0.1 %",
+        "the clock of the cores was as high after the run as before it, " * count + "whole",
+    )
     saved(store, "onnxruntime", 1500, verdict=Verdict(verdict, said))
     found = " ".join(" ".join(terminal.said(main, ["show", "latest"])).split())
     assert "…" not in found and said[1] in found

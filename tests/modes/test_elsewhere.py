@@ -102,7 +102,7 @@ def test_a_quota_limits_the_child_for_real_and_its_group_is_removed(capfd):
     assert float(limit) == 0.3
     assert used < 0.5 * 0.6  # it tried to use 0.6 s of one CPU
     assert cpu_limit(Path("/")) == before
-    assert "I-RST: restored: control group edgescope-" in capfd.readouterr().err
+    assert "I-RST: restored: control group edgescope-" in " ".join(capfd.readouterr().err.split())
     assert journal.left_behind() == []
 
 
@@ -581,7 +581,7 @@ def test_a_launcher_that_cannot_returns_4(monkeypatch, capsys, error):
 
     monkeypatch.setattr(launcher, "act", act)
     assert launcher.main(["--group", "edgescope-7", "--", "true"]) == 4
-    assert str(error) in capsys.readouterr().err
+    assert str(error) in " ".join(capsys.readouterr().err.split())
 
 
 # -- MPS -------------------------------------------------------------------------------------------------------

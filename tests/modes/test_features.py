@@ -83,12 +83,32 @@ def test_a_row_of_the_list_says_only_what_its_setting_changes():
 
 def test_powers_of_two_of_this_machine_and_what_takes_a_value_come_last():
     rows = listing.listing({})
-    assert [row.name for row in rows[-5:]] == [f"{key}=..." for key in listing.catalog.VALUED]
-    assert (
-        all(row.change == "" for row in rows[-5:])
-        and listing.without({}) == "no power modes: this is no Jetson"
-    )
-    assert listing.problems({}) == ()
+    valued = [f"{key}=..." for key in listing.catalog.offered({})]
+    assert [row.name for row in rows[-len(valued) :]] == valued and "quota=..." in valued
+    assert all(row.change == "" for row in rows[-len(valued) :])
+    assert listing.without({}) == "no power modes: this is no Jetson" and listing.problems({}) == ()
+
+
+class There:
+    """A device that is present, or says why not."""
+
+    def __init__(self, why_not=""):
+        self.present = lambda: why_not
+
+
+@pytest.mark.parametrize(
+    ("devices", "program", "offered"),
+    [
+        ({"nvidia": There()}, "/bin/mps", {"mps", "gpu_power"}),
+        ({"nvidia": There()}, None, {"gpu_power"}),
+        ({"nvidia": There("no driver"), "jetson": There("no Jetson")}, None, set()),
+        ({"nvidia": There(), "jetson": There()}, "/bin/mps", {"mps"}),
+        ({"replayed": There(), "jetson": There()}, "/bin/mps", set()),
+    ],
+)
+def test_a_setting_of_a_gpu_is_offered_where_the_board_has_it(monkeypatch, devices, program, offered):
+    monkeypatch.setattr(listing.catalog.shutil, "which", lambda name: program)
+    assert set(listing.catalog.offered(devices)) == {"cpus", "quota", "governor", *offered}
 
 
 def test_only_what_a_reboot_mends_is_said_to_need_one():
@@ -101,7 +121,8 @@ def test_power_modes_come_before_what_has_no_number_and_each_keeps_its_place(mon
     monkeypatch.setattr(NvpMode, "now", lambda mode: {"absent": "no such program"})
     monkeypatch.setattr(listing, "settings", lambda devices: (modes, ()))
     rows = listing.listing({})
-    assert [row.name for row in rows[:3]] == ["15W", "cpus=0", "cpus=0-1"] and len(rows) == 8
+    assert [row.name for row in rows[:3]] == ["15W", "cpus=0", "cpus=0-1"]
+    assert len(rows) == 3 + len(listing.catalog.offered({}))
     assert not rows[0].now
     monkeypatch.setattr(NvpMode, "now", lambda mode: W15)
     assert listing.listing({})[0].now

@@ -3,7 +3,7 @@
 import pytest
 
 from edgescope.records import Absent, Measured
-from edgescope.report.anomaly import chance
+from edgescope.report.anomaly import chance, over_videos
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,8 @@ def test_a_detector_that_is_no_better_than_a_guess_is_said_to_be(lo, hi, said):
 def test_a_detector_that_is_better_or_has_no_interval_is_not_judged():
     assert chance(Measured(0.8, "1", 0.51, 0.9, 9)) == []
     assert chance(Measured(0.2, "1")) == chance(Absent("no video")) == []
+
+
+def test_a_figure_of_one_video_says_that_it_has_no_interval():
+    assert over_videos(Measured(0.9, "1", n=1)) == "0.900 (no interval: one video)"
+    assert over_videos(Measured(0.9, "1", 0.8, 0.95, 9)) == "0.900 [0.800, 0.950]"

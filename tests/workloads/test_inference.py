@@ -1,5 +1,6 @@
 """A network in an engine: its inputs, its phases, its glimpse and its exam."""
 
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from edgescope.workloads.base import Glimpse
 from edgescope.workloads.inference import POOL, Inference, Loaded, batches_of, glimpse, loaded, phase_spans
 
 NULL = Trial(model="null", backend="null")
+NOW_S = 1_700_000_000.0
 
 
 class Timed:
@@ -163,13 +165,16 @@ PARTS = SimpleNamespace(folder=None)
 
 def held(session, monkeypatch, inputs=None, engine=None, **keys):
     times = iter([5_000_000, 8_000_000, 10_000_000, 11_000_000])
-    monkeypatch.setattr(inference, "time", SimpleNamespace(monotonic_ns=lambda: next(times)))
+    monkeypatch.setattr(
+        inference, "time", SimpleNamespace(monotonic_ns=lambda: next(times), time=lambda: NOW_S)
+    )
     trial = Trial(model="null", backend="null", **keys)
     return loaded(trial, NullModel(), engine or Engine(session), PARTS, inputs)
 
 
 def test_a_session_is_loaded_and_answers_once_before_it_is_given_out(monkeypatch, tmp_path):
     (tmp_path / "net").write_bytes(b"12345")
+    os.utime(tmp_path / "net", (NOW_S - 90, NOW_S - 90))
     session = Session()
     engine = Engine(session, 1.5, tmp_path / "net")
     with held(session, monkeypatch, batch=2, engine=engine) as ready:
@@ -178,7 +183,10 @@ def test_a_session_is_loaded_and_answers_once_before_it_is_given_out(monkeypatch
             "load_s": Measured(0.003, "s"),
             "first_s": Measured(0.001, "s"),
         }
-        assert ready.about == {"path": str(tmp_path / "net"), "bytes": 5, "digest": "d1", "built": "so"}
+        assert ready.about == {"path": str(tmp_path / "net"), "bytes": 5, "age_s": 90.0} | {
+            "digest": "d1",
+            "built": "so",
+        }
         assert len(session.log) == 1 and session.log[0][1] is ready.batches[0]
         assert len(ready.batches) == 8 and not session.closed
     assert session.closed == 1

@@ -28,6 +28,8 @@ Floats = NDArray[np.float64]
 Intervals = Sequence[tuple[int, int]]
 DRAWS, LEVEL = 1000, 0.95
 RECALL = 0.8
+FEWEST = 3
+"""Videos that an interval needs: one drawn anew is always itself."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Difference:
     gain: Measured
     """First less second, with its interval over videos."""
     p: float
-    """Two-sided: how often a set of videos drawn anew turns the sign, doubled."""
+    """Two-sided: how often a set of videos drawn anew turns the sign, doubled; 1 for fewer than FEWEST videos."""
 
     @property
     def sure(self) -> bool:
@@ -160,6 +162,8 @@ def compared(
     def gain(times: Floats | None = None) -> float:
         return a.curve(times).roc_auc - b.curve(times).roc_auc
 
+    if len(first) < FEWEST:
+        return Difference(Measured(gain(), "1", n=len(first)), 1.0)
     drawn = np.array([gain(times) for times in a.drawn(draws, seed)])
     lo, hi = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     turned = min(float(np.mean(drawn <= 0)), float(np.mean(drawn >= 0)))
@@ -273,7 +277,7 @@ class _Rows:
         drawn = np.array([value(self.curve(times)) for times in self.drawn(draws, seed)])
         drawn = drawn[np.isfinite(drawn)]
         value_here, n = value(self.curve()), len(self.videos)
-        if len(drawn) < 0.9 * draws or n < 3:
+        if len(drawn) < 0.9 * draws or n < FEWEST:
             return Measured(value_here, "1", n=n)
         lo, hi = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return Measured(value_here, "1", float(lo), float(hi), n)

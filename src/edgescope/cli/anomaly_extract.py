@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import trial_flags
 from edgescope.cli.countdown import Countdown
+from edgescope.process.said import say
 
 if TYPE_CHECKING:
     from edgescope.anomaly.extract import Progress
@@ -91,14 +91,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _noted(message: Message) -> None:
-    print(message, file=sys.stderr)
+    say(message)
 
 
 def _tell(countdown: Countdown, progress: Progress) -> None:
     row = progress.row
     what = f"left out: {row.left_out}" if row.left_out else f"{row.snippets} snippets"
     left = countdown.words(progress.done, progress.of)
-    print(
-        f"{progress.done} of {progress.of}  {row.name}  {what}  {progress.frames_per_s:.0f} frames/s{left}",
-        file=sys.stderr,
-    )
+    say(f"{progress.done} of {progress.of}  {row.name}  {what}  {progress.frames_per_s:.0f} frames/s{left}")

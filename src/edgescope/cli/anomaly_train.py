@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from edgescope.cli import trial_flags
 from edgescope.cli.countdown import Countdown
 from edgescope.errors import Message
+from edgescope.process.said import say
 
 if TYPE_CHECKING:
     from edgescope.training.fit import Epoch
@@ -65,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
         for name in (*CHANGED, "learning_rate", "select", "precision", "device", "seed")
     }
     recipe, countdown = anomaly.recipe(args.head, **changed), Countdown()
-    print(_words(recipe), file=sys.stderr)
+    say(_words(recipe))
 
     def tell(epoch: Epoch) -> None:
         if epoch.value is not None or epoch.number % 10 == 0:
-            print(f"{_judged(epoch)}{countdown.words(epoch.steps, recipe.steps)}", file=sys.stderr)
+            say(f"{_judged(epoch)}{countdown.words(epoch.steps, recipe.steps)}")
 
     trained = anomaly.train(args.features, args.output, head=args.head, log=args.log, tell=tell, **changed)
     about = trained.about
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         f"{args.output}: {chosen or 'the last weights'}; {about['seconds']:.0f} s; {about['stopped'] or 'all steps'}"
     )
     if about["threshold"] is None:
-        print(_blind(about["threshold_of"]), file=sys.stderr)
+        say(_blind(about["threshold_of"]))
     else:
         print(f"alarms at a score of {about['threshold']:.3g} or above: {about['threshold_of']}")
     print(f"next: edgescope anomaly evaluate {args.output} {args.features}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("E-CEIL-3", "a recording can do no work", fix="leave --board away")
     store = opened.store(args)
     store.check()
-    print(f"measuring the ceilings of {args.roofline} ...", file=sys.stderr, flush=True)
+    opened.say(f"measuring the ceilings of {args.roofline} ...")
     figures = ceilings.measure(args.roofline, mode=args.mode)
     path = ceilings.keep(figures, store.root, here(), args.mode)
     if args.json:

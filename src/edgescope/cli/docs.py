@@ -39,6 +39,8 @@ LESSONS = ("first-number", "choose-a-variant", "my-model", "a-camera", "a-board"
 """The pages of the tutorial, each built on those before it."""
 MESSAGES = "messages"
 """The name of the page that has a heading for each code; tests/catalogue.py writes it."""
+BEGINNINGS = ("quickstart", "tutorial", "getting-started", "start", "intro")
+"""What the first page of a tutorial is called elsewhere."""
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -131,6 +133,7 @@ def _no_page(name: str, pages: dict[str, Path]) -> EdgescopeError:
     from edgescope.errors import UsageError, flagged, known_names, near_names
 
     near = near_names(name, [*pages, SCHEMA, flags_page.NAME, *codes(pages)])
+    near = [LESSONS[0]] if re.sub(r"[ _]", "-", name.lower()) in BEGINNINGS else near
     near = near or [page for page, path in pages.items() if name.lower() in _title(path).lower()][:3]
     fix = flagged("edgescope docs", near) or "edgescope docs"
     evidence = "" if near else known_names(pages)

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         if not found:
             opened.say(f"no such result in {store.root}: edgescope bench MODEL measures one")
     for problem in store.problems:
-        print(problem, file=sys.stderr)
+        opened.say(problem)
     return 0
 
 

@@ -15,6 +15,7 @@ from edgescope.cli.hints import fits
 from edgescope.cli.parsing import Parser
 from edgescope.cli.versions import Version
 from edgescope.errors import EdgescopeError, ExitCode, Message, fitting
+from edgescope.process.said import say
 from edgescope.registry import BOARD
 
 VERBS = {
@@ -30,6 +31,16 @@ EPILOG = f"""Exit codes: {"; ".join(f"{code} {code.label}" for code in ExitCode)
 
 `edgescope help VERB` prints a verb's flags, `edgescope help exit-codes` what each code means, `edgescope docs CODE`
 what a message means."""
+
+WAY_IN = """\
+  edgescope doctor           what can this machine measure?
+  edgescope bench MODEL      how fast is a model, and are its outputs right?
+  edgescope optimize MODEL   which engine and precision are right and fastest?
+  edgescope --help           what else is there?
+
+MODEL is a file, or a name that edgescope models lists.
+"""
+"""What a command line without a verb prints."""
 
 
 #: What the system calls an error -> what helps.
@@ -84,6 +95,9 @@ def _verb(words: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        sys.stderr.write(WAY_IN)
+        return ExitCode.USAGE
     args = parser({_verb(words)}).parse_args(words)
     args.argv = words  # a verb may need to know what was typed
     with fitting(fits(_named(args), parser)):
@@ -97,24 +111,23 @@ def _run(args: argparse.Namespace) -> int:
             _tell_where(args)
             return int(VERBS[args.verb].run(args))
     except EdgescopeError as error:
-        print(error.message, file=sys.stderr)
+        say(error.message)
         return error.exit_code
     except ImportError as error:
         missing = registry.lacks(error)
-        print(missing, file=sys.stderr)
+        say(missing)
         return missing.exit_code
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     except OSError as error:
-        print(
+        say(
             Message(
                 "E-IO-2",
                 str(error),
                 effect="Results finished earlier are untouched",
                 fix=REMEDY.get(error.errno or 0, "another path"),
-            ),
-            file=sys.stderr,
+            )
         )
         missing_path = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
         return ExitCode.USAGE if missing_path else ExitCode.FAILED
@@ -122,7 +135,7 @@ def _run(args: argparse.Namespace) -> int:
         verb = VERBS[args.verb]
         part = getattr(verb, "PARTS", {}).get(getattr(args, "part", ""), verb)
         left = getattr(part, "INTERRUPTED", "")
-        print(f"I-STOP-1: interrupted. {left}".rstrip(), file=sys.stderr)
+        say(f"I-STOP-1: interrupted. {left}".rstrip())
         return ExitCode.INTERRUPTED
 
 
@@ -134,7 +147,7 @@ def _tell_where(args: argparse.Namespace) -> None:
     from edgescope.store.results import default_root
 
     find(os.environ[BOARD])
-    print(f"a recording: its results are kept apart, in {default_root()} (--store)", file=sys.stderr)
+    say(f"a recording: its results are kept apart, in {default_root()} (--store)")
 
 
 @contextmanager

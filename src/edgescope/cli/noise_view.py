@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -25,11 +24,8 @@ def run(args: argparse.Namespace) -> int:
     store = opened.store(args)
     store.check()
 
-    def tell(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    tell(f"identical runs in pairs for about {args.minutes:g} minutes ...")
-    found = measure(args.minutes * 60, tell=tell)
+    opened.say(f"identical runs in pairs for about {args.minutes:g} minutes ...")
+    found = measure(args.minutes * 60, tell=opened.say)
     path = noise.save(found, store.root)
     if args.json:
         print(json.dumps(asdict(found), indent=1))

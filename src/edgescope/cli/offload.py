@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +125,7 @@ def _probe(args: argparse.Namespace) -> int:
     from edgescope.report.offload import probed
     from edgescope.report.render import terminal
 
-    keys = probe(args.probe, tell=lambda text: print(text, file=sys.stderr, flush=True))
+    keys = probe(args.probe, tell=opened.say)
     path = args.output or Path("network.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write_text(path, json.dumps(keys) + "\n")

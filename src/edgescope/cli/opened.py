@@ -65,7 +65,7 @@ def use_board(url: str, trial: Trial) -> None:
     where = run.check(url, trial)
     os.environ[address.VARIABLE] = url
     name = where.stable.get("cpu", {}).get("board", "a board")
-    print(f"on {name} ({url})", file=sys.stderr, flush=True)
+    say(f"on {name} ({url})")
 
 
 def retried(args: argparse.Namespace) -> set[Status]:

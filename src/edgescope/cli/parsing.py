@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from edgescope.cli.pages import Pages
 from edgescope.errors import Message, closest_name
+from edgescope.process import said
 
 LISTED = 10
 """Most names of parts or studies that a message lists."""
@@ -45,7 +46,8 @@ class Parser(argparse.ArgumentParser):
         listed = 0 < len(parts) <= LISTED and text.startswith("the following arguments are required")
         evidence = f"known: {', '.join(parts)}" if listed else ""
         fix = self.fix or f"{self.prog} --help"
-        self.exit(2, f"{Message('E-ARGS-1', text, evidence=evidence, fix=fix)}\n")
+        said.say(Message("E-ARGS-1", text, evidence=evidence, fix=fix))
+        self.exit(2)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

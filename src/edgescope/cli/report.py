@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from edgescope.cli import opened, trial_flags
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         found = own_results(store, args.machine, opened.say, apart=True)
         results = store.fulls([r for r in found if args.model in r.trial.model])
     for problem in store.problems:
-        print(problem, file=sys.stderr)
+        opened.say(problem)
     if not results:
         raise UsageError("E-REPORT-2", f"there are no results in {store.root}", fix="edgescope bench MODEL")
     with waiting(f"writing {args.output} from {len(results)} result{'s' * (len(results) != 1)}"):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgescope.cli import opened
+from edgescope.process import said
 from edgescope.report import sweep
 from edgescope.report.document import Document
 from edgescope.report.render import terminal
@@ -41,7 +42,7 @@ class Screen:
         eta = remaining(progress.eta_s, progress.spent_s)
         text = f"[{progress.done + 1}/{progress.total}] {self.name(progress.trial)}{eta}"
         if self.live:
-            sys.stderr.write(f"{_CLEAR}{text} ...")
+            sys.stderr.write(f"{_CLEAR}{said.fitted(text, said.columns() - 5)} ...")
             sys.stderr.flush()
         else:
             opened.say(text)

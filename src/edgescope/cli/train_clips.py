@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import trial_flags
 from edgescope.cli.countdown import Countdown
+from edgescope.process.said import say
 
 if TYPE_CHECKING:
     from edgescope.models.clip.dataset import Data
@@ -71,17 +71,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _started(data: Data) -> None:
     if data.warning:
-        print(data.warning, file=sys.stderr)
-    print(
+        say(data.warning)
+    say(
         f"{len(data.training)} videos to train on, {len(data.held_out)} held out"
-        f" ({len({v.group for v in data.held_out})} recordings); classes: {', '.join(data.classes)}",
-        file=sys.stderr,
+        f" ({len({v.group for v in data.held_out})} recordings); classes: {', '.join(data.classes)}"
     )
 
 
 def _tell(countdown: Countdown, epochs: int, epoch: Epoch) -> None:
-    print(
+    say(
         f"epoch {epoch.number:3}  loss {epoch.loss:.4f}  held-out {epoch.right}/{epoch.held_out}"
-        f" ({epoch.right / epoch.held_out:.0%})  {epoch.seconds:.1f} s{countdown.words(epoch.number, epochs)}",
-        file=sys.stderr,
+        f" ({epoch.right / epoch.held_out:.0%})  {epoch.seconds:.1f} s{countdown.words(epoch.number, epochs)}"
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from edgescope.process import live_line
+from edgescope.process import live_line, said
 
 #: Seconds between two updates of the line on a terminal.
 TICK_S = 1.0
@@ -18,8 +18,9 @@ _LINES: list[threading.Event] = []
 
 
 def say(text: object) -> None:
-    """Print one line on stderr, in place of a line that counts, which is drawn again below it."""
-    print(f"{_CLEAR if _LINES else ''}{text}", file=sys.stderr, flush=True)
+    """Print a text on stderr, in place of a line that counts, which is drawn again below it."""
+    sys.stderr.write(_CLEAR if _LINES else "")
+    said.say(text)
 
 
 @contextmanager
@@ -60,7 +61,10 @@ def _counted(text: str, line: Callable[[], str]) -> Iterator[None]:
     def count() -> None:
         while True:
             if _LINES[-1:] == [done]:
-                sys.stderr.write(f"{_CLEAR}{line() or text} ... {time.monotonic() - begun:.0f} s")
+                spent = f" ... {time.monotonic() - begun:.0f} s"
+                sys.stderr.write(
+                    _CLEAR + said.fitted(line() or text, said.columns() - len(spent) - 1) + spent
+                )
                 sys.stderr.flush()
             if done.wait(TICK_S):
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 
 from edgescope.devices.base import Device, Mode
@@ -14,7 +15,7 @@ from edgescope.modes.combined import Together
 from edgescope.modes.governor import Governor
 from edgescope.modes.gpu_power import GpuPower
 from edgescope.modes.jetson import CLOCKS, NvpMode
-from edgescope.modes.mps import Mps
+from edgescope.modes.mps import CONTROL, Mps
 from edgescope.modes.quota import Quota
 from edgescope.registry import REPLAYED
 
@@ -57,6 +58,17 @@ VALUED: Mapping[str, tuple[Callable[[str], Mode], str]] = {
 }
 
 
+def offered(devices: Mapping[str, Device]) -> list[str]:
+    """Return the keys of VALUED that this board has; of a recording nobody knows whether MPS runs."""
+    gpu = _is_there("nvidia", devices) and not _is_there("jetson", devices)
+    lacking = {"mps": REPLAYED in devices or shutil.which(CONTROL) is None, "gpu_power": not gpu}
+    return [key for key in VALUED if not lacking.get(key)]
+
+
+def _is_there(name: str, devices: Mapping[str, Device]) -> bool:
+    return name in devices and not devices[name].present()
+
+
 def find(name: str, devices: Mapping[str, Device]) -> Mode:
     """Return the setting called `name`; UsageError E-MODE-1, with the available ones, if there is none.
 
@@ -80,7 +92,7 @@ def _named(name: str, devices: Mapping[str, Device]) -> Mode:
     if name in have:
         return have[name]
     # jetson_clocks holds clocks at the maximum of the mode it finds, so it comes last
-    parts = [_part(word, have, problems) for word in sorted(name.split("+"), key=CLOCKS.__eq__)]
+    parts = [_part(word, have, problems, devices) for word in sorted(name.split("+"), key=CLOCKS.__eq__)]
     if len({type(part) for part in parts}) < len(parts):
         raise UsageError(
             "E-MODE-10", f"mode {name!r} names two settings of one kind", fix="one of each, joined by +"
@@ -88,7 +100,9 @@ def _named(name: str, devices: Mapping[str, Device]) -> Mode:
     return parts[0] if len(parts) == 1 else Together(*parts)
 
 
-def _part(word: str, have: Mapping[str, Mode], problems: Sequence[EdgescopeError]) -> Mode:
+def _part(
+    word: str, have: Mapping[str, Mode], problems: Sequence[EdgescopeError], devices: Mapping[str, Device]
+) -> Mode:
     if word in have:
         return have[word]
     key, equals, value = word.partition("=")
@@ -100,7 +114,7 @@ def _part(word: str, have: Mapping[str, Mode], problems: Sequence[EdgescopeError
     board = [f"{n}({m.mode.id})" if isinstance(m, NvpMode) else n for n, m in have.items()]
     value = word.partition("=")[2]
     close = closest_name(word, [*have, *(f"{key}={value}" for key in VALUED if value)])
-    available = f"available: {', '.join([*board, *(f'{k}=...' for k in VALUED)])}"
+    available = f"available: {', '.join([*board, *(f'{k}=...' for k in offered(devices))])}"
     raise UsageError(
         "E-MODE-1",
         f'mode "{word}" unknown on this board',

@@ -16,7 +16,6 @@ import itertools
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 from edgescope.devices.base import Undo
 from edgescope.errors import EdgescopeError, Message, SettingError
 from edgescope.modes.privileged import act
+from edgescope.process import said
 
 FILE, LOCK = "modes.journal", "modes.lock"
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -40,8 +40,8 @@ class Line:
 
 
 def tell(text: str) -> None:
-    """Print one line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a text on stderr."""
+    said.say(text)
 
 
 def folder(environ: Mapping[str, str] = os.environ) -> Path:

@@ -43,7 +43,7 @@ def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
     power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
     now = power.now() if power else None
     rows = [_row(name, mode, now if isinstance(now, PowerMode) else None) for name, mode in have.items()]
-    valued = [Row(f"{key}=...", change="", why=text) for key, (_, text) in catalog.VALUED.items()]
+    valued = [Row(f"{key}=...", change="", why=catalog.VALUED[key][1]) for key in catalog.offered(devices)]
     return tuple(sorted(rows, key=lambda row: row.id is None)) + tuple(valued)
 
 

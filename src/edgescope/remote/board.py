@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from edgescope.backends.trtexec import program
 from edgescope.backends.trtexec.program import BEAT_S, Ran, Tool
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
-from edgescope.process import scratch
+from edgescope.process import said, scratch
 from edgescope.records import Json, Machine
 from edgescope.registry import need
 from edgescope.remote import agent, errors
@@ -196,7 +195,7 @@ class Lines:
         passed = time.monotonic() - self.begun_s
         if self.what and passed > self.beats * BEAT_S:
             self.beats += 1
-            print(f"{self.what}: {passed:.0f} s", file=sys.stderr, flush=True)
+            said.say(f"{self.what}: {passed:.0f} s")
 
 
 def translated(argv: Sequence[str], cwd: Path | None) -> Line:

@@ -22,6 +22,9 @@ TITLES = {
     "threshold": ("Threshold of these alarms", "1"),
 }
 
+OVER_VIDEOS = ("auc", "pr_auc", "auc_anomalous")
+"""Figures whose interval is over videos drawn anew."""
+
 SHOWN = 6
 """Videos whose scores are drawn over time."""
 
@@ -46,7 +49,7 @@ def document(found: Evaluated, *, command: str = "") -> doc.Document:
 def _answer(found: Evaluated) -> doc.Answer:
     one = found.judged.evaluation
     auc = one.figures["auc"]
-    head = f"AUC {text(auc)} on {one.videos} videos of the split {found.split}"
+    head = f"AUC {over_videos(auc)} on {units.counted(one.videos, 'video')} of the split {found.split}"
     lines = [*chance(auc), f"{found.judged.head} on features of {found.judged.features}"]
     if found.difference and found.against:
         lines.append(sentence(found.difference, found.against))
@@ -70,9 +73,16 @@ def sentence(difference: Difference, against: Judged) -> str:
     how = "better than" if gain.value > 0 else "worse than"
     if not difference.sure:
         how = "not surely apart from"
-    return (
-        f"{how} {against.detector.name}: AUC difference {text(gain)}, p = {difference.p:.2g}, paired by video"
-    )
+    sure = "" if gain.lo is None else f", p = {difference.p:.2g}, paired by video"
+    return f"{how} {against.detector.name}: AUC difference {over_videos(gain)}{sure}"
+
+
+def over_videos(field: Field) -> str:
+    """Return a figure as `text` does, or `0.912 (no interval: one video)`."""
+    if isinstance(field, Absent) or field.lo is not None:
+        return text(field)
+    videos = "one video" if field.n == 1 else units.counted(field.n, "video")
+    return f"{text(field)} (no interval: {videos})"
 
 
 def text(field: Field) -> str:
@@ -86,7 +96,7 @@ def text(field: Field) -> str:
 def _figures(sides: list[Judged]) -> doc.Table:
     rows = []
     for name, (title, unit) in TITLES.items():
-        cells = [_cell(side.evaluation.figures[name], unit) for side in sides]
+        cells = [_cell(name, side.evaluation.figures[name], unit) for side in sides]
         rows.append(doc.Row((title, *cells)))
     columns = (doc.Column("Figure", head="figure"), *(doc.Column(side.detector.name) for side in sides))
     return doc.Table(columns, tuple(rows), "Figures", "In brackets: 95 % interval over videos drawn anew.")
@@ -122,7 +132,7 @@ def _categories(sides: list[Judged]) -> doc.Table:
     names = sorted({name for side in sides for name in side.evaluation.by_category})
     missing = Absent("there is no such video")
     rows = tuple(
-        doc.Row((name, *(text(side.evaluation.by_category.get(name, missing)) for side in sides)))
+        doc.Row((name, *(over_videos(side.evaluation.by_category.get(name, missing)) for side in sides)))
         for name in names
     )
     columns = (
@@ -132,10 +142,10 @@ def _categories(sides: list[Judged]) -> doc.Table:
     return doc.Table(columns, rows, "AUC by kind, with all normal videos")
 
 
-def _cell(field: Field, unit: str) -> str:
+def _cell(name: str, field: Field, unit: str) -> str:
     if isinstance(field, Measured) and unit != "1":
         return units.text(field.value, unit)
-    return text(field)
+    return over_videos(field) if name in OVER_VIDEOS else text(field)
 
 
 def _trained(judged: Judged) -> list[tuple[doc.Value, doc.Value]]:

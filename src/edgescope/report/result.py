@@ -114,7 +114,8 @@ def _lines(result: Result) -> Iterator[Line]:
     yield from live(result)
     yield from _long_run(result)
     yield from _parts(result)
-    yield "startup", "   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first"))
+    startup = [f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")]
+    yield "startup", "   ".join([startup[0] + _earlier(result), *startup[1:]])
     yield "memory", _memory(result)
     yield from _consumed(result)
     if result.trial.idle_s:
@@ -154,6 +155,21 @@ def _judged(result: Result) -> str:
 
 def _brief(field: Field | None) -> str:
     return f"none ({field.reason})" if isinstance(field, Absent) else show(field, interval=False)
+
+
+EARLIER_S = 60
+"""Age of an artifact from which on it was hardly built for this run."""
+
+
+def _earlier(result: Result) -> str:
+    """Return how long before this run its artifact was built, '' if just before."""
+    age = result.artifact.get("age_s")
+    built = isinstance(result.metrics.get("build_s"), Measured)
+    return (
+        f" ({units.lasting(age)} earlier)"
+        if built and isinstance(age, int | float) and age > EARLIER_S
+        else ""
+    )
 
 
 def _known(field: Field | None) -> bool:

@@ -15,7 +15,6 @@ import random
 import shlex
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
+from edgescope.process import said
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.remote import address
 from edgescope.runner.builds import Builds, Prepares, Waiting
@@ -146,7 +146,7 @@ def apart_after(result: Result) -> bool:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    said.say(text)
 
 
 class Cells:

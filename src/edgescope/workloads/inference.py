@@ -264,10 +264,16 @@ def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:
 
 
 def described(artifact: Artifact) -> dict[str, Json]:
-    """Return the artifact's file name, size and digest, and how it was made."""
-    path = str(artifact.path) if artifact.path else None
-    size = artifact.path.stat().st_size if artifact.path else None
-    return {"path": path, "bytes": size, "digest": artifact.digest, **artifact.notes}
+    """Return the artifact's file name, size, age and digest, and how it was made; a cached one was built earlier."""
+    if artifact.path is None:
+        return {"path": None, "bytes": None, "digest": artifact.digest, **artifact.notes}
+    about = artifact.path.stat()
+    facts = {
+        "path": str(artifact.path),
+        "bytes": about.st_size,
+        "age_s": round(time.time() - about.st_mtime, 1),
+    }
+    return {**facts, "digest": artifact.digest, **artifact.notes}
 
 
 def batches_of(model: Model, trial: Trial) -> list[Batch]:

@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from edgescope import units
+from edgescope.process import said
 from edgescope.records import Absent, Measured
 from edgescope.report import document as doc
 from edgescope.report.document import (
@@ -195,8 +196,8 @@ def _answer(part: Answer, wide: int, levels: Sequence[doc.Level]) -> Iterator[Bl
     word = f"{part.word}  " if part.word and named else part.word
     head = wrapped([(word, style), *_styled(part.pick, "bold" if part.word else style)], wide)
     yield Block(Need.ALWAYS, head)
-    said = part.short if DETAIL not in levels or not part.reason else (part.reason,)
-    for number, text in enumerate(said):
+    sentences = part.short if DETAIL not in levels or not part.reason else (part.reason,)
+    for number, text in enumerate(sentences):
         yield Block(Need.PROSE if number else Need.ALWAYS, wrapped([(text, "")], wide))
     yield from _drawn(part.more, wide, levels)
 
@@ -208,21 +209,7 @@ def _pairs(part: Pairs, wide: int, verbose: bool) -> Iterator[list[Words]]:
     indent = max((len(key) for key, value in rows if value != ""), default=0) + len(GAP)
     for key, value in rows:
         if value != "":
-            lines = wrapped([(key.ljust(indent), "dim"), *_styled(value)], wide, " " * indent)
-            brief = part.kind == "card" and not verbose
-            yield _ended(lines, CARD_LINES, wide) if brief else lines
-
-
-CARD_LINES = 2
-"""Lines that a row of a card may take; what is longer ends in `…`."""
-
-
-def _ended(lines: list[Words], most: int, wide: int) -> list[Words]:
-    """Return at most so many lines; the last one ends with `…` if there were more."""
-    if len(lines) <= most:
-        return lines
-    last = _cut([*lines[most - 1], (" " + "x" * wide, "")], wide)  # what follows never fits
-    return [*lines[: most - 1], last]
+            yield wrapped([(key.ljust(indent), "dim"), *_styled(value)], wide, " " * indent)
 
 
 def _said(value: Value | Cell, verbose: bool) -> Value:
@@ -245,32 +232,23 @@ def _styled(value: Value, style: str = "") -> Words:
     return [(text, style)] if text else []
 
 
-def _cut(words: Words, wide: int) -> Words:
-    """Return a line that fits; `…` stands for what was cut."""
-    out: Words = []
-    room = wide
-    if sum(len(text) for text, _ in words) <= wide:
-        return words
-    for text, style in words:
-        if len(text) >= room:
-            short = text[: room - 1].rstrip()
-            return [*out, (re.sub(r"[\s\[(,;:]+\S*$", "", short) + "…", style)]
-        out.append((text, style))
-        room -= len(text)
-    return out
-
-
 def wrapped(words: Words, wide: int, indent: str = "") -> list[Words]:
-    """Return words as lines of at most `wide` columns; a value stays with its unit, an interval in one piece."""
+    """Return words as lines of at most `wide` columns.
+
+    A value stays with its unit, and an interval and a command to paste in one piece.
+    """
     text = "".join(part for part, _ in words)
     styles = [style for part, style in words for _ in part]
-    held = re.sub(r"\[[^\[\]]{1,40}\]|\d (?=[A-Za-z%]{1,9}\b|%)", lambda m: m[0].replace(" ", "\x00"), text)
+    held = said.held(text, wide - len(indent))
+    held = re.sub(
+        r"\[[^\[\]]{1,40}\]|\d (?=[A-Za-z%]{1,9}\b|%)", lambda m: m[0].replace(" ", said.HELD), held
+    )
     out: list[Words] = []
     at = 0
     for line in textwrap.wrap(
-        held, wide, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True
+        held, wide, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     ) or [""]:
-        bare = line.replace("\x00", " ")
+        bare = line.replace(said.HELD, " ")
         body = bare[len(indent) :] if out else bare
         start = text.find(body, at) if body else at
         runs: Words = [(indent, "")] if out and indent else []

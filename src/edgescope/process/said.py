@@ -1,0 +1,75 @@
+"""What a command says to a person on stderr: as wide as the terminal, and a command to paste never broken."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+
+WIDTH = 80
+"""Columns where stderr is no terminal."""
+HANG = "  "
+HELD = "\0"
+"""Stands for a space at which no line may end."""
+_FIX = " Try: "
+_PIECES = re.compile(r"(?<=[,;]) ")
+"""Between two remedies, or between a command and what is said of it."""
+_QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'|\"[^\"]*\"")
+_TYPED = re.compile(r"(?<![\w-])(--?[a-zA-Z]|(edgescope|sudo|pip|docker|python3?|ssh|rm|mv|apt) )")
+"""What only stands in a command: a flag, or a program's name."""
+
+
+def say(text: object) -> None:
+    """Print a message or a line of progress on stderr, wrapped."""
+    print(wrapped(str(text), columns()), file=sys.stderr, flush=True)
+
+
+def columns() -> int:
+    """Return the columns of the terminal, WIDTH if stderr is none."""
+    return max(40, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stderr.isatty() else WIDTH
+
+
+def fitted(line: str, room: int) -> str:
+    """Return a line that is drawn again and again: one that does not fit would stay on the terminal each time."""
+    return line if len(line) <= room else f"{line[: room - 1]}…"
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a text whose lines have at most `width` columns; only a command or a word may be longer."""
+    return "\n".join(part for line in text.split("\n") for part in _folded(line, width))
+
+
+def _folded(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    hang = line[: len(line) - len(line.lstrip())] + HANG
+    parts = textwrap.wrap(
+        held(line, width - len(hang)),
+        width,
+        subsequent_indent=hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [part.replace(HELD, " ") for part in parts]
+
+
+def held(text: str, room: int) -> str:
+    """Return a message with HELD for each space that may end no line, in a remedy and in what is quoted as code.
+
+    A remedy ends a line after `,` and `;` alone, unless it is a sentence that is longer than a line.
+    """
+    said, sep, fix = text.partition(_FIX)
+    said = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", HELD), said)
+    if not sep:
+        return said
+    whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", HELD), fix)
+    pieces = [_piece(piece, room) for piece in _PIECES.split(whole)]
+    start = (
+        HELD if len(_FIX.strip()) + 1 + len(pieces[0]) <= room else " "
+    )  # else the command has its own line
+    return f"{said} {_FIX.strip()}{start}{' '.join(pieces)}"
+
+
+def _piece(piece: str, room: int) -> str:
+    return piece.replace(" ", HELD) if len(piece) <= room or _TYPED.search(piece) else piece
