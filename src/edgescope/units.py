@@ -34,10 +34,12 @@ BARE = {"1": "", "queries": "", "ratio": "", "score": ""}
 
 
 def scale(value: float, unit: str) -> tuple[float, str]:
-    """Return (factor, unit) that shows `value` with one to three digits before the point."""
+    """Return (factor, unit) that shows `value` with one to three digits before the point; 0 has no prefix."""
     steps = STEPS.get(unit)
     if steps is None:
         return 1.0, BARE.get(unit, unit)
+    if value == 0:
+        return next((step for step in steps if step[0] == 1), steps[-1])
     return next(((f, u) for f, u in steps if abs(value) * f >= 1), steps[-1])
 
 

@@ -31,7 +31,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
 
     monkeypatch.setattr(command.VERBS[verb], "run", interrupted)
     assert main([verb, *typed.get(verb, [])]) == 130
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     assert said.startswith("I-STOP-1: interrupted.")
     assert ("goes on" in said) == (verb in RESUMES)
     assert "resumes" not in said

@@ -117,7 +117,7 @@ def test_two_local_machines_are_refused(stores, tmp_path, capsys):
     Store(tmp_path / "edge").save(measured("another board", spread(0.040, 400), 0))
     flags = ["--rtt", "2ms", "--bandwidth", "100Mbit", "--payload", "40kB"]
     assert main(["offload", "-v", *stores, *flags]) == 2
-    err = capsys.readouterr().err
+    err = " ".join(capsys.readouterr().err.split())
     assert "E-MIX-1" in err and "2 machines" in err and "--machine" in err
     id_ = measured("a board", spread(0.03, 400)).machine.id
     assert main(["offload", "-v", *stores, *flags, "--machine", id_[:8]]) == 0

@@ -40,6 +40,7 @@ def refused(typed, capsys):
             "edgescope bench does not take the argument 'more'. Try: edgescope bench --help",
         ),
         (["bench", "null", "--qqqqq"], "has no flag --qqqqq. Try: edgescope bench --help"),
+        (["bench", "null", "--constraint", "p99<9ms"], "Try: edgescope optimize ... with --constraint"),
         (["--board", "nano"], "the following arguments are required: VERB. Try: edgescope --help"),
         (["study"], "required: STUDY (known: anomaly, concurrent, training, nano_table, ladder). Try:"),
         (["anomaly"], "required: PART (known: generate, extract, train, evaluate, watch). Try:"),

@@ -65,7 +65,7 @@ def test_two_machines_are_refused_until_one_is_named(store, capsys):
     for trial in cpu_trials():
         store.save(crowd(trial))
     assert run(store) == 2
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     assert "2 machines" in said
     wanted = re.search(r"--machine (\w+)", said)[1]
     assert run(store, "--machine", wanted) == 0

@@ -31,7 +31,7 @@ def test_an_alarm_that_cannot_be_delivered_makes_the_exit_code_1(tmp_path, capsy
 
 def test_a_camera_that_is_not_there_is_said_at_once(capsys):
     assert main(["anomaly", "watch", "/dev/video987", *QUICK, "--seconds", "4s"]) == 1
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     assert "E-VIDEO-2" in said and "/dev/video987 is not there" in said
 
 

@@ -899,7 +899,7 @@ def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):
 
     quick(monkeypatch, Wrong())
     assert main(["optimize", "squeezenet1_1", "--budget", "9s", "--store", str(tmp_path)]) == 1
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     assert "E-OPTIM-1" in said
     assert "outputs differ by 3.0" in said and "--retry wrong_output" in said
 
@@ -917,7 +917,7 @@ def test_the_verb_compares_with_its_look_at_the_baseline_where_building_took_lon
     monkeypatch.setattr(halving, "BUILT_BY", -1.0)
     flags = ["--budget", "9s", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu"]
     assert main(["optimize", "squeezenet1_1", *flags, "--precision", "fp32", "--precision", "int8"]) == 0
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     shorts = {(t.backend, t.precision) for t in runner.ran if t.max_s <= SHORT_S and not t.options}
     assert shorts == {("openvino", "int8")}  # the baseline has its own with other threads only
     ratio = 1500 / SPEEDS["openvino", "int8"]

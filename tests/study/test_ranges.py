@@ -38,7 +38,7 @@ def test_it_is_refused_before_anything_starts(verb, flags, says, capsys):
     typed = {"sweep": ["--model", "null"], "recommend": ["null", "--search"]}.get(verb, ["null"])
     engine = [] if verb == "optimize" else ["--backend", "null"]
     assert main([verb, *typed, *engine, *flags]) == 2
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     assert says in said and "Nothing was measured" in said
 
 

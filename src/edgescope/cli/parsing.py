@@ -78,8 +78,16 @@ class Parser(argparse.ArgumentParser):
         if not flags:
             self.error(f"{self.prog} does not take the argument {left[0]!r}")
         close = dict.fromkeys(filter(None, (closest_name(f, self._option_string_actions) for f in flags)))
-        self.fix = " ".join(close)
+        self.fix = self._elsewhere(flags[0]) or " ".join(close)
         self.error(f"{self.prog} has no flag {', '.join(flags)}")
+
+    def _elsewhere(self, flag: str) -> str:
+        """Return the verb that takes a flag which this one lacks, '' if none does."""
+        from edgescope.cli.hints import fits  # both import this module
+        from edgescope.cli.main import parser
+
+        fix = fits(self.prog.partition(" ")[2], parser)(flag)
+        return fix if fix != flag else ""
 
 
 def _parts(action: argparse.Action) -> list[str]:
