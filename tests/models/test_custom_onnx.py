@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -12,6 +13,8 @@ from edgescope.artifacts import int8
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from edgescope.records import Trial
+from edgescope.study import grid
 
 
 def write(path, dims, op="Relu", domain="", dtype=TensorProto.FLOAT):
@@ -288,3 +291,12 @@ def test_nodes_in_another_order_are_no_fault(tmp_path):
     assert onnx_reader.describe(written(last, middle, first))["inputs"][0]["name"] == "x"
     with pytest.raises(ModelError, match="E-ONNX-6"):
         onnx_reader.describe(written(last, middle, h.make_node("Relu", ["b"], ["a"])))
+
+
+def test_a_shape_that_the_file_has_itself_makes_no_other_trial(tmp_path):
+    closed = Trial(model=write(tmp_path / "closed.onnx", ["N", 3, 8, 8]), backend="onnxruntime")
+    same, typo = (replace(closed, shapes={"image": (1, 3, 8, n)}) for n in (8, 9))
+    assert grid.pinned(same, zoo.pin).id == grid.pinned(closed, zoo.pin).id
+    assert grid.pinned(typo, zoo.pin).shapes == typo.shapes  # whoever opens it refuses it
+    some = Trial(model=write(tmp_path / "open.onnx", ["N", 3, "h", "w"]), shapes={"image": (1, 3, 8, 8)})
+    assert grid.pinned(some, zoo.pin).shapes == some.shapes

@@ -161,6 +161,15 @@ def precision(model: str, asked: str) -> str:
     return "as_is" if found else asked
 
 
+def shapes(model: str, asked: Shapes) -> Shapes:
+    """Return the shapes that a model does not have by itself; only an ONNX file says them without being opened."""
+    plain = bare(model)
+    if not asked or not plain.lower().endswith(".onnx") or not Path(plain).is_file():
+        return asked
+    found: Shapes = need("edgescope.models.user.files:leaves_open", plain, ONNX_FIX)(Path(plain), asked)
+    return found
+
+
 def is_file(name: str) -> bool:
     """Return whether a name is that of a file which holds a model."""
     return bool(_of_file(bare(name)))

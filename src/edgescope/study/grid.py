@@ -339,6 +339,7 @@ def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
         options=options,
         model=pin(trial.model),
         precision=zoo.precision(trial.model, trial.precision),
+        shapes=zoo.shapes(trial.model, trial.shapes),
         colocated=colocated_with(trial.colocated, pin),
         data=data,
         preprocess=preprocessing.pinned(trial.preprocess, trial.model, data),

@@ -144,15 +144,32 @@ def most_reduced(kinds: Mapping[str, int]) -> str:
 
 def written(path: Path) -> str:
     """Return the precision of an ONNX file that is run as it is, '' for a float file or one that cannot be read."""
+    about = _facts(path)
+    return most_reduced(about["kinds"]) if about else ""
+
+
+def leaves_open(path: Path, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Return the shapes without those that an ONNX file has itself, which make no other trial."""
+    about = _facts(path) if shapes else None
+    own = {entry["name"]: entry["dims"] for entry in about["inputs"]} if about else {}
+    return {
+        name: shape
+        for name, shape in shapes.items()
+        if name not in own or not _whole(own[name]) or not _fits(shape, own[name])
+    }
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    """Return the facts of an ONNX file, None for one that cannot be read: whoever opens it tells why."""
     try:
-        known = cache.folder("models") / f"onnx-{VERSION}-{zoo.onnx_digest(path)}.json"
-        about = cache.read_json(known)
+        known = facts_of(zoo.onnx_digest(path), f"onnx-{VERSION}")
+        about: dict[str, Any] | None = cache.read_json(known)
         if about is None:
             about = need(*OnnxFile.READER[:1], path.name, OnnxFile.READER[1])(path)
             cache.write_json(known, about)
-    except EdgescopeError:  # whoever opens it tells why
-        return ""
-    return most_reduced(about["kinds"])
+    except EdgescopeError:
+        return None
+    return about
 
 
 def only_onnx(name: str) -> UnsupportedError:
