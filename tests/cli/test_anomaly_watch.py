@@ -72,7 +72,7 @@ def test_a_summary_without_json_and_the_warning_of_an_untrained_head(clip, capsy
     assert main(["anomaly", "watch", str(clip), *SMALL, *ALWAYS]) == 0
     said = capsys.readouterr()
     assert "1 alarm in 3 s of the stream" in said.out and "Clip" in said.out
-    warned, opening, threshold, watching = said.err.splitlines()
+    warned, opening, threshold, watching = said.err.replace("\n  ", " ").splitlines()
     assert "W-WATCH-1" in warned and "har_cnn3d" in opening and str(clip) in watching
     assert threshold == "alarm at a score of 0 (as given)"
 
