@@ -170,14 +170,15 @@ def test_outputs_that_are_not_the_judged_ones_are_never_handed_over(here, tmp_pa
     monkeypatch.setattr(ort_script, "PLAIN", plain.replace("session.run(None, batch)", wrong))
     with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
         save.save([found], [found], tmp_path / "out")
-    assert not list((tmp_path / "out").iterdir())
     broken = plain.replace("session.run(None, batch)", "session.walk(batch)")
     monkeypatch.setattr(ort_script, "PLAIN", broken)
     with pytest.raises(WrongOutputError, match=r"E-DEPLOY-6.*no attribute 'walk'"):
         save.save([found], [found], tmp_path / "other")
     monkeypatch.undo()
     assert save.save([found], [found], tmp_path / "out") == tmp_path / "out"  # what failed is in nobody's way
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "out"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+    assert save.save([found], [found], tmp_path / "deep/er") == tmp_path / "deep/er"
+    assert (tmp_path / "deep/er/run.py").is_file()
 
 
 def contents(folder):
@@ -253,8 +254,8 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="E-DEPLOY-1"):
         save.ready(tmp_path)
-    assert save.ready(tmp_path / "new").is_dir()
-    assert [p.name for p in (tmp_path / "new").parent.iterdir() if p.name.startswith(".")] == []
+    assert save.ready(tmp_path / "new") == tmp_path / "new" and save.ready(tmp_path / "new/er")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]  # what is refused later leaves no folder
 
 
 def test_a_folder_that_cannot_be_made_names_the_flag(tmp_path):

@@ -59,12 +59,14 @@ class Proof:
 
 
 def ready(folder: Path) -> Path:
-    """Return `folder` if it may be filled: it is new, empty or written by an earlier save; UsageError otherwise."""
+    """Return `folder` if it may be filled: it is new, empty or written by an earlier save; UsageError otherwise.
+
+    Nothing is left on the disk: what is refused later leaves no empty folder.
+    """
     try:
         other = _others(folder)
         if not other:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder.resolve().parent, prefix=".edgescope-"):
+            with tempfile.TemporaryDirectory(dir=_above(folder), prefix=".edgescope-"):
                 pass  # the new folder will be made there
     except OSError as error:
         raise UsageError(
@@ -83,6 +85,11 @@ def ready(folder: Path) -> Path:
             fix="--save a new folder",
         )
     return folder
+
+
+def _above(folder: Path) -> Path:
+    """Return the nearest folder above that exists."""
+    return next(p for p in folder.resolve().parents if p.exists())
 
 
 def _others(folder: Path) -> list[str]:
@@ -104,7 +111,7 @@ def save(
     `results` are all results of the comparison, for the card. WrongOutputError if run.py does not pass the gate.
     """
     target = ready(folder).resolve()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
+    with tempfile.TemporaryDirectory(dir=_above(target), prefix=f".{target.name}-") as name:
         new = Path(name) / "new"
         new.mkdir()
         _fill(new, chosen[0], results, wanted)
@@ -152,13 +159,16 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def _swap(new: Path, target: Path, old: Path) -> None:
-    """Rename `new` to `target`; move an existing target to `old`, and back if that fails."""
+    """Rename `new` to `target`, with the folders above it; move an existing target to `old`, and back if that fails."""
     try:
-        target.rename(old)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            target.rename(old)
         try:
             new.rename(target)
         except BaseException:
-            old.rename(target)
+            if old.exists():
+                old.rename(target)
             raise
     except OSError as error:
         raise StoreError(
