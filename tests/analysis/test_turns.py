@@ -16,7 +16,7 @@ from edgescope.report.document import plain
 from edgescope.report.variants import answer
 from edgescope.stats import Interval
 from edgescope.stats.alternation import pairs_for
-from edgescope.verbs.optimize import answered, so_far
+from edgescope.verbs.optimize import answered, so_far, unreached
 from making import result
 
 
@@ -140,6 +140,14 @@ def test_an_undecided_answer_says_so_first_then_the_nearest_and_what_would_decid
 def test_a_decided_answer_is_no_guess():
     found = answered(of_a_model(4.0, 4.01, 4.02), FASTEST)
     assert not found.pick.unproven and answer(found.chapter).word == "Use"
+
+
+def test_what_the_store_answered_advises_no_longer_budget():
+    found = answered(of_a_model(3.5, 4.0, 4.5), FASTEST)
+    assert any("--budget" in line for line in answer(found.chapter).short)
+    assert not any("--budget" in line for line in answer(replace(found, measured=False).chapter).short)
+    trial = Trial(model="m")
+    assert [unreached([trial], 90.0, advise=told)[0].fix for told in (True, False)] == ["--budget 3min", ""]
 
 
 @pytest.mark.parametrize("about", [1.02, 4.0])

@@ -90,6 +90,12 @@ def test_an_estimate_of_the_step_itself_stands():
     assert [s.eta_s for s in told] == [0.0, 5.0]
 
 
+def test_what_is_stored_is_never_past_its_time():
+    _, _, told, loop = looped(Told([A]), step(eta_s=0.0), step(eta_s=5.0), step(eta_s=-1.0, anew=True))
+    assert [s.eta_s for s in told] == [None, 5.0, -1.0] and loop.measured
+    assert not looped(Told([A]), step(eta_s=0.0))[3].measured
+
+
 def test_of_a_pair_both_are_expected_and_both_are_sent():
     cells = Told()
     found, sent, _, _ = looped(cells, step(B, beside=A, purpose="confirming", ahead=[C], limit_s=9.0))

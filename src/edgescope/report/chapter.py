@@ -30,6 +30,8 @@ class Chapter:
     pick: Pick
     groups: Mapping[str, Sequence[Result]]
     """Cell -> all its results, including those that failed."""
+    advises: bool = True
+    """Whether to say what more pairs would bound: not where the store answered and nothing was measured."""
 
     @property
     def machine(self) -> Machine:

@@ -160,8 +160,8 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
     speedup, undecided = row["speedup"], best.undecided
     if row.cell != base.cell and isinstance(speedup, Measured):
         yield f"{units.ratio(speedup)} as fast as {base.label} ({row.pairs})"
-        wish = None if best.unproven in undecided else alternation.further(row.turns, speedup)
-        if wish:
+        silent = best.unproven in undecided or not chapter.advises
+        if wish := None if silent else alternation.further(row.turns, speedup):
             pairs = (
                 f"about {units.counted(wish.pairs, 'more pair')}, {units.lasting(wish.seconds)} of --budget"
             )

@@ -86,9 +86,12 @@ class Loop:
 
     def answer(self, step: Step) -> tuple[Result, ...]:
         """Tell the step, and return its Result, of a pair both: from the store, or by running it."""
-        self.tell(replace(step, eta_s=self._left(step), spent_s=self.clock() - self.begun))
-        self.runs += 1
         found = self.known(step)
+        left = self._left(step)
+        if found is not None and not left:
+            left = None  # what is stored takes no time, so none is passed
+        self.tell(replace(step, eta_s=left, spent_s=self.clock() - self.begun))
+        self.runs += 1
         self.stored += found is not None
         if found is not None:
             return found
@@ -114,6 +117,11 @@ class Loop:
             return self.cells.stored_pair(step.beside, step.trial, step.purpose)
         found = self.cells.stored(step.trial)
         return None if found is None else (found,)
+
+    @property
+    def measured(self) -> bool:
+        """Return whether a run was not from the store."""
+        return self.runs > self.stored
 
     @property
     def note(self) -> str:

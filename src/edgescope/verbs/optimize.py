@@ -55,6 +55,8 @@ class Optimized(Answer):
     results: tuple[Result, ...]
     not_here: tuple[NotHere, ...]
     """Candidates that cannot run here or were not reached, with the reason and what would change that."""
+    measured: bool = True
+    """Whether anything was measured for it: False where the store held every run."""
 
     def lines(self) -> Iterator[str]:
         """Yield the pick, then one line for each variant."""
@@ -75,9 +77,8 @@ class Optimized(Answer):
         """Return what a report of it is about."""
         from edgescope.report.chapter import Chapter
 
-        return Chapter(
-            self.results[0].trial.model, self.results, self.variants, self.pick, by_cell(self.results)
-        )
+        model, groups = self.results[0].trial.model, by_cell(self.results)
+        return Chapter(model, self.results, self.variants, self.pick, groups, advises=self.measured)
 
     def _repr_html_(self) -> str:
         from edgescope.report import variants as page
@@ -178,7 +179,8 @@ def optimize(
                 setup.tell(words)
     if loop.note:
         setup.tell(loop.note)
-    return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
+    left_out = unreached(race.unreached, budget, advise=loop.measured)
+    return replace(answered(tuple(results), goals, (*proposal.not_here, *left_out)), measured=loop.measured)
 
 
 def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> Result | None:
@@ -258,9 +260,9 @@ def _alone(newest: Result, first: Result) -> str:
     return f"{words}, roughly {value}x [{lo}, {hi}] by one short run"
 
 
-def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, ...]:
-    """Return the candidates that the budget left no time for, with a budget that would."""
-    more = f"--budget {units.lasting(2 * (budget or 0.0)).replace(' ', '')}"
+def unreached(trials: Sequence[Trial], budget: float | None, *, advise: bool = True) -> tuple[NotHere, ...]:
+    """Return the candidates that the budget left no time for, with a budget that would if `advise`."""
+    more = f"--budget {units.lasting(2 * (budget or 0.0)).replace(' ', '')}" if advise else ""
     return tuple(NotHere(t.label, "the budget left no time to try it", more) for t in trials)
 
 
