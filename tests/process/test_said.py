@@ -49,6 +49,13 @@ def test_a_card_keeps_a_command_in_one_line_too(words):
     assert any(COMMAND[:60] in terminal.painted(line) for line in terminal.lines(page, verbose=True))
 
 
+def test_a_message_on_a_page_hangs_and_a_sentence_does_not():
+    for begin, hang in (("W-X-1: ", True), ("", False)):
+        page = doc.Document("", (doc.Text(begin + "word " * 30, "warning"),))
+        rest = [terminal.painted(line) for line in terminal.lines(page)][1:]
+        assert rest and all(line.startswith("  ") is hang for line in rest)
+
+
 def test_lines_of_a_text_keep_their_indents_and_columns():
     text = "a  b\n    " + "word " * 20
     first, second, third = said.wrapped(text.rstrip(), 80).splitlines()

@@ -236,4 +236,4 @@ def test_a_window_that_only_touches_the_readings_has_no_mean():
 
 def test_three_readings_are_enough_and_two_are_not():
     assert verdict(readings(), start=1.0, stop=1.25).trust is Trust.CLEAN
-    assert "only 2 of 2 scheduled readings" in verdict(readings(), start=1.0, stop=1.19).evidence[0]
+    assert "only 2 of the sampler's readings" in verdict(readings(), start=1.0, stop=1.19).evidence[0]

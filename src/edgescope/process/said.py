@@ -10,6 +10,8 @@ import textwrap
 WIDTH = 80
 """Columns where stderr is no terminal."""
 HANG = "  "
+MESSAGE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*(-\d+)?: ")
+"""What a message begins with."""
 HELD = "\0"
 """Stands for a space at which no line may end."""
 _FIX = " Try: "

@@ -143,7 +143,9 @@ def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]
         return [f"the sampler did not watch to the end: {cost.get('end', 'no reason is known')}"]
     ticks = len(_inside(readings, COST_CHANNEL, span))
     expected = (span[1] - span[0]) / 1e9 * float(cost["hz"])
-    if ticks < MIN_TICKS or ticks < MIN_COVERAGE * expected - 1:  # a window starts anywhere between two ticks
+    if ticks < MIN_TICKS:
+        return [f"only {ticks} of the sampler's readings fall inside the window (need {MIN_TICKS})"]
+    if ticks < MIN_COVERAGE * expected - 1:  # a window starts anywhere between two ticks
         return [f"only {ticks} of {expected:.0f} scheduled readings fall inside the window"]
     mine = cores.judged({c.name for c in readings.channels})
     missing = [n for n in (f"{mine}_steal", f"{mine}_others") if mean_share(readings, n, *span) is None]

@@ -165,7 +165,9 @@ def _part(part: Part, wide: int, levels: Sequence[doc.Level]) -> Iterator[Block]
             yield Block(Need.ALWAYS, wrapped([(title, "bold")], wide))
         yield from _drawn(part.parts, wide, levels)
     elif isinstance(part, Text):
-        yield Block(_need(part), wrapped(_styled(part.value, _LOOKS.get(part.kind, "")), wide))
+        styled = _styled(part.value, _LOOKS.get(part.kind, ""))
+        hang = said.HANG if said.MESSAGE.match("".join(text for text, _ in styled)) else ""
+        yield Block(_need(part), wrapped(styled, wide, hang))
     elif isinstance(part, Items):
         need = Need.ALWAYS if part.kind in NEEDED else Need.PROSE
         yield Block(need, [[(part.title, "bold")]] if part.title else [])
