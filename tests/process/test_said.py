@@ -49,6 +49,12 @@ def test_a_card_keeps_a_command_in_one_line_too(words):
     assert any(COMMAND[:60] in terminal.painted(line) for line in terminal.lines(page, verbose=True))
 
 
+def test_the_next_step_is_in_one_line_beside_what_it_does():
+    step = f"{COMMAND[:65]}   picks one under your constraints"
+    page = doc.Document("", (doc.Pairs((("next", step),), kind="steps"),))
+    assert any(COMMAND[:65] in terminal.painted(line) for line in terminal.lines(page, 60))
+
+
 def test_a_message_on_a_page_hangs_and_a_sentence_does_not():
     for begin, hang in (("W-X-1: ", True), ("", False)):
         page = doc.Document("", (doc.Text(begin + "word " * 30, "warning"),))

@@ -17,6 +17,8 @@ HELD = "\0"
 _FIX = " Try: "
 _PIECES = re.compile(r"(?<=[,;]) ")
 """Between two remedies, or between a command and what is said of it."""
+_CODE = re.compile(r"`[^`]*`|\bedgescope \S.*?(?= {3})")
+"""A command that a sentence quotes, or that a wide gap parts from what is said of it."""
 _QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'|\"[^\"]*\"")
 _TYPED = re.compile(r"(?<![\w-])(--?[a-zA-Z]|(edgescope|sudo|pip|docker|python3?|ssh|rm|mv|apt) )")
 """What only stands in a command: a flag, or a program's name."""
@@ -62,7 +64,7 @@ def held(text: str, room: int) -> str:
     A remedy ends a line after `,` and `;` alone, unless it is a sentence that is longer than a line.
     """
     said, sep, fix = text.partition(_FIX)
-    said = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", HELD), said)
+    said = _CODE.sub(lambda code: code[0].replace(" ", HELD), said)
     if not sep:
         return said
     whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", HELD), fix)
