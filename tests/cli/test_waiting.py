@@ -37,6 +37,19 @@ def test_it_counts_on_a_terminal_and_leaves_nothing(monkeypatch):
     assert screen.getvalue().count("reading ... 0 s") >= 1 and screen.getvalue().endswith("\r\x1b[K")
 
 
+def test_a_line_that_is_drawn_again_never_takes_two_rows(monkeypatch):
+    """What does not fit would stay on the terminal at each second."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "50")
+    with waiting.waiting("word " * 30):
+        deadline = time.monotonic() + 20
+        while "... 0 s" not in screen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    drawn = screen.getvalue().split("\r\x1b[K")
+    assert "word" in drawn[1] and max(map(len, drawn)) < 50
+
+
 def test_a_line_beside_it_stands_in_its_place(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
