@@ -116,7 +116,7 @@ def _shown(args: argparse.Namespace, found: Optimized) -> int:
     written = {
         name: str(path) if path else None for name, path in (("saved", saved), ("report", args.output))
     }
-    guess = f" (a guess: not shown to be better than {found.pick.unproven})" if found.pick.unproven else ""
+    guess = f" (a guess: not shown to be better than {found.pick.guess})" if found.pick.guess else ""
     shown = {} if args.json else {**written, "saved": f"{saved}{guess}" if saved else None}
     left = again(found.variants)
     page = variants.document([found.chapter], missing=found.not_here, again=left, written=shown)

@@ -36,7 +36,7 @@ def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result
         "objective": wanted.objective,
         "constraints": [c.text for c in wanted.constraints],
         "reason": chosen.reason if picked else "not the pick",
-        "unproven": chosen.unproven if picked else "",
+        "guess": chosen.guess if picked else "",
         "measured": {
             "baseline": table.row(table.baseline).label,
             "processes": len(row.replicates),
@@ -78,8 +78,8 @@ def markdown(card: dict[str, Json]) -> str:
     """Return the card as Markdown."""
     measured, artifact = card["measured"], card["artifact"]
     lines = [f"# {card['model'].partition('#')[0]}: {card['label']}", "", card["reason"], ""]
-    if card["unproven"]:
-        lines += [f"**A guess**: it is not shown to be better than the baseline, {card['unproven']}.", ""]
+    if card["guess"]:
+        lines += [f"**A guess**: it is not shown to be better than {card['guess']}.", ""]
     lines += ["## Run it", ""]
     lines += ["    python run.py", "", f"`{artifact['file']}`, {artifact['bytes'] / 1e6:.1f} MB, SHA-256"]
     lines += [f"`{artifact['sha256']}`."]

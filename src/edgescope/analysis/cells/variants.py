@@ -91,6 +91,11 @@ class Pick:
     nearest: Row | None = None
     """If no variant keeps the constraints: the one that breaks them the least."""
 
+    @property
+    def guess(self) -> str:
+        """Return a label that the pick is not shown to be better than, the baseline's first; '' for none."""
+        return self.unproven or next(iter(self.undecided), "")
+
 
 def table(
     results: Iterable[Result], baseline: str | None = None, *, wanted: Wanted = FASTEST
