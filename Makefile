@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo docs test test-page test-all test-gpu tests tests-all lint types check dist changelog clean
+.PHONY: venv demo docs test test-page test-core test-all test-gpu tests tests-all lint types check dist changelog clean
 
 venv: $(VENV)/.ok
 
@@ -69,6 +69,11 @@ $(VENV)/.compiled: $(VENV)/.ok
 	$(BIN)/python -m pytest --collect-only -q > /dev/null
 	touch $@
 
+# The whole suite of the core on a copy of this tree without the wings: nothing there may need one.
+test-core: venv
+	$(BIN)/python tools/core.py build/core
+	cd build/core && PYTHONPATH=src ../../$(BIN)/python -m pytest -n 4 --dist worksteal -m "not alone and not gpu and not jetson and not page"
+
 # The pages in a real browser: Chromium on PATH, else they are skipped. `make docs` first has it look at the site, too.
 test-page: venv
 	$(BIN)/python -m pip install -q -e '.[page]'
@@ -85,7 +90,7 @@ check: test
 dist: venv
 	rm -rf dist
 	$(BIN)/python -m build
-	DIST=dist $(BIN)/python -m pytest tests/test_dist.py
+	DIST=dist $(BIN)/python -m pytest tests/project/test_dist.py
 
 # What the next release's section would say; with VERSION=0.2.0 it is written into CHANGELOG.md and changes/ is emptied.
 changelog: venv

@@ -28,28 +28,28 @@ from facts import commit, machine_facts, page
 
 import hook_server
 from edgescope import bench
-from edgescope.anomaly.encode import write
-from edgescope.anomaly.extract import Progress, extract
-from edgescope.anomaly.features import Engine
-from edgescope.anomaly.preparation import Preparation, preparation
-from edgescope.anomaly.videos import Video
 from edgescope.errors import EdgescopeError
+from edgescope.frames.file import File
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.models.image.photos import located
-from edgescope.papers.anomaly_detection import chain, report
-from edgescope.papers.paper import papers
 from edgescope.records import Result, Trial
 from edgescope.report.render import json as as_json
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.verbs import watch
-from edgescope.video.sources.file import File
-from edgescope.watching.clips import Clips, Length
-from edgescope.watching.log import Log
-from edgescope.watching.webhook import Webhook
-from edgescope.workloads.pipeline import FILM
+from edgescope.wings.anomaly.encode import write
+from edgescope.wings.anomaly.extract import Progress, extract
+from edgescope.wings.anomaly.features import Engine
+from edgescope.wings.anomaly.preparation import Preparation, preparation
+from edgescope.wings.anomaly.videos import Video
+from edgescope.wings.studies.anomaly_detection import chain, report
+from edgescope.wings.studies.paper import papers
+from edgescope.wings.video import verb as watch
+from edgescope.wings.video.pipeline import FILM
+from edgescope.wings.video.watching.clips import Clips, Length
+from edgescope.wings.video.watching.log import Log
+from edgescope.wings.video.watching.webhook import Webhook
 from watched_day import accounted, planted, session
 
 ROUNDS = 2

@@ -5,10 +5,10 @@
     python benchmarks/anomaly_set.py --clips 60 --steps 60 --pretext-s 60 --film vtest.avi --folder tiny
 
 Weights of a network for films cannot be had here, so the feature network is first trained on the normal training
-videos alone: to tell what was done to a clip (edgescope/anomaly/pretext.py). No label of an anomaly is used for that,
-but the changes are of the same kinds as the planted ones, so the figures say how well the chain works in scenes that
-training has seen, and nothing of crimes or of kinds that nobody thought of. A second network is trained on time alone
-(frozen, fast, backward): what it finds of darkness and foreign objects is what it was never told of.
+videos alone: to tell what was done to a clip (edgescope/wings/anomaly/pretext.py). No label of an anomaly is used for
+it, but the changes are of the same kinds as the planted ones, so the figures say how well the chain works in scenes
+that training has seen, and nothing of crimes or of kinds that nobody thought of. A second network is trained on time
+alone (frozen, fast, backward): what it finds of darkness and foreign objects is what it was never told of.
 
 All splits are cut from the same films, as `edgescope anomaly generate` cuts them: other windows of the same footage.
 With --disjoint each film is divided in time, and no frame of it is in two splits. All clips have the same length, size
@@ -33,14 +33,6 @@ import torch
 from facts import page as published
 from numpy.typing import NDArray
 
-from edgescope.analysis.anomaly import ScoredVideo, compared, evaluate, frame_labels
-from edgescope.anomaly import decode, layouts, pretext
-from edgescope.anomaly.detector import Detector
-from edgescope.anomaly.extract import extract
-from edgescope.anomaly.feature_set import FeatureSet
-from edgescope.anomaly.features import Engine
-from edgescope.anomaly.preparation import preparation
-from edgescope.anomaly.train import scored_video
 from edgescope.backends.base import Spec
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
@@ -48,8 +40,16 @@ from edgescope.models.image.photos import fingerprint, located
 from edgescope.records import Scalar
 from edgescope.records.codec import to_plain
 from edgescope.registry import BACKENDS, load
-from edgescope.stats.ranking import curve
-from edgescope.verbs import anomaly
+from edgescope.wings.anomaly import decode, layouts, pretext
+from edgescope.wings.anomaly import verb as anomaly
+from edgescope.wings.anomaly.detector import Detector
+from edgescope.wings.anomaly.evaluation import ScoredVideo, compared, evaluate, frame_labels
+from edgescope.wings.anomaly.extract import extract
+from edgescope.wings.anomaly.feature_set import FeatureSet
+from edgescope.wings.anomaly.features import Engine
+from edgescope.wings.anomaly.preparation import preparation
+from edgescope.wings.anomaly.ranking import curve
+from edgescope.wings.anomaly.train import scored_video
 
 THREADS = min(16, os.cpu_count() or 1)
 HEADS = ("rtfm", "mil_ranking", "light_head")

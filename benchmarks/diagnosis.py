@@ -35,10 +35,9 @@ import planted
 from planted import PLANTS, PLANTS_CUDA, Beside, Plant
 
 import edgescope
+from edgescope.analysis import roofline
 from edgescope.analysis.cells.replicates import MEASURED
-from edgescope.analysis.diagnose.finding import Bound, Confidence, Diagnosis, Finding, Remedy
-from edgescope.analysis.diagnose.verification import Check, checked
-from edgescope.analysis.predict import roofline
+from edgescope.analysis.finding import Bound, Confidence, Diagnosis, Finding, Remedy
 from edgescope.bench import here
 from edgescope.isolate.fresh import Limits
 from edgescope.isolate.persistent import PersistentChild
@@ -51,6 +50,7 @@ from edgescope.runner.run import Cells, Runner
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
+from edgescope.wings.explain.verification import Check, checked
 
 RIGHT, GAINS, BOUNDS = 0.9, 0.7, 0.9
 

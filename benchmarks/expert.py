@@ -29,14 +29,14 @@ from by_hand import EXPERTS
 from facts import PUBLISHED, machine_id, publish
 
 from edgescope.analysis.cells.replicates import of_pairs
-from edgescope.papers.jetson_nano.printed import study
-from edgescope.papers.jetson_nano.table import picked
 from edgescope.process.threads import until_asleep
 from edgescope.records import Absent
 from edgescope.runner import ceilings
 from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
 from edgescope.verify.judge import L2_CEILING
+from edgescope.wings.studies.jetson_nano.printed import study
+from edgescope.wings.studies.jetson_nano.table import picked
 
 LEFT_OUT = "left out"
 """How the reason begins where an expert's arm was not asked, though it could have been."""

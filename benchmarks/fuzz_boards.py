@@ -37,7 +37,6 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.jetson import nvpmodel
 from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.devices.jetson.tegrastats_line import parse
-from edgescope.devices.jetson.tegrastats_log import read as read_log
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay.playback import materialise
 from edgescope.doctor.report import examine
@@ -46,13 +45,14 @@ from edgescope.records import Trial
 from edgescope.report.sweep import namer
 from edgescope.store.results import Store
 from edgescope.study import grid as study
+from edgescope.wings.energy.tegrastats_log import read as read_log
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-LINES_FILE = Path(__file__).parent.parent / "tests/devices/tegrastats_lines.toml"
+LINES_FILE = Path(__file__).parent.parent / "tests/wings/energy/tegrastats_lines.toml"
 RUBBISH = (
     *(
         "nan",
@@ -393,7 +393,7 @@ def fuzz(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
 def lines_and_trees() -> int:
     """Damaged tegrastats lines and damaged boards: nothing but edgescope's own errors may come out, and no nan.
 
-    Lines: the public ones of tests/devices/tegrastats_lines.toml, each cut, doubled, shuffled or strewn with rubbish.
+    Lines: the public ones of tests/wings/energy/tegrastats_lines.toml, cut, doubled, shuffled or strewn with rubbish.
     No parse may raise, lose a character, or yield a value that is not finite. Every 500th case also reads a log file
     of 30 of them.
 

@@ -45,10 +45,10 @@ import numpy as np
 from facts import publish
 from PIL import Image
 
-from edgescope.analysis.energy import meter_log
 from edgescope.data import coco, csv
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.tracing.read import read
+from edgescope.wings.energy import meter_log
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ from edgescope.stats import Interval, paired_log_ratio, quantile_interval
 from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
 from edgescope.verify import judge
-from edgescope.video import what_if
-from edgescope.video.flow import Flow, Sequential, Stage, Threaded
+from edgescope.wings.video import what_if
+from edgescope.wings.video.flow import Flow, Sequential, Stage, Threaded
 from edgescope.workloads.base import Work
 from edgescope.workloads.blocking import Failures, Inline
 from edgescope.workloads.inference import loaded

@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from numpy.typing import NDArray
 
 import traces
-from edgescope.analysis.cells.bounds import CONFIDENCE, PRIOR_DOF, fresh, pooled
 from edgescope.analysis.cells.replicates import spread
 from edgescope.analysis.run.summary import metrics
 from edgescope.models.image.photos import SCENE
@@ -49,6 +48,7 @@ from edgescope.stats import (
     upper_rank,
     wilson,
 )
+from edgescope.wings.recommend.bounds import CONFIDENCE, PRIOR_DOF, fresh, pooled
 from fake_time import drive, trial
 
 RHO, CV, PROCESS_SD, PAIRS = 0.9, 0.10, 0.01, 10

@@ -30,7 +30,6 @@ import numpy as np
 from facts import write
 
 from edgescope.analysis.kernels.account import Account, account
-from edgescope.analysis.kernels.growth import growth
 from edgescope.analysis.kernels.of_result import trace_of
 from edgescope.analysis.run.usage import of_gpu
 from edgescope.bench import here
@@ -43,10 +42,11 @@ from edgescope.runner.reuse import ReusingRunner
 from edgescope.runner.run import Cells
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.tracing import chrome
-from edgescope.tracing.profilers import choose
 from edgescope.tracing.read import read
-from edgescope.verbs.trace import Traced
+from edgescope.wings.trace import chrome
+from edgescope.wings.trace.growth import growth
+from edgescope.wings.trace.profilers import choose
+from edgescope.wings.trace.verb import Traced
 
 NETWORKS = ("resnet50", "fcn_resnet50", "yolov8n_class")
 PROCESSES = (1, 2, 4, 8)
@@ -132,7 +132,7 @@ def watched_products(
     import pynvml
     import torch
 
-    from edgescope.tracing.cupti import CuptiTracer
+    from edgescope.wings.trace.cupti import CuptiTracer
 
     clocks, count, tracer, c = list[float](), 0, CuptiTracer(), torch.empty_like(a)
     with tempfile.TemporaryDirectory() as folder:

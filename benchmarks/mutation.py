@@ -215,7 +215,7 @@ def _files(folder: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/test_{name}.py" for name in names)
 
 
-MODULES = ("tests/test_frozen.py", "tests/test_imports.py")
+MODULES = ("tests/project/test_frozen.py", "tests/project/test_imports.py")
 TESTS: dict[str, tuple[str, ...]] = {
     "stats": ("tests/stats",),
     "store": _files(
@@ -268,7 +268,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "devices": ("tests/devices", *_files("modes", "jetson_modes", "nvpmodel")),
     "modes": _files("modes", "act", "elsewhere", "features", "helper", "jetson_modes", "journal", "nvpmodel"),
-    "metrics": ("tests/test_metrics.py",),
+    "metrics": ("tests/project/test_metrics.py",),
 }
 """What is run for whom. Workers and samplers of real processes are left out: minutes each, killed by their clocks."""
 IMPORTED = ("numpy", "scipy.signal", "scipy.stats", "torch", "onnxruntime", "onnx", "av", "duckdb")

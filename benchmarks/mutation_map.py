@@ -22,7 +22,7 @@ import coverage
 import pytest
 
 HERE = Path(__file__).resolve().parent
-EVERY_MODULE = ("tests/test_imports.py", "tests/test_frozen.py")
+EVERY_MODULE = ("tests/project/test_imports.py", "tests/project/test_frozen.py")
 """Tests that look at whole modules: tried for what importing a file runs."""
 OTHER_PROCESSES = ("telemetry", "isolate", "bench", "store")
 """Packages whose lines also run in child processes: for a line without a test, all tests of the package are tried."""

@@ -42,13 +42,13 @@ import simulated_board
 from facts import commit, publish
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.predict import modes
-from edgescope.analysis.predict.modes import Floats, ModeGrid
-from edgescope.analysis.predict.prediction import Profile, joined, predict
-from edgescope.analysis.predict.roofline_modes import Parts
-from edgescope.analysis.predict.surfaces import Guess, Linear
 from edgescope.records import Absent, Scalar
-from edgescope.search.profiling import PICKED_AT_MOST, Profiling
+from edgescope.wings.predict import modes
+from edgescope.wings.predict.modes import Floats, ModeGrid
+from edgescope.wings.predict.prediction import Profile, joined, predict
+from edgescope.wings.predict.profiling import PICKED_AT_MOST, Profiling
+from edgescope.wings.predict.roofline_modes import Parts
+from edgescope.wings.predict.surfaces import Guess, Linear
 
 PROFILED = 15
 #: Workloads with fewer modes are left out: too few would be left to test on.

@@ -34,11 +34,11 @@ from facts import page as published
 from torch import nn
 from torch.nn import functional as F
 
-from edgescope.anomaly import train
-from edgescope.anomaly.segments import segmented
-from edgescope.models.anomaly import checkpoints
-from edgescope.models.anomaly.rtfm import Rtfm
-from edgescope.training.step import Step
+from edgescope.fit.step import Step
+from edgescope.wings.anomaly import train
+from edgescope.wings.anomaly.networks import checkpoints
+from edgescope.wings.anomaly.networks.rtfm import Rtfm
+from edgescope.wings.anomaly.segments import segmented
 
 WIDTH, SEGMENTS, SNIPPETS = 2048, 32, 120
 """SNIPPETS: of a video in the folder."""

@@ -27,13 +27,13 @@ from facts import publish
 from edgescope.analysis.cells.concurrency import axes as grid_axes
 from edgescope.analysis.cells.concurrency import setup
 from edgescope.analysis.cells.objective import Wanted, wanted
-from edgescope.analysis.predict.gp import axes as regret_axes
 from edgescope.analysis.run.usage import GPU, HOST
 from edgescope.models import zoo
 from edgescope.records import Field, Measured, Result, Status, Trial
-from edgescope.search.bayes import Search
+from edgescope.search.gp import axes as regret_axes
 from edgescope.store.results import Store
 from edgescope.study import grid
+from edgescope.wings.recommend.bayes import Search
 
 METRICS = (
     "throughput_sps",

@@ -21,11 +21,8 @@ from typing import Any
 import facts
 from facts import machine_id, publish
 
-from edgescope.analysis.capacity.promises import promises as capacity_promises
 from edgescope.analysis.cells import alternation, variants
-from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.objective import Constraint, Wanted, judged_end, wanted
-from edgescope.analysis.cells.recommend import Recommendation, recommend
 from edgescope.analysis.cells.row import Row
 from edgescope.bench import here
 from edgescope.isolate.fresh import Limits
@@ -33,20 +30,23 @@ from edgescope.metrics import bounded
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
 from edgescope.records.codec import to_plain
-from edgescope.report.capacity import line, sentence_of
 from edgescope.runner import run
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.run import Cells
 from edgescope.search import halving as optimize
 from edgescope.search.candidates import installed, propose
-from edgescope.search.capacity import Search
-from edgescope.search.capacity_question import Question
 from edgescope.search.halving import Budget
 from edgescope.search.loop import Loop
 from edgescope.stats import Interval
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.verbs.optimize import TURNS
+from edgescope.wings.capacity.page import line, sentence_of
+from edgescope.wings.capacity.promises import promises as capacity_promises
+from edgescope.wings.capacity.question import Question
+from edgescope.wings.capacity.search import Search
+from edgescope.wings.recommend.choices import choices
+from edgescope.wings.recommend.recommendation import Recommendation, recommend
 
 HALVING_MODELS = ("efficientnet_lite0", "mobilenet_v2", "squeezenet1_1", "resnet50")
 #: Replicates that score the picks are numbered from here, out of reach of either schedule.

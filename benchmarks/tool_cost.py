@@ -42,8 +42,8 @@ from edgescope.monitor.live import Monitor, Pace
 from edgescope.monitor.screen import painted
 from edgescope.records import Json
 from edgescope.telemetry.sampler import Sampler
-from edgescope.tracing import chrome
 from edgescope.tracing.read import read
+from edgescope.wings.trace import chrome
 
 RAILS_HZ, SHARE_LIMIT, TMPFS = 10.0, 0.005, "/dev/shm"
 CODECARBON = """

@@ -30,21 +30,21 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from edgescope import options as settings
 from edgescope.analysis.cells.replicates import value_of
-from edgescope.analysis.predict.interleave import Slice
 from edgescope.analysis.run.epochs import PARTS
-from edgescope.backends.pytorch.training import Loop
 from edgescope.bench.parts import HERE
+from edgescope.fit.step import Step
+from edgescope.fit.task import Task
 from edgescope.models.image import photo_set
 from edgescope.records import Absent, Result, Trial
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.quantiles import percentile, quantile_interval
-from edgescope.training.data_sets import Packed
-from edgescope.training.stages import stage
-from edgescope.training.step import Step
-from edgescope.training.task import Task
 from edgescope.verbs.run import run
-from edgescope.verbs.train_interleave import Interleaving, train_interleave
-from edgescope.workloads.training import Training
+from edgescope.wings.training.data_sets import Packed
+from edgescope.wings.training.gaps import Slice
+from edgescope.wings.training.interleave import Interleaving, train_interleave
+from edgescope.wings.training.loop import Loop
+from edgescope.wings.training.stages import stage
+from edgescope.wings.training.workload import Training
 
 COST_CASES = {
     "lenet5": photo_set.Recipe(20_000, 28, 28, packed=True, grey=True),
@@ -306,7 +306,7 @@ def few_workers() -> Task:
 
 def examined(name: str, folder: Path, verify: bool) -> dict[str, Any]:
     """Return what was advised for a case and what the change brought."""
-    from edgescope.verbs.train_advise import train_advise
+    from edgescope.wings.training.advise import train_advise
 
     right, model, keys = ADVICE_CASES[name]
     options = {

@@ -106,11 +106,11 @@ def _row(job: dict[str, Any], mode: Mode, cpus: list[int], seconds: float) -> di
     """Return the figures of one mode in one window."""
     import torch
 
-    from edgescope.backends.pytorch.training import Loop
     from edgescope.bench.parts import HERE
     from edgescope.options import read
     from edgescope.records import Trial
-    from edgescope.workloads.training import Training
+    from edgescope.wings.training.loop import Loop
+    from edgescope.wings.training.workload import Training
 
     _confine(cpus[-mode["cpus"] :])
     torch.set_num_threads(mode["cpus"] if job["device"] == "cpu" else 1)
@@ -147,7 +147,7 @@ def _confine(cpus: Iterable[int]) -> None:
 
 def _window(loop: Any, seconds: float) -> dict[str, Any]:
     """Return the figures of one window of steps."""
-    from edgescope.backends.pytorch.training import LOAD
+    from edgescope.wings.training.loop import LOAD
 
     for _ in range(LEAD + int(loop.options["num_workers"])):
         loop.step()

@@ -26,27 +26,27 @@ import psutil
 from facts import publish
 
 from edgescope import bench
-from edgescope.analysis.predict.pipeline import StageModel, frame_ages
 from edgescope.backends.base import spec_of
 from edgescope.bench import parts
 from edgescope.bench.parts import HERE
 from edgescope.bench.run import begin
 from edgescope.devices.manifest import machine
+from edgescope.frames.frame import Item
 from edgescope.models import zoo
 from edgescope.models.base import Fit
 from edgescope.options import pinned
-from edgescope.papers.paper import papers
-from edgescope.papers.video_ladder import climb, report
 from edgescope.records import QUERY_OK, Measured, Result, Status, Trial
 from edgescope.report import save
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.video import what_if
-from edgescope.video.flow import Driven, Flow, Stage, Threaded
-from edgescope.video.frame import Item
+from edgescope.wings.studies.paper import papers
+from edgescope.wings.studies.video_ladder import climb, report
+from edgescope.wings.video import what_if
+from edgescope.wings.video.flow import Driven, Flow, Stage, Threaded
+from edgescope.wings.video.pipeline import Pipeline, planned, supported
+from edgescope.wings.video.prediction import StageModel, frame_ages
 from edgescope.workloads.inference import loaded
-from edgescope.workloads.pipeline import Pipeline, planned, supported
 
 CAMERAS_CAMERAS, CAMERAS_WITHIN, CALIBRATED_S = 8, 0.1, 6.0
 LOADS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import edgescope
-from edgescope.tracing import table
+from edgescope.wings.trace import table
 
 model = sys.argv[1] if len(sys.argv) > 1 else "squeezenet1_1"
 trial = edgescope.Trial(model=model, backend="onnxruntime", batch=4, warmup=0.2, min_s=0.3, max_s=0.3)

@@ -8,8 +8,8 @@ python examples/09_anomaly_alarm.py
 from PIL import Image
 
 import edgescope
-from edgescope.verbs import anomaly
-from edgescope.watching.picture import alarm_picture
+from edgescope.wings.anomaly import verb as anomaly
+from edgescope.wings.video.watching.picture import alarm_picture
 
 # 1. A small set: clips of real films; in half of them the light goes down for a while. Only whole videos have labels.
 made = anomaly.generate("videos", clips=24, kinds=("darkness",), size=(170, 128))

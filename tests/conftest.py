@@ -14,9 +14,12 @@ from unittest import mock
 import hypothesis
 import pytest
 
+from behind import behind  # noqa: F401
+from made_cells import make  # noqa: F401
 from reruns import Reruns
 
 HERE = Path(__file__).parent
+WINGS = (HERE.parent / "src/edgescope/wings").exists()
 ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py")
 """Folders and files whose tests measure time, or take memory or cores from whatever runs beside them."""
 
@@ -28,9 +31,19 @@ def alone(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not read what `-m "alone and ..."` leaves out: reading all tests takes longer than many of them."""
-    wanted = config.option.markexpr.startswith("alone") and collection_path.suffix == ".py"
-    return True if wanted and not alone(collection_path) else None
+    """Do not read what `-m "alone and ..."` leaves out: reading all tests takes longer than many of them.
+
+    In a copy without the wings (tools/core.py) a file that names one is left out.
+    """
+    if collection_path.suffix != ".py":
+        return None
+    others = config.option.markexpr.startswith("alone") and not alone(collection_path)
+    needs = (
+        not WINGS
+        and "edgescope.wings" in collection_path.read_text()
+        and collection_path != HERE / "conftest.py"
+    )
+    return True if others or needs else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -247,7 +260,7 @@ def shorter(tmp_path, monkeypatch, trials_here):
     """Let what a reader types run in this process and in a folder of its own, with less work than it has there."""
     import edgescope
     from edgescope.search import halving
-    from edgescope.verbs import anomaly
+    from edgescope.wings.anomaly import verb as anomaly
 
     def less(module, name, keys):
         verb = getattr(module, name)

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests/project")]
 import facts  # noqa: E402
-
 import test_claims  # noqa: E402
 
 if sys.version_info >= (3, 11):

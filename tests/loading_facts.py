@@ -1,6 +1,6 @@
 """A training step on a small machine whose loading takes twice as long as its computing, and nothing overlaps."""
 
-from edgescope.analysis.predict.training import Facts
+from edgescope.wings.training.prediction import Facts
 
 WAITS = Facts(
     samples=8,

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from edgescope.training.stages import stage
-from edgescope.training.task import Task
+from edgescope.fit.task import Task
+from edgescope.wings.training.stages import stage
 
 ITEM_S, BATCH_S = 0.01, 0.2
 """Seconds slept in an item, and in the collation or the step of a minibatch: what is computed beside it is small."""

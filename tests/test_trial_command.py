@@ -11,9 +11,9 @@ from hypothesis import given, settings
 
 from data_sets import picture
 from edgescope import registry
-from edgescope.cli import bench
 from edgescope.cli.main import parser
 from edgescope.command import WRITTEN, bench_command, flag, option_text, option_value
+from edgescope.commandline import trial_flags
 from edgescope.data import opening
 from edgescope.models import zoo
 from edgescope.records import Trial
@@ -90,7 +90,7 @@ def trials(draw):
 
 
 def read(command: str) -> tuple[Trial, ...]:
-    return bench.trials_of(parser().parse_args(shlex.split(command)[1:]))
+    return trial_flags.trials_of(parser().parse_args(shlex.split(command)[1:]))
 
 
 @pytest.mark.slow

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgescope.frames.frame import Frame
 from edgescope.models.base import TensorSpec
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.video.alarm import Alarms, Rule
-from edgescope.video.flow import Sequential, Stage
-from edgescope.video.frame import Frame
-from edgescope.video.online import Online
-from edgescope.video.snippets import Cutting, DecodeSnippets, Snippets
-from edgescope.watching.session import Session
+from edgescope.wings.video.alarm import Alarms, Rule
+from edgescope.wings.video.flow import Sequential, Stage
+from edgescope.wings.video.online import Online
+from edgescope.wings.video.snippets import Cutting, DecodeSnippets, Snippets
+from edgescope.wings.video.watching.session import Session
 
 WIDE, HIGH, POOL = 32, 24, 8
 HOW = Preprocess((HIGH, WIDE), resize="stretch")

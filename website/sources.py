@@ -56,11 +56,13 @@ def write_reference(folder: Path) -> None:
     import edgescope
     from edgescope.cli import flags_page
     from edgescope.cli.main import parser
+    from edgescope.registry import functions
 
     (folder / FLAGS).write_text(flags_page.page(parser()), encoding="utf-8")
     names = [name for name in edgescope.__all__ if not name.startswith("_")]
-    records = [name for name in names if name not in edgescope._VERBS]
-    parts = [HEAD, *_documented("Functions", edgescope._VERBS), *_documented("Records and settings", records)]
+    verbs = sorted(name for name in functions() if name.islower())
+    records = [name for name in names if name not in verbs]
+    parts = [HEAD, *_documented("Functions", verbs), *_documented("Records and settings", records)]
     (folder / FUNCTIONS).write_text("\n".join(parts), encoding="utf-8")
 
 

@@ -16,60 +16,66 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgescope.bench.in_mode import in_mode
-    from edgescope.errors import EdgescopeError
-    from edgescope.isolate.fresh import Limits
-    from edgescope.models.user.live import live
-    from edgescope.records import Absent, Measured, Result, Results, Status, Trial, Trust, Verdict
-    from edgescope.runner.setup import Setup
-    from edgescope.store.results import Store
-    from edgescope.study.grid import Study
-    from edgescope.verbs.capacity import capacity
-    from edgescope.verbs.compare import compare
-    from edgescope.verbs.energy import energy
-    from edgescope.verbs.explain import explain
-    from edgescope.verbs.ladder import ladder
-    from edgescope.verbs.layers import layers
-    from edgescope.verbs.offload import Sent, offload
-    from edgescope.verbs.optimize import optimize
-    from edgescope.verbs.predict import predict
-    from edgescope.verbs.recommend import recommend
-    from edgescope.verbs.run import run
-    from edgescope.verbs.sweep import sweep
-    from edgescope.verbs.trace import trace
-    from edgescope.verbs.train_advise import train_advise
-    from edgescope.verbs.train_characterize import train_characterize
-    from edgescope.verbs.train_interleave import train_interleave
-    from edgescope.verbs.watch import watch
+    from edgescope.bench.in_mode import in_mode as in_mode
+    from edgescope.errors import EdgescopeError as EdgescopeError
+    from edgescope.isolate.fresh import Limits as Limits
+    from edgescope.models.user.live import live as live
+    from edgescope.records import (
+        Absent as Absent,
+    )
+    from edgescope.records import (
+        Measured as Measured,
+    )
+    from edgescope.records import (
+        Result as Result,
+    )
+    from edgescope.records import (
+        Results as Results,
+    )
+    from edgescope.records import (
+        Status as Status,
+    )
+    from edgescope.records import (
+        Trial as Trial,
+    )
+    from edgescope.records import (
+        Trust as Trust,
+    )
+    from edgescope.records import (
+        Verdict as Verdict,
+    )
+    from edgescope.runner.setup import Setup as Setup
+    from edgescope.store.results import Store as Store
+    from edgescope.study.grid import Study as Study
+    from edgescope.verbs.compare import compare as compare
+    from edgescope.verbs.layers import layers as layers
+    from edgescope.verbs.optimize import optimize as optimize
+    from edgescope.verbs.run import run as run
+    from edgescope.verbs.sweep import sweep as sweep
+    from edgescope.wings.anomaly.watch import watch as watch
+    from edgescope.wings.capacity.verb import capacity as capacity
+    from edgescope.wings.energy.verb import energy as energy
+    from edgescope.wings.explain.verb import explain as explain
+    from edgescope.wings.offload.verb import Sent as Sent
+    from edgescope.wings.offload.verb import offload as offload
+    from edgescope.wings.predict.verb import predict as predict
+    from edgescope.wings.recommend.verb import recommend as recommend
+    from edgescope.wings.studies.characterize import train_characterize as train_characterize
+    from edgescope.wings.studies.ladder import ladder as ladder
+    from edgescope.wings.trace.verb import trace as trace
+    from edgescope.wings.training.advise import train_advise as train_advise
+    from edgescope.wings.training.interleave import train_interleave as train_interleave
 
 __version__ = "0.1.0"
 
-_RECORDS = ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict")
-_VERBS = (
-    "capacity",
-    "compare",
-    "energy",
-    "explain",
-    "ladder",
-    "layers",
-    "offload",
-    "optimize",
-    "predict",
-    "recommend",
-    "run",
-    "sweep",
-    "trace",
-    "train_advise",
-    "train_characterize",
-    "train_interleave",
-    "watch",
-)
+#: Public name -> its module; what the verbs add is in the registry, so that an installed package can add more.
 _HOMES = {
-    **dict.fromkeys(_RECORDS, "edgescope.records"),
-    **{verb: f"edgescope.verbs.{verb}" for verb in _VERBS},
+    **dict.fromkeys(
+        ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict"),
+        "edgescope.records",
+    ),
     "EdgescopeError": "edgescope.errors",
     "Limits": "edgescope.isolate.fresh",
-    "Sent": "edgescope.verbs.offload",
     "Setup": "edgescope.runner.setup",
     "Store": "edgescope.store.results",
     "Study": "edgescope.study.grid",
@@ -77,51 +83,20 @@ _HOMES = {
     "live": "edgescope.models.user.live",
 }
 
-__all__ = [
-    "Absent",
-    "EdgescopeError",
-    "Limits",
-    "Measured",
-    "Result",
-    "Results",
-    "Sent",
-    "Setup",
-    "Status",
-    "Store",
-    "Study",
-    "Trial",
-    "Trust",
-    "Verdict",
-    "__version__",
-    "capacity",
-    "compare",
-    "energy",
-    "explain",
-    "in_mode",
-    "ladder",
-    "layers",
-    "live",
-    "offload",
-    "optimize",
-    "predict",
-    "recommend",
-    "run",
-    "sweep",
-    "trace",
-    "train_advise",
-    "train_characterize",
-    "train_interleave",
-    "watch",
-]
-
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used (PEP 562)."""
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'edgescope' has no attribute {name!r}")
+    if name == "__all__":
+        return __dir__()
+    if name.startswith("_"):
+        raise AttributeError(f"module 'edgescope' has no attribute {name!r}")
+    return importlib.import_module("edgescope.registry").function(name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion."""
-    return sorted(__all__)
+    """Return the public names, for completion and `from edgescope import *`."""
+    from edgescope.registry import functions
+
+    return sorted(["__version__", *_HOMES, *functions()])

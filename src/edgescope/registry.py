@@ -17,13 +17,14 @@ from edgescope.errors import UnavailableError, UsageError, closest_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import ModuleType
 
     from edgescope.backends.base import About
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a member lives (`module:attribute`) and the command that makes it importable."""
+    """Where a member lives (`module:attribute`; of a verb its module) and the command that makes it importable."""
 
     target: str
     fix: str = ""
@@ -56,6 +57,8 @@ class Entry:
     """For a workload: what a unit is made of: `phases` of a query, `parts` of a step, `stages` of a pipeline."""
     driver: str = "edgescope"
     """For a scenario: `external` if another program makes the load."""
+    functions: tuple[str, ...] = ()
+    """For a verb: what it adds to Python, each a `module:name` that is then `edgescope.name`."""
     stamps: bool = False
     """For a workload: a pipeline of frames, which may carry a camera's time stamp, with a queue that may drop them."""
 
@@ -263,15 +266,15 @@ WORKLOADS = Family(
             made_of="phases",
         ),
         "training": Entry(
-            "edgescope.workloads.training:Training", summary="one step of training", made_of="parts"
+            "edgescope.wings.training.workload:Training", summary="one step of training", made_of="parts"
         ),
         "interleaved": Entry(
-            "edgescope.workloads.interleaved:Interleaved",
+            "edgescope.wings.training.interleaved:Interleaved",
             summary="inference, with training in its gaps",
             made_of="phases",
         ),
         "video": Entry(
-            "edgescope.workloads.video:Video",
+            "edgescope.wings.video.workload:Video",
             summary="video frames: decode, preprocess, infer, postprocess",
             stamps=True,
             made_of="stages",
@@ -285,22 +288,23 @@ TRACERS = Family(
     {
         "none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler"),
         "cupti": Entry(
-            "edgescope.tracing.cupti:CuptiTracer",
+            "edgescope.wings.trace.cupti:CuptiTracer",
             "pip install cupti-python",
             "CUDA calls, kernels, copies of any engine",
             ("cuda",),
         ),
         "kineto": Entry(
-            "edgescope.tracing.kineto:KinetoTracer",
+            "edgescope.wings.trace.kineto:KinetoTracer",
             "pip install 'edgescope[torch]'",
             "torch.profiler: operators of PyTorch; on a GPU also every kernel of the process",
             ("cpu", "cuda"),
         ),
         "engine": Entry(
-            "edgescope.tracing.engine:EngineTracer", summary="the profile of ONNX Runtime or OpenVINO itself"
+            "edgescope.wings.trace.engine:EngineTracer",
+            summary="the profile of ONNX Runtime or OpenVINO itself",
         ),
         "nsys": Entry(
-            "edgescope.tracing.nsys:NsysTracer",
+            "edgescope.wings.trace.nsys:NsysTracer",
             summary="Nsight Systems, which starts the process",
             devices=("cuda",),
         ),
@@ -393,7 +397,7 @@ MODELS = Family(
             summary="a named classifier of clips, or name@weights.pth",
         ),
         "anomaly": Entry(
-            "edgescope.models.anomaly.network:network",
+            "edgescope.wings.anomaly.networks.network:network",
             summary="a named network of video anomaly detection, or name@weights.pth",
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
@@ -417,7 +421,7 @@ MODELS = Family(
 IMPORTERS = Family(
     "edgescope.importers",
     {
-        name: Entry(f"edgescope.tracing.importers.{name}:IMPORTER", summary=summary)
+        name: Entry(f"edgescope.wings.trace.importers.{name}:IMPORTER", summary=summary)
         for name, summary in {
             "nsys": "Nsight Systems, exported to sqlite",
             "kineto": "torch.profiler's JSON, and edgescope's own Chrome trace",
@@ -453,30 +457,159 @@ VIDEO = "pip install 'edgescope[video]'"
 SOURCES = Family(
     "edgescope.sources",
     {
-        "file": Entry("edgescope.video.sources.file:File", VIDEO, "a video file, each frame once"),
+        "file": Entry("edgescope.frames.file:File", VIDEO, "a video file, each frame once"),
         "paced": Entry(
-            "edgescope.video.sources.paced:paced", VIDEO, "a video file played as a camera, FILE or FILE@FPS"
+            "edgescope.frames.paced:paced", VIDEO, "a video file played as a camera, FILE or FILE@FPS"
         ),
-        "camera": Entry("edgescope.video.sources.camera:camera", VIDEO, "a camera of this machine (V4L2)"),
-        "rtsp": Entry("edgescope.video.sources.rtsp:rtsp", VIDEO, "a network camera, rtsp://host/path"),
+        "camera": Entry("edgescope.frames.camera:camera", VIDEO, "a camera of this machine (V4L2)"),
+        "rtsp": Entry("edgescope.frames.rtsp:rtsp", VIDEO, "a network camera, rtsp://host/path"),
         "synthetic": Entry(
-            "edgescope.video.sources.synthetic:synthetic",
+            "edgescope.frames.synthetic:synthetic",
             summary="a made-up moving picture, 640x480 or 640x480@30",
         ),
         "nvdec": Entry(
-            "edgescope.video.sources.nvdec:Nvdec",
+            "edgescope.frames.nvdec:Nvdec",
             "pip install 'edgescope[nvdec]'",
             "a video file decoded on an NVIDIA GPU",
         ),
         "gstreamer": Entry(
-            "edgescope.video.sources.gstreamer:gstreamer",
+            "edgescope.frames.gstreamer:gstreamer",
             VIDEO,
             "a GStreamer pipeline that ends in raw video",
         ),
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS, IMPORTERS)
+REINSTALL = "pip install --force-reinstall edgescope"
+VERBS = Family(
+    "edgescope.verbs",
+    {
+        "demo": Entry(
+            "edgescope.cli.demo", summary="optimise a real classifier on photographs, in a few minutes"
+        ),
+        "doctor": Entry(
+            "edgescope.cli.doctor",
+            summary="what this machine is and can measure, and what would disturb a measurement",
+        ),
+        "models": Entry(
+            "edgescope.cli.models", summary="list the models: task, parameters, MACs, FLOPs, trained or not"
+        ),
+        "modes": Entry(
+            "edgescope.cli.modes",
+            summary="list the power modes and other settings that a run can set and restore",
+        ),
+        "monitor": Entry("edgescope.cli.monitor", summary="show sensors and the running trial live"),
+        "backends": Entry(
+            "edgescope.cli.backends", summary="the engines, whether each works here, and their options"
+        ),
+        "bench": Entry(
+            "edgescope.cli.bench",
+            summary="measure one model in one engine",
+            functions=("edgescope.verbs.run:run",),
+        ),
+        "sweep": Entry(
+            "edgescope.cli.sweep",
+            summary="measure a grid of models, engines, precisions, batches and processes; resumable",
+            functions=("edgescope.verbs.sweep:sweep",),
+        ),
+        "train": Entry(
+            "edgescope.wings.training.cli",
+            summary="advise on a training run, train between queries, train for clips, write data sets",
+            functions=(
+                "edgescope.wings.training.advise:train_advise",
+                "edgescope.wings.studies.characterize:train_characterize",
+                "edgescope.wings.training.interleave:train_interleave",
+            ),
+        ),
+        "anomaly": Entry(
+            "edgescope.wings.anomaly.cli",
+            summary="detect anomalies in video",
+            functions=("edgescope.wings.anomaly.watch:watch",),
+        ),
+        "optimize": Entry(
+            "edgescope.cli.optimize",
+            summary="try engines and precisions on a model, verify each, pick one",
+            functions=("edgescope.verbs.optimize:optimize",),
+        ),
+        "recommend": Entry(
+            "edgescope.wings.recommend.cli",
+            summary="choose the best measured cell that keeps every constraint, or search for it",
+            functions=("edgescope.wings.recommend.verb:recommend",),
+        ),
+        "predict": Entry(
+            "edgescope.wings.predict.cli",
+            summary="predict time, power and energy of every mode from a few profiled ones",
+            functions=("edgescope.wings.predict.verb:predict",),
+        ),
+        "capacity": Entry(
+            "edgescope.wings.capacity.cli",
+            summary="find how many clients or cameras fit, and what limits them",
+            functions=("edgescope.wings.capacity.verb:capacity",),
+        ),
+        "offload": Entry(
+            "edgescope.wings.offload.cli",
+            summary="choose edge, cloud or both, from two machines' results and a network; --probe measures one",
+            functions=(
+                "edgescope.wings.offload.verb:offload",
+                "edgescope.wings.offload.verb:Sent",
+            ),
+        ),
+        "trace": Entry(
+            "edgescope.wings.trace.cli",
+            summary="where the time goes: calls, kernels, copies, waits; of a trial, a program, or a trace file",
+            functions=("edgescope.wings.trace.verb:trace",),
+        ),
+        "compare": Entry(
+            "edgescope.cli.compare",
+            summary="compare two variants: settings that differ, ratios with intervals, a judgement",
+            functions=("edgescope.verbs.compare:compare",),
+        ),
+        "energy": Entry(
+            "edgescope.wings.energy.cli",
+            summary="a result's energy by every meter, and by an external meter's CSV",
+            functions=("edgescope.wings.energy.verb:energy",),
+        ),
+        "explain": Entry(
+            "edgescope.wings.explain.cli",
+            summary="say what limits a result, with evidence, remedies and predicted gains",
+            functions=("edgescope.wings.explain.verb:explain",),
+        ),
+        "layers": Entry(
+            "edgescope.cli.layers",
+            summary="show the time, FLOPs, bytes and share of the roofline of each layer",
+            functions=("edgescope.verbs.layers:layers",),
+        ),
+        "list": Entry("edgescope.cli.list_results", summary="list the results in a store"),
+        "show": Entry("edgescope.cli.show", summary="print the card of one result"),
+        "rm": Entry("edgescope.cli.rm", summary="remove results from a store"),
+        "report": Entry(
+            "edgescope.cli.report", summary="write one HTML page (or .md, .csv) from stored results"
+        ),
+        "study": Entry(
+            "edgescope.wings.studies.cli",
+            summary="regenerate a published study's tables, figures and claims, next to its own",
+            functions=("edgescope.wings.studies.ladder:ladder",),
+        ),
+        "record": Entry(
+            "edgescope.cli.record",
+            summary="record this machine's sensors into one file that any machine can replay",
+        ),
+        "docs": Entry(
+            "edgescope.cli.docs",
+            summary="print a page of the documentation, or what a message code means and what helps",
+        ),
+        "help": Entry(
+            "edgescope.cli.help", summary="print what a verb does and its flags, or the table of exit codes"
+        ),
+        "completion": Entry(
+            "edgescope.cli.completion",
+            summary="print a script that completes verbs, flags and values in bash, zsh or fish",
+        ),
+    },
+    check=lambda found: importlib.import_module(found.target),
+)
+
+FAMILIES = (VERBS, BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, SOURCES, TRACERS, IMPORTERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:
@@ -530,6 +663,34 @@ def load(family: Family, name: str, word: str) -> Any:
     """Import and return the member called `name`; `word` is the family's name for messages."""
     found = entry(family, name, word)
     return need(found.target, f"{word} {name}", found.fix)
+
+
+def verb(name: str) -> ModuleType:
+    """Import and return the module of a verb (HELP, configure, run); UnavailableError, with why, if it cannot be."""
+    found = entry(VERBS, name, "verb")
+    try:
+        return importlib.import_module(found.target)
+    except Exception as error:  # a wing that was taken out, or a fault in it, costs its own verb only
+        raise UnavailableError(
+            "E-VERB-1",
+            f"edgescope {name} cannot be loaded",
+            evidence=f"{type(error).__name__}: {error}",
+            effect="Every other verb works as before",
+            fix=REINSTALL,
+        ) from error
+
+
+def functions() -> dict[str, str]:
+    """Return what the verbs add to Python: name -> `module:name`."""
+    return {target.partition(":")[2]: target for found in VERBS.values() for target in found.functions}
+
+
+def function(name: str) -> Any:
+    """Import and return what a verb adds to Python under this name; AttributeError if none does."""
+    target = functions().get(name)
+    if target is None:
+        raise AttributeError(f"module 'edgescope' has no attribute {name!r}")
+    return need(target, f"edgescope.{name}", REINSTALL)
 
 
 def unusable(found: Broken, word: str = "") -> UnavailableError:

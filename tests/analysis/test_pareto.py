@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.cells.recommend import pareto
+from edgescope.analysis.pareto import pareto
 
 costs = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=25)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.predict import roofline
-from edgescope.analysis.predict.roofline import Ceilings, Limit, Work, bandwidth_at, limit, read
+from edgescope.analysis import roofline
+from edgescope.analysis.roofline import Ceilings, Limit, Work, bandwidth_at, limit, read
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Trial
 from making import result

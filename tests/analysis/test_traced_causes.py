@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis.diagnose.judgement import of_trace
-from edgescope.analysis.diagnose.traced import found
 from edgescope.analysis.kernels.account import account
+from edgescope.analysis.kernels.findings import found, of_trace
 from edgescope.cli.main import main
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.tracing.read import read
 
-RECORDED = Path(__file__).parents[1] / "tracing" / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded_traces"
 US = 1000
 
 

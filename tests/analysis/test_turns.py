@@ -7,9 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.analysis.cells import alternation, variants
-from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.objective import FASTEST, goal, wanted
-from edgescope.analysis.cells.recommend import recommend
 from edgescope.deploy import card
 from edgescope.records import Absent, Alternation, Machine, Measured, Status, Trial, Turn
 from edgescope.report.document import plain
@@ -17,6 +15,8 @@ from edgescope.report.variants import answer
 from edgescope.stats import Interval
 from edgescope.stats.alternation import pairs_for
 from edgescope.verbs.optimize import answered, so_far, unreached
+from edgescope.wings.recommend.choices import choices
+from edgescope.wings.recommend.recommendation import recommend
 from making import result
 
 

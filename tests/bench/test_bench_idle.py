@@ -8,7 +8,7 @@ from edgescope import bench
 from edgescope.analysis.energy.idle import inner
 from edgescope.bench.watch import Watch
 from edgescope.cli.main import parser
-from edgescope.cli.trial_flags import keys
+from edgescope.commandline.trial_flags import keys
 from edgescope.devices.null import NullDevice
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Status, Trial, codec

@@ -3,13 +3,12 @@
 import pytest
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.cells.recommend import recommend
 from edgescope.analysis.run import summary
 from edgescope.cli.main import main
 from edgescope.errors import ExitCode
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification, Window
-from edgescope.report import recommendation, variants
+from edgescope.report import variants
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.result import document, several
@@ -17,6 +16,8 @@ from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates
 from edgescope.store.results import Store
+from edgescope.wings.recommend import page as recommendation
+from edgescope.wings.recommend.recommendation import recommend
 from making import MACHINE, queries, result
 
 US = 1_000

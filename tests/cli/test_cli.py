@@ -13,7 +13,7 @@ import pytest
 from edgescope import registry
 from edgescope.cli import versions
 from edgescope.cli.main import VERBS, main, parser
-from edgescope.cli.trial_flags import option, seconds, shape
+from edgescope.commandline.trial_flags import option, seconds, shape
 from edgescope.errors import ExitCode, Message
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.records.schema import result_schema
@@ -185,8 +185,9 @@ def test_models_keep_macs_and_flops_apart(capsys):
 
 
 def test_every_verb_has_a_help_text_and_a_docstring():
-    for name, module in VERBS.items():
-        assert module.HELP, name
+    for name, verb in VERBS.items():
+        module = registry.verb(name)
+        assert verb.summary, name
         assert module.__doc__, name
     parser().parse_args(["doctor"])
 

@@ -14,7 +14,7 @@ import pytest
 
 from edgescope.cli import completion
 from edgescope.cli.main import main, parser
-from edgescope.cli.parsing import verbs
+from edgescope.commandline.parsing import verbs
 from edgescope.metrics import objectives
 from edgescope.models import zoo
 from edgescope.records import Status

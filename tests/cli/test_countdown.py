@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.cli.countdown import EVERY_S, Countdown
+from edgescope.commandline.countdown import EVERY_S, Countdown
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.cli import main as command
+from edgescope import registry
 from edgescope.cli.main import VERBS, main
 
 RESUMES = {"demo", "optimize", "sweep", "recommend", "predict", "capacity", "train", "study", "anomaly"}
@@ -29,7 +29,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
     def interrupted(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.VERBS[verb], "run", interrupted)
+    monkeypatch.setattr(registry.verb(verb), "run", interrupted)
     assert main([verb, *typed.get(verb, [])]) == 130
     said = " ".join(capsys.readouterr().err.split())
     assert said.startswith("I-STOP-1: interrupted.")

@@ -22,7 +22,7 @@ def test_every_row_is_one_line_of_80_columns(board, capsys):
         words = row.split()
         assert "needs a reboot:" in row or row.startswith("no power modes") or words[1].isdecimal(), row
     names = [row.split()[0] for row in settings.splitlines()[1:]]
-    assert names[-1] == "gpu_power=..." and all("=" in n or n == "jetson_clocks" for n in names)
+    assert names[-1] == "governor=..." and all("=" in n or n == "jetson_clocks" for n in names)
     assert all(len(row.split()) > 2 for row in settings.splitlines()[1:]), "each with what it sets"
 
 

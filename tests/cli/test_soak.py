@@ -8,7 +8,7 @@ import pytest
 
 from edgescope import bench
 from edgescope.cli import bench as verb
-from edgescope.cli import opened, trial_flags
+from edgescope.commandline import opened, trial_flags
 from edgescope.devices.null import NullDevice
 from edgescope.records import Absent, Measured, Status, Trial
 from fake_time import FakeClock

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from edgescope.cli import waiting
 from edgescope.cli.main import main
+from edgescope.commandline import waiting
 from edgescope.process import live_line
 from edgescope.store.results import Store
 from making import result

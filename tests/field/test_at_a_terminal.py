@@ -213,7 +213,7 @@ def test_help_has_one_width_and_commands_that_can_be_pasted(verb, wide, monkeypa
 
 
 def test_a_study_is_described_with_its_source_once():
-    from edgescope.papers.paper import papers
+    from edgescope.wings.studies.paper import papers
 
     for paper in papers().values():
         about = f"{paper.title} ({paper.source}): {paper.summary}."

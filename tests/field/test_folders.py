@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgescope.anomaly import layouts
 from edgescope.data import opening
 from edgescope.errors import ModelError, UsageError
-from edgescope.training import data_sets
+from edgescope.wings.anomaly import layouts
+from edgescope.wings.training import data_sets
 
 
 @pytest.fixture

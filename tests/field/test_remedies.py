@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 import catalogue
-from edgescope.cli.hints import COMMAND, FLAG, fits
 from edgescope.cli.main import main, parser
-from edgescope.cli.parsing import verbs
+from edgescope.commandline.hints import COMMAND, FLAG, fits
+from edgescope.commandline.parsing import verbs
 from edgescope.errors import Message, fitting, near_names
 from edgescope.records import Trial
 from edgescope.store.results import Store

@@ -12,9 +12,9 @@ import pytest
 from edgescope.bench import here
 from edgescope.cli.main import main
 from edgescope.errors import ExitCode
-from edgescope.papers.edge_training import grid
 from edgescope.records import Absent, Machine, Measured, Trial, Window
 from edgescope.store.results import Store
+from edgescope.wings.studies.edge_training import grid
 from making import result
 
 BARE = {"queries": None, "window": None, "readings": None}
@@ -143,7 +143,7 @@ def test_the_extras_of_the_messages_are_those_of_the_package():
 
 @pytest.mark.slow
 def test_only_engines_that_train_are_searched_for_training():
-    from edgescope.verbs.recommend import Question, Scope
+    from edgescope.wings.recommend.verb import Question, Scope
 
     keys = {"workload": "training", "device": "cpu", "batch": 16, "processes": 1}
     cells = Scope(keys, None, True, "", Store("none")).grid(Question(("squeezenet1_1",), None, ()))
@@ -191,8 +191,8 @@ def test_a_gain_is_not_predicted_from_two_queries(tmp_path, capsys):
 )
 def test_memory_that_cpu_and_gpu_share_counts(unified):
     """The resident set of a process leaves out what CUDA took of the same memory."""
-    from edgescope.papers.anomaly_detection import chain
-    from edgescope.papers.paper import papers
+    from edgescope.wings.studies.anomaly_detection import chain
+    from edgescope.wings.studies.paper import papers
 
     paper = papers()["anomaly"]
     trial = chain.planned(paper, device="cuda", part="engines")[0]

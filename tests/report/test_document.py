@@ -57,9 +57,13 @@ def test_each_format_shows_its_levels():
     }
 
 
-@pytest.mark.parametrize("answer", ["variants", "result", "capacity", "offload", "recommendation", "sweep"])
-def test_what_a_terminal_prints_waits_for_no_plots(answer):
-    code = f"import sys, edgescope.report.{answer}, edgescope.report.render.terminal as t\n"
+PAGES = [f"edgescope.report.{page}" for page in ("variants", "result", "sweep")]
+PAGES += [f"edgescope.wings.{wing}.page" for wing in ("capacity", "offload", "recommend")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_terminal_prints_waits_for_no_plots(page):
+    code = f"import sys, {page}, edgescope.report.render.terminal as t\n"
     code += "assert not {'plotly', 'rich'} & set(sys.modules), sorted(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -12,7 +12,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_results import KINDS, NO_RAPL, Kind, failed, study
 
 import browser
 from edgescope.analysis.cells.variants import pick, table
@@ -23,6 +22,7 @@ from edgescope.report import write
 from edgescope.report.chapter import chapters
 from edgescope.report.render.html import island
 from edgescope.report.variants import comparison
+from made_results import KINDS, NO_RAPL, Kind, failed, study
 
 VOID = {"meta", "br", "hr", "col", "link", "img", "input"}
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'

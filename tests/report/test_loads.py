@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_results import KINDS, study
 
 from edgescope.analysis.cells.question import in_words, of_harness, question_id
 from edgescope.errors import Message
 from edgescope.records import Result, Status, Trial
 from edgescope.report import write
 from edgescope.report.chapter import chapters
+from made_results import KINDS, study
 
 BASE = Trial(model="m", backend="onnxruntime")
 #: What is offered, requested or counted: other figures.

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_results import KINDS, Kind, failed, study
 
 from edgescope import plots
 from edgescope.analysis.cells.compare import compare
@@ -33,6 +32,7 @@ from edgescope.records import (
 from edgescope.report import write
 from edgescope.report.render import terminal
 from edgescope.report.result import listing
+from made_results import KINDS, Kind, failed, study
 from making import result as made
 
 FAST_BUT_WRONG = Kind("openvino", "int8", 0.5, 20, 0.604, 0.512, passed=False)

@@ -17,7 +17,7 @@ def nothing_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(fresh, "_in_child", lambda *a: pytest.fail("a process was started"))
 
 
-@pytest.mark.parametrize("verb", ["bench", "sweep", "optimize", "recommend"])
+@pytest.mark.parametrize("verb", ["bench", "sweep", "optimize"])
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -35,22 +35,11 @@ def nothing_starts(tmp_path, monkeypatch):
     ],
 )
 def test_it_is_refused_before_anything_starts(verb, flags, says, capsys):
-    typed = {"sweep": ["--model", "null"], "recommend": ["null", "--search"]}.get(verb, ["null"])
+    typed = ["--model", "null"] if verb == "sweep" else ["null"]
     engine = [] if verb == "optimize" else ["--backend", "null"]
     assert main([verb, *typed, *engine, *flags]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert says in said and "Nothing was measured" in said
-
-
-@pytest.mark.parametrize("flags", [["--threads", "100000"], ["--timeout", "0"], ["--in-flight", "5000"]])
-def test_capacity_refuses_them_too(flags, capsys):
-    assert (
-        main(
-            ["capacity", "null", "--backend", "null", "--constraint", "p50<1s", "--client-rate", "1", *flags]
-        )
-        == 2
-    )
-    assert "E-RANGE-1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,18 @@ from functools import partial
 import pytest
 
 import edgescope
-from edgescope.analysis.capacity.promises import promises
+from edgescope import registry
 from edgescope.errors import EdgescopeError, Message, UnavailableError, UnsupportedError, UsageError
 from edgescope.records import Absent, Measured, Results, Status, Trial, answers
 from edgescope.runner.run import UNJUDGED, Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import start
 from edgescope.search.candidates import Proposal
-from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
 from edgescope.verbs import optimize as optimizing
 from edgescope.verbs import sweep as sweeping
+from edgescope.wings.capacity.promises import promises
+from edgescope.wings.capacity.question import Question
 from making import MACHINE, result
 from queue_server import WHERE, QueueServer
 
@@ -247,7 +248,7 @@ def test_a_name_of_a_verb_stays_a_function_after_its_packages_are_imported():
     import edgescope.bench
     import edgescope.runner.run
 
-    for verb in edgescope._VERBS:
+    for verb in registry.functions():
         assert callable(getattr(edgescope, verb)), verb
     with pytest.raises(AttributeError):
         _ = edgescope.swep

@@ -7,14 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgescope.cli import trial_flags
+from edgescope.commandline import trial_flags
 
 if TYPE_CHECKING:
     from edgescope.backends.base import Usable
     from edgescope.errors import UnavailableError
     from edgescope.registry import Broken
-
-HELP = "the engines, whether each works here, and their options"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

@@ -12,13 +12,12 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from edgescope.cli import opened, trial_flags
-from edgescope.cli.waiting import waiting
+from edgescope.commandline import opened, trial_flags
+from edgescope.commandline.waiting import waiting
 
 if TYPE_CHECKING:
-    from edgescope.records import Trial
+    pass
 
-HELP = "measure one model in one engine"
 INTERRUPTED = "What had finished is stored; the run that was stopped is not. The same command starts again."
 
 
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.runner.setup import check_modes
     from edgescope.units import remaining
 
-    trials = trials_of(args)
+    trials = trial_flags.trials_of(args)
     if trials[0].data:
         from edgescope.data.with_data import checked
 
@@ -74,12 +73,3 @@ def run(args: argparse.Namespace) -> int:
     if len(results) > 1 and not args.json:
         terminal.show(card.several(results), verbose=args.verbose)
     return code
-
-
-def trials_of(args: argparse.Namespace) -> tuple[Trial, ...]:
-    """Return the trials that the flags describe, one for each replicate; UsageError if they contradict each other."""
-    from edgescope.models import zoo
-    from edgescope.study import grid
-
-    keys = trial_flags.keys(args, single=True) | {"model": args.model, "replicates": args.replicates}
-    return tuple(grid.pinned(trial, zoo.pin) for trial in grid.grid(keys))

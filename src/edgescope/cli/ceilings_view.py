@@ -9,7 +9,7 @@ import json
 def run(args: argparse.Namespace) -> int:
     """Measure the ceilings, store them and print them; return 0."""
     from edgescope.bench import here
-    from edgescope.cli import opened
+    from edgescope.commandline import opened
     from edgescope.devices.replay import device
     from edgescope.errors import UsageError
     from edgescope.report.ceilings import document

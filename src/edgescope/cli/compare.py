@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import argparse
 
-from edgescope.cli import opened, trial_flags
+from edgescope.commandline import opened, trial_flags
 from edgescope.errors import ExitCode
-
-HELP = "compare two variants: settings that differ, ratios with intervals, a judgement"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

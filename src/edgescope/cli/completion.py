@@ -17,9 +17,8 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.cli import docs, flags_page
 from edgescope.cli import help as help_verb
-from edgescope.cli.parsing import verbs
+from edgescope.commandline.parsing import verbs
 
-HELP = "print a script that completes verbs, flags and values in bash, zsh or fish"
 HERE = Path(__file__).parent
 MODELS: tuple[str, ...] = ("(models)",)
 RESULTS: tuple[str, ...] = ("(results)",)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from edgescope.cli import optimize
 
-HELP = "optimise a real classifier on photographs, in a few minutes"
 INTERRUPTED = optimize.INTERRUPTED
 MODEL = "efficientnet_lite0"
 

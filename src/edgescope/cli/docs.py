@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgescope.cli import flags_page, trial_flags
+from edgescope.cli import flags_page
+from edgescope.commandline import trial_flags
 
 if TYPE_CHECKING:
     from edgescope.errors import EdgescopeError
 
-HELP = "print a page of the documentation, or what a message code means and what helps"
 CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*(-\d+)?")
 COLUMNS = 80
 """The widest a code's explanation gets, in a terminal and in a file."""

@@ -17,12 +17,10 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from edgescope.cli import trial_flags
+from edgescope.commandline import trial_flags
 
 if TYPE_CHECKING:
     from edgescope.doctor.report import Report
-
-HELP = "what this machine is and can measure, and what would disturb a measurement"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -79,7 +77,7 @@ def _json(report: Report, args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from edgescope.analysis.run import noise
-    from edgescope.cli import opened
+    from edgescope.commandline import opened
     from edgescope.records.codec import to_plain
 
     found = noise.stored(opened.store(args).root, report.machine.id)
@@ -87,7 +85,8 @@ def _json(report: Report, args: argparse.Namespace) -> None:
 
 
 def _show(report: Report, args: argparse.Namespace) -> None:
-    from edgescope.cli import noise_view, opened
+    from edgescope.cli import noise_view
+    from edgescope.commandline import opened
     from edgescope.doctor.view import lines
     from edgescope.report.render import terminal
 

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from edgescope.cli.parsing import verbs
+from edgescope.commandline.parsing import verbs
 
 NAME, TITLE = "flags", "Every verb with its flags"
 HEAD = f"""# {TITLE}

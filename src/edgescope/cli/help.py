@@ -12,7 +12,6 @@ import textwrap
 
 from edgescope.errors import ExitCode
 
-HELP = "print what a verb does and its flags, or the table of exit codes"
 EXIT_CODES = "exit-codes"
 WIDTH = 80
 

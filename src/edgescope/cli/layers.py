@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgescope.cli import opened, trial_flags
-
-HELP = "show the time, FLOPs, bytes and share of the roofline of each layer"
+from edgescope.commandline import opened, trial_flags
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

@@ -13,13 +13,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgescope.cli import opened, trial_flags
+from edgescope.commandline import opened, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.records import Result
     from edgescope.store.results import Store
 
-HELP = "list the results in a store"
 STARTED = "started"
 FILTERS = ("model", "backend", "status", "machine")
 

@@ -1,4 +1,4 @@
-"""The command `edgescope`: parse, call, print. Each verb has its own file, which imports nothing heavy at the top."""
+"""The command `edgescope`: parse, call, print. A verb is loaded when it is named; none imports much at the top."""
 
 from __future__ import annotations
 
@@ -8,24 +8,14 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 
 from edgescope import registry
-from edgescope.cli.hints import fits
-from edgescope.cli.parsing import Parser
 from edgescope.cli.versions import Version
-from edgescope.errors import EdgescopeError, ExitCode, Message, fitting
+from edgescope.commandline.hints import fits
+from edgescope.commandline.parsing import WHOLE, Parser
+from edgescope.errors import EdgescopeError, ExitCode, Message, UnavailableError, fitting
 from edgescope.process.said import say
-from edgescope.registry import BOARD
-
-VERBS = {
-    verb: import_module(f"edgescope.cli.{'list_results' if verb == 'list' else verb}")
-    for verb in (
-        *("demo", "doctor", "models", "modes", "monitor", "backends", "bench", "sweep", "train", "anomaly"),
-        *("optimize", "recommend", "predict", "capacity", "offload", "trace", "compare", "energy", "explain"),
-        *("layers", "list", "show", "rm", "report", "study", "record", "docs", "help", "completion"),
-    )
-}
+from edgescope.registry import BOARD, VERBS
 
 EPILOG = f"""Exit codes: {"; ".join(f"{code} {code.label}" for code in ExitCode)}.
 
@@ -57,7 +47,7 @@ REMEDY = {
 
 
 def parser(flags_of: Collection[str] = VERBS) -> Parser:
-    """Return the parser with every verb; only the verbs in `flags_of` have their flags."""
+    """Return the parser with every verb; only the verbs in `flags_of` are loaded and have their flags."""
     top = Parser(
         prog="edgescope",
         description="Measure, explain and optimise deep learning on edge devices, with numbers you can defend.",
@@ -72,11 +62,25 @@ def parser(flags_of: Collection[str] = VERBS) -> Parser:
         help="measure a recorded board instead of this machine: a file, or an included one such as nano",
     )
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, module in VERBS.items():
-        sub = verbs.add_parser(name, help=module.HELP, description=module.__doc__)
+    for name, verb in VERBS.items():
+        sub = verbs.add_parser(name, help=verb.summary)
         if name in flags_of:
-            module.configure(sub)
+            _configure(sub, name)
     return top
+
+
+WHOLE.append(parser)
+
+
+def _configure(sub: argparse.ArgumentParser, name: str) -> None:
+    """Add a verb's description and flags; of one that cannot be loaded, why."""
+    try:
+        module = registry.verb(name)
+    except UnavailableError as error:
+        sub.description = f"{error.message.code}: {error.message.what} ({error.message.evidence})"
+    else:
+        sub.description = module.__doc__
+        module.configure(sub)
 
 
 def _named(args: argparse.Namespace) -> str:
@@ -98,7 +102,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         sys.stderr.write(WAY_IN)
         return ExitCode.USAGE
-    args = parser({_verb(words)}).parse_args(words)
+    named = _verb(words)
+    try:
+        if named:
+            registry.verb(named)
+    except UnavailableError as error:
+        say(error.message)
+        return error.exit_code
+    args = parser({named}).parse_args(words)
     args.argv = words  # a verb may need to know what was typed
     with fitting(fits(_named(args), parser)):
         return _run(args)
@@ -109,7 +120,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         with _replaying(args.board):
             _tell_where(args)
-            return int(VERBS[args.verb].run(args))
+            return int(registry.verb(args.verb).run(args))
     except EdgescopeError as error:
         say(error.message)
         return error.exit_code
@@ -132,7 +143,7 @@ def _run(args: argparse.Namespace) -> int:
         missing_path = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
         return ExitCode.USAGE if missing_path else ExitCode.FAILED
     except KeyboardInterrupt:
-        verb = VERBS[args.verb]
+        verb = registry.verb(args.verb)
         part = getattr(verb, "PARTS", {}).get(getattr(args, "part", ""), verb)
         left = getattr(part, "INTERRUPTED", "")
         say(f"I-STOP-1: interrupted. {left}".rstrip())

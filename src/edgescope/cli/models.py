@@ -6,12 +6,10 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from edgescope.cli import trial_flags
+from edgescope.commandline import trial_flags
 
 if TYPE_CHECKING:
     from edgescope.models.base import Model
-
-HELP = "list the models: task, parameters, MACs, FLOPs, trained or not"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

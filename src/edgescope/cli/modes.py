@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edgescope.cli import trial_flags
+from edgescope.commandline import trial_flags
 
 if TYPE_CHECKING:
     from edgescope.modes.listing import Row
-
-HELP = "list the power modes and other settings that a run can set and restore"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

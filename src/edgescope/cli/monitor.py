@@ -12,9 +12,8 @@ import signal
 import sys
 from types import FrameType
 
-from edgescope.cli import trial_flags
+from edgescope.commandline import trial_flags
 
-HELP = "show sensors and the running trial live"
 MAX_HZ = 20.0
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace) -> int:
     """Measure the noise floor, store it and print it; return 0."""
     from edgescope.analysis.run import noise
-    from edgescope.cli import opened
+    from edgescope.commandline import opened
     from edgescope.devices.replay import device
     from edgescope.errors import UsageError
     from edgescope.runner.noise import measure

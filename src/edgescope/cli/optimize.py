@@ -17,8 +17,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgescope.cli import opened, trial_flags
-from edgescope.cli.waiting import waiting
+from edgescope.commandline import opened, trial_flags
+from edgescope.commandline.waiting import waiting
 from edgescope.errors import Message, is_wrong_request
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from edgescope.records import Scalar
     from edgescope.verbs.optimize import Optimized
 
-HELP = "try engines and precisions on a model, verify each, pick one"
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 

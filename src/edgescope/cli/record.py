@@ -14,9 +14,8 @@ import json
 import shlex
 from pathlib import Path
 
-from edgescope.cli import trial_flags
+from edgescope.commandline import trial_flags
 
-HELP = "record this machine's sensors into one file that any machine can replay"
 INTERRUPTED = "Nothing was written; the same command starts again."
 
 

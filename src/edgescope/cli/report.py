@@ -6,10 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from edgescope.cli import opened, trial_flags
-from edgescope.cli.waiting import waiting
+from edgescope.commandline import opened, trial_flags
+from edgescope.commandline.waiting import waiting
 
-HELP = "write one HTML page (or .md, .csv) from stored results"
 INTERRUPTED = "No report was written; an earlier one is unchanged."
 
 

@@ -10,9 +10,9 @@ import argparse
 import json
 import sys
 
-from edgescope.cli import list_results, opened, trial_flags
+from edgescope.cli import list_results
+from edgescope.commandline import opened, trial_flags
 
-HELP = "remove results from a store"
 INTERRUPTED = "Results that were not removed yet are unchanged."
 
 

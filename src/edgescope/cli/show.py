@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from edgescope.cli import opened, trial_flags
-
-HELP = "print the card of one result"
+from edgescope.commandline import opened, trial_flags
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgescope.cli import opened, trial_flags
+from edgescope.commandline import opened, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.records import Result, Trial
@@ -37,7 +37,6 @@ BESIDE_STUDY = {
     *MANNER,
 }
 
-HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 

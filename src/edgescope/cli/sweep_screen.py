@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgescope.cli import opened
+from edgescope.commandline import opened
 from edgescope.process import said
 from edgescope.report import sweep
 from edgescope.report.document import Document

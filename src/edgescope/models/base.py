@@ -20,7 +20,7 @@ from edgescope.records import ModelInfo
 if TYPE_CHECKING:
     import torch
 
-    from edgescope.training.task import Task
+    from edgescope.fit.task import Task
 
 Batch = Mapping[str, NDArray[Any]]
 """Input name -> array whose first axis is the batch."""

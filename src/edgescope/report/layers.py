@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgescope import units
-from edgescope.analysis.predict.layers import Placed
+from edgescope.analysis.layers import Placed
 from edgescope.records import Absent, Json, Measured, Trial, Trust, Verdict
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from edgescope import bench, registry
-from edgescope.analysis.predict import roofline
+from edgescope.analysis import roofline
 from edgescope.devices import spin
 from edgescope.errors import UnavailableError
 from edgescope.modes import catalog

@@ -7,7 +7,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.errors import UsageError
 from edgescope.records import Trace
-from edgescope.tracing.importers.base import Importer
+from edgescope.tracing.importer import Importer
 
 HEAD_BYTES = 4096
 

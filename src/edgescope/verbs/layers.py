@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import bench
-from edgescope.analysis.predict import roofline
-from edgescope.analysis.predict.layers import Exported, Joined, Placed, joined, placed
-from edgescope.analysis.predict.roofline import Ceilings
+from edgescope.analysis import roofline
+from edgescope.analysis.layers import Exported, Joined, Placed, joined, placed
+from edgescope.analysis.roofline import Ceilings
 from edgescope.backends.base import counted, precision_of
 from edgescope.bench.layers import exported as exported_by
 from edgescope.bench.layers import profiled, ran

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgescope import registry
-from edgescope.analysis.predict.layers import Layer, joined
+from edgescope.analysis.layers import Layer, joined
 from edgescope.backends.base import Layered, Spec
 from edgescope.backends.trtexec import layer_times
 from edgescope.cli.main import main
@@ -14,7 +14,7 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 
-RECORDED = Path(__file__).parents[2] / "tracing" / "recorded"
+RECORDED = Path(__file__).parents[2] / "recorded_traces"
 PROFILE, INFO, TIMES = (RECORDED / f"trtexec_{kind}_resnet18.json" for kind in ("layers", "graph", "times"))
 RESNET18_MACS = 1_814_073_344 - 512_000
 """Of its convolutions; TensorRT's compiler for the last product tells no weights."""

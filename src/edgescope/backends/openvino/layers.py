@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from edgescope.analysis.predict.layers import Layer
+from edgescope.analysis.layers import Layer
 from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.openvino import counters, precision
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from numpy.typing import NDArray
 
-from edgescope.analysis.predict.layers import Layer
+from edgescope.analysis.layers import Layer
 from edgescope.backends.base import LAYER_RUNS, Artifact, Session, Spec, flag
 from edgescope.backends.pytorch import module as shared
 from edgescope.backends.pytorch.about import AboutEager

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from edgescope.analysis.predict.layers import Layer
+from edgescope.analysis.layers import Layer
 
 WAIT_CYCLES = 300_000_000
 """Clock cycles of the kernel behind which a GPU's operations are enqueued: some tenths of a second."""

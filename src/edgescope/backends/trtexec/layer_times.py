@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgescope.analysis.predict.layers import Exported, Layer, normal
+from edgescope.analysis.layers import Exported, Layer, normal
 from edgescope.artifacts.onnx_names import ModulePaths, NodeWork
 from edgescope.backends.tensorrt import layers as inspector
 from edgescope.backends.trtexec import exports

@@ -16,7 +16,7 @@ From R35 on the date comes first. log_stamp.py reads the text that a logger put 
 
 Nothing is dropped: an item whose form is not known stays in the line as text, with no field. tegrastats' MB
 is 2^20 bytes. Sources: the tegrastats pages of the Jetson Linux and DRIVE OS guides, and lines that users
-published (tests/devices/tegrastats_lines.toml names each).
+published (tests/wings/energy/tegrastats_lines.toml names each).
 """
 
 from __future__ import annotations

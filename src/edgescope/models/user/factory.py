@@ -28,11 +28,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from edgescope import cache
 from edgescope.errors import ModelError, closest_name
+from edgescope.fit.task import Task
 from edgescope.models.image import torchvision_compat
 from edgescope.models.user.calling import Called, called
 from edgescope.models.weights import fill, read_state
 from edgescope.records import Json, digest
-from edgescope.training.task import Task
 
 SEED = 0
 torchvision_compat.ensure()  # a user's module may import torchvision, or timm, which imports it

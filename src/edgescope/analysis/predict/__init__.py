@@ -1,1 +1,0 @@
-"""Predictions from measurements: regression, queueing, roofline."""

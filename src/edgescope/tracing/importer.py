@@ -1,0 +1,191 @@
+"""The importer seam: one format of one profiler, recognised by its content and read into a Trace.
+
+    knows(path, head) -> bool     True if the file is of this format; head is its first 4 kB
+    read(path) -> Trace           every row that can be read; notes say what cannot
+
+A row that cannot be used costs itself: it is counted in the fact `left_out` and named in a note with its place. Only a
+file with nothing to read raises an error. What has no length is left out, never 0 long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.errors import Message, UsageError
+from edgescope.records import SPAN_KINDS, Spans, Trace
+from edgescope.tracing.salvage import Salvage
+
+#: Host calls that wait for the GPU, of CUDA and the interfaces made after it; and those of SYCL's two layers.
+WAITS = re.compile(
+    r"(cuda|cu|hip|musa)(Device|Stream|Event|Thread|Ctx)Synchronize"
+    r"|(ur|pi)(QueueFinish|EventWait|EventsWait)|ze\w+Synchronize"
+)
+#: Copies without Async in their name wait until they are done.
+BLOCKING_COPIES = ("cudaMemcpy", "cuMemcpy", "hipMemcpy", "musaMemcpy")
+LONGEST_NS = 366 * 86_400 * 10**9
+"""No recording lasts a year: a longer span is a difference of times that went wrong."""
+FEW = 3
+"""Names that a note gives as examples."""
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One format: how it is recognised and read. Each module of this folder has one, a plug-in adds its own."""
+
+    knows: Callable[[Path, bytes], bool]
+    read: Callable[[Path], Trace]
+
+
+def kind_of_call(name: str) -> str:
+    """Return `sync` for a call that waits for the GPU, else `api`."""
+    bare = name.partition("_v")[0].removesuffix("_ptsz").removesuffix("_ptds")
+    waits = WAITS.fullmatch(bare) is not None or (bare.startswith(BLOCKING_COPIES) and "Async" not in bare)
+    return "sync" if waits else "api"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that an importer collects: columns of one length, an int where all rows are equal; names as indices."""
+
+    kind: str | NDArray[Any]
+    """The kind of all rows, or the number of the kind of each row."""
+    columns: dict[str, NDArray[Any] | int]
+    names: Sequence[str]
+
+    def spans(self) -> Spans:
+        """Return the rows as spans."""
+        kind = SPAN_KINDS.index(self.kind) if isinstance(self.kind, str) else self.kind
+        return Spans.from_columns(self.names, {**self.columns, "kind": kind})
+
+
+@dataclass
+class Collected:
+    """The tables and notes of one file."""
+
+    source: str
+    tables: list[Table] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, code: str, what: str, evidence: str = "", effect: str = "", fix: str = "") -> None:
+        """Add a note, once."""
+        message = Message(code, what, evidence, effect, fix)
+        if message not in self.notes:
+            self.notes.append(message)
+
+    def lose(self, code: str, what: str, count: int, *, damage: bool = True, **words: str) -> None:
+        """Note that rows are left out, and count them under `what` in the fact `left_out`; nothing if none are.
+
+        The note says `COUNT WHAT`; `words` are its evidence, with the place of the first, its effect and its fix.
+        Without `damage` it is what every sound recording lacks, such as the ends of ranges that were open at its stop.
+        """
+        if count and damage:
+            self.facts["damaged"] = True
+        if count:
+            left = self.facts.setdefault("left_out", {})
+            left[what] = left.get(what, 0) + count
+            self.note(code, f"{count:,} {what}", **words)
+
+    def salvaged(self, array: Salvage, path: Path, rows: str, fix: str = "", *, ended: bool) -> None:
+        """Note what a damaged array of `rows` has lost, and that it was cut where it has not `ended`."""
+        effect = "They are left out: the times and counts of their names are too low"
+        self.lose("W-PROF-3", f"{rows} cannot be read", array.lost, evidence=array.first, effect=effect)
+        if not ended:
+            self.note(
+                "W-PROF-3", f"{path.name} ends within its {rows}", effect="What followed is missing", fix=fix
+            )
+            self.facts["damaged"] = True
+
+    def pass_over(self, what: str, count: int) -> None:
+        """Count rows that are no part of an account, such as the arrows of a viewer: the fact `passed_over`."""
+        if count:
+            over = self.facts.setdefault("passed_over", {})
+            over[what] = over.get(what, 0) + count
+
+    def trace(self, path: Path, **rest: Any) -> Trace:
+        """Return the trace without impossible rows; UsageError if there are neither rows nor samples.
+
+        In a trace whose times mean nothing (`timed=False`) an end of -1 is a length that is not known.
+        """
+        spans = Spans.joined([t.spans() for t in self.tables if len(t.columns["start_ns"])])  # type: ignore[arg-type]
+        spans = self._possible(spans, lengths=rest.get("timed", True))
+        if not len(spans) and rest.get("samples") is None:
+            raise empty(path, "; ".join(n.what for n in self.notes) or "it has no rows")
+        return Trace(spans, self.source, facts=self.facts, notes=tuple(self.notes), **rest)
+
+    def _possible(self, spans: Spans, *, lengths: bool) -> Spans:
+        """Return the spans without those that end before they start or last longer than any recording."""
+        start, end = spans.columns["start_ns"], spans.columns["end_ns"]
+        unknown = (end < 0) & (not lengths)
+        with np.errstate(over="ignore"):
+            length = end - start
+        backward = (end < start) & ~unknown
+        endless = ~backward & ~unknown & ((length < 0) | (length > LONGEST_NS))
+        gone = backward | endless
+        if not gone.any():
+            return spans
+        self._lose_spans("W-PROF-2", "spans end before they begin", spans.where(backward))
+        self._lose_spans("W-PROF-2", "spans last for years", spans.where(endless))
+        return spans.where(~gone)
+
+    def _lose_spans(self, code: str, what: str, spans: Spans) -> None:
+        effect = "They are left out: how long they took is not known"
+        self.lose(code, what, len(spans), evidence=examples(spans.named()), effect=effect)
+
+
+def examples(names: Iterable[str]) -> str:
+    """Return the most frequent names, each with its count: `aten::linear (3), aten::add`."""
+    found = Counter(names)
+    told = [f"{name[:60]} ({n:,})" if n > 1 else name[:60] for name, n in found.most_common(FEW)]
+    return ", ".join(told) + (f" and {len(found) - FEW:,} more names" if len(found) > FEW else "")
+
+
+def empty(path: Path, evidence: str, fix: str = "export it again (edgescope docs profiling)") -> UsageError:
+    """Return the error for a file with nothing to read."""
+    return UsageError(
+        "E-PROF-1",
+        f"{path.name} holds nothing that can be read as a trace",
+        evidence=evidence,
+        effect="Nothing was imported",
+        fix=fix,
+    )
+
+
+def indexed(values: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the different names in order of appearance, and the index of each value among them."""
+    index: dict[str, int] = {}
+    rows = np.fromiter((index.setdefault(v, len(index)) for v in values), "int32", len(values))
+    return list(index), rows
+
+
+def exact_ns(value: object, unit_ns: int) -> int | None:
+    """Return a time in nanoseconds, rounded from the decimal number that the file holds; None if it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        ns = Decimal(str(value).strip()) * unit_ns
+        return round(ns) if abs(ns) < 2**62 else None
+    except (InvalidOperation, ValueError, OverflowError):
+        return None
+
+
+def clean(number: Any, default: int = -1) -> int:
+    """Return a number that a file may hold as text, or `default` if it is none."""
+    try:
+        return int(number)
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def gpu_facts(gpus: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fact `gpus`: number as text -> name, number of multiprocessors."""
+    return {"gpus": {str(number): dict(facts) for number, facts in gpus.items()}} if gpus else {}

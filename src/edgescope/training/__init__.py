@@ -1,1 +1,0 @@
-"""Training in PyTorch: what is trained, one step of it, and runs of many epochs."""

@@ -1,0 +1,127 @@
+"""Return the energy of a stored result by every meter that recorded it, and at the wall: `edgescope.energy("3f2a")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgescope.analysis.cells import ids
+from edgescope.analysis.energy.of_run import Consumption, consumption, done
+from edgescope.analysis.energy.window import energies
+from edgescope.errors import Message, UsageError
+from edgescope.records import Absent, Answer, Field, Json, Meter, Result
+from edgescope.records.answers import figure_text, plain
+from edgescope.runner.own_results import Tell, named, silent
+from edgescope.runner.setup import Stored, store_of
+from edgescope.store.recorded import replayed
+from edgescope.wings.energy import meter_log
+from edgescope.wings.energy.align import Wall, wall
+from edgescope.wings.energy.meter_dialect import Dialect
+
+PER_SAMPLE: Mapping[str, Field] = dict.fromkeys(
+    ("energy_per_sample_j", "energy_dynamic_per_sample_j"),
+    Absent("unsupported: the watts are of a recording, the samples of this machine"),
+)
+SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
+
+
+@dataclass(frozen=True, repr=False)
+class Energies(Answer):
+    """The power and energy of one run, by each meter."""
+
+    result: Result
+    meters: tuple[tuple[Meter, Consumption], ...]
+    wall: Wall | None = None
+    """The energy by the log of an external meter, or None if no log was given."""
+
+    @property
+    def warnings(self) -> list[Message]:
+        """Return every warning once: those of the run, of its meters and of the log.
+
+        Meters after the first contribute only W-PWR-3, which names its channel; their scopes and idle powers are shown.
+        """
+        found = self.meters
+        parts = [self.result.warnings, *(c.warnings for _, c in found[:1])]
+        parts += [tuple(w for w in c.warnings if w.code == "W-PWR-3") for _, c in found[1:]]
+        parts += [self.wall.consumption.warnings] if self.wall else []
+        return list({str(warning): warning for part in parts for warning in part}.values())
+
+    def _each(self) -> Iterator[tuple[str, str, Mapping[str, Field]]]:
+        for meter, spent in self.meters:
+            yield meter.name, meter.scope, spent.metrics
+        if self.wall is not None:
+            yield "log", self.wall.scope, self.wall.consumption.metrics
+
+    def lines(self) -> Iterator[str]:
+        """Yield the result, then one line for each meter."""
+        yield f"{self.result.trial.model.partition('#')[0]} {self.result.trial.label}"
+        for name, scope, metrics in self._each():
+            power, joules = (
+                figure_text(n, metrics[f]) for n, f in (("power", "power_w"), ("energy", "energy_j"))
+            )
+            yield f"  {name} ({scope}): {power}, {joules}"
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return one row for each meter."""
+        return [
+            {"meter": name, "scope": scope} | {figure: plain(metrics[figure]) for figure in SHOWN}
+            for name, scope, metrics in self._each()
+        ]
+
+
+def _without(absent: Mapping[str, Field], spent: Consumption) -> Consumption:
+    return replace(spent, metrics={**spent.metrics, **absent})
+
+
+def energy(
+    result: str | Result,
+    *,
+    meter: Path | str | None = None,
+    dialect: Dialect | None = None,
+    scope: str = "",
+    machine: str = "",
+    store: Stored = None,
+    tell: Tell = silent,
+) -> Energies:
+    """Return a stored result's power and energy by every meter, and by an external meter's CSV log.
+
+    `result` is a name from `edgescope list`, or `latest` for the newest; the log is aligned by the load's own edge.
+    `dialect` says how the log is to be read where that is not clear from it: columns, units, devices.
+    `scope` says what the external meter measures (the wall). `machine` is whose results the name is looked up in.
+    """
+    if isinstance(result, str):
+        place = store_of(store)
+        result = place.full(named(place, result, ids.one, machine, tell))
+    if result.readings is None or result.window is None or result.queries is None:
+        raise UsageError(
+            "E-METER-3", f"the result {result.id} was not measured", evidence=str(result.reason or "")[:200]
+        )
+    own = PER_SAMPLE if replayed(result) else {}
+    every = energies(
+        result.readings,
+        result.window.start_ns,
+        result.window.stop_ns,
+        done(result.queries, result.window),
+    )
+    found = tuple(
+        (
+            Meter(e.meter, e.scope, e.method),
+            _without(
+                own,
+                consumption(
+                    result.readings,
+                    result.queries,
+                    result.window,
+                    idle=result.idle,
+                    meter=e.meter,
+                    colocated=result.trial.colocated,
+                ),
+            ),
+        )
+        for e in every
+    )
+    if meter is None:
+        return Energies(result, found)
+    log = meter_log.read(Path(meter), dialect)
+    return Energies(result, found, wall(result, log, scope))

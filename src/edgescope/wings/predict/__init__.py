@@ -1,0 +1,1 @@
+"""Predict time, power and energy of power modes from a few that were measured."""

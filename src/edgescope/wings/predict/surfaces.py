@@ -1,0 +1,223 @@
+"""Models of a quantity over a grid of modes: each predicts every mode from a few profiled ones, with its uncertainty.
+
+    linear    the baseline: multivariate linear regression on the knobs (arXiv 2509.20160, as far as its abstract says)
+    roofline  physical terms with a few parameters (roofline_modes.py), and a Gaussian process on the logarithm for what
+              they get wrong
+    transfer  a Gaussian process with the surface of another workload or device as its mean
+
+All work on logarithms and are fitted with log values by mode; `choose` averages them, each weighted by the inverse
+square of its errors when it predicts each profiled mode from the others (leave-one-out), and widens or narrows the
+intervals to what the errors of the average were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from edgescope.search.gp import Axis, Slope, Spread, Surrogate
+from edgescope.stats.special import t_quantile
+from edgescope.wings.predict.curve_fit import Fitter
+from edgescope.wings.predict.modes import Floats, Ints, ModeGrid
+
+Seen = Mapping[int, float]
+"""Mode -> log value."""
+#: How far modes may lie from a roofline, and two runs of one mode apart: both are weighed by what explains the modes.
+BESIDE_ROOFLINE = Spread(scale=(0.1, 1.0), noise=(0.03, 0.7), settings=256)
+CONFIDENCE = 0.90
+#: How much wider an interval is that no left-out mode has checked.
+UNCHECKED = 1.5
+#: Fewest profiled modes whose leave-one-out errors say anything.
+LEAST = 4
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The logarithm of a fresh run's value in every mode: its mean and its standard deviation."""
+
+    mean: Floats
+    sd: Floats
+    factor: float = 1.64
+    """Standard deviations on each side of the mean that hold 90 % of fresh runs."""
+
+    @property
+    def value(self) -> Floats:
+        """Return the predicted value of every mode."""
+        return np.asarray(np.exp(self.mean))
+
+    def ends(self) -> tuple[Floats, Floats]:
+        """Return the lower and the upper end of the 90 % prediction interval of every mode."""
+        half = self.factor * self.sd
+        return np.exp(self.mean - half), np.exp(self.mean + half)
+
+
+class Surface(Protocol):
+    """One model of one quantity over one grid."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the prediction of every mode from the log values of the profiled ones."""
+
+    def only(self, modes: Ints) -> Surface:
+        """Return the model over these modes alone, numbered from 0."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Linear regression of the value on every knob; a word is one column for each of its values but the first."""
+
+    columns: Floats
+    """Shape (modes, columns), each from 0 to 1."""
+    name: str = "linear"
+
+    @classmethod
+    def over(cls, grid: ModeGrid) -> Linear:
+        """Return the model of a grid."""
+        out = [np.ones(len(grid))]
+        for axis in grid.axes():
+            if (numbers := grid.numbers(axis.name)) is not None:
+                out.append(numbers / numbers.max())
+            elif axis.name in grid.knobs:
+                out += [(axis.at == level).astype(np.float64) for level in range(1, len(axis.levels))]
+        return cls(np.stack(out, axis=1))
+
+    def only(self, modes: Ints) -> Linear:
+        """Return the model over these modes alone."""
+        return replace(self, columns=self.columns[modes])
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the least-squares plane; where there are fewer modes than knobs, the flattest one."""
+        rows = list(seen)
+        x, y = self.columns, np.exp([seen[i] for i in rows])
+        plane, _, rank, _ = np.linalg.lstsq(x[rows], y, rcond=None)
+        found = np.maximum(x @ plane, y.min() / 10)  # a plane may become negative, a time cannot
+        left = float(np.sqrt(np.sum((x[rows] @ plane - y) ** 2) / max(1, len(rows) - int(rank))))
+        return Guess(np.log(found), 0.01 + np.log1p(left / found))
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A Gaussian process on the logarithm, with a physical curve as its mean.
+
+    The curve's parameters are as sure as the profiled modes make them.
+    """
+
+    axes: tuple[Axis, ...]
+    curve: Fitter
+    name: str = "roofline"
+
+    def only(self, modes: Ints) -> Roofline:
+        """Return the model over these modes alone."""
+        return replace(self, axes=tuple(a.only(modes) for a in self.axes), curve=self.curve.only(modes))
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the fitted curve with the Gaussian process beside it."""
+        found = self.curve.fit(seen)
+        slopes = [Slope(column, 0.0, 1.0) for column in found.slopes.T]
+        around, cells = found.expected, len(found.value)
+        beside = Surrogate(self.axes, slopes, cells, BESIDE_ROOFLINE, around=around, level_sd=0.02)
+        return Guess(*beside.fresh(seen))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A Gaussian process around another surface: the same modes under another workload, or on another device."""
+
+    axes: tuple[Axis, ...]
+    other: Floats
+    """Log values of every mode there."""
+    name: str = "transfer"
+
+    def only(self, modes: Ints) -> Transfer:
+        """Return the model over these modes alone."""
+        return replace(self, axes=tuple(a.only(modes) for a in self.axes), other=self.other[modes])
+
+    def fit(self, seen: Seen) -> Guess:
+        """Return the other surface, shifted and stretched to the profiled modes, and corrected near them."""
+        slopes = [Slope(self.other - self.other.mean(), 1.0, 0.3)]
+        return Guess(*Surrogate(self.axes, slopes, len(self.other)).fresh(seen))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The average of the models, the best of them, and the leave-one-out error of each."""
+
+    model: str
+    """The model with the smallest error."""
+    guess: Guess
+    errors: Mapping[str, float]
+    """Model -> mean absolute error of a left-out mode, as a share; empty with fewer than LEAST modes."""
+    left_out: Seen
+    """Profiled mode -> the log value that the others predict for it."""
+    gaps: Seen = field(default_factory=dict)
+    """Profiled mode -> how far that lies from its own log value."""
+
+
+def choose(surfaces: Sequence[Surface], seen: Seen, *, check: bool = True) -> Chosen:
+    """Return the average of the surfaces' predictions, weighted by how well each predicts left-out modes.
+
+    With too few modes to tell, or without `check`, it is the prediction of the first.
+    """
+    if len(seen) < LEAST or not check:
+        guess = surfaces[0].fit(seen)
+        return Chosen(surfaces[0].name, replace(guess, factor=guess.factor * UNCHECKED), {}, {})
+    left = {surface.name: left_out(surface, seen) for surface in surfaces}
+    errors = {name: float(np.mean(np.abs(np.expm1(gap)))) for name, (gap, _) in left.items()}
+    share = _shares([gap for gap, _ in left.values()])
+    gaps, sds = _averaged([gap for gap, _ in left.values()], [sd for _, sd in left.values()], share)
+    off = {mode: float(gap) for mode, gap in zip(seen, gaps, strict=True)}
+    predicted = {mode: seen[mode] + gap for mode, gap in off.items()}
+    guesses = [surface.fit(seen) for surface in surfaces]
+    whole = Guess(*_averaged([g.mean for g in guesses], [g.sd for g in guesses], share))
+    best = min(errors, key=lambda name: errors[name])
+    return Chosen(best, calibrated(whole, gaps, sds), errors, predicted, off)
+
+
+def _shares(gaps: Sequence[Floats]) -> Floats:
+    """Return the weight of each model in the average: the inverse of the square of its left-out errors."""
+    weight = 1 / np.array([float(np.mean(gap**2)) + 1e-12 for gap in gaps])
+    return np.asarray(weight / weight.sum())
+
+
+def _averaged(means: Sequence[Floats], sds: Sequence[Floats], share: Floats) -> tuple[Floats, Floats]:
+    """Return (mean, standard deviation) of a mixture of models."""
+    each, spread = np.stack(means), np.stack(sds)
+    mean = share @ each
+    return mean, np.sqrt(share @ (spread**2 + (each - mean) ** 2))
+
+
+def left_out(surface: Surface, seen: Seen) -> tuple[Floats, Floats]:
+    """Return (error, standard deviation) of the log value of each profiled mode, predicted from the others."""
+    inside = surface.only(np.array(list(seen), dtype=np.int64))
+    values, gaps, sds = dict(enumerate(seen.values())), [], []
+    for mode, value in values.items():
+        guess = inside.fit({i: v for i, v in values.items() if i != mode})
+        gaps.append(guess.mean[mode] - value)
+        sds.append(guess.sd[mode])
+    return np.array(gaps), np.array(sds)
+
+
+#: Modes for which the model's own standard deviation counts beside the left-out errors.
+OWN_WEIGHT = 4.0
+
+
+def calibrated(guess: Guess, gaps: Floats, sds: Floats) -> Guess:
+    """Return the guess with an interval that would have held the left-out modes (conformal prediction).
+
+    Left-out errors in standard deviations are ranked, and the factor is the one at 90 % of their number and one
+    more, between two ranks in proportion: the next rank up alone would hold 94 % with 15 modes. Where so few modes
+    have no such rank, it is at least Student's factor on the size of those errors.
+    """
+    ratio = np.sort(np.abs(gaps / sds))
+    rank = CONFIDENCE * (len(ratio) + 1)
+    if rank <= len(ratio):
+        return replace(guess, factor=float(np.interp(rank, np.arange(1, len(ratio) + 1), ratio)))
+    scale = float(np.sqrt((np.sum(ratio**2) + OWN_WEIGHT) / (len(ratio) + OWN_WEIGHT)))
+    student = scale * t_quantile((1 + CONFIDENCE) / 2, len(ratio) + OWN_WEIGHT)
+    return replace(guess, factor=max(student, float(ratio[-1])))

@@ -1,0 +1,1 @@
+"""Choose one of the measured cells."""

@@ -1,0 +1,157 @@
+"""Regenerate a published study on this machine: its tables, figures and claims, next to the published numbers.
+
+edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --output table.html
+edgescope study concurrent --study studies/concurrent_cpu.toml --output concurrent.html
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgescope.commandline import opened, trial_flags
+from edgescope.wings.studies.paper import Paper, papers
+
+if TYPE_CHECKING:
+    from edgescope.store.results import Store
+
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add the studies, each with the flags that its paper.toml defines."""
+    studies = sub.add_subparsers(dest="paper", metavar="STUDY", required=True)
+    for name, paper in papers().items():
+        about = f"{paper.title} ({paper.source}): {paper.summary}."
+        one = studies.add_parser(name, help=paper.summary, description=about)
+        one.add_argument(
+            "--models", type=trial_flags.words, default=(), metavar="NAME,..", help="only these models (all)"
+        )
+        trial_flags.add_machine(one, "only its results")
+        for option, keys in paper.options.items():
+            kind = {"type": Path, "default": None} if "kind" in keys else {"default": ""}
+            one.add_argument(f"--{option}", **kind | {k: v for k, v in keys.items() if k != "kind"})
+        trial_flags.add_output(one, "file to write: the answer as well (.html, .md, .csv, .json)")
+        opened.add_verbose(one)
+        if not paper.measured_by:
+            trial_flags.add_store(one)
+            trial_flags.add_json(one)
+            continue
+        trial_flags.add_run(one)
+        if paper.measured_by == "optimize":
+            text = "time until the answer, for each model, with --run (90s)"
+            one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
+            trial_flags.add_timing(one)
+        trial_flags.add_safety(one)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure with --run, print the answer, write the file; return 1 if the store gives no answer."""
+    from edgescope.report.document import Answer
+    from edgescope.runner.own_results import own_results
+    from edgescope.wings.studies.paper import study
+
+    opened.ready(args)
+    paper, store = papers()[args.paper], opened.store(args)
+    options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
+    if getattr(args, "run", False):
+        MEASURES[paper.measured_by](args, paper, store)
+    found = study(
+        paper.name,
+        store,
+        own_results(store, args.machine, opened.say),
+        models=args.models,
+        command=opened.command(),
+        **options,
+    )
+    for problem in store.problems:
+        opened.say(str(problem))
+    opened.show(args, found, whole=True)
+    if args.output and not args.json:
+        print(f"written to {args.output}")
+    return int(any(isinstance(part, Answer) and part.kind == "none" for part in found.parts))
+
+
+def _read(args: argparse.Namespace, name: str, keys: Mapping[str, Any]) -> object:
+    """Return the value of one of the paper's own flags; for a file, its content."""
+    given = getattr(args, name)
+    return READERS[keys["kind"]](given) if "kind" in keys else given
+
+
+def _grid(path: Path | None) -> object:
+    from edgescope.models import zoo
+    from edgescope.study import grid
+
+    return grid.read(path, zoo.pin).trials if path else ()
+
+
+def _ceilings(path: Path | None) -> object:
+    from edgescope.analysis import roofline
+
+    return roofline.read(path) if path else None
+
+
+def _traces(folder: Path | None) -> object:
+    """Return the account of each trace in a folder by the name of its file, without its endings."""
+    from edgescope.analysis.kernels.account import account
+    from edgescope.errors import UsageError
+    from edgescope.tracing.read import read
+
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise UsageError("E-PAPER-4", f"{folder} is no folder of traces", fix="--traces FOLDER")
+    files = [path for path in sorted(folder.iterdir()) if path.suffix != ".nsys-rep"]
+    return {Path(path.name.removesuffix(".gz")).stem: account(read(path)) for path in files}
+
+
+#: Kind of a flag that names a file or folder -> its reader.
+READERS: Mapping[str, Callable[[Path | None], object]] = {
+    "grid": _grid,
+    "ceilings": _ceilings,
+    "traces": _traces,
+}
+
+
+def _climb(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Measure the levels of each model's pipeline into the store."""
+    from edgescope.wings.studies.ladder import ladder
+
+    for model in args.models or ("",):
+        ladder(model, args.source, device=args.device, store=store, setup=opened.setup(args))
+
+
+def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Optimise each model into the store; report a model that fails and continue."""
+    from edgescope.errors import EdgescopeError
+    from edgescope.verbs.optimize import optimize
+
+    keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, opened.setup(args)
+    for model in args.models or paper.report.models():
+        try:
+            optimize(model, budget=args.budget, store=store, setup=setup, **keys)
+        except EdgescopeError as error:
+            opened.say(f"{model}: {error}")
+
+
+def _plan(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Measure the trials that the study plans; report one that fails and continue."""
+    from edgescope.models import zoo
+    from edgescope.study import grid
+
+    setup = opened.setup(args)
+    cells = setup.cells(store)
+    for trial in paper.report.planned(paper, **{name: getattr(args, name) for name in paper.options}):
+        asked = grid.pinned(trial, zoo.pin)
+        setup.tell(f"  {asked.model.partition('#')[0]} {asked.label}")
+        cells.run(asked)
+
+
+#: What --run does, by the paper's `measured_by`.
+MEASURES: Mapping[str, Callable[[argparse.Namespace, Paper, Store], None]] = {
+    "optimize": _optimize,
+    "ladder": _climb,
+    "plan": _plan,
+}

@@ -1,0 +1,357 @@
+"""The study's table on this machine: each network before and after, timed four ways, beside the study's figures.
+
+"Before" is PyTorch eager, fp32, tf32 off; "after" is the fastest variant that passed the accuracy gate. Both are fresh
+processes, interleaved, and the speed-up is taken within rounds. One program has four times, and a ratio of two
+different ones means nothing:
+
+    cold    from the network's definition to its first answer: load + first
+    first   the first answer alone, with whatever the engine left to do lazily
+    warm    the next ten answers, before anything has settled
+    steady  the median once the latencies have settled
+
+`claimed` is the speed-up of the same runs if timed as the study did: a cold start before, a warm call after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgescope.analysis import roofline
+from edgescope.analysis.cells import machines
+from edgescope.analysis.cells.replicates import (
+    LONGER,
+    MEASURED,
+    NOT_RUN,
+    by_replicate,
+    log_mean,
+    neighbours,
+    of_pairs,
+    plain_mean,
+    spread,
+    value_of,
+)
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import SCREEN_S, pick, table
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Field, Machine, Measured, ModelInfo, Result, Trial, digest
+from edgescope.stats import paired_log_ratio
+from edgescope.wings.studies.jetson_nano.printed import Study, StudyRow, study
+
+WARM_QUERIES = 10
+"""Number of answers after the first whose mean is `warm`."""
+TIMES = ("cold_s", "first_s", "warm_s", "steady_s")
+SCREENED = "screened only; run again to finish"
+
+
+@dataclass(frozen=True)
+class Times:
+    """The four times of one variant, in seconds, each with its interval over fresh processes."""
+
+    cold_s: Field
+    first_s: Field
+    warm_s: Field
+    steady_s: Field
+
+
+@dataclass(frozen=True, kw_only=True)
+class NanoRow:
+    """One network: the study's figures, and ours if it was measured."""
+
+    study: StudyRow
+    model: str
+    params: Field
+    macs: Field
+    flops: Field
+    """Twice the multiply-accumulates."""
+    before: Times
+    after: Times
+    variant: str = ""
+    """Label of the variant after; '' if there is none."""
+    speedup: Field
+    """Steady before / steady after, paired within rounds."""
+    claimed: Field
+    """Cold before / warm after, of the same processes."""
+    limit_s: Field
+    """The least time that the machine's measured ceilings allow the network, at any precision that passed the gate."""
+    of_limit: Field
+    """limit_s / steady after: 1 is as fast as the machine can be."""
+    bound_by: str = ""
+    limit_precision: str = ""
+    """The precision with the smallest limit; '' if there is no limit."""
+    gate: str = ""
+    verdicts: tuple[str, str] = ("", "")
+    """Trust of before and after."""
+    notes: tuple[str, ...]
+
+    @property
+    def flops_count(self) -> str:
+        """What the study's FLOPS column counts in this row."""
+        return self.study.flops_count(int(self.macs.value) if isinstance(self.macs, Measured) else None)
+
+
+@dataclass(frozen=True)
+class NanoTable:
+    """All rows, and the means over those that were measured."""
+
+    study: Study
+    device: str
+    machine: Machine | None
+    rows: tuple[NanoRow, ...]
+    geometric: Field
+    arithmetic: Field
+    claimed: Field
+    """Geometric mean of the speed-ups that the study's way of timing would have claimed."""
+
+    @property
+    def measured(self) -> tuple[NanoRow, ...]:
+        """Return the rows that have a speed-up."""
+        return tuple(r for r in self.rows if isinstance(r.speedup, Measured))
+
+
+def nano_table(
+    results: Iterable[Result],
+    models: Sequence[str] = (),
+    *,
+    device: str = "cpu",
+    ceilings: roofline.Ceilings | None = None,
+) -> NanoTable:
+    """Return the table of these results (with raw rows for warm times); `models` default to the study's eleven.
+
+    UsageError for a model that the study does not have, or results of several machines.
+    """
+    page = study()
+    pairs = [(_study_row(page, m), m) for m in _names(models)]
+    mine = machines.one([r for r in results if wanted(r.trial, models, device)])
+    machine = next((r.machine for r in mine), None)
+    usable = _usable(ceilings, machine, device)
+    rows = tuple(_row(s, m, [r for r in mine if r.trial.model == m], usable) for s, m in pairs)
+    ups, claimed = [r.speedup for r in rows], [r.claimed for r in rows]
+    return NanoTable(page, device, machine, rows, log_mean(ups), plain_mean(ups), log_mean(claimed))
+
+
+def _study_row(page: Study, model: str) -> StudyRow:
+    found = page.row(model)
+    if found is None:
+        known = ", ".join(r.ours for r in page.rows)
+        raise UsageError("E-NANO-1", f"the study has no model {model!r}", evidence=f"it has {known}")
+    return found
+
+
+def _names(models: Sequence[str]) -> tuple[str, ...]:
+    return tuple(models) or tuple(r.ours for r in study().rows)
+
+
+def wanted(trial: Trial, models: Sequence[str] = (), device: str = "cpu") -> bool:
+    """Return whether a trial belongs to this table: one inference at a time, host to host, on this device."""
+    how = (trial.device, trial.workload, trial.scenario, trial.io, trial.batch, trial.in_flight)
+    return trial.model in _names(models) and how == (device, Trial.workload, Trial.scenario, "host", 1, 1)
+
+
+def _usable(
+    ceilings: roofline.Ceilings | None, machine: Machine | None, device: str
+) -> roofline.Ceilings | Absent:
+    if ceilings is None:
+        return Absent(f"no ceilings given: {roofline.FIX.replace('cpu', device)}, then --ceilings FILE")
+    if machine is not None and (ceilings.machine_id, ceilings.device) != (machine.id, device):
+        return Absent(f"the ceilings are those of {ceilings.device} of machine {ceilings.machine_id}")
+    return ceilings
+
+
+def picked(results: Iterable[Result], model: str, device: str = "cpu") -> Trial | None:
+    """Return the trial of the pick that the table shows for a model, or None if there is no pick."""
+    group = _latest_study(
+        [r for r in results if r.trial.model == model and wanted(r.trial, (model,), device)]
+    )
+    best = pick(table(group)).row if group else None
+    return best.trial if best else None
+
+
+def _row(
+    printed: StudyRow, model: str, results: Sequence[Result], ceilings: roofline.Ceilings | Absent
+) -> NanoRow:
+    info = next((r.model for r in results if r.model is not None), None)
+    group = _latest_study(results)
+    if not group and any(_screens(r) for r in results):
+        unfinished = _blank(printed, model, info, SCREENED)
+        return replace(unfinished, notes=(*unfinished.notes, SCREENED))
+    blank = _blank(
+        printed, model, info, f"not measured: no torch_eager fp32 result of {model} on this device"
+    )
+    if not group:
+        return blank
+    same = [r for r in results if _software(r) == _software(group[0])]
+    found = table(group, next(r.trial.cell for r in group if _is_baseline(r.trial)))
+    before = found.row(found.baseline)
+    if not before.replicates:
+        return replace(blank, notes=(*blank.notes, f"before: {before.rejected}"))
+    best = pick(found).row
+    filled = replace(blank, before=_times(before), verdicts=(before.verdict.trust.value, ""))
+    notes = (*blank.notes, *_rejections(same))
+    if best is None:
+        return replace(filled, notes=(*notes, "no variant passed the gate"))
+    after = _after(replace(filled, notes=notes), before, best)
+    return _with_limit(after, best.trial.precision, _passed(same), ceilings)
+
+
+def _blank(printed: StudyRow, model: str, info: ModelInfo | None, why: str) -> NanoRow:
+    none, unknown = Absent(why), Absent("not counted")
+    original = model == printed.ours
+    params = info.params if info else printed.counted_params if original else None
+    macs = info.macs if info else printed.counted_macs if original else None
+    return NanoRow(
+        study=printed,
+        model=model,
+        params=Measured(float(params), "1") if params else unknown,
+        macs=Measured(float(macs), "1") if macs else unknown,
+        flops=Measured(2.0 * macs, "1") if macs else unknown,
+        before=Times(none, none, none, none),
+        after=Times(none, none, none, none),
+        speedup=none,
+        claimed=none,
+        limit_s=none,
+        of_limit=none,
+        notes=printed.notes,
+    )
+
+
+def _is_baseline(trial: Trial) -> bool:
+    return (trial.backend, trial.precision, dict(trial.options)) == ("torch_eager", "fp32", {})
+
+
+def _latest_study(results: Sequence[Result]) -> list[Result]:
+    """Return the results that were measured together: they differ in engine, precision and options only.
+
+    Pairs of other durations, seeds or package versions were not neighbours in time, and screening runs are no study.
+    If a model was studied several times, the latest day (UTC) counts; on that day the study whose baseline has most
+    finished processes, then the newest.
+    """
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        if not _screens(result):
+            same = replace(result.trial, backend="", precision="fp32", options={}, min_agreement=None)
+            groups.setdefault((same.cell, _software(result)), []).append(result)
+    ranked = [(_rank(group), group) for group in groups.values() if any(_is_baseline(r.trial) for r in group)]
+    return max(ranked, key=lambda pair: pair[0])[1] if ranked else []
+
+
+def _screens(result: Result) -> bool:
+    return result.trial.max_s <= SCREEN_S
+
+
+def _software(result: Result) -> str:
+    """Return a hash of the package versions that a result was measured with."""
+    return digest(result.machine.state.get("packages"))
+
+
+def _rank(group: Sequence[Result]) -> tuple[str, int, str]:
+    base = by_replicate(r for r in group if _is_baseline(r.trial))
+    newest = max(r.started_at for r in group)
+    return newest[: len("2026-01-01")], len(base), newest
+
+
+def _times(row: Row) -> Times:
+    runs = list(row.replicates.values())
+    cold, first, warm = (spread(list(map(read, runs)), "s") for read in (_cold, _first, _warm))
+    return Times(cold, first, warm, row["p50_s"])
+
+
+def _cold(result: Result) -> float | None:
+    load, first = value_of(result, "load_s"), _first(result)
+    return None if load is None or first is None else load + first
+
+
+def _first(result: Result) -> float | None:
+    return value_of(result, "first_s")
+
+
+def _warm(result: Result) -> float | None:
+    """Return the mean seconds of the answers after the first, or None without raw rows or with too few answers."""
+    if result.queries is None or result.window is None or result.window.first < WARM_QUERIES:
+        return None
+    columns = {k: v[:WARM_QUERIES] for k, v in result.queries.columns.items()}
+    latencies = replace(result.queries, columns=columns).latency_ns()
+    return float(np.mean(latencies)) * 1e-9 if len(latencies) == WARM_QUERIES else None
+
+
+def _after(row: NanoRow, before: Row, best: Row) -> NanoRow:
+    return replace(
+        row,
+        after=_times(best),
+        variant=best.label,
+        speedup=Measured(1.0, "1", n=len(best.replicates)) if best.cell == before.cell else best["speedup"],
+        claimed=_claimed(before.replicates, best.replicates),
+        gate=best.gate,
+        verdicts=(before.verdict.trust.value, best.verdict.trust.value),
+    )
+
+
+def _claimed(before: Mapping[int, Result], after: Mapping[int, Result]) -> Field:
+    old, new = neighbours(before, after)
+    both = ((_cold(old[i]), _warm(new[i])) for i in old)
+    pairs = [(c, w) for c, w in both if c and w]
+    if not pairs:
+        return Absent("no round has a cold start before and a warm call after")
+    return of_pairs(paired_log_ratio([c for c, _ in pairs], [w for _, w in pairs]), LONGER)
+
+
+def _passed(results: Sequence[Result]) -> tuple[str, ...]:
+    """Return the precisions of the variants whose every checked process passed the gate, in screening runs too."""
+    checked = [r for r in results if r.verification is not None]
+    wrong = {_name(r.trial) for r in checked if r.verification and not r.verification.passed}
+    right = [r for r in checked if r.status in MEASURED and _name(r.trial) not in wrong]
+    return tuple(dict.fromkeys(r.trial.precision for r in right))
+
+
+def _name(trial: Trial) -> str:
+    return replace(trial, min_agreement=None).variant
+
+
+def _with_limit(
+    row: NanoRow, own: str, passed: Sequence[str], ceilings: roofline.Ceilings | Absent
+) -> NanoRow:
+    """Compare the pick with the smallest limit of all precisions that passed: its own may be a slow choice."""
+    found = {p: _limit(row, p, ceilings) for p in dict.fromkeys((own, *passed))}
+    mine, limits = found[own], {p: f for p, f in found.items() if isinstance(f, roofline.Limit)}
+    if isinstance(mine, Absent):
+        return replace(row, limit_s=mine, of_limit=mine)
+    at = min(limits, key=lambda p: limits[p].total_s)
+    best, unknown = limits[at], [p for p in found if p not in limits]
+    note = f"limit: at {at}, bound by {best.bound_by}"
+    note += f"; {', '.join(unknown)} passed the gate too but has no ceiling" if unknown else ""
+    return replace(
+        row,
+        limit_s=Measured(best.total_s, "s"),
+        of_limit=_share(best.total_s, row.after.steady_s),
+        bound_by=best.bound_by,
+        limit_precision=at,
+        notes=(*row.notes, note),
+    )
+
+
+def _share(limit_s: float, steady: Field) -> Field:
+    """Return the share of the machine's limit that was reached: least time / time."""
+    if isinstance(steady, Absent):
+        return steady
+    if steady.lo is None or steady.hi is None:
+        return Measured(limit_s / steady.value, "1", n=steady.n)
+    return Measured(limit_s / steady.value, "1", limit_s / steady.hi, limit_s / steady.lo, steady.n)
+
+
+def _limit(row: NanoRow, precision: str, ceilings: roofline.Ceilings | Absent) -> roofline.Limit | Absent:
+    if isinstance(ceilings, Absent):
+        return ceilings
+    s, macs, params = row.study, row.macs, row.params
+    if isinstance(macs, Absent) or isinstance(params, Absent) or s.input is None or s.outputs is None:
+        return Absent("what the network must compute and move is not known")
+    outputs = 2 if row.model.endswith("_2class") else s.outputs
+    work = roofline.Work(int(macs.value), int(params.value), s.input, outputs, precision)
+    return roofline.limit(work, ceilings)
+
+
+def _rejections(results: Sequence[Result]) -> tuple[str, ...]:
+    """Return `openvino int8 b1 wrong_output` for each variant that dropped out, in screening runs too."""
+    out = [r for r in results if r.status not in (*MEASURED, *NOT_RUN)]
+    return tuple(dict.fromkeys(f"{r.trial.label} {r.status.value}" for r in out))

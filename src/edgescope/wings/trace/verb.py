@@ -1,0 +1,213 @@
+"""Return where the time of a trial, of a program or of a recorded trace goes: `edgescope.trace("report.sqlite")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
+from edgescope.analysis.kernels.account import Account, account
+from edgescope.analysis.kernels.of_result import trace_of
+from edgescope.bench.layers import of_operators
+from edgescope.errors import Message
+from edgescope.models import zoo
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial, Trust, Verdict
+from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.search.in_order import InOrder
+from edgescope.study import grid
+from edgescope.tracing.read import read
+from edgescope.units import lasting
+from edgescope.wings.trace.growth import Growth, growth
+from edgescope.wings.trace.profilers import Chosen, choose
+from edgescope.wings.trace.remote_program import traced as traced_on
+from edgescope.wings.trace.run_program import watched
+
+#: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
+SECONDS = 1.0
+#: What a trial that runs alone owes to its profiler: then the next one is tried, unless this one was asked for.
+UNDER_A_PROFILER = (Status.CRASHED, Status.FAILED, Status.UNSUPPORTED)
+#: From the best verdict to the worst.
+WORSE = (Trust.CLEAN, Trust.UNKNOWN, Trust.DISTURBED, Trust.THROTTLED)
+NO_TRACE = Verdict(Trust.UNKNOWN, ("there is no trace",))
+
+
+@dataclass(frozen=True, repr=False)
+class Traced(Answer):
+    """The kernel-level account of one or several traces."""
+
+    accounts: tuple[tuple[str, Account], ...]
+    """Label, account."""
+    clean: Result | None = None
+    """Phase 1: the same trial without a profiler; its figures are those of the trial."""
+    profiled: Result | None = None
+    """Phase 2: the trial under the profiler; only its shares mean something."""
+    chosen: Chosen | None = None
+
+    @property
+    def perturbation(self) -> Field:
+        """Return phase 2's throughput over phase 1's, or Absent where there are not two phases."""
+        if self.clean is None or self.profiled is None:
+            return Absent("there is one phase only, so nothing to compare it with")
+        return perturbation(*(one.metrics.get("throughput_sps") for one in (self.clean, self.profiled)))
+
+    @property
+    def conclusive(self) -> bool:
+        """Return whether the profiler left the program's speed alone, as far as that is known."""
+        return conclusive(self.perturbation)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return whether the figures may be trusted: the worst of the runs behind them, or what the traces allow."""
+        runs = [one.verdict for one in (self.clean, self.profiled) if one is not None]
+        return max(
+            runs or [a.verdict for _, a in self.accounts] or [NO_TRACE], key=lambda v: WORSE.index(v.trust)
+        )
+
+    @property
+    def program_failed(self) -> bool:
+        """Return whether the traced program ended with an error."""
+        return any(a.trace.facts.get("program", {}).get("exit_code") for _, a in self.accounts)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether all that the traces hold could be read."""
+        return not any(a.trace.facts.get("damaged") for _, a in self.accounts)
+
+    @property
+    def warnings(self) -> tuple[Message, ...]:
+        """Return what the figures of all traces suffer from."""
+        share, found = self.perturbation, list(self.chosen.notes if self.chosen else ())
+        if isinstance(share, Measured) and share.value > 1 / LEAST:
+            found.append(
+                Message(
+                    "W-PROF-14",
+                    f"under the profiler the trial runs at {share.value:.0%} of its speed",
+                    evidence="a profiler makes nothing faster",
+                    effect="The two phases did not meet the same machine: no conclusion is drawn",
+                    fix="edgescope doctor",
+                )
+            )
+        if isinstance(share, Measured) and share.value < LEAST:
+            found.append(
+                Message(
+                    "W-PROF-7",
+                    f"under the profiler the trial runs at {share.value:.0%} of its speed",
+                    evidence=f"at least {LEAST:.0%} is needed",
+                    effect="No conclusion is drawn: order and counts hold, times and shares do not",
+                    fix=(self.chosen.lighter if self.chosen else "")
+                    or "a larger --batch, which makes calls fewer",
+                )
+            )
+        failed = [one for one in (self.clean, self.profiled) if one is not None and one.reason is not None]
+        found += [one.reason for one in failed if one.reason is not None]
+        if self.profiled is not None:
+            found += [w for w in self.profiled.warnings if w.code.startswith("W-SPAN")]
+        return tuple(found)
+
+    @property
+    def growth(self) -> Growth | None:
+        """Return how the series grows, or None for one trace."""
+        return growth(self.accounts) if len(self.accounts) > 1 else None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the source, then the budget and the use of the GPU, of each trace."""
+        yield f"{self.verdict.trust.value}: {'; '.join(self.verdict.evidence)}"
+        if isinstance(self.perturbation, Measured):
+            yield f"phase 2 / phase 1 throughput: {self.perturbation.value:.2f}"
+        for label, one in self.accounts:
+            yield f"{label}: {one.trace.source}, {len(one.trace.spans):,} spans"
+            if one.budget is not None:
+                ec, cs = (one.budget.distribution(name).quantile_ns(0.5) * 1e-6 for name in ("ec", "cs"))
+                yield f"  {len(one.inferences):,} inferences: EC {ec:.3g} ms, CS {cs:.3g} ms"
+            for gpu in one.gpus:
+                yield f"  GPU {gpu.device}: busy {gpu.busy:.1%} of {gpu.span_ns / 1e6:.3g} ms"
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return one row per part of each trace's budget: its median and its total."""
+        share = self.perturbation
+        return [
+            {
+                "trace": label,
+                "part": name,
+                "median_s": d.quantile_ns(0.5) * 1e-9,
+                "total_s": d.total_ns * 1e-9,
+                "perturbation": share.value if isinstance(share, Measured) else None,
+            }
+            for label, one in self.accounts
+            if one.budget is not None
+            for name in ("ec", "cs", *one.budget.parts)
+            if (d := one.budget.distribution(name)).count
+        ]
+
+
+def trace(
+    what: Trial | Path | str | Sequence[Path | str] = (),
+    *,
+    program: Sequence[str] = (),
+    on: str = "",
+    seconds: float = 0.0,
+    range_name: str = "",
+    kind: str = "",
+    profiler: str = "",
+    store: Stored = None,
+    setup: Setup = Setup(),
+) -> Traced:
+    """Return the kernel-level account of a trial, of a program, or of traces that a profiler exported.
+
+    A trial runs twice, each time in a fresh process: clean, then under `profiler` (by default the best one here).
+    A `program`, its words as a list, runs to its end with the profilers that need nothing in it, here or on the board
+    `on` (ssh://user@board); what it does after `seconds` is not recorded (0: all of it). Several files show how the
+    account grows from one to the next. `range_name` names the ranges that are the inferences; `kind` the files'
+    format, if their content does not tell it.
+    """
+    if program:
+        name = Path(program[0]).name
+        setup.tell(
+            f"profiling {f'the first {lasting(seconds)} of {name}' if seconds else f'{name} until it ends'}"
+        )
+        seen = traced_on(on, program, seconds) if on else watched(program, seconds)
+        return Traced(((name, account(seen, range_name)),))
+    if isinstance(what, Trial):
+        return _trial(what, profiler, store, setup)
+    files = [Path(f) for f in ([what] if isinstance(what, (str, Path)) else what)]
+    found = []
+    for number, file in enumerate(files, start=1):
+        if len(files) > 1:
+            setup.tell(f"[{number}/{len(files)}] {file.name}")
+        found.append((file.name, account(read(file, kind), range_name)))
+    return Traced(tuple(found))
+
+
+def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
+    trial = grid.pinned(trial, zoo.pin)
+    chosen = choose(trial, profiler)
+    runs = InOrder(setup.cells(store_of(store)), setup.tell)
+    least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
+
+    def under(name: str) -> Trial:
+        return replace(trial, tracer=name, min_s=least, max_s=most)
+
+    follow = [under(chosen.name)] if chosen.name != Trial.tracer else []
+    clean = runs.run("clean", replace(trial, tracer=Trial.tracer), follow, anew=True)
+    if clean.status not in (Status.OK, Status.UNSTABLE):
+        return Traced((), clean, None, chosen)
+    failed: dict[str, str] = {}
+    while chosen.name != Trial.tracer:
+        profiled = runs.run(f"under {chosen.name}", under(chosen.name), (), anew=True)
+        if profiler or profiled.status not in UNDER_A_PROFILER:
+            return Traced(_accounts(profiled), clean, profiled, chosen)
+        failed[chosen.name] = profiled.reason.what if profiled.reason else profiled.status.value
+        chosen = choose(trial, failed=failed)
+    return Traced(_accounts(clean), clean, None, chosen)
+
+
+def _accounts(result: Result) -> tuple[tuple[str, Account], ...]:
+    """Return the account of a stored result, or () if it has no spans."""
+    found = trace_of(result)
+    if found is None:
+        return ()
+    label = f"{result.trial.model.partition('#')[0]} {result.trial.label}"
+    layers = of_operators(sorted(set(found.spans.of_kind("op").named())), result)
+    facts = {**found.facts, "layers": layers} if layers else found.facts
+    return ((label, account(replace(found, facts=facts))),)

@@ -1,0 +1,1 @@
+"""Training in PyTorch: the measured loop, what holds it up, and what to change."""

@@ -1,0 +1,111 @@
+"""The training study: its grid, and worlds in which its takeaways hold and fail."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from edgescope.records import Measured, Status, Trust
+from edgescope.report.render import json as as_json
+from edgescope.report.render import terminal
+from edgescope.wings.studies.claim import Answer
+from edgescope.wings.studies.edge_training import claims, grid, report
+from edgescope.wings.studies.paper import papers
+
+PAPER = papers()["training"]
+
+
+def epoch(trial, first):
+    """Seconds of an epoch on a made-up machine: loading overlaps with workers, a disk is slow when it is cold."""
+    model, workers, batch, medium, mode, _ = grid.place(trial)
+    load = {"lenet5": 0.5, "resnet18_cifar": 0.2, "mobilenet_v3_large_203class": 4.0}[model]
+    device = 2.0 + 8.0 / batch
+    if first and model.startswith("mobilenet"):
+        load += {"as_is": 2.0, "nvme": 1.0, "sd": 9.0, "hdd": 12.0}[medium]
+    slow = 2.0 if mode == "cpus=0" else 1.0
+    return slow * (load + device if workers == 0 else max(load / workers, device))
+
+
+def result(trial, noise=0.01, **changes):
+    sway = 1 + noise * (trial.replicate - 1)
+    metrics = {
+        "epoch_first_s": Measured(epoch(trial, True) * sway, "s"),
+        "epoch_later_s": Measured(epoch(trial, False) * sway, "s"),
+        "stall_share": Measured(0.01, "1"),
+        "fetch_s": Measured(0.001, "s"),
+        "forward_s": Measured(0.01, "s"),
+    }
+    verdict = SimpleNamespace(trust=Trust.CLEAN)
+    found = {"trial": trial, "status": Status.OK, "metrics": metrics, "verdict": verdict, "reason": None}
+    return SimpleNamespace(**found | changes)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path))
+    return [result(trial) for trial in grid.trials("cpu")]
+
+
+def answers(results):
+    table = report.table(results)
+    return {
+        name: getattr(claims, name)(table).answer
+        for name in (c.key for c in PAPER.claims if not c.unmeasured)
+    }
+
+
+def test_the_grid_changes_one_setting_at_a_time_and_comes_round_three_times(world):
+    trials = [r.trial for r in world]
+    assert len({t.id for t in trials}) == len(trials) == 3 * len({t.cell for t in trials})
+    usual = trials[0]
+    for trial in trials:
+        if trial.model == usual.model and not trial.replicate:
+            places = zip(grid.place(trial), grid.place(usual), strict=True)
+            assert sum(a != b for a, b in places) <= 1
+    assert {grid.place(t)[3] for t in trials if t.model == "lenet5"} == {"as_is"}  # it has no files
+    assert all(report.wanted(trial) for trial in trials)
+
+
+def test_every_takeaway_holds_in_a_world_as_the_study_tells_it(world):
+    assert set(answers(world).values()) == {Answer.HOLDS}
+
+
+def test_takeaways_fail_where_the_world_is_otherwise(world):
+    for r in world:
+        slow = 1.5 if grid.place(r.trial)[1] == 1 else 1.0  # a worker that costs more than it hides
+        r.metrics["epoch_later_s"] = replace(r.metrics["epoch_later_s"], value=20.0 * slow)
+        r.metrics["epoch_first_s"] = replace(r.metrics["epoch_first_s"], value=10.0)
+    found = answers(world)
+    assert found["pipelining"] is Answer.FAILS and found["first_epoch"] is Answer.FAILS
+    assert found["medium_warm"] is Answer.HOLDS and found["variability"] is Answer.HOLDS
+
+
+def test_two_runs_of_a_cell_decide_nothing_and_none_is_not_measurable(world):
+    few = [r for r in world if r.trial.replicate < 2]
+    assert answers(few)["pipelining"] is Answer.UNSURE
+    assert answers(few)["variability"] is Answer.UNKNOWN
+    lost = [replace_status(r) for r in world]
+    assert set(answers(lost).values()) == {Answer.UNKNOWN}
+
+
+def replace_status(r):
+    return SimpleNamespace(**{**vars(r), "status": Status.FAILED})
+
+
+def test_runs_that_differ_are_not_said_to_vary_little(world):
+    wild = [result(r.trial, noise=0.3) for r in world]
+    assert answers(wild)["variability"] is Answer.FAILS
+
+
+def test_an_empty_store_names_the_command_and_a_full_one_fills_the_page(world, capsys, monkeypatch):
+    empty = report.document(PAPER, [])
+    terminal.show(empty)
+    assert "edgescope train characterize" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr(report, "called", lambda machine: "here")
+    full = report.document(PAPER, [SimpleNamespace(**vars(r), machine=None) for r in world])
+    terminal.show(full, limit=None)
+    shown = capsys.readouterr().out
+    assert "8 of 11 claims hold here" in shown and "mobilenet_v3_large_203class, 2" in shown
+    assert '"enough_workers"' in as_json.text(full)
+    figures = [part for part in full.parts if getattr(part, "name", "") in ("parts", "epochs")]
+    assert len(figures) == 2 and all(figure.draw().data for figure in figures)
