@@ -114,6 +114,8 @@ def pytest_configure(config: pytest.Config) -> None:
     check = hypothesis.HealthCheck
     unasked = [check.too_slow, check.function_scoped_fixture]  # one folder serves all examples of a test
     calm = {"deadline": None, "suppress_health_check": unasked}
+    if "not slow" in config.option.markexpr:
+        calm["max_examples"] = 30  # `make test-all` takes the usual hundred
     hypothesis.settings.register_profile("edgescope", print_blob=True, **calm)
     hypothesis.settings.load_profile("edgescope")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

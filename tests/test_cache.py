@@ -150,6 +150,7 @@ def test_what_another_makes_already_is_waited_for_and_not_made_twice(tmp_path):
     assert len(made) == 1 and not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_one_that_dies_or_fails_while_it_makes_something_keeps_nobody_waiting(tmp_path):
     path = tmp_path / "net.onnx"
     code = (

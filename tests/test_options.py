@@ -52,6 +52,7 @@ def test_an_unknown_option_is_refused_with_the_closest():
         st.sampled_from(list(KNOWN)), st.one_of(st.booleans(), st.integers(), st.floats(), st.text())
     )
 )
+@pytest.mark.slow
 def test_whatever_is_read_is_of_its_kind(options):
     try:
         found = read("w", options, KNOWN)

@@ -185,6 +185,7 @@ def test_how_long_a_machine_has_been_up_is_no_setting():
     assert [d.name for d in differences(*sides)] == ["state.governor"]
 
 
+@pytest.mark.slow
 def test_runs_that_were_not_measured_together_are_no_pairs(make):
     early = {"started_at": "2026-01-01T10:00:00.000+00:00"}
     late = {"started_at": "2026-01-02T10:00:00.000+00:00"}

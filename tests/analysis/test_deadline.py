@@ -65,6 +65,7 @@ def test_a_closed_loop_without_stamps_has_no_misses_and_no_ages():
 
 
 @given(st.lists(st.floats(1, 100), min_size=1, max_size=60), st.floats(0.001, 0.1))
+@pytest.mark.slow
 def test_a_longer_deadline_is_never_missed_more_often(ages, deadline_s):
     queries = rows(ages)
     short, long = (metrics(queries, d) for d in (deadline_s, 2 * deadline_s))

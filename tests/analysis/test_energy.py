@@ -155,6 +155,7 @@ def widest(polls, edge, period, late, watts=120):
     late=st.floats(0.0005, 0.02),
     seed=st.integers(0, 99),
 )
+@pytest.mark.slow
 def test_a_counter_read_about_the_edges_alone_has_bounds_that_hold(start, length, period, late, seed):
     rng, stop = np.random.default_rng(seed), start + length
     fine = np.arange(0, 14.0001, 0.001)

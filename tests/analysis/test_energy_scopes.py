@@ -45,6 +45,7 @@ def test_compare_judges_every_power_metric_within_one_scope(make):
 @pytest.mark.parametrize(
     ("old", "new"), [(("module", "vdd_in"), ("carrier", "vin")), (("rail", "vdd_cpu"), ("rail", "vdd_gpu"))]
 )
+@pytest.mark.slow
 def test_compare_refuses_two_scopes_and_two_rails(make, old, new):
     a = metered(make.cell(10 * MS, seed=1), old[0], 0.10, old[1])
     b = metered(make.cell(10 * MS, seed=2, batch=2), new[0], 0.05, new[1])
@@ -71,6 +72,7 @@ def variants_of_two_scopes(make):
     ]
 
 
+@pytest.mark.slow
 def test_the_energy_objective_leaves_out_what_another_meter_measured(make):
     found = table(variants_of_two_scopes(make))
     best = pick(found, "energy")
@@ -82,6 +84,7 @@ def test_the_energy_objective_leaves_out_what_another_meter_measured(make):
     assert pick(found, "latency").row.trial.backend == "onnxruntime"
 
 
+@pytest.mark.slow
 def test_a_constraint_on_power_is_not_kept_by_watts_of_another_scope(make):
     wanted = objective.wanted("latency", ["power<=2W"])
     found = table(variants_of_two_scopes(make), wanted=wanted)
@@ -89,6 +92,7 @@ def test_a_constraint_on_power_is_not_kept_by_watts_of_another_scope(make):
     assert "cannot be judged: measured in scope cpu_package" in other.rejected
 
 
+@pytest.mark.slow
 def test_screening_for_energy_does_not_rank_across_scopes(make):
     found = table(variants_of_two_scopes(make))
     kept = survivors(found.rows, objective.wanted("energy"), 0.3)

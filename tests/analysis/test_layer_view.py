@@ -75,6 +75,7 @@ some = st.lists(
 
 
 @given(st.lists(some, min_size=1, max_size=3))
+@pytest.mark.slow
 def test_joining_keeps_the_time_of_every_engine(engines):
     rows = joined(engines)
     assert len({r.name for r in rows}) == len(rows)
@@ -84,6 +85,7 @@ def test_joining_keeps_the_time_of_every_engine(engines):
 
 
 @given(some)
+@pytest.mark.slow
 def test_shares_sum_to_the_whole(layers):
     rows = placed(layers, LIMITS, "cpu")
     assert sum(r.share for r in rows) == pytest.approx(1.0 if rows else 0.0)

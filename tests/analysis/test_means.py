@@ -64,6 +64,7 @@ def test_the_interval_of_the_geometric_mean_covers_as_often_as_it_says():
 
 
 @given(st.lists(st.floats(0.1, 50), min_size=1, max_size=11))
+@pytest.mark.slow
 def test_the_geometric_mean_never_exceeds_the_arithmetic(values):
     fields = [Measured(v, "1") for v in values]
     assert log_mean(fields).value <= plain_mean(fields).value * (1 + 1e-9)

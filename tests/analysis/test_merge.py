@@ -62,6 +62,7 @@ def test_a_figure_that_one_worker_does_not_report_lacks_there():
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 1000)), min_size=1, max_size=8))
+@pytest.mark.slow
 def test_merging_keeps_the_mean_between_the_smallest_and_the_largest_and_every_unit(parts):
     fields = [seconds(value, n) for value, n in parts]
     mean, total, most = (merge(name, fields) for name in ("log_busy_s", "frames", "load_s"))

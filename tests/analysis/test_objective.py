@@ -20,6 +20,7 @@ def figures(**fields):
 
 
 @given(st.sampled_from(sorted(bounded())), NUMBERS, st.data(), st.sampled_from(["", " ", "  "]))
+@pytest.mark.slow
 def test_what_is_written_is_read_back(name, number, data, space):
     known = bounded()[name]
     unit = data.draw(st.sampled_from(sorted(units(known))))
@@ -31,6 +32,7 @@ def test_what_is_written_is_read_back(name, number, data, space):
 
 
 @given(st.text(max_size=30))
+@pytest.mark.slow
 def test_anything_else_is_refused_in_words(text):
     try:
         found = parse(text)
@@ -61,6 +63,7 @@ def test_the_message_says_what_is_wrong(text, why):
 
 
 @given(st.floats(0.001, 1), st.floats(0, 0.5), st.floats(0.001, 1).map(lambda x: float(f"{x:.4g}")))
+@pytest.mark.slow
 def test_p99_is_judged_on_its_upper_bound(value, half, limit):
     found = figures(p99_s=Measured(value, "s", value - half / 2, value + half, 500))
     broken = parse(f"p99<={limit}s").broken(found)

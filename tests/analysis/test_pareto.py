@@ -1,5 +1,6 @@
 """The Pareto front against its definition."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def dominated(p, rows):
 
 
 @given(costs)
+@pytest.mark.slow
 def test_front_is_exactly_what_nothing_dominates(rows):
     assert sorted(pareto(rows, first, second)) == sorted(p for p in rows if not dominated(p, rows))
 

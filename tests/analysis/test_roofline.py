@@ -51,6 +51,7 @@ def test_on_a_host_nothing_is_transferred():
 @given(
     st.lists(st.tuples(st.floats(1, 1e9), st.floats(1e6, 1e12)), min_size=1, max_size=8), st.floats(1, 1e10)
 )
+@pytest.mark.slow
 def test_bandwidth_never_rises_with_the_working_set(points, size):
     points = sorted(points)
     assert bandwidth_at(points, size) >= bandwidth_at(points, size * 2) or size * 2 > points[-1][0]

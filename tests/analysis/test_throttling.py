@@ -110,6 +110,7 @@ def test_readings_count_from_the_first_to_the_last_moment_of_the_window():
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=60), st.integers(1, 10**12))
+@pytest.mark.slow
 def test_the_window_may_lie_anywhere_and_time_may_run_backwards(active, moved_ns):
     values = np.array(active, dtype=float)
     n, name = len(values), "throttled_x_thermal"

@@ -67,6 +67,7 @@ def test_rows_hold_the_numbers(results):
     assert found.baseline == found.rows[0].cell and found.rows[0]["speedup"].value == 1.0
 
 
+@pytest.mark.slow
 def test_rejected_rows_keep_their_reason_and_are_never_picked(results):
     found = table(results)
     assert found.rows[3].rejected == "wrong outputs: agreement 0.10"
@@ -110,6 +111,7 @@ def test_unverified_is_not_eligible(make):
     assert best.row is None and "not verified" in best.reason
 
 
+@pytest.mark.slow
 def test_an_indistinguishable_runner_up_is_named(make):
     base = make.cell(10 * MS, seed=1)
     a = make.cell(2 * MS, seed=2, sd=0.03, backend="onnxruntime")
@@ -241,6 +243,7 @@ def test_short_runs_alone_are_rows_like_any_other(make):
     assert len(found.rows) == 2 and found.screened == ()
 
 
+@pytest.mark.slow
 def test_windows_of_a_second_or_more_are_never_screening(make):
     cells = [
         *make.cell(9 * MS),
@@ -256,6 +259,7 @@ def test_the_baseline_is_pytorch_with_the_fewest_options(make):
     assert found.row(found.baseline).label == "torch_eager fp32 b1"
 
 
+@pytest.mark.slow
 def test_a_broken_constraint_rejects_with_the_figures(results):
     asked = wanted("latency", ["p50<=3ms"])
     found = table(results, wanted=asked)
@@ -272,6 +276,7 @@ def test_a_broken_constraint_rejects_with_the_figures(results):
     assert best.reason.endswith("the binding constraint is p50<=1ms.")
 
 
+@pytest.mark.slow
 def test_pairs_began_within_an_hour_of_each_other(make):
     def at(ms, clock, replicates=3, **keys):
         stamp = {"started_at": f"2026-01-01T{clock}:00.000+00:00"}
@@ -337,6 +342,7 @@ def test_a_disturbed_baseline_makes_no_headline(make, rounds, said):
     assert "x the speed" not in reason and f"unknown: {said}" in reason
 
 
+@pytest.mark.slow
 def test_medians_that_the_pairs_do_not_bear_out_are_told(make):
     """One replicate is slow: it moves the mean of the medians, and is cut from the pairs."""
     base, other = make.cell(10 * MS, seed=1), make.cell(5 * MS, seed=2, backend="openvino")
@@ -369,6 +375,7 @@ def test_three_ties_are_named_and_the_others_counted():
     assert _listed(ties) == "v0, v1, v2 and 2 more" and _listed(ties[:3]) == "v0, v1, v2"
 
 
+@pytest.mark.slow
 def test_a_row_as_plain_values_has_each_figure_under_its_name_and_its_trial(results):
     row = table(results).rows[2]
     plain = row.to_json()
@@ -377,6 +384,7 @@ def test_a_row_as_plain_values_has_each_figure_under_its_name_and_its_trial(resu
     assert (plain["rejected"], plain["status"]) == ("", "ok")
 
 
+@pytest.mark.slow
 def test_the_baseline_is_once_its_own_speed_without_doubt(results):
     base = table(results).rows[0]["speedup"]
     assert (base.value, base.lo, base.hi, base.n, base.unit) == (1.0, 1.0, 1.0, 5, "1")

@@ -318,6 +318,7 @@ def test_a_full_disk_leaves_nothing_and_is_named(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_names_the_users_line(tmp_path):
     line = next(
         i

@@ -84,6 +84,7 @@ def test_the_layers_that_break_it_are_found_and_the_mixture_passes_the_gate(tmp_
     assert len(about["tried"]) <= 12
 
 
+@pytest.mark.slow
 def test_where_int8_is_well_nothing_is_kept_but_the_first_layer(tmp_path):
     model = network(tmp_path / "net.onnx")
     about = cache.notes(mixed_precision.mixture(model, tmp_path / "made"))
@@ -91,6 +92,7 @@ def test_where_int8_is_well_nothing_is_kept_but_the_first_layer(tmp_path):
     assert about["passed"]
 
 
+@pytest.mark.slow
 def test_too_many_bad_layers_are_refused_with_their_number_and_that_is_remembered(tmp_path, monkeypatch):
     model = network(tmp_path / "net.onnx", bad=(2, 4, 6, 8, 10))
     with pytest.raises(
@@ -135,6 +137,7 @@ def test_too_few_inputs_to_hold_any_back(tmp_path):
     allowed=st.integers(0, 12),
 )
 @settings(deadline=None)
+@pytest.mark.slow
 def test_bisection_finds_the_fewest_in_few_tries(heavy, needed, first, allowed):
     """Whatever the layers, when passing is monotone."""
     tried = []
@@ -199,6 +202,7 @@ def test_a_real_network_that_fails_as_int8_passes_as_a_mixture(artifacts, qdq, o
     assert about["layers"][0]["layer"] in about["kept_float"]
 
 
+@pytest.mark.slow
 def test_fallback_imports_nothing_heavy():
     heavy = "{'onnx', 'torch', 'onnxruntime'} & set(sys.modules)"
     code = f"import sys, edgescope.artifacts.mixed_precision; assert not {heavy}"

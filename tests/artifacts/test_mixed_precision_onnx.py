@@ -351,6 +351,7 @@ def test_a_layer_that_breaks_it_is_chosen(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("qdq", ["u8s8", "s8s8"])
+@pytest.mark.slow
 def test_too_many_bad_layers_leave_no_file(tmp_path, qdq):
     path = tmp_path / "mixture.onnx"
     found = mixed.choose(job(chain(tmp_path / "net.onnx", 8, bad=(1, 3, 5)), keep_float=0, qdq=qdq), path)

@@ -38,6 +38,7 @@ def test_heavy_layers_have_the_paths_of_their_modules_in_every_engine(found):
     assert heavy["openvino"] <= heavy["torch_eager"]  # which may fuse the last products into one
 
 
+@pytest.mark.slow
 def test_bytes_hold_the_weights(found):
     for each in found.values():
         assert sum(layer.bytes for layer in each) > 4 * 60_000

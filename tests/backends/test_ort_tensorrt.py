@@ -401,6 +401,7 @@ def test_no_log_breaks_the_reader(text):
 
 
 @given(st.lists(st.sampled_from(["Half", "Float", "Int8"]), max_size=20))
+@pytest.mark.slow
 def test_heavy_layers_are_counted_by_what_they_read(words):
     light = ["Layer(Reformat): Reformatting CopyNode, Tactic: 0, a[Float(1,3)] -> b[Half(1,3)]", NOISE]
     names = {"Half": "fp16", "Float": "fp32", "Int8": "int8"}

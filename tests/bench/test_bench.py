@@ -17,6 +17,7 @@ def null(**keys) -> Trial:
     return Trial(**({"model": "null", "backend": "null", "options": {"delay_us": 300}} | QUICK | keys))
 
 
+@pytest.mark.slow
 def test_a_run_has_every_part():
     result = bench.run(null())
     assert result.status in (Status.OK, Status.UNSTABLE)
@@ -49,6 +50,7 @@ def test_a_whole_benchmark_in_fake_time():
     assert result.metrics["throughput_sps"].value == pytest.approx(500_000, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_null_workload_measures_the_harness_alone():
     result = bench.run(null(workload="null", options={}))
     assert result.metrics["latency_p50_s"].value < 1e-4
@@ -120,6 +122,7 @@ def test_a_session_without_memory_of_its_own_refuses_pinned_inputs():
     assert str(result.reason).startswith("E-IO-1")
 
 
+@pytest.mark.slow
 def test_inputs_are_staged_once_and_answers_fetched(monkeypatch):
     from edgescope.backends.null import NullSession
 

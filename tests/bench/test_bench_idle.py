@@ -55,12 +55,14 @@ def test_every_edge_that_energy_is_taken_between_is_marked(monkeypatch):
     assert all(0 <= mark - edge < 1e7 for mark, edge in zip(marks, wanted, strict=True))
 
 
+@pytest.mark.slow
 def test_without_asking_nothing_idles():
     result = bench.run(null(), clock=FakeClock(look_ns=1_000), hz=0, devices={"null": NullDevice()})
     assert result.status in (Status.OK, Status.UNSTABLE)
     assert result.idle == () and "idle_s is 0" in str(result.metrics["energy_dynamic_j"].reason)
 
 
+@pytest.mark.slow
 def test_the_sampler_watches_the_idling_too():
     result = bench.run(null(idle_s=0.5))
     t_ns = result.readings.t_ns

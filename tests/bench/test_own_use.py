@@ -85,6 +85,7 @@ def late(call) -> float:
     return found.value
 
 
+@pytest.mark.slow
 def test_threads_that_compute_in_python_make_others_wait_and_those_that_sleep_do_not():
     stop = threading.Event()
 

@@ -31,6 +31,7 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_bench_json_is_one_object_of_the_schema(capsys, tmp_path, trials_here):
     flags = ["--option", "delay_us=500", *QUICK, "--duration", "500ms"]
     code = main(["bench", "null", "--backend", "null", *flags, "--json"])
@@ -44,6 +45,7 @@ def test_bench_json_is_one_object_of_the_schema(capsys, tmp_path, trials_here):
     assert len(kept.full(next(iter(kept.results()))).queries) > 20
 
 
+@pytest.mark.slow
 def test_a_failed_trial_also_prints_an_object_of_the_schema(capsys, trials_here):
     assert main(["bench", "squeezenet1_1", "--precision", "fp16", *QUICK, "--json"]) == 3
     data = json.loads(capsys.readouterr().out)
@@ -231,6 +233,7 @@ def test_what_keeps_power_and_energy_from_being_measured_is_said_once(capsys):
     assert said.count("no power sensor") == 1 and "power          and energy: no power sensor" in said
 
 
+@pytest.mark.slow
 def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
     store = Store(tmp_path / "store")
     trial = Trial(model="null", backend="null")

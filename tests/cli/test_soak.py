@@ -29,6 +29,7 @@ def test_a_soak_is_a_window_of_its_length_and_its_time_comes_on_top():
     assert opened.limits(flags()).timeout_s == 900.0
 
 
+@pytest.mark.slow
 def test_a_whole_soak_in_fake_time():
     trial = Trial(model="null", backend="null", min_s=60, max_s=60, warmup=0.5)
     done = bench.run(trial, clock=FakeClock(look_ns=1_000_000), hz=0, devices={"null": NullDevice()})

@@ -69,6 +69,7 @@ def test_a_mistyped_filter_is_refused_with_the_closest(store, capsys, verb, flag
 
 
 @pytest.mark.parametrize("word", ["cccccc", "latest", replace(NULL, batch=4).id[:8]])
+@pytest.mark.slow
 def test_one_result_is_shown_by_any_of_its_names(store, capsys, word):
     assert typed(store, "show", word, "--json") == 0
     assert json.loads(capsys.readouterr().out)["trial"]["batch"] == 4
@@ -89,12 +90,14 @@ def test_show_ends_as_the_run_did_and_refuses_what_it_does_not_know(store, capsy
     assert "E-STORE-9" in said and "aaaaaa" in said and "dddddd" in said
 
 
+@pytest.mark.slow
 def test_named_results_are_removed(store, capsys):
     assert typed(store, "rm", "aaaaaa", "latest", "--yes") == 0
     assert capsys.readouterr().out == "removed 2 results\n" and names(store) == ["bbbbbb"]
     assert not list((store.root / ".incoming").iterdir())
 
 
+@pytest.mark.slow
 def test_filters_remove_what_they_leave(store, capsys):
     assert typed(store, "rm", "--status", "failed", "--yes", "--json") == 0
     assert [i[-6:] for i in json.loads(capsys.readouterr().out)["removed"]] == ["bbbbbb"]
@@ -104,6 +107,7 @@ def test_filters_remove_what_they_leave(store, capsys):
 
 
 @pytest.mark.parametrize(("said", "code", "left"), [("y\n", 0, 2), ("n\n", 1, 3), ("", 1, 3)])
+@pytest.mark.slow
 def test_it_asks_first(store, monkeypatch, capsys, said, code, left):
     class Terminal(io.StringIO):
         def isatty(self):
@@ -118,12 +122,14 @@ def test_it_asks_first(store, monkeypatch, capsys, said, code, left):
 @pytest.mark.parametrize(
     ("words", "code"), [((), "E-RM-1"), (("aaaaaa", "--model", "null"), "E-RM-1"), (("aaaaaa",), "E-RM-2")]
 )
+@pytest.mark.slow
 def test_nothing_is_removed_by_a_command_that_is_not_clear(store, capsys, monkeypatch, words, code):
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert typed(store, "rm", *words) == 2
     assert code in capsys.readouterr().err and len(names(store)) == 3
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_more_than_a_result_is_left_alone(store, capsys):
     (one, *_) = store.results()
     (store.folder(one) / "thesis.txt").write_text("mine")

@@ -55,6 +55,7 @@ def rows(values):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from([None, 0, 1])), min_size=1, max_size=60))
+@pytest.mark.slow
 def test_no_content_is_on_both_sides_and_order_decides_nothing(values):
     kinds = {}
     for content, label in values:
@@ -281,6 +282,7 @@ def test_one_image_is_too_few(tmp_path, onnx_file):
         model_of(onnx_file, tmp_path / "photos").samples(Purpose.GATE, 4)
 
 
+@pytest.mark.slow
 def test_labels_beyond_the_classes_and_labels_shifted_by_one(tmp_path):
     photos = folder(tmp_path / "photos", names=("0", "5"))
     with pytest.raises(UsageError, match=r"E-LABEL-1.*it has 3: 0 to 2; found 5"):

@@ -41,6 +41,7 @@ def test_a_total_counts_nothing_twice(board):
 
 
 @EVERY
+@pytest.mark.slow
 def test_feeding_ends_at_a_rail_that_nothing_feeds(board):
     for rail in board.rails.values():
         seen = []
@@ -165,6 +166,7 @@ def test_an_unknown_board_is_no_guess(compatible, model):
 
 
 @given(st.lists(st.text(max_size=40), max_size=4), st.text(max_size=40))
+@pytest.mark.slow
 def test_no_device_tree_breaks_it(compatible, model):
     boards.recognise(compatible, model, compatible)
 

@@ -209,6 +209,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         recorder.write(TINY, tmp_path / "nowhere/x.board.jsonl")
 
 
+@pytest.mark.slow
 def test_results_travel_without_their_owners_name(tmp_path):
     made = result(Trial(model="null", backend="null"))
     secret = "verysecret77"
@@ -268,6 +269,7 @@ def test_a_file_of_many_pages_is_read_whole(tmp_path):
     assert "soctherm" in real.text or real.text == ""
 
 
+@pytest.mark.slow
 def test_the_command_records_this_machine_and_another_plays_it(tmp_path, capsys):
     out = tmp_path / "mine.board.jsonl"
     assert main(["record", "-o", str(out), "--seconds", "0.4", "--hz", "5", "--name", "mine"]) == 0

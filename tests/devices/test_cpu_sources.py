@@ -226,6 +226,7 @@ def test_this_machine_is_read_for_little():
     assert (time.process_time() - start) / 200 < 1e-3
 
 
+@pytest.mark.slow
 def test_sources_and_the_watcher_import_neither_numpy_nor_an_engine():
     code = (
         "import sys\n"

@@ -315,6 +315,7 @@ def test_what_is_alike_is_one_line_until_all_is_asked_for(tmp_path):
     assert all(m.name in full for m in report.metrics)
 
 
+@pytest.mark.slow
 def test_a_zone_that_always_says_100_is_in_no_range(tmp_path):
     zones = [seen(f"temperature_zone{i}_c", 40.0 + i, unit="degC") for i in range(3)]
     pmic = seen("temperature_pmic_die_c", 100.0, unit="degC", source="/sys/zone3/temp")

@@ -19,10 +19,12 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/how-to/doctor.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_boards_in_the_page_are_what_the_doctor_says_today():
     assert doctor_page.updated(PAGE) == PAGE, "run: python tests/doctor_page.py docs/how-to/doctor.md"
 
 
+@pytest.mark.slow
 def test_a_page_without_marks_is_refused():
     with pytest.raises(ValueError, match="both marks"):
         doctor_page.updated("# no marks")

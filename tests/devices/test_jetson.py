@@ -61,6 +61,7 @@ def test_the_release_line(tmp_path, line, release, jetpack):
 
 
 @given(st.text(max_size=80))
+@pytest.mark.slow
 def test_any_release_file_is_a_fact_or_absent(text):
     class Root(type(Path())):
         def read_text(self, *args, **kwargs):

@@ -76,6 +76,7 @@ def test_no_text_breaks_the_parsers(text, pid):
 
 
 @given(st.lists(st.tuples(st.integers(1, 99999), st.integers(1, 10**6)), min_size=1, max_size=9))
+@pytest.mark.slow
 def test_a_client_with_several_rows_holds_their_sum(rows):
     text = "\n".join(f"user   python3   {pid}   {size}K" for pid, size in rows)
     for pid in {pid for pid, _ in rows}:

@@ -159,6 +159,7 @@ def test_a_cpu_whose_effective_clock_is_for_root_has_no_flag(tmp_path):
 
 
 @given(asked=st.integers(1, 3_000_000), effective=st.integers(0, 3_000_000))
+@pytest.mark.slow
 def test_a_cpu_is_held_exactly_where_it_runs_a_tenth_below_its_request(tmp_path_factory, asked, effective):
     root = tmp_path_factory.mktemp("board")
     write(root, {f"{POLICY}/scaling_cur_freq": asked, f"{POLICY}/cpuinfo_cur_freq": effective})

@@ -20,6 +20,7 @@ def devices(root, nvml):
     return {"cpu": CpuDevice(root), "nvidia": NvidiaDevice(nvml), "null": NullDevice()}
 
 
+@pytest.mark.slow
 def test_a_driver_that_fails_to_load_makes_it_the_machine_without_that_gpu_and_says_why(tmp_path):
     root = board(tmp_path)
     absent = FakeNvml(refuse={"nvmlInit": NVMLError_LibraryNotFound()})
@@ -29,6 +30,7 @@ def test_a_driver_that_fails_to_load_makes_it_the_machine_without_that_gpu_and_s
     assert manifest.machine(devices(root, FakeNvml())).id != without.id
 
 
+@pytest.mark.slow
 def test_the_manifest_is_json_and_quick():
     took = []
     for _ in range(3):
@@ -41,6 +43,7 @@ def test_the_manifest_is_json_and_quick():
     assert again["state"]["python"].startswith("cpython")
 
 
+@pytest.mark.slow
 def test_versions_come_without_importing():
     code = (
         "import sys; from edgescope.devices import manifest; s = manifest.software();"

@@ -390,6 +390,7 @@ def damaged(tmp_path_factory):
 
 @settings(max_examples=50, deadline=None)
 @given(contents=st.lists(st.binary(max_size=24), min_size=9, max_size=9))
+@pytest.mark.slow
 def test_any_bytes_give_one_row_a_channel(damaged, contents):
     names = ("in1_label", "in1_input", "curr1_input", "in1_enable", "update_interval", "samples")
     names += ("shunt1_resistor", "in2_label", "power1_input")

@@ -175,6 +175,7 @@ def test_whatever_is_done_to_a_line_it_is_read_or_refused(tmp_path, data):
 
 @settings(max_examples=200)
 @given(path=st.text(alphabet="a./\\~%\0 é", min_size=1, max_size=12).map(lambda t: f"sys/{t}"))
+@pytest.mark.slow
 def test_no_path_leaves_the_folder(tmp_path, path):
     lines = [LINES[0], json.dumps(FILE | {"path": path}).encode()]
     try:

@@ -14,6 +14,7 @@ def test_the_fastest_walk_counts():
     assert walk.walk(bytearray(walk.LINE), 3, clock=lambda: next(moments)) == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_one_child_walks_before_and_after_and_its_memory_is_its_own():
     peak_before = peak_rss().value
     with Prober(walk.__name__) as walker:

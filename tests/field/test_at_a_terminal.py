@@ -96,6 +96,7 @@ def test_what_a_list_can_be_sorted_by_is_said(store, capsys):
     assert capsys.readouterr().err.rstrip().endswith("Try: --sort latency")
 
 
+@pytest.mark.slow
 def test_the_last_lines_hold_the_pick_the_baseline_and_the_file(store, terminal):
     """An answer of eighty columns ended with the head of a table and no row at all."""
     from edgescope.report import variants

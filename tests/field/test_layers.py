@@ -62,6 +62,7 @@ def engine(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_what_runs_in_a_loop_counts_for_every_turn(engine):
     rows = {row["layer"]["name"]: row["layer"] for row in engine["layers"]}
     assert {"turns", "product", "bend", "after", "end"} <= set(rows)

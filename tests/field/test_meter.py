@@ -160,7 +160,12 @@ DATED = {
 }
 
 
-@pytest.mark.parametrize("at", ["morning", "midnight", "noon"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "at", ["morning", pytest.param("midnight", marks=SLOW), pytest.param("noon", marks=SLOW)]
+)
 @pytest.mark.parametrize("kind", DATED)
 def test_every_date_says_the_same(wall, kind, at):
     start = {"morning": datetime(2026, 5, 4, 10), "midnight": datetime(2026, 5, 4, 23, 59, 55)}.get(

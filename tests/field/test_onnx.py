@@ -141,6 +141,7 @@ def dynamic(path):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
+@pytest.mark.slow
 def test_what_cannot_be_judged_is_timed_and_says_why(tmp_path, make, said):
     found = run(make(tmp_path / "m.onnx"))
     assert found.status in (Status.OK, Status.UNSTABLE), found.reason
@@ -160,6 +161,7 @@ def test_it_is_said_on_the_card_in_the_store_and_kept_from_the_pick(tmp_path, ca
 
 
 @pytest.mark.parametrize("make", [of_the_batch], ids=lambda make: make.__name__)
+@pytest.mark.slow
 def test_answers_that_depend_on_the_batch_are_compared_one_by_one_or_said_to_depend_on_it(tmp_path, make):
     name = make(tmp_path / "m.onnx")
     alone, together = run(name), run(name, batch=4)
@@ -170,6 +172,7 @@ def test_answers_that_depend_on_the_batch_are_compared_one_by_one_or_said_to_dep
 
 
 @pytest.mark.parametrize("shape", [(10, 4), (4,), ()], ids=str)
+@pytest.mark.slow
 def test_what_one_input_gives_is_its_row_whatever_its_shape(tmp_path, shape):
     nodes = [h.make_node("Reshape", ["x", "s"], ["y"])]
     size = int(np.prod(shape))
@@ -179,6 +182,7 @@ def test_what_one_input_gives_is_its_row_whatever_its_shape(tmp_path, shape):
 
 
 @pytest.mark.parametrize("domain", ["TRT", "trt.plugins", ""])
+@pytest.mark.slow
 def test_a_plugin_is_refused_by_the_engine_that_lacks_it_alone(tmp_path, domain):
     node = h.make_node("EfficientNMS_TRT", ["b", "s"], ["n", "d"], domain=domain)
     given = [floats(1, 100, 4, name="b"), floats(1, 100, 80, name="s")]
@@ -191,6 +195,7 @@ def test_a_plugin_is_refused_by_the_engine_that_lacks_it_alone(tmp_path, domain)
 
 
 @pytest.mark.parametrize("size", [-1, 0])
+@pytest.mark.slow
 def test_a_size_below_one_is_an_open_axis(tmp_path, size):
     name = written(tmp_path / "m.onnx", *elementwise("Relu", 1, 3, 8, 8))
     model = onnx.load(name)
@@ -201,6 +206,7 @@ def test_a_size_below_one_is_an_open_axis(tmp_path, size):
     assert found.verification.passed and found.trial.batch == 3
 
 
+@pytest.mark.slow
 def test_thresholds_that_are_inputs_are_fixed_and_named(tmp_path):
     node = h.make_node("NonMaxSuppression", ["boxes", "scores", "most", "iou", "score"], ["y"])
     given = [floats(1, 50, 4, name="boxes"), floats(1, 3, 50, name="scores"), vi("most", T.INT64, [])]
@@ -260,6 +266,7 @@ def test_a_file_that_is_no_onnx_is_named(tmp_path, capsys, data, said):
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_nothing_but_nan_on_inputs_of_ones_own_is_wrong(tmp_path):
     """On random numbers it may be their fault; a network has an answer to what it is made for."""
     name, folder = not_a_number(tmp_path / "m.onnx"), tmp_path / "own.npz"

@@ -140,6 +140,7 @@ def ran(result):
     ("name", "precision"),
     [("u8", "int8"), ("s8", "int8"), ("qop", "int8"), ("nncf", "fp32"), ("fp16", "fp32")],
 )
+@pytest.mark.slow
 def test_it_is_measured_as_it_is_under_what_its_kernels_run(folder, name, precision):
     """ONNX Runtime widens fp16 to fp32, and a product whose output is not quantised runs in fp32: that is said."""
     result = bench(folder / f"{name}.onnx", "onnxruntime")
@@ -149,6 +150,7 @@ def test_it_is_measured_as_it_is_under_what_its_kernels_run(folder, name, precis
     assert "holds no fp32 network" in result.model.source
 
 
+@pytest.mark.slow
 def test_int4_weights_are_called_int4(folder):
     result = bench(folder / "int4.onnx", "onnxruntime", shapes={"x": (1, 64)})
     assert result.status.value in TIMED and ran(result) == "int4"
@@ -156,6 +158,7 @@ def test_int4_weights_are_called_int4(folder):
 
 
 @pytest.mark.parametrize("name", ["u8", "s8"])
+@pytest.mark.slow
 def test_openvino_says_what_its_kernels_ran(folder, name):
     """Signed int8 with a zero point runs in fp32 on some CPUs, though its tensors are int8."""
     pytest.importorskip("openvino")
@@ -188,6 +191,7 @@ def test_it_is_never_quantised_again_nor_lowered(folder):
     assert result.reason.code in ("E-PREC-4", "E-PREC-1") and result.status.value == "unsupported"
 
 
+@pytest.mark.slow
 def test_16_bit_activations_that_an_engine_drops_are_not_called_int8(folder):
     """OpenVINO leaves the pairs out, and a Relu that was folded into their range: its answers are found wrong."""
     pytest.importorskip("openvino")
@@ -215,6 +219,7 @@ def test_tensorrt_is_told_what_it_would_misread(folder, name, word):
     assert for_tensorrt(plain, Spec("int8"), folder).precision == "int8"
 
 
+@pytest.mark.slow
 def test_a_float_file_stays_fp32(folder):
     result = bench(folder / "cnn.onnx", "onnxruntime")
     assert result.trial.precision == "fp32" and ran(result) == "fp32"

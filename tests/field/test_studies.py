@@ -158,6 +158,7 @@ def pair(root, names=("onnxruntime", "openvino"), p50=(0.0247, 0.001)):
     return [r.id for r in Store(root).results()]
 
 
+@pytest.mark.slow
 def test_a_comparison_of_one_pair_has_its_ratio_and_the_next_step(tmp_path, capsys):
     old, _ = pair(tmp_path / "s")
     code, out, _ = told(capsys, "compare", old, "latest", "--store", tmp_path / "s", "--json")
@@ -208,6 +209,7 @@ def test_memory_that_cpu_and_gpu_share_counts(unified):
     assert trial.model == paper.numbers[0].model.partition(" ")[0]  # the boards' own form of the network
 
 
+@pytest.mark.slow
 def test_the_empty_table_of_eleven_networks_has_short_tiles_and_no_contradiction(tmp_path, capsys):
     code, _, _ = told(capsys, "study", "nano_table", "--store", tmp_path / "s", "-o", tmp_path / "n.html")
     page = (tmp_path / "n.html").read_text()

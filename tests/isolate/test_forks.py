@@ -163,6 +163,7 @@ def test_a_forked_worker_is_the_leaders_child_and_ends_with_its_pipe(source):
     assert ended(worker) == 0
 
 
+@pytest.mark.slow
 def test_a_forked_worker_that_is_killed_is_told_from_one_that_ends(source):
     source.expect([SLOW])
     worker = source.worker(3, SLOW)
@@ -230,6 +231,7 @@ def alive(pid):
         ("raise RuntimeError('half of it is there')", "half of it is there"),
     ],
 )
+@pytest.mark.slow
 def test_what_must_not_be_forked_is_refused(tmp_path, monkeypatch, source, body, why):
     (tmp_path / "odd_module.py").write_text(body)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -274,6 +276,7 @@ def test_a_server_that_dies_is_replaced_by_started_workers(source):
     worker.end()
 
 
+@pytest.mark.slow
 def test_one_server_serves_all_that_import_the_same(source):
     source.learn(FAST, Imports(LIGHT, 1.0))
     source.expect([SLOW, FAST])
@@ -290,6 +293,7 @@ def test_a_server_that_hangs_while_importing_is_given_up(tmp_path, monkeypatch):
     server.end()
 
 
+@pytest.mark.slow
 def test_two_forks_of_one_server_have_their_later_memory_elsewhere(source):
     source.expect([SLOW])
     lies = []
@@ -362,6 +366,7 @@ def test_the_first_worker_of_a_cell_is_started_or_nobody_would_know_what_a_proce
         worker.end()
 
 
+@pytest.mark.slow
 def test_servers_import_beside_each_other_and_are_ready_when_that_is_waited_for(tmp_path, monkeypatch):
     for name in ("slow_a", "slow_b"):
         (tmp_path / f"{name}.py").write_text("import time; time.sleep(3)")

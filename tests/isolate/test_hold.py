@@ -84,6 +84,7 @@ def test_a_look_measures_once_what_runs_meanwhile_is_done():
     assert found.window.start_ns > ended[0] and found.verification is None
 
 
+@pytest.mark.slow
 def test_a_loaded_trial_is_what_waits():
     seen = []
     trial = Trial(model="null", backend="null", warmup=0.01, min_s=0.05, max_s=0.05)

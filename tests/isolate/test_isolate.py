@@ -180,6 +180,7 @@ def test_a_network_whose_own_fp32_is_nan_on_random_numbers_cannot_be_judged(tria
     assert "NaN" in str(result.unverified)
 
 
+@pytest.mark.slow
 def test_a_fast_wrong_answer_is_wrong_output(trials_here):
     result = run("wrong_in_bf16", precision="bf16")
     if result.status is Status.UNSUPPORTED:

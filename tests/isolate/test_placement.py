@@ -19,6 +19,7 @@ TRIAL = Trial(model="null", backend="null", processes=3, seed=40, colocated="a+b
 
 
 @given(st.sets(st.integers(0, 200), min_size=1, max_size=40), st.integers(1, 60))
+@pytest.mark.slow
 def test_cpus_are_dealt_out_whole_evenly_and_side_by_side(cpus, workers):
     ordered = sorted(cpus)
     parts = placement.split(ordered, workers)

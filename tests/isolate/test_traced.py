@@ -174,6 +174,7 @@ def test_a_worker_that_is_killed_under_a_tracer_is_named_and_the_other_is_read()
     assert any("recorded in worker-1 cannot be read" in str(text) for text in result.warnings)
 
 
+@pytest.mark.slow
 def test_a_process_that_runs_already_cannot_be_traced():
     result = bench.run(NULL)
     assert result.status is Status.FAILED and str(result.reason).startswith("E-TRACER-1")

@@ -186,6 +186,7 @@ def test_a_worker_that_hangs_is_named_with_its_state(pool):
 LONG = replace(QUICK, options={"delay_us": 300_000})
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_gets_ready_is_named_too(pool):
     pool._placed(placement.placements(QUICK))
     kill(pool, 0, signal.SIGSTOP)
@@ -254,6 +255,7 @@ def test_cpus_are_split_evenly_and_dealt_out_in_turn_where_they_are_too_few(cpus
     assert placement.split(cpus, workers) == shares
 
 
+@pytest.mark.slow
 def test_pinned_workers_that_share_cpus_are_warned_of():
     assert placement.oversubscribed(replace(QUICK, sharing="pinned"), 2) is None
     crammed = placement.oversubscribed(replace(QUICK, sharing="pinned", colocated="null"), 2)

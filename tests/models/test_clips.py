@@ -69,6 +69,7 @@ names = st.lists(st.sampled_from([f"g{i:02}" for i in range(12)]), min_size=2, m
 
 
 @given(st.dictionaries(st.sampled_from("ABCD"), names, min_size=2))
+@pytest.mark.slow
 def test_a_fifth_of_the_groups_is_held_out_and_one_of_each_class(groups):
     from pathlib import Path
 
@@ -169,6 +170,7 @@ def origin(small):
     return samples.Origin(data.folder, data.classes, data.digest)
 
 
+@pytest.mark.slow
 def test_no_clip_is_both_calibration_and_gate(origin, small):
     data = dataset.read(small)
     given = {purpose: samples.samples(origin, purpose, 400, ENTRY) for purpose in Purpose}

@@ -256,6 +256,7 @@ def test_an_input_that_is_no_tensor_of_numbers_is_named(tmp_path, kind):
 
 
 @pytest.mark.parametrize("external", [False, True])
+@pytest.mark.slow
 def test_measuring_a_known_file_does_not_import_onnx(tmp_path, external):
     path = tmp_path / "net.onnx"
     name = with_external_weights(path, 1.0) if external else write(path, ["N", 3])

@@ -139,6 +139,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.slow
 def test_a_planted_fault_in_the_detector_is_rejected(fault, truth):
     answer = judge.judge((FAULTS[fault](truth.gate[0]),), truth, precision="fp32")
     assert not answer.passed, answer.detail

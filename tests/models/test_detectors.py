@@ -125,6 +125,7 @@ def faces_in(image, model, run):
     return model.decoder.host(run({"input": prepare(image)[None]}), [fit])[0]
 
 
+@pytest.mark.slow
 def test_centerface_finds_the_astronaut_s_face(face, face_file, open_onnx):
     """Her face lies there in scikit-image's photograph, as anyone sees."""
     image = Image.open(photos.located("skimage", "data/astronaut.png"))

@@ -220,6 +220,7 @@ def test_a_torchscript_file_asks_for_shapes_and_finds_the_types(tmp_path):
     assert [(s.name, s.dtype) for s in model.inputs] == [("ids", "int64"), ("scale", "float32")]
 
 
+@pytest.mark.slow
 def test_a_fixed_batch_is_said(tmp_path):
     name = KINDS["pt2, fixed batch"][0](tmp_path)
     with pytest.raises(UsageError, match=r"batch 1 and cannot run batch 4.*dynamic_shapes"):

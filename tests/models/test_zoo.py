@@ -159,6 +159,7 @@ def test_null_has_inputs_and_nothing_else(tmp_path):
         null.module()
 
 
+@pytest.mark.slow
 def test_listing_and_looking_up_imports_nothing_heavy():
     code = """
 import sys

@@ -60,6 +60,7 @@ def child(mode):
     return eval(affinity), limit, float(used)
 
 
+@pytest.mark.slow
 def test_affinity_holds_in_the_child_and_nothing_is_written(tmp_path):
     with enter.entered(catalog.find(f"cpus={CPUS[0]}", {})) as mode:
         assert child(mode)[0] == [CPUS[0]]
@@ -96,6 +97,7 @@ def entered_quota(cpus):
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_a_quota_limits_the_child_for_real_and_its_group_is_removed(capfd):
     before = cpu_limit(Path("/"))
     _, (_, limit, used) = entered_quota(0.3)

@@ -199,6 +199,7 @@ def test_hostile_text_raises_nothing_but_our_own_error(text):
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_a_board_with_one_line_spoilt_loses_one_mode_at_most(data):
     lines = conf(ORIN_NANO).split("\n")
     at = data.draw(st.integers(0, len(lines) - 1))

@@ -135,6 +135,7 @@ def test_sparklines_are_scaled_and_blank_where_nothing_was_read():
 
 
 @given(st.lists(st.floats(-1e9, 1e9), max_size=200), st.integers(1, 80))
+@pytest.mark.slow
 def test_bins_are_means_and_the_newest_is_last(points, columns):
     got = binned(points, columns, 120)
     assert len(got) == columns

@@ -35,6 +35,7 @@ def test_a_stretch_is_slowed_by_what_the_whole_hour_reached():
     assert [found[0].slowed, found[-1].slowed] == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_the_reach_ends_before_the_first_share_that_is_too_wide():
     quiet, wide = hour(20, 0.001), hour(40, 0.3)
     assert alternation.by_share([quiet], 9)["reach"] == alternation.SHARES[1]

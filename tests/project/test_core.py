@@ -49,6 +49,7 @@ def run(installed, tree, code):
     return answer(sys.executable, "-c", code, env=installed, cwd=tree.parent)
 
 
+@pytest.mark.slow
 def test_it_is_the_wheel_without_wings_that_answers(installed, tree):
     code = "import edgescope, importlib.util as u; print(edgescope.__file__, u.find_spec('edgescope.wings'))"
     said = run(installed, tree, code)
@@ -78,6 +79,7 @@ for name in ("capacity", "watch", "train_advise"):
     run(installed, tree, code)
 
 
+@pytest.mark.slow
 def test_it_measures_stores_and_reports(installed, tree):
     store = str(tree.parent / "store")
     for words in (
@@ -89,6 +91,7 @@ def test_it_measures_stores_and_reports(installed, tree):
     assert (tree.parent / "r.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_its_unit_tests_pass(installed, tree):
     tests = [f"tests/{name}" for name in UNIT if (tree / "tests" / name).exists()]
     said = answer(
@@ -111,6 +114,7 @@ def test_its_unit_tests_pass(installed, tree):
 
 
 @pytest.mark.parametrize("wing", WINGS)
+@pytest.mark.slow
 def test_a_wing_that_is_taken_out_costs_its_own_verbs(wing):
     code = f"""
 import sys

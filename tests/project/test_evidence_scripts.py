@@ -126,6 +126,7 @@ def halved(**shares):
     return rows
 
 
+@pytest.mark.slow
 def test_each_model_is_held_to_the_share_of_time(tmp_path):
     assert searches.halving_met(searches.halving_figures(halved()))
     found = searches.halving_figures(halved(resnet50=0.5))

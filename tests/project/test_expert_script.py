@@ -244,6 +244,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
         expert.from_table("nano_table/cpu", "cuda")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, monkeypatch):
     table = "nano_table/cpu"
     partial = tmp_path / "part.json"

@@ -96,6 +96,7 @@ def test_other_workloads_do_not_have_it(fetch):
 
 
 @given(st.from_regex(r"[a-z]{1,8}_x", fullmatch=True))
+@pytest.mark.slow
 def test_a_key_that_no_metric_has_is_refused(key):
     with pytest.raises(UsageError, match="E-METRIC-1") as caught:
         read(f'[x]\ntitle = "X"\n{key} = 1\n')

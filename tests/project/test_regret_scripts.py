@@ -106,6 +106,7 @@ def test_regret_counts_what_is_lost_and_what_is_broken():
     assert replay.regret(2) == pytest.approx(1 / 3) and replay.regret(None) == 1
 
 
+@pytest.mark.slow
 def test_every_rival_keeps_to_the_budget_and_the_search_is_good():
     a, b = search_regret.halves(cells())
     throughput, tail = search_regret.questions(a, b, 2)

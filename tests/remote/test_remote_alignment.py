@@ -8,6 +8,7 @@ TIMES = st.floats(1e-5, 0.2)
 
 
 @given(st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=8), st.floats(-1e6, 1e6))
+@pytest.mark.slow
 def test_the_true_offset_is_within_the_uncertainty(ways, true):
     """Ways there and back of any length, however unequal."""
     pings, now = [], 1000.0

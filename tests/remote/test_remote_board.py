@@ -35,6 +35,7 @@ def fake(*lines, code=0):
     return [sys.executable, "-c", f"import sys; print({text!r}); sys.stdin.readline(); sys.exit({code})"]
 
 
+@pytest.mark.slow
 def test_the_machine_is_the_boards(board):
     machine = board.machine()
     assert machine.stable["cpu"]["board"] == "NVIDIA Jetson Orin Nano Developer Kit #1234"
@@ -47,6 +48,7 @@ def test_the_machine_is_the_boards(board):
 
 
 @pytest.mark.parametrize("make", [small_board.orin, small_board.nano])
+@pytest.mark.slow
 def test_it_is_the_machine_that_an_edgescope_there_would_see(make, behind, tmp_path):
     """Read directly from the constructed tree, and through the agent: the same stable facts, so the same id."""
     one = behind()
@@ -65,6 +67,7 @@ def test_it_is_the_machine_that_an_edgescope_there_would_see(make, behind, tmp_p
         assert there[what] == here[what], what
 
 
+@pytest.mark.slow
 def test_what_the_boards_counters_did_becomes_the_verdict(behind):
     one = behind()
     counter = one.root / "sys/class/hwmon/hwmon2/oc3_event_cnt"
@@ -164,6 +167,7 @@ def test_the_command_line_keeps_its_form(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_survey_is_that_of_the_boards_program(board, behind):
     path = board.find(None)
     tool = board.survey(path)

@@ -144,6 +144,7 @@ def test_bench_on_a_board(served, network, tmp_path, capsys):
     assert gone(board)
 
 
+@pytest.mark.slow
 def test_the_model_is_not_sent_twice(served, network):
     from edgescope.remote import board as files
     from edgescope.remote.board import opened
@@ -218,6 +219,7 @@ def test_a_board_without_python3(served, network, capsys):
     assert "E-AGENT-1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_board_without_trtexec(served, network, capsys):
     board, _, url = served()
     board.program.unlink()

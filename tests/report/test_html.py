@@ -131,6 +131,7 @@ def test_every_measured_value_of_the_table_is_on_the_page(results: list[Result],
     assert checked > 40
 
 
+@pytest.mark.slow
 def test_a_value_that_is_absent_is_its_reason_and_never_zero(shown_page: Page) -> None:
     assert f"Power, Energy per sample: {NO_RAPL}" in shown_page.words
     values = re.findall(

@@ -72,6 +72,7 @@ def test_rejected_bars_are_hatched_and_struck_out(found: VariantTable) -> None:
     assert {cell for cell, text in struck.items() if text.startswith("<s>")} == hatched
 
 
+@pytest.mark.slow
 def test_a_line_marks_the_baseline_at_one(found: VariantTable) -> None:
     line = plots.speedups(found).layout.shapes[0]
     assert (line.x0, line.x1) == (1, 1)
@@ -222,6 +223,7 @@ def test_a_variant_is_drawn_with_at_most_two_thousand_points() -> None:
     assert sum(len(t.x) for t in plots.over_time(many).data) <= thin.MAX_POINTS
 
 
+@pytest.mark.slow
 def test_telemetry_draws_measured_channels_only(found: VariantTable) -> None:
     figure = plots.telemetry(found)
     titles = [a.text for a in figure.layout.annotations]
@@ -256,6 +258,7 @@ def test_labels_that_would_overlap_are_pushed_apart() -> None:
     assert np.all(gaps >= 0.05 - 1e-9)
 
 
+@pytest.mark.slow
 def test_a_hostile_label_is_text_in_every_figure() -> None:
     kind = replace(KINDS[2], options={"x": "<img src=x onerror=alert(1)>"})
     hostile = table(study([KINDS[0], kind], 2))

@@ -34,6 +34,7 @@ def results():
 
 
 @pytest.mark.parametrize("suffix", ["md", "html"])
+@pytest.mark.slow
 def test_screened_out_variants_are_named_with_their_short_run(results, tmp_path, suffix):
     text = report.write(results, tmp_path / f"r.{suffix}").read_text()
     assert "screened out at 4.5" in text.replace("\\", "")

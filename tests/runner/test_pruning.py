@@ -28,6 +28,7 @@ def trial(batch=1, processes=1, **keys) -> Trial:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=1, max_size=5), st.tuples(SIZES, SIZES, SIZES))
+@pytest.mark.slow
 def test_a_cell_is_pruned_exactly_when_it_dominates_one_that_ran_out(failed, mine):
     made = [trial(b, p, in_flight=t) for b, p, t in failed]
     sieve = Exhausted(result(t, status=Status.OOM, reason="E-MEM-1: x.") for t in made)
@@ -124,6 +125,7 @@ def held(batch, processes, bytes_, name="processes_pss_bytes"):
 
 
 @given(st.floats(1e6, 1e9), st.floats(0, 1e8), st.integers(3, 8), st.integers(4, 16))
+@pytest.mark.slow
 def test_the_forecast_is_exact_where_memory_is_linear(model, sample, processes, batch):
     def rule(b, p):
         return p * (model + sample * b)

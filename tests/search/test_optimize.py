@@ -403,6 +403,7 @@ def test_a_pair_that_takes_longer_than_those_before_it_keeps_the_budget_too(tmp_
         assert runner.now <= seconds - halving.ANSWERS_S
 
 
+@pytest.mark.slow
 def test_other_engines_are_tried_before_the_baselines_own_with_other_settings(tmp_path):
     first = Trial(model="null", backend="torch_eager", turn_s=0.1)
     own = [replace(first, precision=p, options={"layout": "channels_last"}) for p in ("fp32", "bf16")]
@@ -414,6 +415,7 @@ def test_other_engines_are_tried_before_the_baselines_own_with_other_settings(tm
     assert [b == "torch_eager" for b, _ in keys] == [True, False, False, False, False, True, True]
 
 
+@pytest.mark.slow
 def test_a_first_pair_that_took_long_does_not_keep_later_ones_from_running(tmp_path):
     """What the processes import is imported in the first pairs: the last ones say how long another takes."""
 
@@ -462,6 +464,7 @@ def test_one_that_goes_on_after_twice_the_budget_starts_no_pair(tmp_path):
     assert go(longer, 89.0) and len(longer.keys("confirming")) == LEAST
 
 
+@pytest.mark.slow
 def test_all_are_screened_and_the_best_are_paired_with_the_baseline(tmp_path):
     runner = Scripted()
     results = optimised(tmp_path, runner)
@@ -542,6 +545,7 @@ def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small)
 
 
 @pytest.mark.parametrize(("seconds", "selecting", "held"), [(195.0, 3, True), (90.0, 1, False)])
+@pytest.mark.slow
 def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seconds, selecting, held):
     runner = Unlucky(start=10.0)
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
@@ -604,6 +608,7 @@ def test_a_rival_that_turns_out_clearly_ahead_is_confirmed_too(tmp_path):
 
 
 @pytest.mark.parametrize(("seconds", "both"), [(70.0, False), (100.0, True)])
+@pytest.mark.slow
 def test_a_rival_is_confirmed_only_where_there_is_time_for_it(tmp_path, seconds, both):
     runner = LuckyTimed(LUCKY, then=250, speeds={LUCKY: 200, STEADY: 205})
     _, found = budgeted(tmp_path, runner, seconds)
@@ -664,6 +669,7 @@ def test_where_no_turns_can_be_taken_they_run_one_after_the_other(tmp_path):
     assert any("I-PAIR-2" in text and "no meter tells" in text for text in said)
 
 
+@pytest.mark.slow
 def test_dear_candidates_are_screened_last(tmp_path):
     runner = Scripted(speeds={("torch_compile", "int8"): 150})
     optimised(tmp_path, runner)
@@ -769,6 +775,7 @@ def test_one_that_the_machine_disturbed_is_given_the_benefit_of_the_doubt(tmp_pa
     assert slow not in plain.keys("pair") and slow in patient.keys("pair")
 
 
+@pytest.mark.slow
 def test_what_fails_leaves_at_once(tmp_path):
     gone = {("null", "int8"): [Status.WRONG_OUTPUT], ("null", "fp32"): [Status.UNSUPPORTED]}
     runner = Scripted(gone)
@@ -776,6 +783,7 @@ def test_what_fails_leaves_at_once(tmp_path):
     assert all([(t.backend, t.precision) for t in runner.ran].count(key) == 1 for key in gone)
 
 
+@pytest.mark.slow
 def test_a_rival_that_fails_leaves_the_pairs(tmp_path):
     runner = Scripted({("null", "int8"): [Status.OK, Status.CRASHED]})
     found = variants.table(optimised(tmp_path, runner))
@@ -815,6 +823,7 @@ def test_a_baseline_alone_is_measured_alone(tmp_path):
     assert runner.paired == [] and len(found) == LEAST
 
 
+@pytest.mark.slow
 def test_exhaustive_means_every_candidate_in_pairs(tmp_path):
     runner = Scripted()
     optimised(tmp_path, runner, exhaustive=True)
@@ -873,6 +882,7 @@ def test_without_the_objectives_figure_no_pair_is_run(tmp_path):
     assert best.row is None and "no sensor" in str(best.reason)
 
 
+@pytest.mark.slow
 def test_progress_counts_rounds(tmp_path):
     steps = []
     cells = Cells(Store(tmp_path), Limits(), Scripted(), MACHINE)

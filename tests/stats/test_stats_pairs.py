@@ -28,6 +28,7 @@ positive = st.lists(st.floats(0.001, 1000), min_size=2, max_size=30)
 
 
 @given(st.integers(1, 3000), st.data(), st.sampled_from([0.9, 0.95, 0.99]))
+@pytest.mark.slow
 def test_wilson_equals_scipy(n, data, level):
     k = data.draw(st.integers(0, n))
     want = scipy.stats.binomtest(k, n).proportion_ci(level, "wilson")
@@ -95,6 +96,7 @@ def test_a_ratio_that_pairs_do_not_bound_says_so(before, after, note):
 
 
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=12))
+@pytest.mark.slow
 def test_no_interval_is_printed_that_reaches_beyond_a_factor_of_two(a):
     found = of_pairs(paired_log_ratio(a, np.ones(len(a))), "--rounds")
     if isinstance(found, Measured):

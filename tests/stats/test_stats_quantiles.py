@@ -77,6 +77,7 @@ def stalls(rng, n, stall, share):
 
 
 @pytest.mark.parametrize(("n", "stall"), [(5_000, 10), (20_000, 10), (20_000, 40)])
+@pytest.mark.slow
 def test_stalls_within_reach_hardly_ever_get_a_bound_that_is_too_low(n, stall):
     assert stall <= reach(n, 0.99)
     rng = np.random.default_rng(5)
@@ -107,6 +108,7 @@ def test_reach_is_the_longest_stall_that_is_hardly_ever_missed():
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.floats(0.01, 0.99))
+@pytest.mark.slow
 def test_beta_quantile_turns_the_incomplete_beta_round(a, b, p):
     assert beta_quantile(p, a, b) == pytest.approx(scipy.stats.beta.ppf(p, a, b), abs=1e-9)
 
@@ -194,6 +196,7 @@ lg.StartTestWithLogSettings(sut, qsl, settings, log)
 
 
 @pytest.mark.parametrize("queries", [70, 662, 840, 1500, 6000])
+@pytest.mark.slow
 def test_early_stopping_equals_the_official_loadgen(tmp_path, queries):
     pytest.importorskip("mlperf_loadgen")
     subprocess.run([sys.executable, "-c", LOADGEN, str(tmp_path), str(queries)], check=True, timeout=120)

@@ -44,6 +44,7 @@ def test_stop_rule_does_not_stop_on_an_unreliable_interval():
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
+@pytest.mark.slow
 def test_drift_is_rarely_seen_where_there_is_none(rho):
     assert np.mean([drift(x).significant for x in ar1(500, 3000, rho, 2)]) <= 0.03
 

@@ -65,6 +65,7 @@ def cells(root: Path, runner: Runner, said: list[str]) -> sweep.Cells:
     return sweep.Cells(Store(root), Limits(), runner, MACHINE, say=said.append)
 
 
+@pytest.mark.slow
 def test_who_holds_a_cell_is_told_with_process_command_and_time(tmp_path, holder):
     told = CellLock(tmp_path, MACHINE.id, TRIAL.cell).take()
     assert told.pid == holder.pid
@@ -75,6 +76,7 @@ def test_who_holds_a_cell_is_told_with_process_command_and_time(tmp_path, holder
     assert CellLock(tmp_path, "f" * 16, TRIAL.cell).take() is None  # another machine measures for itself
 
 
+@pytest.mark.slow
 def test_a_killed_process_holds_nothing(tmp_path, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -168,6 +170,7 @@ def test_a_held_cell_comes_last_and_what_was_measured_meanwhile_is_not_measured_
     assert "I-STORE-2: another process has measured" in text
 
 
+@pytest.mark.slow
 def test_a_cell_whose_holder_was_killed_is_measured(tmp_path, holder):
     runner = Runner()
     said: list[str] = []
@@ -260,6 +263,7 @@ list(sweep.run(grid, sweep.Cells(Store(Path(sys.argv[1])), Limits(), Slow(), MAC
     assert "W-STORE-1" in "".join(said)
 
 
+@pytest.mark.slow
 def test_another_process_alone_is_told_at_the_start(tmp_path, holder):
     said: list[str] = []
     cells(tmp_path, Runner(), said)

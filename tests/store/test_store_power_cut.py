@@ -62,6 +62,7 @@ class Disk:
                 (into / entry.name).write_bytes(self.bytes.get(entry.stat().st_ino, b""))
 
 
+@pytest.mark.slow
 def test_a_result_is_whole_or_not_there_whenever_the_power_goes(tmp_path, monkeypatch):
     root = tmp_path / "store"
     root.mkdir()

@@ -175,6 +175,7 @@ def counted(tmp_path, *, cached, cut=False):
     return ran
 
 
+@pytest.mark.slow
 def test_without_the_cache_all_is_measured_again_and_what_was_cut_goes_on(tmp_path, monkeypatch):
     ticks = iter(range(10_000))
 

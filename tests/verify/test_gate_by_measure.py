@@ -403,6 +403,7 @@ def test_which_boxes_agree(own_cache, run, passes):
     assert answer.method == "box_agreement" and answer.passed == passes, answer.detail
 
 
+@pytest.mark.slow
 def test_where_boxes_cannot_judge_closeness_does(own_cache):
     none = gate(Found(boxes=False), moved(0))
     assert (

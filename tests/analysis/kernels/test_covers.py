@@ -36,6 +36,7 @@ def test_the_algebra_is_that_of_sets(a, b):
 
 
 @given(INTERVALS, st.integers(-5, 90), st.integers(0, 40))
+@pytest.mark.slow
 def test_the_covered_part_of_an_interval(a, start, length):
     inside = set(range(start, start + length))
     found = cover(a).within(np.array([start]), np.array([start + length]))

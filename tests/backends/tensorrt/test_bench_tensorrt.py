@@ -18,6 +18,7 @@ def run(model, **keys):
 
 
 @pytest.mark.parametrize("io", ["host", "device"])
+@pytest.mark.slow
 def test_a_run_has_its_four_times_its_phases_and_its_verification(board, network, io):
     here = board()
     here.trt.build_s = 0.05

@@ -89,5 +89,6 @@ def test_no_json_breaks_it(told):
 
 
 @given(st.text(max_size=30))
+@pytest.mark.slow
 def test_no_text_breaks_it(text):
     assert _trt_layers.read(text).precision() in ("unknown",)

@@ -146,6 +146,7 @@ def test_what_the_trial_asks_for_reaches_the_program(network, trtexec):
     assert (found.queries.columns["samples"] == 2).all()
 
 
+@pytest.mark.slow
 def test_the_engine_is_built_once_and_its_sidecar_says_how(network, trtexec):
     program = trtexec("100300")
     _, first = prepare(network, program, "fp16")
@@ -161,6 +162,7 @@ def test_the_engine_is_built_once_and_its_sidecar_says_how(network, trtexec):
     assert prepare(network, program, "fp16", workspace=64)[1].path != first.path
 
 
+@pytest.mark.slow
 def test_a_later_build_reuses_the_timing_cache_and_says_so(network, trtexec):
     program = trtexec("8601")
 
@@ -255,6 +257,7 @@ def test_bf16_is_refused_where_it_cannot_be_had(network, trtexec, version, optio
 
 
 @pytest.mark.parametrize(("version", "opset"), [("8201", 13), ("8601", 17), ("100300", None)])
+@pytest.mark.slow
 def test_the_onnx_file_is_one_that_this_tensorrt_reads(network, trtexec, monkeypatch, version, opset):
     asked = []
     monkeypatch.setattr(
@@ -294,6 +297,7 @@ def test_failures_are_named(network, trtexec, fault, version):
         assert not list(cache.folder("artifacts").glob("*"))
 
 
+@pytest.mark.slow
 def test_a_gpu_without_fast_fp16_is_told_from_a_warning(network, trtexec):
     with pytest.raises(UnsupportedError, match="no fast fp16"):
         prepare(network, trtexec("8201", "slow_fp16"), "fp16")
@@ -343,6 +347,7 @@ def test_a_build_that_hangs_is_stopped(network, trtexec):
     assert not list(cache.folder("artifacts").glob("*"))
 
 
+@pytest.mark.slow
 def test_an_engine_of_another_board_is_refused_with_both_named(network, trtexec):
     orin, nano = trtexec("8201", capability="8.7"), trtexec("8201", capability="5.3")
     _, artifact = prepare(network, nano)
@@ -351,6 +356,7 @@ def test_an_engine_of_another_board_is_refused_with_both_named(network, trtexec)
     assert prepare(network, nano, engine=pinned(artifact.path))[1].digest == artifact.digest
 
 
+@pytest.mark.slow
 def test_an_engine_without_its_sidecar_is_refused(network, trtexec, tmp_path):
     _, artifact = prepare(network, trtexec("8201"))
     alone = shutil.copy(artifact.path, tmp_path / "alone.engine")
@@ -358,6 +364,7 @@ def test_an_engine_without_its_sidecar_is_refused(network, trtexec, tmp_path):
         prepare(network, trtexec("8201"), engine=str(alone))
 
 
+@pytest.mark.slow
 def test_an_engine_that_only_its_sidecar_says_is_right(network, trtexec):
     """TensorRT's own refusal is understood too."""
     nano, orin = trtexec("8201", capability="5.3"), trtexec("8201")

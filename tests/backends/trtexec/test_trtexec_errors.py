@@ -161,6 +161,7 @@ LINE = st.text(st.characters(exclude_characters="\r\n"), max_size=60)
 
 
 @given(st.lists(LINE, max_size=6), st.integers(-64, 255))
+@pytest.mark.slow
 def test_any_words_make_an_error_of_ours(lines, code):
     found = errors.failure(failed(*lines, *(f"[E] {line}" for line in lines), code=code), TOOL, "build net")
     assert isinstance(found, EdgescopeError)

@@ -112,6 +112,7 @@ JSON = st.recursive(
 @pytest.mark.parametrize("read", [exports.times, exports.profile, exports.outputs])
 @settings(max_examples=60)
 @given(content=st.one_of(JSON.map(json.dumps).map(str.encode), st.binary(max_size=60)))
+@pytest.mark.slow
 def test_hostile_files_raise_our_error_or_give_finite_values(tmp_path_factory, read, content):
     path = tmp_path_factory.mktemp("hostile") / "file.json"
     path.write_bytes(content)

@@ -71,6 +71,7 @@ def test_the_backend_times_its_own_layers(network, trtexec, tmp_path, monkeypatc
     assert [(x.name, x.seconds) for x in backend.layers(artifact, batch)] == [("conv", 1e-3)]
 
 
+@pytest.mark.slow
 def test_the_verb_shows_them_beside_the_engines_here(tmp_path, capsys):
     rows = [{"count": 9}, {"name": "/0/Conv + /1/Relu", "timeMs": 9, "averageMs": 1.0, "percentage": 100.0}]
     profile = tmp_path / "profile.json"

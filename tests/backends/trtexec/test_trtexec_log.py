@@ -122,6 +122,7 @@ CUT = st.builds(lambda line, n, tail: line[:n] + tail, WORDS, st.integers(0, 120
 @given(st.lists(st.one_of(WORDS, CUT, st.text(max_size=80)), max_size=30))
 @example(["[I] Throughput: 1e qps", "[I] Engine built in e sec", "[I] Opset version: 99999999999999999999"])
 @example(["&&&& RUNNING TensorRT.trtexec [TensorRT v...] [b1]"])
+@pytest.mark.slow
 def test_any_lines_give_a_log(lines):
     told = log.read(lines)
     assert told.verdict in ("", "PASSED", "FAILED")

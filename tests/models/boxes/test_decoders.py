@@ -129,6 +129,7 @@ def test_nothing_found_is_nothing(family):
         assert [len(one) for one in found] == [0, 0] and found[0].boxes.shape == (0, 4)
 
 
+@pytest.mark.slow
 def test_one_box_may_be_of_two_classes():
     moves, logits = np.zeros((1, 4, 8732), np.float32), np.zeros((1, 81, 8732), np.float32)
     logits[0, 0] = 30
@@ -137,6 +138,7 @@ def test_one_box_may_be_of_two_classes():
         assert found[0].classes.tolist() == [8, 4]  # the class after the background is 0
 
 
+@pytest.mark.slow
 def test_a_sure_answer_is_found_though_its_softmax_rounds_to_one():
     moves, logits = np.zeros((1, 4, 8732), np.float32), np.zeros((1, 81, 8732), np.float32)
     logits[0, 0] = 50

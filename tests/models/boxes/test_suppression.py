@@ -29,6 +29,7 @@ def defined(boxes, scores, of, threshold):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0]))
+@pytest.mark.slow
 def test_every_version_is_the_definition(seed, threshold):
     import torch
 

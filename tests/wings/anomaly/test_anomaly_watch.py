@@ -68,6 +68,7 @@ def test_the_same_film_has_the_same_scores_again(clip, capsys):
     assert first == scores() and len(first) == 3
 
 
+@pytest.mark.slow
 def test_a_summary_without_json_and_the_warning_of_an_untrained_head(clip, capsys):
     assert main(["anomaly", "watch", str(clip), *SMALL, *ALWAYS]) == 0
     said = capsys.readouterr()

@@ -81,6 +81,7 @@ def test_features_are_those_of_each_snippet_alone(tmp_path):
     assert (last[8:] == last[7]).all() and (last[7] == frames[39]).all()
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped(tmp_path):
     found = videos(tmp_path, 16, 32, 48)
     out = tmp_path / "out"

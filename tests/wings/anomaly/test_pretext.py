@@ -190,6 +190,7 @@ def test_windows_reach_the_edges_and_half_of_the_clips_are_mirrored():
     assert lefts == {0, 1, 2, 3, 4} and mirrored / (64 * 30) == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_fifth_of_the_clips_stays_as_it_is_and_each_task_has_its_share():
     chosen = pretext.Pretext(batch=2000)
     _, shares = pretext.Clips([ramp()], PREPARED, chosen).draw(0)

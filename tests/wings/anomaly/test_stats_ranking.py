@@ -29,6 +29,7 @@ def test_the_counts_at_each_threshold_are_those_of_all_rows_from_there_on():
 
 
 @given(rows)
+@pytest.mark.slow
 def test_the_area_under_roc_is_the_chance_that_a_positive_has_the_higher_score(rows):
     pairs = [(p * n, 1.0 if s > t else 0.5 if s == t else 0.0) for s, p, _ in rows for t, _, n in rows]
     chance = sum(weight * won for weight, won in pairs) / sum(weight for weight, _ in pairs)

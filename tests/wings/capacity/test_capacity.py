@@ -169,6 +169,7 @@ def test_what_cannot_run_ends_the_search_at_once(tmp_path):
     assert search.hopeless and len(search.points) == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_resumes_and_repeats_nothing(tmp_path):
     whole = searched(tmp_path, runner := QueueServer(0.005))
     count = len(runner.ran)
@@ -277,6 +278,7 @@ class Timed(Quick):
     ("service_s", "promised", "rate"),
     [(0.005, "p99<40ms", 5.0), (0.002, "p99<100ms", 15.0), (0.02, "p99<100ms", 15.0)],
 )
+@pytest.mark.slow
 def test_how_long_the_rest_takes_is_estimated_without_what_nobody_knows_yet(
     tmp_path, service_s, promised, rate
 ):

@@ -433,6 +433,7 @@ def asked(processes="one", arrivals="even", **keys):
         (asked("one", "camera"), "trace", None, 1, 2007),
     ],
 )
+@pytest.mark.slow
 def test_the_trial_of_four_clients(tmp_path, question, scenario, rate, processes, seed):
     found = question.trial(4, 5.5, 2, tmp_path)
     assert (found.scenario, found.rate, found.processes, found.seed) == (scenario, rate, processes, seed)

@@ -74,6 +74,7 @@ def searched(folder, runner, *promised, rate=15.0, **base):
     return search
 
 
+@pytest.mark.slow
 def test_cameras_fit_by_the_age_of_their_frames_and_the_answer_calls_them_cameras(tmp_path):
     by_latency = searched(tmp_path, CameraServer(), "p99<40ms").answer()
     by_age = searched(tmp_path, CameraServer(), "age<50ms").answer()  # 10 ms older when they are due

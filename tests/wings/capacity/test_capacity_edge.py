@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ COUNTS = st.integers(0, 300)
 
 @settings(max_examples=200, deadline=None)
 @given(true=COUNTS, estimate=st.integers(1, 400), most=st.integers(1, 500))
+@pytest.mark.slow
 def test_the_edge_is_found_wherever_it_is(true, estimate, most):
     tried = []
     while (n := following(tried, estimate, most)) is not None:

@@ -52,6 +52,7 @@ def slow(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
     slow(monkeypatch)
     assert main(["capacity", *FAST, "--store", str(tmp_path), "--constraint", "p99<40ms"]) == 1
@@ -98,6 +99,7 @@ def test_what_cannot_run_says_why(tmp_path, capsys):
     assert data["reason"]["code"] == "E-TRTX-1"
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
     page, flags = (
         tmp_path / "page.html",

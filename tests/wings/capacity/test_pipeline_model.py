@@ -75,6 +75,7 @@ def test_without_load_a_frame_ages_by_its_services_alone(several):
     ),
     st.integers(1, 30),
 )
+@pytest.mark.slow
 def test_every_frame_comes_out_or_is_dropped_and_none_before_its_services(models, period):
     found = frame_ages(every(period, 100), models)
     assert len(found) == 100

@@ -79,6 +79,7 @@ def test_the_wall_is_told_with_the_offset(stored, capsys):
     assert "vdd_in: idle 3" in out and "module" in out
 
 
+@pytest.mark.slow
 def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(stored, tmp_path, capsys):
     made, where, _ = stored
     verdict = Verdict(Trust.THROTTLED, ("the power cap held the clocks down",))
@@ -148,6 +149,7 @@ def test_a_result_without_a_meter_says_why(stored, tmp_path, capsys):
     assert "no meter recorded this result: no power sensor: RAPL" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_is_an_error_with_a_code(stored, tmp_path, capsys):
     made, where, _ = stored
     assert main(["energy", "nosuch", *where]) == 2

@@ -131,6 +131,7 @@ def test_an_impossible_date_is_no_date():
 
 
 @given(st.text(max_size=200))
+@pytest.mark.slow
 def test_any_text_is_read_without_a_raise_and_without_a_loss(text):
     got = parse(text)
     if got.when is None:
@@ -139,6 +140,7 @@ def test_any_text_is_read_without_a_raise_and_without_a_loss(text):
 
 
 @given(st.sampled_from(LINES), st.data())
+@pytest.mark.slow
 def test_a_damaged_line_keeps_what_is_whole(line, data):
     text = line["text"]
     cut = data.draw(st.integers(0, len(text)))
@@ -213,6 +215,7 @@ def test_words_before_a_line_that_are_no_time_are_told_and_cost_no_value(prefix)
 
 
 @given(st.text(max_size=60), st.booleans())
+@pytest.mark.slow
 def test_whatever_a_logger_writes_no_value_is_lost(prefix, dated):
     line = (OWN if dated else "") + NANO
     got = {f.channel: f.value for f in parse(f"{prefix} {line}").fields}
@@ -390,6 +393,7 @@ def test_a_file_that_is_no_log(tmp_path, text):
         read(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_log_becomes_a_table_that_a_meter_log_can_be(tmp_path):
     path = log(tmp_path, *dated("10:00:00", "10:00:01", "10:00:02"))
     out = tmp_path / "run.csv"

@@ -614,6 +614,7 @@ some = st.builds(
 
 
 @given(st.lists(some, max_size=6))
+@pytest.mark.slow
 def test_a_judgement_invents_nothing_and_loses_nothing(found):
     said = judged(world(), found)
     assert sorted(map(id, (*said.findings, *said.ruled_out))) == sorted(map(id, found))
@@ -669,6 +670,7 @@ def test_effort_and_judging_are_no_settings():
 
 
 @given(st.floats(1e-5, 1e-1), st.floats(1e-6, 1e-2))
+@pytest.mark.slow
 def test_the_cost_of_a_batch_is_found(fixed, each):
     one, four = (world(rate=b / (fixed + each * b), batch=b) for b in (1, 4))
     fit = cost_of_batch(one, interventions(one, [four]))

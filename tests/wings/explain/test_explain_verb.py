@@ -38,6 +38,7 @@ def said(capsys, *words):
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_it_says_the_cause_the_evidence_and_the_remedy(store, capsys):
     code, text = said(capsys, "latest", "--store", str(store.root))
     assert code == 0
@@ -57,6 +58,7 @@ def test_an_unknown_cause_says_why_and_what_would_tell_more(tmp_path, capsys):
     assert code == 0 and "Unknown" in text and "edgescope doctor --roofline cpu" in text
 
 
+@pytest.mark.slow
 def test_a_report_is_written_in_every_format(store, tmp_path):
     for suffix in ("html", "md", "json"):
         path = tmp_path / f"why.{suffix}"

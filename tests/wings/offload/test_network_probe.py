@@ -91,6 +91,7 @@ RATES = st.lists(st.floats(100, 1e12), min_size=1, max_size=8)
 
 
 @given(RATES, st.lists(st.floats(1, 1e12), max_size=3), st.integers(0, 1), st.floats(0, 0.4))
+@pytest.mark.slow
 def test_each_whole_second_that_counts_is_a_sample(rates, omitted, reverse, rest):
     rows = [second(r, omitted=True) for r in omitted] + [second(r) for r in rates] + [second(1.0, rest)]
     keys = from_iperf3(run(rows, reverse), "x")
@@ -99,6 +100,7 @@ def test_each_whole_second_that_counts_is_a_sample(rates, omitted, reverse, rest
 
 
 @given(RATES)
+@pytest.mark.slow
 def test_a_second_in_which_nothing_came_leaves_the_mean(rates):
     assert from_iperf3(run([second(0), *map(second, rates)], 0), "x")["up_samples_bps"] == [5e5]
 
@@ -114,6 +116,7 @@ LINES = {
 @given(
     st.lists(st.floats(0, 9999), min_size=1, max_size=30), st.sampled_from(sorted(LINES)), st.integers(0, 5)
 )
+@pytest.mark.slow
 def test_pings_of_every_kind_are_read_back(times, kind, lost):
     lines = [LINES[kind].format(i=i, ms=ms) for i, ms in enumerate(times)]
     again = [lines[0] + " (DUP!)", "From 10.0.0.1 icmp_seq=9 Destination Host Unreachable"]
@@ -131,6 +134,7 @@ JSON = st.recursive(
 
 
 @given(st.data())
+@pytest.mark.slow
 def test_a_damaged_file_ends_in_words(data):
     said = json.loads(recorded("iperf3_bidir.json"))
     node, keys = said, []

@@ -122,6 +122,7 @@ LINKS = st.tuples(
 
 @settings(max_examples=25, deadline=None)
 @given(LINKS, st.floats(1, 50), st.floats(1, 50), st.booleans())
+@pytest.mark.slow
 def test_more_bandwidth_never_hurts_and_distance_never_helps(
     plain_model, loaded_model, link, wider, further, load
 ):
@@ -198,6 +199,7 @@ def test_infeasible_names_the_nearest_and_what_breaks():
     assert any("p99<=10ms broken" in text for text in found.nearest.broken)
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_keeps_no_constraint():
     found = answer(model(["energy<=500mJ"]), FAST)
     sent = found.options[1]
@@ -205,6 +207,7 @@ def test_what_was_not_measured_keeps_no_constraint():
     assert any("memory" in b for b in cloud(model(["memory<=1GB"]), FAST, None).broken)
 
 
+@pytest.mark.slow
 def test_energy_of_sending_is_radio_and_idle():
     asked = model(["energy<=500mJ"], local=board(idle_w=3.0), radio_w=2.0, objective="energy")
     sent = cloud(asked, FAST, None)
@@ -250,6 +253,7 @@ def test_slots_of_a_crowded_cell_serve_at_once():
     assert dict(model(remote=crowded).cloud_busy(FAST, 100.0))["remote server"] == pytest.approx(0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_places_are_checked():
     with pytest.raises(UsageError, match="E-OFF-1"):
         place([measured("a", spread(0.01)), measured("a", spread(0.01), precision="fp32")], "x", "edge")
@@ -266,6 +270,7 @@ def test_the_unloaded_edge_is_as_measured(plain_model):
     assert edge(plain_model, None).figures["p99_s"] == plain_model.local.row["p99_s"]
 
 
+@pytest.mark.slow
 def test_an_edge_that_carries_no_load_is_met_by_any_cloud_that_carries_it():
     """80/s x 30 ms saturates the board; 80/s x 40 kB needs 25.6 Mbit/s at a full link, 27 Mbit/s at 95 %."""
     found = curve(model(rate=80.0, poisson=False), FAST)
@@ -455,6 +460,7 @@ def test_queries_of_two_seconds_wait_at_the_edge_as_they_come(rate, boards, late
     assert busy == ({} if rate is None else {"edge": pytest.approx(rate * mean / boards)})
 
 
+@pytest.mark.slow
 def test_what_is_sent_waits_for_the_link_and_the_server():
     """The network takes nothing beside 0.1 s a way and a round trip of 0.002 s; the server takes 2 s, one a second."""
     made = model()

@@ -48,6 +48,7 @@ def said(capsys) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_near_cloud_answers(stores, capsys):
     assert (
         main(["offload", "-v", *stores, "--rtt", "2ms", "--bandwidth", "100Mbit", "--payload", "40kB"]) == 0
@@ -59,12 +60,14 @@ def test_a_near_cloud_answers(stores, capsys):
     assert "1000 scores as float32" in out and "given, not measured" in out
 
 
+@pytest.mark.slow
 def test_the_raw_tensor_is_sent_unless_a_payload_is_given(stores, capsys):
     assert main(["offload", "-v", *stores, "--rtt", "2ms", "--bandwidth", "10Mbit"]) == 0
     out = said(capsys)
     assert "raw input tensor, 602.1 kB a sample" in out and "Use edge" in out
 
 
+@pytest.mark.slow
 def test_a_throughput_is_a_load_and_more_boards_carry_it(stores, capsys):
     flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--payload", "40kB", "--arrivals", "camera"]
     bounds = ["--constraint", "p99<=100ms", "--constraint", "throughput>=80"]
@@ -74,6 +77,7 @@ def test_a_throughput_is_a_load_and_more_boards_carry_it(stores, capsys):
     assert "the uplink is saturated" in out and "computed for 80 queries/s" in out
 
 
+@pytest.mark.slow
 def test_infeasible_is_exit_1_with_the_nearest(stores, capsys):
     flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--constraint", "p99<=5ms"]
     assert main(["offload", "-v", *stores, *flags]) == 1
@@ -123,6 +127,7 @@ def test_two_local_machines_are_refused(stores, tmp_path, capsys):
     assert main(["offload", "-v", *stores, *flags, "--machine", id_[:8]]) == 0
 
 
+@pytest.mark.slow
 def test_one_store_may_hold_both_machines(tmp_path, capsys):
     both = Store(tmp_path / "both")
     near, far = (
@@ -162,6 +167,7 @@ def test_what_cannot_be_asked_is_refused_in_words(kind, stores, capsys, monkeypa
     assert err.startswith(code) and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_an_unknown_payload_is_asked_for(tmp_path, capsys):
     store = Store(tmp_path / "s")
     for machine in ("a board", "a server"):
@@ -180,6 +186,7 @@ def test_an_unknown_payload_is_asked_for(tmp_path, capsys):
 DATA = Path(__file__).parent / "data"
 
 
+@pytest.mark.slow
 def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeypatch):
     pings = "\n".join(f"64 bytes: icmp_seq={i} ttl=64 time={1 + i % 7}.5 ms" for i in range(120))
     printed = {"ping": pings, "iperf3": (DATA / "iperf3_bidir.json").read_text()}

@@ -80,6 +80,7 @@ def test_it_is_better_than_a_plane():
     st.lists(st.floats(1e-4, 1e3), min_size=2, max_size=8),
     st.integers(0, 10_000),
 )
+@pytest.mark.slow
 def test_whatever_was_measured_the_roofline_never_slows_down_with_a_clock(values, seed):
     rows = drawn(len(values), seed)
     curve = roofline_modes.seconds(GRID, float(np.log(min(values))))
@@ -146,6 +147,7 @@ def trained(mode):
     return max(ahead), loading, device
 
 
+@pytest.mark.slow
 def test_the_parts_of_profiled_steps_tell_of_the_others():
     grid, truth = modes.grid(TRAINING), np.array([trained(m)[0] for m in TRAINING])
     parts = {i: roofline_modes.Parts(*trained(m)[1:]) for i, m in enumerate(TRAINING)}
@@ -183,6 +185,7 @@ def test_the_order_of_the_rows_does_not_matter(order):
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12), st.integers(0, 1000))
+@pytest.mark.slow
 def test_nothing_is_ever_negative_or_infinite(values, seed):
     rows = drawn(len(values), seed)
     seen = {i: float(np.log(v)) for i, v in zip(rows, values, strict=True)}
@@ -240,6 +243,7 @@ def test_ninety_of_a_hundred_intervals_hold(noise):
     assert 0.8 <= np.mean(inside) <= 0.995
 
 
+@pytest.mark.slow
 def test_power_follows_the_rate_and_energy_is_their_product():
     seconds = planted()
     power, rows = watts(seconds), drawn(14, 1)
@@ -306,6 +310,7 @@ def test_without_a_meter_power_is_unsupported_with_a_reason():
     assert isinstance(found.rows[0]["epoch_s"], Absent)
 
 
+@pytest.mark.slow
 def test_a_meter_for_some_modes_is_used_for_those():
     seconds = planted()
     power, rows = watts(seconds), drawn(14, 1)

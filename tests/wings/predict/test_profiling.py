@@ -107,6 +107,7 @@ def test_the_pick_under_a_cap_keeps_it():
     assert power(TRIALS[found.mode]) <= 8 and speed(TRIALS[found.mode]) >= 0.95 * best
 
 
+@pytest.mark.slow
 def test_a_cap_that_nothing_keeps_has_no_pick():
     found = searched(World(), wanted("throughput", ["power<=1W"])).confirmed(2)
     assert isinstance(found, Absent) and "no mode kept every constraint" in found.reason

@@ -167,6 +167,7 @@ def test_what_cannot_take_turns_is_confirmed_alone(tmp_path, asked, trials):
 
 
 @pytest.mark.parametrize(("cells", "confirm", "unknown"), [(7, 2, 2), (0, 4, 1)])
+@pytest.mark.slow
 def test_the_time_left_of_search_and_confirmation_is_right_within_a_factor_of_two(
     tmp_path, cells, confirm, unknown
 ):
@@ -192,6 +193,7 @@ def test_the_time_left_of_search_and_confirmation_is_right_within_a_factor_of_tw
     assert all(left / 2 <= eta <= 2 * left for left, eta in etas), etas
 
 
+@pytest.mark.slow
 def test_a_lucky_first_process_is_not_the_pick(tmp_path):
     lucky = next(t.label for t in CELLS if (t.batch, t.processes) == (4, 2))
     runner = Formula(lucky=[lucky])
@@ -277,6 +279,7 @@ def test_a_search_in_which_everything_fails_ends_before_the_grid_does(tmp_path):
     assert len(runner.ran) == 6 < len(CELLS)
 
 
+@pytest.mark.slow
 def test_what_the_store_held_before_is_known_and_costs_no_budget(tmp_path):
     for trial in (t for t in CELLS if t.processes == 1):
         Store(tmp_path).save(Formula().run(trial, None))
@@ -306,6 +309,7 @@ def test_what_cannot_be_measured_is_not_searched_for(tmp_path):
     assert len(runner.ran) == 1
 
 
+@pytest.mark.slow
 def test_replicates_of_a_study_are_one_cell(tmp_path):
     trials = [replace(t, replicate=n) for t in CELLS for n in range(2)]
     runner = Formula()

@@ -61,6 +61,7 @@ def test_json_holds_every_cell_and_its_judged_ends(store, capsys):
     assert len(pick["results"]) == 2 and answer["front"]
 
 
+@pytest.mark.slow
 def test_no_pick_is_exit_code_1(store, capsys):
     assert asked(store, "--constraint", "p99<=1ms") == 1
     assert "infeasible: no cell keeps every constraint" in " ".join(capsys.readouterr().out.split())
@@ -68,6 +69,7 @@ def test_no_pick_is_exit_code_1(store, capsys):
     assert "no power sensor" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_other_machines_are_refused_until_one_is_chosen(store, capsys):
     other = Machine({"cpu": "another"}, {})
     saved(store, 300, 10, machine=other, batch=2)
@@ -77,6 +79,7 @@ def test_two_other_machines_are_refused_until_one_is_chosen(store, capsys):
     assert "Use  null fp32 b2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_another_machine_is_named_right_or_refused_and_never_searched_for(store, monkeypatch, capsys):
     monkeypatch.setattr(candidates, "installed", dict)
     assert asked(store, "null", "--machine", "zzz") == 2
@@ -128,6 +131,7 @@ def test_each_model_is_a_question_unless_several_are_named(store, tmp_path, caps
     assert "alexnet, vgg19: highest throughput" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_study_asks_its_own_question_of_its_own_cells(store, tmp_path, capsys):
     text = '[trial]\nmodel = "null"\nbackend = "null"\nbatch = [1, 2]\n[objective]\nname = "latency"\n'
     path = tmp_path / "study.toml"

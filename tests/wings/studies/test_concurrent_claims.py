@@ -88,6 +88,7 @@ def test_cores_are_the_physical_ones_that_may_be_used():
     assert usable_cores(fewer) == 2 and usable_cores(Machine({}, {})) is None
 
 
+@pytest.mark.slow
 def test_batch_must_rise_and_less_than_in_proportion():
     shared = only_shared(GRID)
     assert answers(world(shared))["batch"].answer is HOLDS
@@ -97,11 +98,13 @@ def test_batch_must_rise_and_less_than_in_proportion():
     assert falls.answer is FAILS and "0 of 24 series agree" in falls.found
 
 
+@pytest.mark.slow
 def test_throughput_per_process_that_rises_is_against_the_claim():
     found = answers(world(GRID, lambda r: {"throughput_sps": 100.0 * r.trial.processes**1.2}))["per_process"]
     assert found.answer is FAILS and "0 of 36 series agree" in found.found
 
 
+@pytest.mark.slow
 def test_bent_memory_is_not_linear_and_another_slope_not_the_rule():
     name = "gpu_processes_memory_bytes"
     bent = answers(world(GRID, lambda r: {name: 1e8 * r.trial.processes**2}))["memory_linear"]
@@ -116,11 +119,13 @@ def test_two_numbers_of_processes_say_nothing_of_a_line():
     assert found.answer is UNKNOWN and "two points lie on any line" in found.found
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_the_limit():
     found = answers([*world(GRID), dead(replace(GRID[3], batch=64))])["memory_limit"]
     assert found.answer is HOLDS and found.cells == 1 and "batch 64" in found.evidence[0]
 
 
+@pytest.mark.slow
 def test_a_cell_that_was_not_tried_did_not_run_out_of_memory():
     pruned = dead(
         replace(GRID[3], batch=128), Status.SKIPPED, "I-PRUNE-1: not tried: batch 64 ran out of memory"
@@ -141,6 +146,7 @@ def test_int8_is_best_or_not_or_refused():
     assert found["fallback"].answer is FAILS and found["fallback"].cells == len(no)
 
 
+@pytest.mark.slow
 def test_a_plateau_of_power_needs_throughput_that_still_changes():
     cap = answers(world(GRID, lambda r: {"power_w": 300.0}))["power_plateau"]
     assert cap.answer is HOLDS
@@ -150,6 +156,7 @@ def test_a_plateau_of_power_needs_throughput_that_still_changes():
     assert few.answer is UNKNOWN and "fewer than 4 cells" in few.found
 
 
+@pytest.mark.slow
 def test_fcn_draws_most_or_not_and_needs_another_model():
     most = answers(world(GRID, lambda r: {"power_w": 200.0 if r.trial.model.startswith("fcn") else 100.0}))
     assert most["fcn_power"].answer is HOLDS and "2.00x" in most["fcn_power"].found

@@ -102,6 +102,7 @@ def test_the_papers_numbers_far_beyond_ours_are_not_drawn() -> None:
     assert [list(t.x) for t in theirs] == [[1.0], [1.0]]  # in all, and a process
 
 
+@pytest.mark.slow
 def test_a_panel_without_the_model_has_none_of_the_papers_numbers() -> None:
     cpu = concurrent(map(crowd, cpu_trials()))
     drawn = [plots.over_batch(cpu), plots.over_precision(cpu), plots.over_processes(cpu, 1)]
@@ -110,6 +111,7 @@ def test_a_panel_without_the_model_has_none_of_the_papers_numbers() -> None:
     assert isinstance(power, Absent) and "no power sensor" in str(power.reason)
 
 
+@pytest.mark.slow
 def test_memory_is_drawn_over_the_papers_rule(found: SweepTable) -> None:
     figure = plots.over_processes(found, 16)
     rule = next(t for t in figure.data if t.name == "fp16, P × (model + 2 × batch)")
@@ -117,6 +119,7 @@ def test_memory_is_drawn_over_the_papers_rule(found: SweepTable) -> None:
     assert figure.layout.xaxis.tickvals == (1.0, 2.0, 4.0, 8.0)
 
 
+@pytest.mark.slow
 def test_bars_of_precision_begin_at_zero(found: SweepTable) -> None:
     figure = plots.over_precision(found)
     bars = [t for t in figure.data if t.type == "bar"]
@@ -141,6 +144,7 @@ def test_every_mark_is_finite_and_inside_its_axis(found: SweepTable) -> None:
                 assert low < min(trace.y) and max(trace.y) < high
 
 
+@pytest.mark.slow
 def test_markdown_holds_grids_claims_and_the_papers_figures(
     found: SweepTable, written: dict[str, str]
 ) -> None:

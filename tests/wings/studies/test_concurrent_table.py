@@ -33,6 +33,7 @@ def scaled_total(result, factor):
     return replace(result, metrics={**result.metrics, "throughput_sps": new})
 
 
+@pytest.mark.slow
 def test_the_grid_of_the_issue_is_126_cells_in_order():
     found = concurrent(reversed(results(gpu_trials())))
     assert len(found.cells) == len(found.measured) == 126 and found.failed == ()

@@ -142,6 +142,7 @@ def recorded(tmp_path):
     return ["study", "concurrent", "--store", str(store.root), "--traces", str(folder)], folder
 
 
+@pytest.mark.slow
 def test_a_recorded_trace_gives_its_cells_samples_and_budget(recorded, capsys):
     assert main([*recorded[0], "--json"]) == 0
     page = json.loads(capsys.readouterr().out)

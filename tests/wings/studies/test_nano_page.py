@@ -51,6 +51,7 @@ def test_markdown_strikes_misprints_out(found: NanoTable, tmp_path: Path) -> Non
     assert "Made by ``" in text  # no command is made up
 
 
+@pytest.mark.slow
 def test_csv_carries_each_value_with_interval_or_reason(found: NanoTable, tmp_path: Path) -> None:
     text = save(report.of(found), tmp_path / "t.csv").read_text(encoding="utf-8")
     rows = {r["model"]: r for r in csv.DictReader(io.StringIO(text))}

@@ -57,6 +57,7 @@ def test_the_flops_column_mixes_two_units(model):
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100), st.floats(-0.5, 0.5))
+@pytest.mark.slow
 def test_a_quotient_is_a_misprint_exactly_beyond_one_per_cent(before, after, off):
     row = StudyRow("n", "n", before, after, "1", "1", 1, 1)
     printed = repr(row.recomputed * (1 + off))

@@ -61,6 +61,7 @@ def test_nothing_stored_is_exit_1(tmp_path, capsys):
     assert "Measure: edgescope sweep" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_two_machines_are_refused_until_one_is_named(store, capsys):
     for trial in cpu_trials():
         store.save(crowd(trial))
@@ -71,6 +72,7 @@ def test_two_machines_are_refused_until_one_is_named(store, capsys):
     assert run(store, "--machine", wanted) == 0
 
 
+@pytest.mark.slow
 def test_models_and_setups_choose(store, capsys):
     assert run(store, "--models", "vgg19") == 1
     assert run(store, "--setup", "tensorrt") == 2

@@ -53,6 +53,7 @@ def test_json_holds_everything(store, capsys):
     assert page["study"]["geometric_mean"] == pytest.approx(6.04, abs=0.01)
 
 
+@pytest.mark.slow
 def test_nothing_stored_is_exit_1_and_bad_names_are_usage(tmp_path, store, capsys):
     assert main(["study", "nano_table", "--store", str(tmp_path / "none")]) == 1
     assert run(store, "--models", "resnet18") == 2

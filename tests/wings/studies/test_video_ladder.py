@@ -153,6 +153,7 @@ def test_an_empty_store_says_how_to_measure():
     assert page.parts[0].kind == "none"
 
 
+@pytest.mark.slow
 def test_the_waterfall_has_a_bar_for_each_stage_and_level():
     pytest.importorskip("plotly")
     from edgescope.wings.studies.video_ladder.figures import waterfall

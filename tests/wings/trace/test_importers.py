@@ -241,6 +241,7 @@ def test_perf_sched_totals_match_a_direct_count():
     assert any(s.run_queue.count for s in found.values()), "wake-ups give the time in the run queue"
 
 
+@pytest.mark.slow
 def test_what_is_written_for_perfetto_has_the_same_account(tmp_path):
     trace = read(NSYS)
     again = tmp_path / "trace.json"

@@ -241,6 +241,7 @@ def test_a_sitecustomize_that_is_hidden_is_run(injected, monkeypatch, tmp_path):
     assert "hidden_was_run" not in vars(sys)
 
 
+@pytest.mark.slow
 def test_what_torch_recorded_is_laid_on_the_clock_of_the_functions(tmp_path):
     events = [
         {

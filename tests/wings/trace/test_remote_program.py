@@ -65,6 +65,7 @@ def test_a_program_that_is_not_there_is_named(behind):
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh client")
+@pytest.mark.slow
 def test_the_verb_over_ssh(tmp_path, behind, monkeypatch, capsys):
     server_of = pytest.importorskip("ssh_server").Server
     from edgescope.cli.main import main

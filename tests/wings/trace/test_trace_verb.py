@@ -77,6 +77,7 @@ def test_what_cannot_be_traced_is_refused(capsys, tmp_path):
     assert "E-PROF-8" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_program_that_knows_nothing_of_it(tmp_path, capfd):
     (tmp_path / "prog.py").write_text(PROGRAM)
     found = trace(program=[sys.executable, str(tmp_path / "prog.py")])

@@ -27,6 +27,7 @@ from nsys_files import Export, tid
 CPU = Trial(model="lenet5", backend="torch_eager")
 
 
+@pytest.mark.slow
 def test_torch_profiler_is_on_the_queries_clock(tmp_path):
     import torch
 

@@ -35,6 +35,7 @@ def test_a_run_that_does_not_finish_is_refused(tmp_path, trials_here):
         edgescope.train_advise("planted_stalls:raises", verify=False, store=tmp_path, **QUICK)
 
 
+@pytest.mark.slow
 def test_the_loader_is_known_as_its_maker_set_it():
     asked = Trial(
         model="planted_stalls:persists", workload="training", workload_options={"epochs": 2}, warmup=0.0

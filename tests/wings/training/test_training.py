@@ -73,6 +73,7 @@ def test_a_loader_that_fails_ahead_ends_the_run(monkeypatch):
     assert made.step() is None
 
 
+@pytest.mark.slow
 def test_rows_say_how_many_samples_each_step_held():
     result = bench.run(trial(max_queries=7, max_s=20), hz=0)
     held = result.queries.columns["samples"]
@@ -80,6 +81,7 @@ def test_rows_say_how_many_samples_each_step_held():
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
 
 
+@pytest.mark.slow
 def test_a_run_of_two_epochs_ends_after_them():
     result = bench.run(trial(workload_options=OPTIONS | {"epochs": 2}, min_s=60, max_s=60), hz=0)
     assert result.queries.columns["samples"].sum() == 40 and result.metrics["epochs"].value == 2
@@ -95,6 +97,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_other_ones():
     assert losses(0) == losses(0) != losses(1)
 
 
+@pytest.mark.slow
 def test_training_learns():
     made = loop(workload_options=OPTIONS | {"optimizer": "adam", "learning_rate": 0.001})
     made.step()
@@ -112,6 +115,7 @@ def test_a_loss_that_is_no_number_ends_the_run():
     assert made.step() is None  # it does not go on with lost weights
 
 
+@pytest.mark.slow
 def test_steps_that_learn_otherwise_are_wrong(monkeypatch):
     found = _verified(lambda asked, steps=5: [2.3, 2.2, 2.1, 2.0, 1.9], trial())
     assert found.passed and found.fields["loss_error"].value == 0

@@ -49,6 +49,7 @@ def test_a_planted_stall_is_found_where_it_was_planted_and_nowhere_else(slow):
     assert all(per_step(result, name) < 0.5 * slept for name in others)
 
 
+@pytest.mark.slow
 def test_the_parts_add_up_to_each_epoch():
     result = run("planted_stalls:step", epochs=5)
     shares = []
@@ -61,6 +62,7 @@ def test_the_parts_add_up_to_each_epoch():
     assert np.median(shares) == pytest.approx(1.0, abs=0.02)  # a neighbour may take the core in one of them
 
 
+@pytest.mark.slow
 def test_every_stage_of_photographs_is_timed():
     result = run("lenet5", batch=8, images=str(photographs()))
     assert all(result.metrics[f"{name}_s"].value > 0 for name in ("read", "decode", "augment", "collate"))
@@ -105,6 +107,7 @@ def test_what_begins_an_epoch_is_no_part_of_the_cpu_time_of_steps(monkeypatch):
     assert per_step(run("planted_stalls:spins"), "host_cpu_s") > 0.8 * planted
 
 
+@pytest.mark.slow
 def test_minibatches_without_a_loader_are_measured_without_stages():
     result = run("planted_stalls:generator")
     assert isinstance(result.metrics["loader_hidden_share"], Absent) and "read_s" not in result.metrics
@@ -112,6 +115,7 @@ def test_minibatches_without_a_loader_are_measured_without_stages():
     assert isinstance(result.metrics["fetch_s"], Measured) and result.metrics["epochs"].value == 2
 
 
+@pytest.mark.slow
 def test_a_cold_page_cache_is_read_from_the_disk_in_the_first_epoch_alone():
     folder = photographs()
     files = sorted(folder.rglob("*.jpg"))
@@ -129,6 +133,7 @@ def _drops(files):
     return page_cache.residency(files) < 0.1
 
 
+@pytest.mark.slow
 def test_a_slow_medium_is_slow_only_for_what_the_page_cache_lacks():
     options = {"images": str(photographs()), "medium": "hdd", "page_cache": "cold"}
     result = run("lenet5", batch=8, **options)

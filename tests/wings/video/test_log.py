@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from edgescope.wings.video.alarm import Alarm
 from edgescope.wings.video.watching.event import Event
 from edgescope.wings.video.watching.log import Log
@@ -58,6 +60,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_every_event_that_a_killed_process_wrote_is_there(tmp_path):
     path = tmp_path / "alarms.jsonl"
     with subprocess.Popen(
@@ -90,6 +93,7 @@ log.told(Event("c", "film", alarm))
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_that_line_only(tmp_path):
     path = tmp_path / "alarms.jsonl"
     subprocess.run([sys.executable, "-c", FULL, str(path)], check=True, timeout=60)

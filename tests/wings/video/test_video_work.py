@@ -63,6 +63,7 @@ LARGER = {"model": "squeezenet1_1", "preprocess": ""}
 
 
 @pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.slow
 def test_the_run_ends_with_the_film_and_every_frame_is_counted(trial, batch):
     result = bench.run(trial(batch=batch, min_s=30.0, workload_options={"loop": False}), hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
@@ -208,6 +209,7 @@ def test_a_frame_that_is_lost_or_doubled_is_found(trial, monkeypatch, fault, in_
         assert "came through once only" in result.verification.detail
 
 
+@pytest.mark.slow
 def test_the_ways_of_each_stage_find_the_same(trial):
     ways = {"decode": "scaled", "preprocess": "host", "postprocess": "elements"}
     result = bench.run(trial(batch=2, max_s=0.5, workload_options=ways), hz=0)
@@ -215,6 +217,7 @@ def test_the_ways_of_each_stage_find_the_same(trial):
     assert result.verification.fields["frame_agreement"].value >= 0.9
 
 
+@pytest.mark.slow
 def test_a_stage_of_ones_own_takes_part(trial, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -267,6 +270,7 @@ def test_what_a_full_queue_drops_does_not_fail_the_check(trial):
     assert dropped > 0 and done > 0
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_finds_nothing_is_measured_and_says_so(trial, tmp_path):
     path = tmp_path / "decode.toml"
     path.write_text("[[stage]]\nname = 'decode'\n")
