@@ -37,10 +37,10 @@ from peers_arms import FLOOR, NETWORK, PEERS, Answer, Peer, Place
 
 from edgescope import cache
 from edgescope.bench.alternation import ORDER
+from edgescope.bench.turns import until_asleep
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.models.image import photos
-from edgescope.process.threads import until_asleep
 from edgescope.stats.alternation import Turns, alternation_ratio
 
 MODEL = "efficientnet_lite0"

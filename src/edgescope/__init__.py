@@ -16,10 +16,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgescope.bench.in_mode import in_mode as in_mode
     from edgescope.errors import EdgescopeError as EdgescopeError
     from edgescope.isolate.fresh import Limits as Limits
     from edgescope.models.user.live import live as live
+    from edgescope.modes.enter import in_mode as in_mode
     from edgescope.records import (
         Absent as Absent,
     )
@@ -79,7 +79,7 @@ _HOMES = {
     "Setup": "edgescope.runner.setup",
     "Store": "edgescope.store.results",
     "Study": "edgescope.study.grid",
-    "in_mode": "edgescope.bench.in_mode",
+    "in_mode": "edgescope.modes.enter",
     "live": "edgescope.models.user.live",
 }
 

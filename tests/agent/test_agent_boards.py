@@ -11,7 +11,7 @@ from edgescope.devices.jetson.soc import Gpu
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay import playback
 from edgescope.remote.agent import edgescope_agent as agent
-from edgescope.remote.tree import Tree
+from edgescope.remote.board import Tree
 
 
 @pytest.fixture(params=recording.shipped())

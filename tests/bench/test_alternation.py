@@ -13,10 +13,10 @@ from edgescope import bench
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.compare import compare
 from edgescope.bench import alternation as turned
+from edgescope.bench import turns as of_side
 from edgescope.bench.turns import DROPPED_S, WARM_QUERIES, WARM_S, Side
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
-from edgescope.process import threads
 from edgescope.records import Absent, Machine, Measured, Status, Trial
 from edgescope.runner.eta import needed
 from edgescope.runner.isolated import Isolated
@@ -188,7 +188,7 @@ def test_a_turn_is_over_when_the_engines_threads_sleep(seconds):
         side = Side(replace(SLOW, warmup=0.01), engine, pipe)
         side.serve()
     first, second = pipe.sent[1:]
-    assert (first["awake_s"] > 0.7 * seconds) and first["awake_s"] < threads.LIMIT_S + 0.2
+    assert (first["awake_s"] > 0.7 * seconds) and first["awake_s"] < of_side.ASLEEP_S + 0.2
     assert second["idle_cpu_ns"] < 0.02e9  # what it took after it had said that its turn was over
     assert side.counted == first["queries"] + second["queries"] < len(side.queries)
 

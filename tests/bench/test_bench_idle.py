@@ -13,7 +13,7 @@ from edgescope.devices.null import NullDevice
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Status, Trial, codec
 from edgescope.search.halving import short
-from edgescope.telemetry.null import NullSampler
+from edgescope.telemetry.base import NullSampler
 from fake_time import FakeClock
 
 

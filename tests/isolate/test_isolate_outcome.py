@@ -14,9 +14,8 @@ from datetime import datetime, timezone
 import pytest
 
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import fresh, guarded, hold, imports, warden
-from edgescope.isolate.fresh import Limits, Stopped, crash, environment, outcome
-from edgescope.isolate.guarded import GuardedProcess
+from edgescope.isolate import fresh, hold, imports, warden
+from edgescope.isolate.fresh import GuardedProcess, Limits, Stopped, crash, environment, outcome
 from edgescope.process import Launch, Process, signal_name
 from edgescope.records import Status, Trial
 from edgescope.store import results
@@ -163,8 +162,8 @@ def test_a_warden_that_does_not_end_is_killed_with_all_below_it(monkeypatch):
         monkeypatch.setattr(made, "wait", lambda seconds: waits.append(seconds) or ends, raising=False)
         return made
 
-    monkeypatch.setattr(guarded.warden, "below", lambda pid: [11, 12])
-    monkeypatch.setattr(guarded.os, "kill", kill)
+    monkeypatch.setattr(fresh.warden, "below", lambda pid: [11, 12])
+    monkeypatch.setattr(fresh.os, "kill", kill)
     monkeypatch.setattr(Process, "end", lambda self: killed.append("ended"))
     child(None).end(0.5)
     assert waits == [0.5]

@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from edgescope.isolate import fresh, warden
-from edgescope.isolate.fresh import Limits
-from edgescope.isolate.guarded import GuardedProcess
+from edgescope.isolate.fresh import GuardedProcess, Limits
 from edgescope.records import Status
 
 #: Starts a daemon as the book says: fork, a session of its own, fork, and both parents gone.

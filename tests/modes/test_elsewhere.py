@@ -13,7 +13,6 @@ from typing import ClassVar
 import pytest
 from refusing import refused
 
-from edgescope.bench.in_mode import in_mode
 from edgescope.devices.base import Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
@@ -22,6 +21,7 @@ from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, launcher, mps, quota, sharing
 from edgescope.modes.affinity import Affinity, some
 from edgescope.modes.combined import Together
+from edgescope.modes.enter import in_mode
 from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
 from edgescope.process import Launch

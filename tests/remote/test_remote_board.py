@@ -15,9 +15,8 @@ from edgescope.errors import DeviceError, StoreError, UnavailableError, Unsuppor
 from edgescope.records import Trust, Window
 from edgescope.remote import board as files
 from edgescope.remote.address import Address
-from edgescope.remote.board import opened, translated
+from edgescope.remote.board import Tree, _inside, opened, translated
 from edgescope.remote.run import BoardWatch
-from edgescope.remote.tree import Tree, _inside
 from edgescope.remote.wire import Wire
 
 HERE = Address("board", agent="started directly")

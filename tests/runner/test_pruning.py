@@ -11,12 +11,12 @@ from edgescope.isolate.fresh import FLOOR_BYTES, Limits
 from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.runner import memory
 from edgescope.runner import run as sweep
-from edgescope.runner.cooldown import Cooling
 from edgescope.runner.eta import Pace
 from edgescope.runner.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, fitting, size
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.verbs import sweep as verb
+from edgescope.verbs.sweep import Cooling
 from making import MACHINE, result
 
 SIZES = st.integers(1, 8)

@@ -5,7 +5,7 @@ import pytest
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Trial
 from edgescope.runner.run import Cells
-from edgescope.search.in_order import InOrder
+from edgescope.search.loop import InOrder
 from edgescope.store.results import Store
 from making import result
 

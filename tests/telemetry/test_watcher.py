@@ -12,7 +12,7 @@ import pytest
 from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Unsupported
 from edgescope.errors import UsageError
 from edgescope.telemetry import watcher
-from edgescope.telemetry.null import NullSampler
+from edgescope.telemetry.base import NullSampler
 from edgescope.telemetry.sampler import Sampler
 from edgescope.telemetry.watcher import COST_CHANNEL, ROW, Board, Reader, RowFile, Watcher
 

@@ -12,8 +12,8 @@ from edgescope import onnx_operators
 from edgescope.analysis.layers import HEAVY, Exported, Layer
 from edgescope.backends.base import Layered, spec_of
 from edgescope.bench.parts import HERE
-from edgescope.bench.run import present
 from edgescope.bench.watch import Devices, Watch
+from edgescope.devices.manifest import present
 from edgescope.errors import UnsupportedError
 from edgescope.records import Result, Trial, Verdict, Window
 from edgescope.workloads.base import Parts

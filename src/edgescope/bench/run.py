@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from edgescope import registry
 from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Driver, InProcess, OwnLoop
 from edgescope.bench.parts import prepare_trial, program_of
@@ -17,7 +16,7 @@ from edgescope.bench.watch import Devices, Watch
 from edgescope.bench.workers import Workers
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest
-from edgescope.devices.replay import device
+from edgescope.devices.manifest import present
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import new_id
 from edgescope.isolate.pool import WorkerPools
@@ -108,16 +107,3 @@ def prepare(started: Result) -> Result:
         return replace(started, status=Status.OK)
 
     return outcome.guarded(started, build)
-
-
-def present() -> Devices:
-    """Return every device but null, by registry name; those of the recorded board if a recording is played."""
-    if board_file := device.played():
-        return device.devices(board_file)
-    names = [n for n in registry.DEVICES if n not in ("null", "replay")]
-    return {n: registry.load(registry.DEVICES, n, "device")() for n in names}
-
-
-def here() -> Machine:
-    """Return this machine, as every result of it would describe it."""
-    return manifest.machine(present())

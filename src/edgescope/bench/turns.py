@@ -2,13 +2,16 @@
 
 Before it says that a turn is over it waits until its engine's threads are asleep: an OpenMP or ONNX Runtime thread
 spins for some tens of milliseconds after its work, and would take a core from the other side. A switch that stops the
-spinning would measure an engine that nobody runs.
+spinning would measure an engine that nobody runs. Whether they sleep is told from their states: the processor time of a
+thread on another core is counted at the kernel's ticks, 4 or 10 ms apart.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import threading
 import time
 from dataclasses import asdict
 
@@ -17,7 +20,6 @@ import numpy as np
 from edgescope import registry
 from edgescope.clock import MonotonicClock
 from edgescope.process import Line, Pipe
-from edgescope.process.threads import until_asleep
 from edgescope.records import QUERY_OK, Queries, Trial, Turn
 from edgescope.scenarios.closed import typical_s
 from edgescope.scenarios.query_log import Log, closed
@@ -28,6 +30,8 @@ DROPPED_S = 0.005
 """What does not count once the other side has had a turn: the caches hold its data."""
 WARM_S, WARM_QUERIES = 0.2, 3
 """A warm-up that has not settled ends after so long, once so many queries are done."""
+STEP_S, LOOKS, ASLEEP_S = 0.001, 2, 0.3
+"""Threads are asleep once none runs in so many looks, a step apart; waited for at most so long."""
 
 
 class Stretch(Plan):
@@ -134,3 +138,27 @@ class Side:
     def counted(self) -> int:
         """Return how many queries count."""
         return sum(stop - first for first, stop in self.kept)
+
+
+def awake(pid: int) -> bool:
+    """Return whether a thread of a process runs or waits for a core, the calling one left out.
+
+    False where /proc does not tell.
+    """
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            if int(task) == threading.get_native_id():
+                continue
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] == b"R":
+                    return True
+    return False
+
+
+def until_asleep(pid: int) -> float:
+    """Wait until a process's threads are asleep, ASLEEP_S at most; return the seconds that it took."""
+    begun, quiet = time.monotonic(), 0
+    while (waited := time.monotonic() - begun) < ASLEEP_S and quiet < LOOKS:
+        time.sleep(STEP_S)
+        quiet = 0 if awake(pid) else quiet + 1
+    return waited

@@ -28,8 +28,7 @@ from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttl
 from edgescope.devices.prober import Prober
 from edgescope.process import scratch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
-from edgescope.telemetry.base import Telemetry
-from edgescope.telemetry.null import NullSampler
+from edgescope.telemetry.base import NullSampler, Telemetry
 from edgescope.telemetry.sampler import Sampler
 from edgescope.telemetry.verdict import judge
 

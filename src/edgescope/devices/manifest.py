@@ -19,6 +19,7 @@ from typing import Any
 
 from edgescope import registry
 from edgescope.devices.base import Device
+from edgescope.devices.replay import device as replay
 from edgescope.process import scratch
 from edgescope.records import Machine
 
@@ -36,6 +37,19 @@ _GIT_S = 2.0
 COMMAND = "EDGESCOPE_COMMAND"
 """Set by the parent of a trial's process: the command line that the user typed."""
 _LEFT_OUT = (COMMAND, scratch.VARIABLE)
+
+
+def present() -> Mapping[str, Device]:
+    """Return every device but null, by registry name; those of the recorded board if a recording is played."""
+    if board_file := replay.played():
+        return replay.devices(board_file)
+    names = [n for n in registry.DEVICES if n not in ("null", "replay")]
+    return {n: registry.load(registry.DEVICES, n, "device")() for n in names}
+
+
+def here() -> Machine:
+    """Return this machine, as every result of it would describe it."""
+    return machine(present())
 
 
 def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machine:

@@ -9,14 +9,17 @@ A warden process (warden.py) stands between parent and child; it ends everything
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import select
 import shlex
+import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,8 +28,7 @@ from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
 from edgescope.isolate import hold, imports, traced, warden
-from edgescope.isolate.guarded import GuardedProcess
-from edgescope.process import TAIL_BYTES, Launch, how_ended, scratch
+from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch
 from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.store import plain_files, results
 
@@ -50,6 +52,8 @@ BUILDING = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(KEPT_BYTES),
 }
+#: Seconds that a warden has to end its processes; longer than it gives them.
+PATIENCE_S = warden.PATIENCE_S + 2.0
 #: How much of the end of the child's stderr goes into a Result.
 TAIL_CHARACTERS = 4000
 #: Statuses that the process's last lines help to explain; the others' reasons are complete.
@@ -135,7 +139,7 @@ def _in_child(
             if verb == "run":
                 launch += traced.launch(trial, folder / "trace")
             program = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
-            with hold.held(folder, meanwhile) if meanwhile else nullcontext():
+            with hold.held(folder, meanwhile) if meanwhile else contextlib.nullcontext():
                 stopped, lines = _watch(program, folder, limits, launch)
             result = outcome(trial, stopped, started, folder, lines)
             if (found := imports.told(folder)) is not None:
@@ -229,6 +233,32 @@ def _watch(
     if stopped is None and child.code:
         stopped = crash(child.code, child.tail(), launch)
     return stopped, child.tail()
+
+
+class GuardedProcess(Process):
+    """A process in its own session, under a warden that removes `folder` if this process ends first.
+
+    Raises FileNotFoundError if there is no such program: starting the warden alone would always succeed.
+    """
+
+    def __init__(
+        self, program: Sequence[str], folder: Path, launch: Launch = Launch(), *, talks: bool = False
+    ) -> None:
+        argv = [*launch.prefix, *program]
+        if shutil.which(argv[0], path={**os.environ, **launch.env}.get("PATH")) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        guard = (sys.executable, "-I", "-S", warden.__file__, str(os.getpid()), str(folder))
+        super().__init__(program, Launch(guard) + launch, talks=talks, session=True)
+        self.launch = launch  # the warden exits as the program did
+
+    def end(self, patience_s: float = PATIENCE_S) -> None:
+        """Have the warden end everything it guards, and itself; harmless if it has ended."""
+        self.terminate()
+        if self.wait(patience_s) is None:  # stopped, or starved: then this does the warden's work
+            for pid in (self.pid, *warden.below(self.pid)):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        super().end()
 
 
 def not_started(error: OSError) -> Stopped:

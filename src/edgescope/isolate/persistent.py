@@ -18,6 +18,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.isolate.fresh import (
     PAIR,
+    GuardedProcess,
     Limits,
     Stopped,
     crash,
@@ -26,7 +27,6 @@ from edgescope.isolate.fresh import (
     outcome,
     until_readable,
 )
-from edgescope.isolate.guarded import GuardedProcess
 from edgescope.isolate.imports import Imported
 from edgescope.process import Launch, scratch
 from edgescope.records import Json, Result, Status, Trial

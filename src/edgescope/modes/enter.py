@@ -6,14 +6,18 @@ cut the journal on disk is what remains; the next start begins with it.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from edgescope.devices.base import Mode
+from edgescope.devices.base import Device, Mode
+from edgescope.devices.manifest import present
+from edgescope.errors import UsageError
+from edgescope.modes import catalog
 from edgescope.modes.journal import DiskJournal, Entry, folder
 
 _JOURNALS: dict[Path, DiskJournal] = {}
@@ -60,3 +64,20 @@ def stoppable() -> Iterator[None]:
     finally:
         for number in mine:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[Mode]:
+    """Hold a board-wide setting while the block runs: `with edgescope.in_mode("15W+jetson_clocks"): ...`.
+
+    The mode is set, read back and probed under load, and restored however the block ends. Settings of a process
+    (cpus=, quota=, mps=) cannot be applied to a running process; give them in Trial(mode=...).
+    """
+    with entered(catalog.find(name, present() if devices is None else devices)) as mode:
+        if mode.launch():
+            raise UsageError(
+                "E-MODE-11",
+                f"{name} is a setting of a process, and this one runs already",
+                fix=f'Trial(mode="{name}") measured by edgescope.run, or --mode {shlex.quote(name)}',
+            )
+        yield mode

@@ -129,3 +129,32 @@ class Loop:
         if not self.stored:
             return ""
         return f"{self.stored} of {self.runs} runs are from the store; --no-cache measures them again"
+
+
+class InOrder:
+    """Runs trials that a verb names one after the other; later ones may depend on the results of the first.
+
+    Before each it tells its place and how long the rest takes.
+    """
+
+    def __init__(self, cells: Cells, tell: Tell) -> None:
+        self.loop, self.done = Loop(cells, tell), 0
+
+    def run(
+        self, stage: str, trial: Trial, ahead: Sequence[Trial] | None = None, *, anew: bool = False
+    ) -> Result:
+        """Return the result of a trial, from the store unless `anew`.
+
+        `ahead` are the trials that follow; None while the results so far do not tell them, so their number is unknown.
+        """
+        self.done += 1
+        step = Step(
+            stage=stage,
+            trial=trial,
+            what=trial.label,
+            position=self.done,
+            total=0 if ahead is None else self.done + len(ahead),
+            ahead=ahead or (),
+            anew=anew,
+        )
+        return self.loop.answer(step)[0]

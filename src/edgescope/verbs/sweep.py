@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,6 @@ from edgescope.models import zoo
 from edgescope.monitor.sensors import Sensors
 from edgescope.records import Json, Machine, Result, Results, Trial
 from edgescope.runner import run as runner
-from edgescope.runner.cooldown import Cooling
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.memory import Exhausted, Forecast, ThisMachine
 from edgescope.runner.reuse import ReusingRunner
@@ -37,6 +37,12 @@ USUAL: Mapping[str, Json] = {
 }
 """Default of each key of a study's [sweep], which says how cells are run; timeout and memory_floor have none here."""
 Grid = Study | Path | str | Mapping[str, Json] | Iterable[Trial]
+ReadC = Callable[[], Mapping[str, float]]
+"""Returns sensor -> degrees Celsius; empty if no temperature can be read."""
+STEP_S = 0.5
+"""Seconds between two looks at the sensors."""
+#: Default of the longest wait, in seconds.
+LIMIT_S = 120.0
 
 
 def sweep(
@@ -142,6 +148,39 @@ def _sensors() -> Callable[[str], dict[str, float]]:
         return {name: value for name, value in sensors.values.items() if name in mine}
 
     return read
+
+
+class Cooling:
+    """Waits until each sensor is at most `margin_c` degrees above its value at construction: as cool as at the start.
+
+    A fixed pause is too long after a small cell and too short after a large one.
+    """
+
+    def __init__(
+        self,
+        read: ReadC,
+        margin_c: float,
+        *,
+        least_s: float = 0.0,
+        limit_s: float = LIMIT_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.read, self.sleep = read, sleep
+        self.least_s, self.limit_s = least_s, max(least_s, limit_s)
+        self.target = {name: degrees + margin_c for name, degrees in read().items()}
+
+    def wait(self) -> float:
+        """Pause, then wait until the machine is cool; return the seconds spent (the limit if it stayed hot)."""
+        self.sleep(self.least_s)
+        waited = self.least_s
+        while waited < self.limit_s and self._hot():
+            self.sleep(STEP_S)
+            waited += STEP_S
+        return waited
+
+    def _hot(self) -> bool:
+        now = self.read()
+        return any(now[name] > limit for name, limit in self.target.items() if name in now)
 
 
 def _cooling(degrees: float, least_s: float, tell: Callable[[object], None]) -> Cooling:

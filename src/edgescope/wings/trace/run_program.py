@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from edgescope.bench.run import SAMPLER_HZ, present
+from edgescope.bench.run import SAMPLER_HZ
+from edgescope.devices.manifest import present
 from edgescope.errors import Message, UsageError
 from edgescope.process import scratch
 from edgescope.records import Trace

@@ -14,7 +14,7 @@ from edgescope.errors import Message
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial, Trust, Verdict
 from edgescope.runner.setup import Setup, Stored, store_of
-from edgescope.search.in_order import InOrder
+from edgescope.search.loop import InOrder
 from edgescope.study import grid
 from edgescope.tracing.read import read
 from edgescope.units import lasting

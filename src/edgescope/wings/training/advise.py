@@ -15,7 +15,7 @@ from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial
 from edgescope.records.answers import plain
 from edgescope.runner.setup import Setup, Stored, store_of
-from edgescope.search.in_order import InOrder
+from edgescope.search.loop import InOrder
 from edgescope.stats import paired_log_ratio
 from edgescope.study import grid
 from edgescope.wings.training import prediction as model_of

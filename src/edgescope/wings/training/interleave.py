@@ -15,7 +15,7 @@ from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Sca
 from edgescope.records.answers import plain
 from edgescope.records.trial import usual_backend
 from edgescope.runner.setup import Setup, Stored, store_of
-from edgescope.search.in_order import InOrder
+from edgescope.search.loop import InOrder
 from edgescope.study import grid
 from edgescope.wings.training.gaps import Side, Slice, expected, plan
 

@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from edgescope.process import threads
+from edgescope.bench import turns
 
 SPINS = """
 import hashlib, sys
@@ -39,33 +39,33 @@ def hashing():
 
 
 def test_a_thread_that_runs_is_seen_at_once():
-    assert not all(threads.awake(os.getpid()) for _ in range(50))
+    assert not all(turns.awake(os.getpid()) for _ in range(50))
     with hashing():
         seen = []
         for _ in range(20):
             time.sleep(0.001)
-            seen.append(threads.awake(os.getpid()))
+            seen.append(turns.awake(os.getpid()))
     assert sum(seen) >= 15
 
 
 def test_it_is_waited_for_no_longer_than_the_limit(monkeypatch):
-    monkeypatch.setattr(threads, "LIMIT_S", 0.1)
+    monkeypatch.setattr(turns, "ASLEEP_S", 0.1)
     with hashing():
-        assert 0.1 <= threads.until_asleep(os.getpid()) < 0.3
-    assert threads.until_asleep(os.getpid()) < 0.1
+        assert 0.1 <= turns.until_asleep(os.getpid()) < 0.3
+    assert turns.until_asleep(os.getpid()) < 0.1
 
 
 def test_another_process_is_asleep_until_it_is_told_to_work():
     with subprocess.Popen([sys.executable, "-c", SPINS], stdin=-1, stdout=-1) as process:
         try:
             end = time.monotonic() + 10
-            while threads.awake(process.pid) and time.monotonic() < end:
+            while turns.awake(process.pid) and time.monotonic() < end:
                 time.sleep(0.05)
-            assert not threads.awake(process.pid)
+            assert not turns.awake(process.pid)
             process.stdin.write(b"\n")
             process.stdin.flush()
             process.stdout.readline()
-            assert any(threads.awake(process.pid) for _ in range(50))
+            assert any(turns.awake(process.pid) for _ in range(50))
         finally:
             process.kill()
-    assert not threads.awake(process.pid)
+    assert not turns.awake(process.pid)

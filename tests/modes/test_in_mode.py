@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-import edgescope.bench.in_mode  # noqa: F401 (its module is taken from sys.modules: a function has its name)
+import edgescope.modes.enter  # noqa: F401 (its module is taken from sys.modules: a function has its name)
 from edgescope.errors import UsageError
 from edgescope.process import Launch
 
-holding = sys.modules["edgescope.bench.in_mode"]
+holding = sys.modules["edgescope.modes.enter"]
 
 
 @pytest.fixture
