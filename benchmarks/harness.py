@@ -42,7 +42,7 @@ from polygraphy.logger import G_LOGGER
 from edgescope import bench, cache, registry
 from edgescope.analysis.run.idle_gaps import Gap, curve
 from edgescope.backends.base import Spec
-from edgescope.bench import begin, here, present
+from edgescope.bench import here, present
 from edgescope.bench.alternation import ORDER
 from edgescope.bench.parts import HERE
 from edgescope.bench.watch import Watch
@@ -224,7 +224,7 @@ def timed(command: list[str]) -> float:
 
 def fill(root: Path, n: int) -> None:
     """Store n results with this machine's real manifest."""
-    store, begun = Store(root), begin(Trial(model="null", backend="null"), here())
+    store, begun = Store(root), Result.begun(Trial(model="null", backend="null"), here())
     metrics = {f"latency_p{q}_s": Measured(1e-3, "s", 0.9e-3, 1.1e-3, 1000) for q in range(50, 100)}
     for i in range(n):
         trial = Trial(model="null", backend="null", batch=i + 1)
@@ -465,7 +465,7 @@ def runs(trial: Trial, count: int, pools: WorkerPools) -> list[Result]:
     devices, found = bench.present(), []
     for number in range(count):
         pools.begin({})
-        begun = bench.begin(replace(trial, replicate=number), bench.here())
+        begun = Result.begun(replace(trial, replicate=number), bench.here())
         result = bench.answer(begun, devices=devices, pools=pools)
         if result.status not in (Status.OK, Status.UNSTABLE):
             raise SystemExit(f"{trial.model}: {result.status.value}: {result.reason}")

@@ -103,7 +103,7 @@ def forked_measured(
     source.forked = forked
     begun = time.monotonic()
     ends = turns.measure(
-        (bench.begin(trial, machine), bench.begin(trial, machine)), devices, SAMPLER_HZ, forks=source
+        (Result.begun(trial, machine), Result.begun(trial, machine)), devices, SAMPLER_HZ, forks=source
     )
     took = time.monotonic() - begun
     if any((end.process == "forked") != (side in forked) for side, end in enumerate(ends)):

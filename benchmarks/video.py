@@ -29,7 +29,6 @@ from edgescope import bench
 from edgescope.backends.base import spec_of
 from edgescope.bench import parts
 from edgescope.bench.parts import HERE
-from edgescope.bench.run import begin
 from edgescope.devices.manifest import machine
 from edgescope.frames.frame import Item
 from edgescope.models import zoo
@@ -269,7 +268,7 @@ def levels() -> None:
             break
         trial = grid.pinned(found.wants, zoo.pin)
         if store and running.exists() and running.read_text() == trial.id:
-            bare = begin(trial, machine(bench.present()))
+            bare = Result.begun(trial, machine(bench.present()))
             result = replace(bare, status=Status.CRASHED, reason="an earlier try ended or hung the program")
         else:
             if store:

@@ -21,7 +21,7 @@ from edgescope.backends.litert.backend import LiteRt
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.records import Status, Trial
+from edgescope.records import Result, Status, Trial
 from making import show_card
 from models import tiny_tflite
 
@@ -200,7 +200,7 @@ def test_a_float_file_is_measured_and_verified_a_quantised_one_is_measured_only(
     results = []
     for kind, precision in (("fp32", "fp32"), ("int8", "int8")):
         trial = Trial(model=zoo.pin(made(kind)), backend="litert", precision=precision, min_s=0.05, max_s=0.1)
-        assert bench.prepare(bench.begin(trial, bench.here())).status is Status.OK
+        assert bench.prepare(Result.begun(trial, bench.here())).status is Status.OK
         results.append(edgescope.run(trial))
     verified, unverified = results
     assert verified.verification is not None

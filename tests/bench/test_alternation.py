@@ -17,7 +17,7 @@ from edgescope.bench import turns as of_side
 from edgescope.bench.turns import DROPPED_S, WARM_QUERIES, WARM_S, Side
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Absent, Machine, Measured, Status, Trial
+from edgescope.records import Absent, Machine, Measured, Result, Status, Trial
 from edgescope.runner.eta import needed
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.run import Cells
@@ -113,7 +113,7 @@ def test_a_side_that_fails_says_so_and_the_other_is_not_stored(tmp_path):
 
 @pytest.mark.parametrize(("forked", "times"), [(True, 2), (False, 1)])
 def test_what_fails_in_a_forked_process_is_measured_again_in_started_ones(monkeypatch, forked, times):
-    begun = tuple(bench.begin(trial, Machine({"cpu": "one"}, {})) for trial in (SLOW, FAST))
+    begun = tuple(Result.begun(trial, Machine({"cpu": "one"}, {})) for trial in (SLOW, FAST))
     distrusted, calls = [], []
 
     class Kept:

@@ -9,7 +9,8 @@ import pytest
 
 from edgescope import bench
 from edgescope.bench import alternation as turned
-from edgescope.bench.alternation import SHARED_MEMORY, SHARED_METER, Side, SideError
+from edgescope.bench.alternation import SHARED_MEMORY, Side, SideError
+from edgescope.bench.outcome import SHARED_METER
 from edgescope.bench.watch import Watch
 from edgescope.errors import Message, UnsupportedError
 from edgescope.isolate.worker import WorkerError
@@ -19,6 +20,7 @@ from edgescope.records import (
     Absent,
     Machine,
     Measured,
+    Result,
     Status,
     Trial,
     Turn,
@@ -36,7 +38,7 @@ OPENED = {
 
 
 def begun():
-    return tuple(bench.begin(trial, Machine({"cpu": "one"}, {"load1": 0.5})) for trial in (SLOW, FAST))
+    return tuple(Result.begun(trial, Machine({"cpu": "one"}, {"load1": 0.5})) for trial in (SLOW, FAST))
 
 
 class Process:

@@ -25,7 +25,7 @@ from edgescope.isolate.imports import Imports
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.isolate.worker import WorkerProcess
 from edgescope.process import Launch
-from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.registry import WORKER_PROGRAM
 from edgescope.runner import isolated
 from edgescope.runner.isolated import Isolated
@@ -145,7 +145,7 @@ def test_a_forked_side_that_hangs_is_measured_again_in_started_processes(monkeyp
 
     monkeypatch.setattr(turns, "FORKED_LIMIT_S", 0.5)
     devices = bench.present()
-    begun = tuple(bench.begin(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
+    begun = tuple(Result.begun(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
     with Hanging() as source:
         source.learn(SLOW, Imports(LIGHT, 1.0))
         ends = turns.measure(begun, devices, 20.0, forks=source)
@@ -474,7 +474,7 @@ def test_nobody_imports_while_the_sides_have_their_turns(monkeypatch):
     warm = turns.Side.warm
     monkeypatch.setattr(turns.Side, "warm", lambda side: seen.append("warm") or warm(side))
     devices = bench.present()
-    begun = tuple(bench.begin(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
+    begun = tuple(Result.begun(trial, manifest.machine(devices)) for trial in (SLOW, FAST))
     with Seen() as source:
         source.learn(SLOW, Imports(LIGHT, 1.0))
         ends = turns.measure(begun, devices, 20.0, forks=source)

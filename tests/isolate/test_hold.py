@@ -10,7 +10,7 @@ import pytest
 from edgescope import bench
 from edgescope.isolate import fresh, hold
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Trial
+from edgescope.records import Result, Trial
 
 
 def test_who_waits_goes_on_once_what_runs_beside_it_is_done(tmp_path):
@@ -89,6 +89,6 @@ def test_a_loaded_trial_is_what_waits():
     seen = []
     trial = Trial(model="null", backend="null", warmup=0.01, min_s=0.05, max_s=0.05)
     devices = bench.present()
-    started = bench.begin(trial, bench.here())
+    started = Result.begun(trial, bench.here())
     found = bench.look(started, devices=devices, wait=lambda: seen.append(time.monotonic_ns()))
     assert len(seen) == 1 and found.window.start_ns > seen[0]

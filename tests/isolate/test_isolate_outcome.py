@@ -185,7 +185,7 @@ def test_processes_that_could_not_be_ended_are_told_once(tmp_path):
 def test_one_trials_failure_is_told_of_another_under_a_name_of_its_own():
     failed = result(TRIAL, status=Status.UNSUPPORTED, reason=Message("E-X-1", "no"))
     other = Trial(model="null", backend="null", batch=2)
-    told = fresh.inherited(failed, other)
+    told = failed.inherited(other)
     assert (told.trial, told.status, told.reason) == (other, Status.UNSUPPORTED, failed.reason)
     assert told.reason.code == "E-X-1"
     assert re.fullmatch(rf"{other.id}-\d{{8}}T\d{{6}}-[0-9a-f]{{6}}", told.id) and told.id != failed.id

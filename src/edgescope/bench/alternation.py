@@ -8,9 +8,8 @@ it computes nothing, asks one side at a time, and watches the machine meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,6 @@ from edgescope.isolate.fresh import PAIR
 from edgescope.isolate.imports import Imports
 from edgescope.isolate.worker import WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import WorkerRun
-from edgescope.metrics import scoped
 from edgescope.process import Line, scratch
 from edgescope.records import (
     QUERY_OK,
@@ -58,7 +56,6 @@ LIMIT_S, FORKED_LIMIT_S = 600.0, 200.0
 """Seconds that a side may need, loading included; a forked one that hangs leaves time for a pair of started ones."""
 AWAKE = 0.05
 """Share of a core that a side may take while the other has its turns."""
-SHARED_METER = Absent("measured in turns with another variant: no meter tells the two apart")
 SHARED_MEMORY = Absent("another variant was loaded at the same time")
 IMPORTED = Absent("the process was forked with its imports done")
 """What a started process spends on imports: seconds, and the pages of the files that it reads meanwhile."""
@@ -94,6 +91,9 @@ class Side:
     def __init__(self, number: int, begun: Result, run: WorkerRun) -> None:
         self.number, self.begun, self.run = number, begun, run
         self.opened: Line = {}
+        self.driven: Line = {}
+        self.its_own: dict[str, Field] = {}
+        self.check: Line = {}
         self.peak: Field = Absent("not measured")
         self.turn_s, self.warmed = 0.0, True
         self.turns: list[Turn] = []
@@ -144,16 +144,24 @@ class Side:
             self.idle_ns += int(found["idle_ns"])
             self.idle_cpu_ns += int(found["idle_cpu_ns"])
 
-    def report(self) -> dict[str, Field]:
+    def hand_in(self) -> None:
+        """Have it hand in the rows of its turns."""
+        self.driven = self.ask("rows", "driven")
+
+    def report(self) -> None:
         """Have it report its workload's own metrics, from its first turn to its last."""
         ends = {"start_ns": self.turns[0].start_ns, "stop_ns": self.turns[-1].stop_ns}
         told = self.ask("metrics", "metrics", **ends)["metrics"]
-        return {name: codec.field_from_json(value) for name, value in told.items()}
+        self.its_own = {name: codec.field_from_json(value) for name, value in told.items()}
 
-    def verify(self) -> Line:
+    def verify(self) -> None:
         """Have it check its outputs."""
         machine = {"stable": dict(self.begun.machine.stable), "state": dict(self.begun.machine.state)}
-        return self.ask("verify", "verified", machine=machine)
+        self.check = self.ask("verify", "verified", machine=machine)
+
+    def taken(self, partner: str, purpose: str) -> Alternation:
+        """Return the turns that it took with the Result of that id."""
+        return Alternation(partner, PAIR[self.number], purpose, tuple(self.turns), self.idle_share)
 
     @property
     def forked(self) -> bool:
@@ -188,7 +196,7 @@ def measure(
     failed = [end.trial for end in ends if end.status not in (Status.OK, Status.UNSTABLE, Status.CANCELLED)]
     if forks.distrust(failed):
         ends = _ended(begun, devices, hz, purpose, forks)
-    return ends
+    return outcome.marked(ends[0]), outcome.marked(ends[1])
 
 
 def _ended(begun: Pair, devices: Devices, hz: float, purpose: str, forks: Forks) -> Pair:
@@ -196,10 +204,9 @@ def _ended(begun: Pair, devices: Devices, hz: float, purpose: str, forks: Forks)
         return _measured(begun, devices, hz, purpose, forks)
     except Exception as error:  # models and engines raise anything
         side, cause = (error.side, error.error) if isinstance(error, SideError) else (0, error)
-        status, reason = outcome.status_of(cause)
         why = Message("I-PAIR-1", f"the other side of its pair, {begun[side].trial.label}, did not finish")
-        ends = [replace(one, status=Status.CANCELLED, reason=why) for one in begun]
-        ends[side] = replace(begun[side], status=status, reason=reason)
+        ends = [one.ended(Status.CANCELLED, why) for one in begun]
+        ends[side] = begun[side].ended(*outcome.status_of(cause))
         return ends[0], ends[1]
 
 
@@ -227,17 +234,22 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
             _take_turns(sides)
         for side in sides:
             side.peak = peak_rss(str(side.process.pid))
-        driven = [side.ask("rows", "driven") for side in sides]
-        its_own = [side.report() for side in sides]  # one by one: each side's threads spin while they wait
-        found = [side.verify() for side in sides]
+        for side in sides:
+            side.hand_in()
+        for side in sides:  # one by one: each side's threads spin while they wait
+            side.report()
+        for side in sides:
+            side.verify()
         for side in sides:
             if forks.unknown(side.begun.trial):
                 took = side.peak.value if isinstance(side.peak, Measured) else 0.0
                 names = side.ask("modules", "modules")["names"]
                 forks.learn(side.begun.trial, Imports(tuple(names), took))
-        runs = [_run(*each, watch) for each in zip(sides, driven, its_own, found, strict=True)]
-    ends = [outcome.concluded(s.begun, watch, run, in_effect) for s, run in zip(sides, runs, strict=True)]
-    return _paired(ends[0], ends[1], sides, purpose)
+        runs = [_run(side, side.taken(begun[1 - side.number].id, purpose), watch) for side in sides]
+    first, second = (
+        outcome.concluded(one, watch, run, in_effect) for one, run in zip(begun, runs, strict=True)
+    )
+    return first, second
 
 
 def _take_turns(sides: Sequence[Side]) -> None:
@@ -253,13 +265,13 @@ def _take_turns(sides: Sequence[Side]) -> None:
         block += 1
 
 
-def _run(side: Side, driven: Line, its_own: Mapping[str, Field], found: Line, watch: Watch) -> Run:
+def _run(side: Side, taken: Alternation, watch: Watch) -> Run:
     """Return what one side measured: the rows of its turns, the figures derived from them, and its check."""
-    trial = side.begun.trial
+    trial, driven = side.begun.trial, side.driven
     with np.load(driven["rows"]) as columns:
         queries = Queries(dict(columns))
     window = Window(driven["first"], driven["stop"], side.turns[0].start_ns, side.turns[-1].stop_ns)
-    check = codec.judged_from_json(found["verification"])
+    check = codec.judged_from_json(side.check["verification"])
     facts = {name: codec.field_from_json(value) for name, value in side.opened["facts"].items()}
     return Run(
         model=ModelInfo(**side.opened["model"]),
@@ -270,7 +282,7 @@ def _run(side: Side, driven: Line, its_own: Mapping[str, Field], found: Line, wa
         window=window,
         metrics={
             **facts,
-            **its_own,
+            **side.its_own,
             **summary.metrics(queries, window, trial.scenario, trial.deadline_s),
             "throughput_sps": _throughput(side, queries, window),
             "peak_rss_bytes": side.peak,
@@ -280,6 +292,8 @@ def _run(side: Side, driven: Line, its_own: Mapping[str, Field], found: Line, wa
         warnings=_warnings(side),
         warmed=side.warmed,
         failure=driven["failure"],
+        process="forked" if side.forked else "fresh",
+        alternation=taken,
     )
 
 
@@ -303,16 +317,3 @@ def _warnings(side: Side) -> tuple[Message, ...]:
             effect="The other side was slowed down by so much of a core",
         ),
     )
-
-
-def _paired(first: Result, second: Result, sides: Sequence[Side], purpose: str) -> Pair:
-    """Return both Results with their turns and each other's id; no meter tells the two apart."""
-    ends = []
-    for one, other, side in zip((first, second), (second, first), sides, strict=True):
-        taken = Alternation(other.id, PAIR[side.number], purpose, tuple(side.turns), side.idle_share)
-        power = {name: SHARED_METER for name in one.metrics if scoped(name)}
-        process = "forked" if side.forked else one.process
-        ends.append(
-            replace(one, alternation=taken, process=process, meter=None, metrics={**one.metrics, **power})
-        )
-    return ends[0], ends[1]

@@ -81,12 +81,12 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     from edgescope import bench
     from edgescope.devices import manifest
     from edgescope.isolate import hold, imports
-    from edgescope.records import Trial
+    from edgescope.records import Result, Trial
     from edgescope.store import results
 
     trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
     devices = bench.present()
-    started = bench.begin(trial, manifest.machine(devices))
+    started = Result.begun(trial, manifest.machine(devices))
     for name in ("begun", "result"):
         (folder / name).mkdir()
     results.write(started, folder / "begun")
@@ -119,13 +119,13 @@ def _answer_pair(folder: Path, forks: Forks) -> None:
     from edgescope.bench.run import SAMPLER_HZ
     from edgescope.devices import manifest
     from edgescope.isolate.fresh import PAIR
-    from edgescope.records import Trial
+    from edgescope.records import Result, Trial
     from edgescope.store import results
 
     devices, places = bench.present(), [folder / side for side in PAIR]
     machine = manifest.machine(devices)
     trials = [Trial.from_json(json.loads((place / "trial.json").read_text())) for place in places]
-    begun = bench.begin(trials[0], machine), bench.begin(trials[1], machine)
+    begun = Result.begun(trials[0], machine), Result.begun(trials[1], machine)
     for place, one in zip(places, begun, strict=True):
         for name in ("begun", "result"):
             (place / name).mkdir()

@@ -16,6 +16,7 @@ from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import Message, RanElsewhereError
 from edgescope.records import (
     Absent,
+    Alternation,
     Effective,
     Field,
     Json,
@@ -52,7 +53,9 @@ class Run:
     failure: str = ""
     """Text of the first unit that failed."""
     driver: str = "edgescope"
+    process: str = "fresh"
     workers: tuple[Worker, ...] = ()
+    alternation: Alternation | None = None
     spans: Spans | None = None
 
 

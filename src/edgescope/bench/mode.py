@@ -9,7 +9,7 @@ from dataclasses import replace
 from edgescope.bench.watch import Devices
 from edgescope.errors import EdgescopeError, Message, SettingError
 from edgescope.modes import catalog
-from edgescope.records import Json, Machine, Result, Status, Trial, Trust, Verdict
+from edgescope.records import Json, Machine, Result, Trial, Trust, Verdict
 
 
 def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
@@ -52,9 +52,7 @@ def rechecked(result: Result, devices: Devices) -> Result:
     )
     if result.verdict is not None and result.verdict.trust is Trust.CLEAN:
         result = replace(result, verdict=Verdict(Trust.UNKNOWN, (str(text), *result.verdict.evidence)))
-    if result.status in (Status.OK, Status.UNSTABLE):
-        return replace(result, status=Status.FAILED, reason=text)
-    return replace(result, warnings=(*result.warnings, text))
+    return result.spoiled(text)
 
 
 def noted(result: Result, mode: Mapping[str, Json]) -> Result:

@@ -29,7 +29,8 @@ from edgescope.errors import (
     WrongOutputError,
 )
 from edgescope.isolate.worker import WorkerError
-from edgescope.records import Json, Measured, Result, Status, Verification
+from edgescope.metrics import scoped
+from edgescope.records import Absent, Json, Measured, Result, Status, Verification
 from edgescope.registry import REPLAYED
 from edgescope.store.recorded import RECORDING, told_apart
 
@@ -38,6 +39,7 @@ UNSTABLE_DRIFT = 0.25
 #: An open loop is unstable only with one of these warnings: a queue near capacity drifts by a quarter in one
 #: run of ten by chance.
 MOVING = ("W-LOAD-1", "W-STAT-4")
+SHARED_METER = Absent("measured in turns with another variant: no meter tells the two apart")
 
 
 def guarded(started: Result, work: Callable[[Result], Result]) -> Result:
@@ -45,9 +47,8 @@ def guarded(started: Result, work: Callable[[Result], Result]) -> Result:
     try:
         found = work(started)
     except Exception as error:  # models and engines raise anything
-        status, reason = status_of(error)
-        found = replace(started, status=status, reason=reason)
-    return _marked(found)
+        found = started.ended(*status_of(error))
+    return marked(found)
 
 
 def concluded(started: Result, watch: Watch, run: Run, in_effect: Mapping[str, Json] | None = None) -> Result:
@@ -71,10 +72,14 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
         colocated=trial.colocated,
     )
     long_run = sustained(queries, watch.readings, window, trial.scenario)
+    metrics = {**long_run.fields, **spent.metrics, **watch.metrics(), **run.metrics}
+    if run.alternation is not None:
+        metrics |= {name: SHARED_METER for name in metrics if scoped(name)}
     return replace(
         started,
         status=Status.OK,
         driver=run.driver,
+        process=run.process,
         model=run.model,
         artifact=run.artifact,
         effective=run.effective,
@@ -82,9 +87,10 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
         unverified=run.verification if isinstance(run.verification, Message) else None,
         window=window,
         workers=run.workers,
+        alternation=run.alternation,
         idle=watch.idle,
-        meter=spent.meter,
-        metrics={**long_run.fields, **spent.metrics, **watch.metrics(), **run.metrics},
+        meter=spent.meter if run.alternation is None else None,
+        metrics=metrics,
         queries=queries,
         readings=watch.readings,
         spans=run.spans,
@@ -131,13 +137,12 @@ def settled(result: Result, failure: str = "") -> Result:
     """Return the result with the status that its own numbers give it; `failure`: the first failed unit's text."""
     check, errors = result.verification, result.metrics.get("errors")
     if check is not None and not check.passed:
-        reason = Message("E-OUT-2", f"wrong outputs: {check.detail}")
-        return replace(result, status=Status.WRONG_OUTPUT, reason=reason)
+        return result.ended(Status.WRONG_OUTPUT, Message("E-OUT-2", f"wrong outputs: {check.detail}"))
     if isinstance(errors, Measured) and errors.value:
         text = f"{errors.value:.0f} of {errors.n} queries failed"
-        return replace(result, status=Status.FAILED, reason=Message("E-RUN-3", text, evidence=failure))
+        return result.ended(Status.FAILED, Message("E-RUN-3", text, evidence=failure))
     if drift := _drift(result):
-        return replace(result, status=Status.UNSTABLE, reason=_moved(drift, result.warnings))
+        return result.ended(Status.UNSTABLE, _moved(drift, result.warnings))
     return result
 
 
@@ -211,7 +216,7 @@ def _raised(error: BaseException) -> Message:
     )
 
 
-def _marked(result: Result) -> Result:
+def marked(result: Result) -> Result:
     """Return the result with a warning and without the recording's watts if its sensors are one, else unchanged."""
     mark = result.machine.state.get(REPLAYED)
     if not mark:
@@ -221,4 +226,4 @@ def _marked(result: Result) -> Result:
         f"{RECORDING} of {mark['board']} ({mark['made']})",
         effect="Its power, clocks, temperatures, throttling and load are not those of this run",
     )
-    return replace(told_apart(result), warnings=(*result.warnings, warning))
+    return told_apart(result).warned(warning)

@@ -6,8 +6,6 @@ Whatever goes wrong on the way becomes a status with a reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime, timezone
 
 from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Driver, InProcess, OwnLoop
@@ -18,7 +16,6 @@ from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest
 from edgescope.devices.manifest import present
 from edgescope.errors import EdgescopeError
-from edgescope.isolate.fresh import new_id
 from edgescope.isolate.pool import WorkerPools
 from edgescope.records import Machine, Result, Status, Trial
 
@@ -37,19 +34,7 @@ def run(
     `hz` is the sampler's rate (0: no sampler); `devices`, by registry name, give facts and sensors (None: all).
     """
     here = present() if devices is None else devices
-    return answer(begin(trial, manifest.machine(here)), clock=clock, hz=hz, devices=here)
-
-
-def begin(trial: Trial, machine: Machine) -> Result:
-    """Return the Result of a trial that has only started: it holds machine and time, but no figures."""
-    started = datetime.now(timezone.utc)
-    return Result(
-        id=new_id(trial, started),
-        trial=trial,
-        machine=machine,
-        status=Status.FAILED,
-        started_at=started.isoformat(timespec="milliseconds"),
-    )
+    return answer(Result.begun(trial, manifest.machine(here)), clock=clock, hz=hz, devices=here)
 
 
 def answer(
@@ -93,10 +78,9 @@ def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driv
     return InProcess(clock) if program is None else OwnLoop(program)
 
 
-def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
+def refused(trial: Trial, machine: Machine, error: EdgescopeError) -> Result:
     """Return the Result of a trial that did not start because of `error`."""
-    status, reason = outcome.status_of(error)
-    return replace(begin(trial, manifest.machine(devices)), status=status, reason=reason)
+    return Result.begun(trial, machine, *outcome.status_of(error))
 
 
 def prepare(started: Result) -> Result:
@@ -104,6 +88,6 @@ def prepare(started: Result) -> Result:
 
     def build(started: Result) -> Result:
         prepare_trial(started.trial)
-        return replace(started, status=Status.OK)
+        return started.ended(Status.OK)
 
     return outcome.guarded(started, build)

@@ -19,8 +19,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
 from edgescope.isolate import hold, imports, traced, warden
 from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch
-from edgescope.records import Machine, Result, Status, Trial, digest
+from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import plain_files, results
 
 POLL_MS = 100
@@ -175,31 +175,24 @@ def outcome(
         result = results.read(folder / "result")
     except StoreError as error:
         result = _cut_short(trial, stopped or Stopped(Status.CRASHED, error.message), started, folder)
-    if left := _survivors(folder):
-        result = replace(result, warnings=(*result.warnings, left))
-    text = " | ".join(lines)[-TAIL_CHARACTERS:]
-    if result.status not in _TRACED or not text:
-        return result
-    trace = Message("I-TRACE-1", "the trial's process wrote this last", evidence=text)
-    return replace(result, warnings=(*result.warnings, trace))
+    text = " | ".join(lines)[-TAIL_CHARACTERS:] if result.status in _TRACED else ""
+    said = [Message("I-TRACE-1", "the trial's process wrote this last", evidence=text)] if text else []
+    return result.warned(*_survivors(folder), *said)
 
 
-def _survivors(folder: Path) -> Message | None:
-    """Return a warning that names the processes the warden could not end, or None if it ended all."""
-    try:
+def _survivors(folder: Path) -> Iterator[Message]:
+    """Yield a warning that names the processes the warden could not end, if there are any."""
+    listed: list[str] = []
+    with contextlib.suppress(OSError, StoreError):
         listed = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
-    except (OSError, StoreError):
-        return None
-    pids = [pid for pid in listed if pid.isdigit()]  # a trial's own code may have written this file
-    if not pids:
-        return None
-    return Message(
-        "W-RUN-1",
-        f"{len(pids)} processes that the trial started could not be ended",
-        evidence=f"process {', '.join(pids)}",
-        effect="They disturb the next measurement",
-        fix=f"ps -fp {','.join(pids)}",
-    )
+    if pids := [pid for pid in listed if pid.isdigit()]:  # a trial's own code may have written this file
+        yield Message(
+            "W-RUN-1",
+            f"{len(pids)} processes that the trial started could not be ended",
+            evidence=f"process {', '.join(pids)}",
+            effect="They disturb the next measurement",
+            fix=f"ps -fp {','.join(pids)}",
+        )
 
 
 def _cut_short(trial: Trial, stopped: Stopped, started: datetime, folder: Path) -> Result:
@@ -208,14 +201,8 @@ def _cut_short(trial: Trial, stopped: Stopped, started: datetime, folder: Path) 
         begun = results.read(folder / "begun")
     except StoreError:
         where = Machine({"absent": "the trial's process ended before it had described the machine"}, {})
-        begun = Result(id=new_id(trial, started), trial=trial, machine=where, status=Status.FAILED)
-    stamp = begun.started_at or started.isoformat(timespec="milliseconds")
-    return replace(begun, status=stopped.status, reason=stopped.reason, started_at=stamp)
-
-
-def new_id(trial: Trial, started: datetime) -> str:
-    """Return a result id: the trial's id, the moment, and a few random digits."""
-    return f"{trial.id}-{started:%Y%m%dT%H%M%S}-{digest(os.urandom(8).hex())[:6]}"
+        begun = Result.begun(trial, where, at=started)
+    return begun.ended(stopped.status, stopped.reason)
 
 
 def _watch(
@@ -326,12 +313,4 @@ def _timeout_message(seconds: float) -> Message:
         evidence=f"still running after {seconds:g} s",
         effect="There is no number for this cell",
         fix="--timeout SECONDS if it only needs longer",
-    )
-
-
-def inherited(failed: Result, trial: Trial) -> Result:
-    """Return the Result of a `trial` that needs the artifact that another trial failed to build."""
-    now = datetime.now(timezone.utc)
-    return replace(
-        failed, id=new_id(trial, now), trial=trial, started_at=now.isoformat(timespec="milliseconds")
     )

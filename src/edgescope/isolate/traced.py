@@ -56,16 +56,16 @@ def with_spans(result: Result, folder: Path) -> Result:
         return result
     from edgescope.analysis.kernels import of_result  # most trials run under no tracer
 
-    tracer, parts = tracer_of(trial), [result.spans] if result.spans else []
+    tracer, parts, unread = tracer_of(trial), [result.spans] if result.spans else [], list[Message]()
     workers = range(len(placement.trials(trial))) if trial.multi_process else ()
     for number, place in [(n, _of_worker(folder, n)) for n in workers] or [(-1, folder)]:
         try:
             seen = tracer.spans(place)
             parts.append(seen if number < 0 else seen.of_process(number))
         except Exception as error:  # a killed profiler may leave any content
-            result = replace(result, warnings=(*result.warnings, _unread(trial, place.name, error)))
-    result = replace(result, spans=Spans.joined(parts)) if parts else result
-    return replace(result, metrics={**result.metrics, **of_result.metrics(result)})
+            unread.append(_unread(trial, place.name, error))
+    found = replace(result.warned(*unread), spans=Spans.joined(parts) if parts else None)
+    return replace(found, metrics={**found.metrics, **of_result.metrics(found)})
 
 
 def _unread(trial: Trial, where: str, error: Exception) -> Message:

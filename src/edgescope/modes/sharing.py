@@ -8,7 +8,6 @@ the numbers would carry the wrong label.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from edgescope.devices.base import Mode
 from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
@@ -75,6 +74,4 @@ def rechecked(result: Result, daemon: Mps | None) -> Result:
         effect="Its numbers belong to no one way of sharing",
         fix="the same command again; nvidia-smi for other users of this GPU",
     )
-    if result.status in (Status.OK, Status.UNSTABLE):
-        return replace(result, status=Status.FAILED, reason=text)
-    return replace(result, warnings=(*result.warnings, text))
+    return result.spoiled(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
@@ -239,6 +241,44 @@ class Result(Answer):
     readings: Readings | None = None
     spans: Spans | None = None
     """Where the time of a few units went, from separate runs after the window; None if nothing reports it."""
+
+    @classmethod
+    def begun(
+        cls,
+        trial: Trial,
+        machine: Machine,
+        status: Status = Status.FAILED,
+        reason: Message | None = None,
+        *,
+        at: datetime | None = None,
+    ) -> Result:
+        """Return the Result of a trial that has only started, now unless it is said, or that could not start."""
+        moment = at or datetime.now(timezone.utc)
+        name = f"{trial.id}-{moment:%Y%m%dT%H%M%S}-{digest(os.urandom(8).hex())[:6]}"
+        stamp = moment.isoformat(timespec="milliseconds")
+        return cls(id=name, trial=trial, machine=machine, status=status, reason=reason, started_at=stamp)
+
+    def inherited(self, trial: Trial) -> Result:
+        """Return it as the Result of another trial, begun now, that shares its fate."""
+        own = Result.begun(trial, self.machine)
+        return replace(self, id=own.id, trial=trial, started_at=own.started_at)
+
+    def ended(self, status: Status, reason: Message | None = None) -> Result:
+        """Return it with this status; it keeps its reason unless there is another."""
+        return replace(self, status=status, reason=reason or self.reason)
+
+    def warned(self, *more: Message) -> Result:
+        """Return it with further warnings."""
+        return replace(self, warnings=(*self.warnings, *more)) if more else self
+
+    def spoiled(self, why: Message) -> Result:
+        """Return it as failed for what came out after it had run; one that had failed has a further warning.
+
+        Nothing vouches for its numbers any more.
+        """
+        if self.status not in (Status.OK, Status.UNSTABLE):
+            return self.warned(why)
+        return self.ended(Status.FAILED, why)
 
     @property
     def label(self) -> str:

@@ -18,7 +18,7 @@ from edgescope.backends.trtexec.backend import TrtExec
 from edgescope.bench.drivers import OwnLoop
 from edgescope.bench.outcome import concluded, guarded
 from edgescope.bench.parts import Here, prepare_trial, program_of
-from edgescope.bench.run import SAMPLER_HZ, begin, refused
+from edgescope.bench.run import SAMPLER_HZ, refused
 from edgescope.bench.watch import Watch, joined, throttle_watch
 from edgescope.clock import Clock
 from edgescope.errors import EdgescopeError, UnsupportedError
@@ -52,12 +52,11 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
         (folder / name).mkdir()
     try:
         with opened(address.parse(url)) as board:
-            begun = begin(trial, board.machine())
+            begun = Result.begun(trial, board.machine())
             results.write(begun, folder / "begun")
             result = (prepare if verb == "prepare" else answer)(begun, board)
     except EdgescopeError as error:  # before the board's facts arrived, or while closing
-        nowhere = Machine({"absent": f"{url} could not be reached"}, {})
-        result = replace(refused(trial, {}, error), machine=nowhere)
+        result = refused(trial, Machine({"absent": f"{url} could not be reached"}, {}), error)
     results.write(result, folder / "result")
 
 
@@ -66,7 +65,7 @@ def prepare(begun: Result, board: Board) -> Result:
 
     def build(begun: Result) -> Result:
         prepare_trial(begun.trial, _parts(begun.trial, board))
-        return replace(begun, status=Status.OK)
+        return begun.ended(Status.OK)
 
     return guarded(begun, build)
 

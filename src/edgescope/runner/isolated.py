@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from edgescope import bench
@@ -109,7 +108,7 @@ class Isolated:
 
         first = in_mode(trials[0], measured)
         if not ends:
-            return first, replace(first, id=fresh.inherited(first, trials[1]).id, trial=trials[1])
+            return first, first.inherited(trials[1])
         return first, ends[1]
 
 
@@ -125,8 +124,6 @@ def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = 
             result = rechecked(measured(mode), daemon)
     except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
         if result is None:
-            return bench.refused(trial, bench.present(), error)
-        result = replace(
-            result, warnings=(*result.warnings, error.message)
-        )  # measured, but not restored afterwards
+            return bench.refused(trial, bench.here(), error)
+        result = result.warned(error.message)  # measured, but not restored afterwards
     return result

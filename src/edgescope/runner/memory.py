@@ -20,7 +20,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Protocol
 
 import psutil
@@ -29,7 +28,7 @@ from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.run.usage import GPU, HOST, UNIFIED, gpu_number
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message
-from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of, new_id
+from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of
 from edgescope.records import Json, Machine, Measured, Result, Role, Status, Trial, digest
 
 #: Statuses of cells that ran to their end, so their memory was in use; their figures may still be wrong.
@@ -304,10 +303,3 @@ class Exhausted:
             effect="There is no number for this cell",
             fix=AGAIN,
         )
-
-
-def skipped(trial: Trial, where: Machine, reason: Message) -> Result:
-    """Return the Result of a trial that was not tried."""
-    now = datetime.now(timezone.utc)
-    bare = Result(id=new_id(trial, now), trial=trial, machine=where, status=Status.SKIPPED, reason=reason)
-    return replace(bare, started_at=now.isoformat(timespec="milliseconds"))

@@ -121,7 +121,7 @@ class ReusingRunner:
                 try:
                     self._quit_mps()
                 except SettingError as error:
-                    return replace(result, warnings=(*result.warnings, error.message))
+                    return result.warned(error.message)
         return result
 
     def _environment(self, trial: Trial) -> Mapping[str, str]:

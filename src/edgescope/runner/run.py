@@ -18,21 +18,19 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Protocol, runtime_checkable
 
 from edgescope import bench, units
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.errors import Message, StoreError, is_wrong_request
-from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.process import said
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.remote import address
 from edgescope.runner.builds import Builds, Prepares, Waiting
 from edgescope.runner.eta import Pace
-from edgescope.runner.memory import family, skipped
+from edgescope.runner.memory import family
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
@@ -225,11 +223,11 @@ class Cells:
             if (theirs := self._theirs(trial)) is not None:
                 return theirs
             if (failed := self.builds.failure(trial)) is not None:
-                return self.put(fresh.inherited(failed, trial))
+                return self.put(failed.inherited(trial))
             start, limits = self.clock(), self._within(limit_s)
             result = self.runner.run(trial, limits)
             if self._stopped(result, limits):
-                return replace(result, status=Status.CANCELLED)
+                return result.ended(Status.CANCELLED)
             self.pace.add(trial, self.clock() - start)
             return self.put(result)
 
@@ -255,8 +253,7 @@ class Cells:
 
     def adopt(self, look: Result, trial: Trial) -> Result:
         """Store a look as the result of the trial, with a warning that says so, and return that."""
-        name = fresh.new_id(trial, datetime.now(timezone.utc))
-        return self.put(replace(look, id=name, trial=trial, warnings=(*look.warnings, UNJUDGED)))
+        return self.put(look.inherited(trial).warned(UNJUDGED))
 
     def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""
@@ -264,7 +261,7 @@ class Cells:
         if mine is None or (mine.alternation is not None and mine.alternation.purpose != purpose):
             return None
         if mine.status not in MEASURED:
-            return self._cancelled(baseline, mine), mine
+            return mine.inherited(baseline).ended(Status.CANCELLED), mine
         theirs = self.stored(baseline) if mine.alternation is None else self._partner(mine)
         if (
             theirs is None
@@ -294,13 +291,15 @@ class Cells:
         why = self.apart(*trials)
         for trial in trials:
             if (failed := self.builds.failure(trial)) is not None:
-                lone = self.put(fresh.inherited(failed, trial))
-                return (lone, lone) if trial is baseline else (self._cancelled(baseline, lone), lone)
+                lone = self.put(failed.inherited(trial))
+                if trial is baseline:
+                    return lone, lone
+                return lone.inherited(baseline).ended(Status.CANCELLED), lone
         if not why and isinstance(self.runner, Alternates):
             begun, limits = self.clock(), self._within(limit_s)
             ends = self.runner.pair(trials, purpose, limits)
             if any(self._stopped(end, limits) for end in ends):
-                first, second = (replace(end, status=Status.CANCELLED) for end in ends)
+                first, second = (end.ended(Status.CANCELLED) for end in ends)
                 return first, second
             self.pace.add(candidate, self.clock() - begun)
             why = next((str(r.reason) for r in ends if apart_after(r)), "")
@@ -326,9 +325,6 @@ class Cells:
         """Store both sides; one that was cancelled because the other failed is nothing to keep."""
         first, second = (r if r.status is Status.CANCELLED else self.put(r) for r in ends)
         return first, second
-
-    def _cancelled(self, trial: Trial, because: Result) -> Result:
-        return replace(fresh.inherited(because, trial), status=Status.CANCELLED)
 
     def _one_by_one(self, candidate: Trial, why: str) -> None:
         text = f"{candidate.label} is not measured in turns with the baseline: {why}"
@@ -430,7 +426,7 @@ def run(
         tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left, spent))
         reason = next((why for sieve in sieves if (why := sieve.reason(trial))), None)
         if reason:
-            result = cells.put(skipped(trial, cells.where, reason))
+            result = cells.put(Result.begun(trial, cells.where, Status.SKIPPED, reason))
         else:
             if ran:
                 start = cells.clock()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from edgescope import bench
-from edgescope.isolate.fresh import inherited
 from edgescope.models import zoo
 from edgescope.records import Result, Trial
 from edgescope.runner.isolated import Isolated
@@ -28,4 +27,4 @@ def run(trial: Trial, *, isolated: bool = True, store: Stored = None, setup: Set
         return result
     with setup.waiting(f"measuring {trial.model} {trial.label}"):
         failed = Isolated().prepare(trial, setup.limits)
-        return Isolated().run(trial, setup.limits) if failed is None else inherited(failed, trial)
+        return Isolated().run(trial, setup.limits) if failed is None else failed.inherited(trial)
