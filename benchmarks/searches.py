@@ -148,7 +148,7 @@ def warm(trials: tuple[Trial, ...]) -> None:
 
 def scheduled(trials: tuple[Trial, ...], where: Cells, budget: Budget) -> dict[str, Any]:
     begun = time.monotonic()
-    results = list(Loop(where, print).run(optimize.halving(trials, budget=budget)))
+    results = list(Loop(where, print).run(optimize.Race(budget=budget).run(trials)))
     best = variants.pick(variants.table(results))
     if best.row is None:
         raise SystemExit(best.reason)

@@ -127,7 +127,7 @@ def led(monkeypatch):
     limits = []
 
     class Led:
-        def __init__(self, workers, folder, counter, limit_s):
+        def __init__(self, workers, folder, limit_s):
             self.workers, self.folder = workers, folder
             limits.append(limit_s)
 

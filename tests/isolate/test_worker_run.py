@@ -56,8 +56,14 @@ class Scripted:
 class Looks:
     """A counter that can be looked at."""
 
-    def __init__(self):
+    def __init__(self, path, workers):
         self.n = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
 
     def look(self):
         self.n += 1
@@ -65,12 +71,13 @@ class Looks:
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch):
     made = []
+    monkeypatch.setattr(worker_run, "Counter", Looks)
 
     def make(*members, grace_s=0.05, limit_s=5.0):
         made.extend(members)
-        return WorkerRun(members, tmp_path, Looks(), limit_s, grace_s)
+        return WorkerRun(members, tmp_path, limit_s, grace_s)
 
     yield make
     for member in made:

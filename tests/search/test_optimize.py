@@ -111,7 +111,7 @@ def optimised(tmp_path, runner, trials=TRIALS, asked=None, **budget):
 
 
 def raced(trials, cells, tell=lambda step: None, **how):
-    return list(Loop(cells, tell).run(halving.halving(trials, **how)))
+    return list(Loop(cells, tell).run(halving.Race(**how).run(trials)))
 
 
 class Timed(Scripted):

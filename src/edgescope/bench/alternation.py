@@ -20,7 +20,6 @@ from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Devices, Watch, peak_rss
 from edgescope.errors import Message
-from edgescope.isolate.counter import Counter
 from edgescope.isolate.forks import ForkedWorker, Forks
 from edgescope.isolate.fresh import PAIR
 from edgescope.isolate.imports import Imports
@@ -215,7 +214,6 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
     watch = Watch(devices, hz)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch.folder("pair")))
-        counter = stack.enter_context(Counter(folder / "counter", 1))
         watch.start_probers(stack)  # they start while the sides load
         sides = []
         forks.expect(one.trial for one in begun)
@@ -223,7 +221,7 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
             worker = forks.worker(number, one.trial)
             stack.callback(worker.end)
             limit_s = FORKED_LIMIT_S if isinstance(worker, ForkedWorker) else LIMIT_S
-            sides.append(Side(number, one, WorkerRun([worker], folder, counter, limit_s)))
+            sides.append(Side(number, one, WorkerRun([worker], folder, limit_s)))
         for side in sides:
             side.open()
         for side in sides:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from edgescope.devices.cpu.limits import Memory
 from edgescope.isolate import placement
-from edgescope.isolate.counter import Counter
 from edgescope.isolate.fresh import TIMEOUT, floor_of
 from edgescope.isolate.traced import worker_launch
 from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
@@ -117,14 +116,13 @@ class WorkerPool:
         free = available()
         workers = self._placed(placements)
         try:
-            with Counter(folder / "counter", len(workers)) as counter:
-                run = WorkerRun(workers, folder, counter, limit_s, self.grace_s)
-                if prestart.workers > len(self.workers) and len({*map(repr, placements)}) == 1:
-                    self._prestart(run, trials[0], prestart, free)
-                run.open(trials)
-                yield run
-                run.order("close")
-                run.gather("closed", "closed")
+            run = WorkerRun(workers, folder, limit_s, self.grace_s)
+            if prestart.workers > len(self.workers) and len({*map(repr, placements)}) == 1:
+                self._prestart(run, trials[0], prestart, free)
+            run.open(trials)
+            yield run
+            run.order("close")
+            run.gather("closed", "closed")
         except WorkerError as error:
             if error.status is not Status.UNSUPPORTED or not run.abandon():
                 self.dismiss()

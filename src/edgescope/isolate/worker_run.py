@@ -47,11 +47,10 @@ class WorkerRun:
         self,
         workers: Sequence[WorkerProcess],
         folder: Path,
-        counter: Counter,
         limit_s: float,
         grace_s: float = GRACE_S,
     ) -> None:
-        self.workers, self.folder, self.counter = workers, folder, counter
+        self.workers, self.folder = workers, folder
         self.started, self.limit_s, self.grace_s = time.monotonic(), limit_s, grace_s
         self.opened: list[Line] = []
 
@@ -139,17 +138,18 @@ class WorkerRun:
         `edge` is called at the start and at the stop, `at_stop(pids)` after the stop. The scenario may take
         `patience_s` after the stop to serve the queries that wait.
         """
-        self.order("drive")
-        ready = self.gather("ready", "ready")
-        first = self.counter.look()
-        start = time.monotonic_ns() + LEAD_NS
-        span = Span(start, start + round(seconds * 1e9))
-        self.order("start", start_ns=span.start_ns, stop_ns=span.stop_ns)
-        time.sleep(max(0, span.start_ns - time.monotonic_ns()) / 1e9)
-        edge()
-        early = self.gather("driven", "done", until_ns=span.stop_ns)
-        last = self.counter.look()
-        edge()
+        with Counter(self.folder / "counter", len(self.workers)) as counter:
+            self.order("drive")
+            ready = self.gather("ready", "ready")
+            first = counter.look()
+            start = time.monotonic_ns() + LEAD_NS
+            span = Span(start, start + round(seconds * 1e9))
+            self.order("start", start_ns=span.start_ns, stop_ns=span.stop_ns)
+            time.sleep(max(0, span.start_ns - time.monotonic_ns()) / 1e9)
+            edge()
+            early = self.gather("driven", "done", until_ns=span.stop_ns)
+            last = counter.look()
+            edge()
         seen = at_stop([worker.pid for worker in self.workers])
         done = self.gather("driven", "done", limit_s=self._grace_s() + patience_s, before=early)
         return Driven(span, (first, last), ready, done, seen)

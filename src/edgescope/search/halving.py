@@ -102,21 +102,6 @@ ByHand = Callable[[Trial], Sequence[Trial]]
 """The same trial with the settings that an expert would try by hand."""
 
 
-def halving(
-    trials: Sequence[Trial],
-    *,
-    wanted: Wanted = FASTEST,
-    budget: Budget = Budget(),
-    instead: Instead = lambda trial: None,
-    by_hand: ByHand = lambda trial: (),
-) -> Strategy:
-    """Return the strategy that screens, selects and confirms, the first of the trials being the baseline.
-
-    EdgescopeError once the baseline fails.
-    """
-    return Race(wanted, budget, instead, by_hand).run(list(trials))
-
-
 def short(trial: Trial, replicate: int) -> Trial:
     """Return the short run of a candidate, alone and without idling.
 
@@ -146,8 +131,8 @@ class Race:
 
     def __init__(
         self,
-        wanted: Wanted,
-        budget: Budget,
+        wanted: Wanted = FASTEST,
+        budget: Budget = Budget(),
         instead: Instead = lambda trial: None,
         by_hand: ByHand = lambda trial: (),
         look: Result | None = None,
@@ -197,10 +182,9 @@ class Race:
             return math.inf
         return max(GRACE * self.budget.seconds, GRACE_S) - self._gone_s
 
-    def run(self, trials: list[Trial]) -> Strategy:
-        """Screen, select, confirm."""
-        self.trials = trials
-        alive = trials
+    def run(self, trials: Sequence[Trial]) -> Strategy:
+        """Screen, select, confirm, the first of the trials being the baseline; EdgescopeError once it fails."""
+        self.trials = alive = list(trials)
         if not self.budget.exhaustive and len(trials) > FEW:
             yield from self._screen(trials)
             alive = self._survivors(self._standing(self.trials))

@@ -170,7 +170,7 @@ def optimize(
             look=look,
         )
         results: list[Result] = []
-        for result in loop.run(race.run(list(proposal.trials))):
+        for result in loop.run(race.run(proposal.trials)):
             if result.status is Status.CANCELLED:  # the race names it, or the other side of its pair
                 continue
             results.append(result)
