@@ -27,17 +27,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.stats.intervals import Interval, times
+from edgescope.stats.pairs import MIN_PAIRS, ratio, unbounded
 from edgescope.stats.special import normal_quantile, t_quantile
 
-MIN_PAIRS = 3
-"""Two pairs bound a ratio so badly (12.7 standard errors) that their interval says nothing."""
 SLOWED = 0.10
 """A turn is slowed where it takes longer than its side's best by more than this share."""
 BEST = 0.10
@@ -52,8 +51,6 @@ MOSTLY = 2 / 3
 """A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py holds)."""
 QUORUM = 1 / 2
 """A smaller share of the pairs does not speak for full speed: they are the lucky ones of a busy time."""
-RESOLVED = 2.0
-"""A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
 """A larger correlation of so few pairs is not told from this one."""
 LEAST_KIN, SUPPOSED_KIN = 5, 0.2
@@ -68,7 +65,6 @@ DOUBT = 8
 """So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show."""
 _WIDENED = 1.06
 """What chance likeness widens the interval of independent pairs by, on average, from LEAST_KIN to 30 of them."""
-_MOST_LOG = 300.0
 BASE, OURS = 0, 1
 """The sides of a pair: the baseline and the candidate."""
 
@@ -213,15 +209,14 @@ def mean_ratio(logs: Sequence[float], level: float = 0.95, *, unseen: float = 0.
         return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
     centre = float(means.mean())
     if n < MIN_PAIRS:
-        note = f"{n} pair{'s' if n > 1 else ''} of processes {'give' if n > 1 else 'gives'} no interval"
-        return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
+        return unbounded(centre, n, "pair of processes")
     shared = kinship(means)
     error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
-    half = min(_half(error, n - 1, unseen * centre, level), _MOST_LOG)
-    resolved = half <= math.log(RESOLVED)
-    lo, hi = math.exp(max(centre - half, -_MOST_LOG)), math.exp(min(centre + half, _MOST_LOG))
-    note = "" if resolved else f"too uncertain: {n} pairs of processes allow {times(lo)} to {times(hi)}"
-    return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
+    found = ratio(centre, _half(error, n - 1, unseen * centre, level), n)
+    if found.reliable:
+        return found
+    note = f"too uncertain: {n} pairs of processes allow {times(found.lo)} to {times(found.hi)}"
+    return replace(found, note=note)
 
 
 def _half(error: float, freedom: int, unseen: float, level: float) -> float:
@@ -285,12 +280,4 @@ def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> I
     error = math.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
     centre = float(first.mean() - second.mean())
     unseen = UNSEEN * math.hypot(first.mean(), second.mean())
-    half = min(_half(error, n + m - 2, unseen, level), _MOST_LOG)
-    return Interval(
-        math.exp(centre - half),
-        math.exp(centre + half),
-        math.exp(centre),
-        n + m,
-        n + m,
-        half <= math.log(RESOLVED),
-    )
+    return ratio(centre, _half(error, n + m - 2, unseen, level), n + m)

@@ -74,15 +74,26 @@ def paired_log_ratio(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interva
     n, g = len(logs), trimmed(len(logs))
     centre = float(logs[g : n - g].mean())
     if n < MIN_PAIRS:
-        note = f"{n} pair{'s' if n > 1 else ''} {'give' if n > 1 else 'gives'} no interval"
-        return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
+        return unbounded(centre, n, "pair")
     spread = float(np.clip(logs, logs[g], logs[n - 1 - g]).std(ddof=1)) / (1 - 2 * g / n)
     half = standard_errors(n, level) * spread / math.sqrt(n)
-    resolved = half <= math.log(RESOLVED)
     least, most = math.exp(logs[0]), math.exp(logs[-1])
-    note = "" if resolved else f"too uncertain: {n} pairs lie between {times(least)} and {times(most)}"
-    half = min(half, _MOST_LOG)
-    return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
+    return ratio(centre, half, n, f"too uncertain: {n} pairs lie between {times(least)} and {times(most)}")
+
+
+def unbounded(centre: float, n: int, pair: str) -> Interval:
+    """Return a ratio without an interval, from its log: n are too few."""
+    note = (
+        f"1 {pair} gives no interval" if n == 1 else f"{n} {pair.replace('pair', 'pairs')} give no interval"
+    )
+    return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
+
+
+def ratio(centre: float, half: float, n: int, why: str = "") -> Interval:
+    """Return the ratio of n pairs from its log and half the interval of that; unreliable, says `why`, if unresolved."""
+    resolved, half = half <= math.log(RESOLVED), min(half, _MOST_LOG)
+    lo, value, hi = (math.exp(log) for log in (centre - half, centre, centre + half))
+    return Interval(lo, hi, value, n, n, resolved, "" if resolved else why)
 
 
 def trimmed(n: int) -> int:

@@ -24,7 +24,8 @@ from typing import Any
 
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
-from edgescope.stats.alternation import MIN_PAIRS, standard_errors
+from edgescope.stats.alternation import standard_errors
+from edgescope.stats.pairs import MIN_PAIRS
 from edgescope.stats.special import t_quantile
 from edgescope.store import plain_files
 
