@@ -8,15 +8,15 @@ import time
 import pytest
 
 from edgescope import bench
-from edgescope.isolate import fresh, hold
+from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Result, Trial
 
 
 def test_who_waits_goes_on_once_what_runs_beside_it_is_done(tmp_path):
     may_end, seen = threading.Event(), []
-    with hold.held(tmp_path, lambda: may_end.wait(10) and seen.append("done")):
-        waiting = threading.Thread(target=lambda: hold.wait(tmp_path) or seen.append("measured"))
+    with fresh.held(tmp_path, lambda: may_end.wait(10) and seen.append("done")):
+        waiting = threading.Thread(target=lambda: fresh.wait_for_parent(tmp_path) or seen.append("measured"))
         waiting.start()
         waiting.join(0.1)
         assert waiting.is_alive() and not seen
@@ -26,13 +26,13 @@ def test_who_waits_goes_on_once_what_runs_beside_it_is_done(tmp_path):
 
 
 def test_an_error_beside_it_is_nobodys_and_holds_nobody_up(tmp_path):
-    with hold.held(tmp_path, lambda: 1 / 0):
-        hold.wait(tmp_path)
+    with fresh.held(tmp_path, lambda: 1 / 0):
+        fresh.wait_for_parent(tmp_path)
 
 
 def test_what_runs_beside_it_has_ended_when_the_trial_has(tmp_path):
     seen = []
-    with pytest.raises(KeyboardInterrupt), hold.held(tmp_path, lambda: time.sleep(0.1) or seen.append(1)):
+    with pytest.raises(KeyboardInterrupt), fresh.held(tmp_path, lambda: time.sleep(0.1) or seen.append(1)):
         raise KeyboardInterrupt
     assert seen
 
@@ -42,27 +42,27 @@ def test_where_there_are_no_locks_it_is_done_first(tmp_path, monkeypatch):
         raise OSError("no locks available")
 
     seen = []
-    monkeypatch.setattr(hold.fcntl, "flock", refused)
-    with hold.held(tmp_path, lambda: seen.append("done")):
+    monkeypatch.setattr(fresh.fcntl, "flock", refused)
+    with fresh.held(tmp_path, lambda: seen.append("done")):
         assert seen == ["done"]
-        hold.wait(tmp_path)
+        fresh.wait_for_parent(tmp_path)
 
 
 def test_nobody_waits_where_nothing_is_held(tmp_path):
-    hold.wait(tmp_path)
+    fresh.wait_for_parent(tmp_path)
 
 
 def test_a_parent_that_is_killed_holds_nobody_up(tmp_path):
     program = (
         "import pathlib, sys, time\n"
-        "from edgescope.isolate import hold\n"
-        "with hold.held(pathlib.Path(sys.argv[1]), lambda: time.sleep(60)):\n"
+        "from edgescope.isolate import fresh\n"
+        "with fresh.held(pathlib.Path(sys.argv[1]), lambda: time.sleep(60)):\n"
         "    print('held', flush=True)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout.readline() == "held\n"
-        waiting = threading.Thread(target=hold.wait, args=(tmp_path,))
+        waiting = threading.Thread(target=fresh.wait_for_parent, args=(tmp_path,))
         waiting.start()
         waiting.join(0.1)
         assert waiting.is_alive()

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 import pytest
 
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import fresh, hold, imports, warden
+from edgescope.isolate import fresh, imports, warden
 from edgescope.isolate.fresh import GuardedProcess, Limits, Stopped, crash, environment, outcome
 from edgescope.process import Launch, Process, signal_name
 from edgescope.records import Status, Trial
@@ -237,7 +237,7 @@ def runs(monkeypatch, tmp_path):
     def process(status):
         def ended(program, folder, limits, launch):
             trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
-            seen.append((program[3], trial, (folder / hold.FILE).exists(), launch.prefix, folder))
+            seen.append((program[3], trial, (folder / fresh.HOLD).exists(), launch.prefix, folder))
             if status is not None:
                 written(folder, status=status)
                 imports.tell(folder, result(TRIAL))

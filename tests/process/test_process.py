@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.process import Launch, Pipe, Process, how_ended
-from edgescope.process import pipe as pipes
+from edgescope.process import program as pipes
 
 
 @pytest.mark.slow

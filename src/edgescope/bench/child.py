@@ -80,7 +80,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     """Run the trial in the folder; write its started Result first, in case this process is killed."""
     from edgescope import bench
     from edgescope.devices import manifest
-    from edgescope.isolate import hold, imports
+    from edgescope.isolate import fresh, imports
     from edgescope.records import Result, Trial
     from edgescope.store import results
 
@@ -93,7 +93,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     if verb == "prepare":
         result = bench.prepare(started)
     elif verb == "look":
-        result = bench.look(started, devices=devices, wait=partial(hold.wait, folder))
+        result = bench.look(started, devices=devices, wait=partial(fresh.wait_for_parent, folder))
     else:
         result = bench.answer(started, devices=devices, pools=pools)
     results.write(result, folder / "result")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import select
@@ -18,6 +19,7 @@ import shlex
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,12 +29,14 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import hold, imports, traced, warden
+from edgescope.isolate import imports, traced, warden
 from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import plain_files, results
 
 POLL_MS = 100
+#: The file that a parent holds while the trial's process may not measure.
+HOLD = "hold"
 #: The folders of a pair's two sides.
 PAIR = ("baseline", "candidate")
 #: Passes the command the user typed to the trial's process, whose own command line says nothing of it.
@@ -139,7 +143,7 @@ def _in_child(
             if verb == "run":
                 launch += traced.launch(trial, folder / "trace")
             program = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
-            with hold.held(folder, meanwhile) if meanwhile else contextlib.nullcontext():
+            with held(folder, meanwhile) if meanwhile else contextlib.nullcontext():
                 stopped, lines = _watch(program, folder, limits, launch)
             result = outcome(trial, stopped, started, folder, lines)
             if (found := imports.told(folder)) is not None:
@@ -153,6 +157,42 @@ def _in_child(
             effect="This trial was not measured; results finished earlier are untouched",
             fix="TMPDIR=/another/folder edgescope ..., or free some space",
         ) from error
+
+
+@contextlib.contextmanager
+def held(folder: Path, meanwhile: Callable[[], object]) -> Iterator[None]:
+    """Do `meanwhile` beside the block; a process that calls `wait_for_parent` in it waits until that is done.
+
+    So a trial's process loads, on another core, and does not measure. The parent holds a lock on a file in the trial's
+    folder; the kernel frees that of a parent that dies. Where the file system has no locks, the parent is done first.
+    An error of `meanwhile` is nobody's here: who needs its answer asks again.
+    """
+
+    def work() -> None:
+        with contextlib.suppress(Exception):
+            meanwhile()
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+    with open(folder / HOLD, "w") as file:
+        thread = threading.Thread(target=work)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            thread.run()
+            yield
+            return
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
+
+def wait_for_parent(folder: Path) -> None:
+    """Wait until what the parent does beside the trial in the folder is done."""
+    with contextlib.suppress(OSError), open(folder / HOLD) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def environment(limits: Limits, folder: str) -> Launch:

@@ -6,11 +6,12 @@ a prefix before the command, and every interpreter starts fresh, which is why th
 Standard library only, because the sampler's own process imports it.
 """
 
-from edgescope.process.pipe import Line, Pipe
 from edgescope.process.program import (
     TAIL_BYTES,
     Child,
     Launch,
+    Line,
+    Pipe,
     Process,
     die_with_parent,
     how_ended,
