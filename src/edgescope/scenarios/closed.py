@@ -10,6 +10,7 @@ from edgescope.clock import Clock
 from edgescope.records import Queries
 from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Log, closed
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Done, Work
 
 
@@ -18,11 +19,7 @@ class SingleStream(CheckedScenario):
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up, then measure until the plan says stop; return all queries."""
-        log = Log(self.trial.in_flight, clock)
-        closed(log, work, clock, self.plan.warming(), self.trial.batch)
-        closed(log, work, clock, self.plan.measuring(), self.trial.batch)
-        self.plan.end(len(log), clock.now())
-        return log.queries(self.trial.batch)
+        return _looped(self.plan, work, clock, self.trial.in_flight, self.trial.batch)
 
 
 class MultiStream(CheckedScenario):
@@ -34,12 +31,16 @@ class MultiStream(CheckedScenario):
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up, then measure until the plan says stop; return all queries."""
-        samples, split = self.trial.batch * self.trial.in_flight, Split(work, self.trial.in_flight)
-        log = Log(1, clock)
-        closed(log, split, clock, self.plan.warming(), samples)
-        closed(log, split, clock, self.plan.measuring(), samples)
-        self.plan.end(len(log), clock.now())
-        return log.queries(samples)
+        parts = self.trial.in_flight
+        return _looped(self.plan, Split(work, parts), clock, 1, self.trial.batch * parts)
+
+
+def _looped(plan: Plan, work: Work, clock: Clock, slots: int, samples: int) -> Queries:
+    log = Log(slots, clock)
+    closed(log, work, clock, plan.warming(), samples)
+    closed(log, work, clock, plan.measuring(), samples)
+    plan.end(len(log), clock.now())
+    return log.queries(samples)
 
 
 class Split:

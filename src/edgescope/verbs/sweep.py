@@ -37,7 +37,7 @@ USUAL: Mapping[str, Json] = {
 }
 """Default of each key of a study's [sweep], which says how cells are run; timeout and memory_floor have none here."""
 Grid = Study | Path | str | Mapping[str, Json] | Iterable[Trial]
-ReadC = Callable[[], Mapping[str, float]]
+Temperatures = Callable[[], Mapping[str, float]]
 """Returns sensor -> degrees Celsius; empty if no temperature can be read."""
 STEP_S = 0.5
 """Seconds between two looks at the sensors."""
@@ -158,7 +158,7 @@ class Cooling:
 
     def __init__(
         self,
-        read: ReadC,
+        read: Temperatures,
         margin_c: float,
         *,
         least_s: float = 0.0,
