@@ -26,7 +26,7 @@ from edgescope.tracing.base import FOLDER
 if TYPE_CHECKING:
     from edgescope.isolate.forks import Forks
     from edgescope.isolate.pool import WorkerPools
-    from edgescope.records import Trial
+    from edgescope.records import Machine, Result, Trial
 
 SELDOM = (50_000, 50, 100)
 """How seldom a process that builds collects garbage (gc.set_threshold): what an exporter makes stays to its end."""
@@ -77,19 +77,14 @@ def serve() -> int:
 
 
 def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
-    """Run the trial in the folder; write its started Result first, in case this process is killed."""
+    """Run the trial in the folder and write its Result there."""
     from edgescope import bench
     from edgescope.devices import manifest
     from edgescope.isolate import fresh, imports
-    from edgescope.records import Result, Trial
     from edgescope.store import results
 
-    trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
     devices = bench.present()
-    started = Result.begun(trial, manifest.machine(devices))
-    for name in ("begun", "result"):
-        (folder / name).mkdir()
-    results.write(started, folder / "begun")
+    started = _begun(folder, manifest.machine(devices))
     if verb == "prepare":
         result = bench.prepare(started)
     elif verb == "look":
@@ -99,6 +94,18 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     results.write(result, folder / "result")
     if pools is None and verb in ("run", "look"):
         imports.tell(folder, result)
+
+
+def _begun(folder: Path, machine: Machine) -> Result:
+    """Return the started Result of the trial in the folder; it is written there, in case this process is killed."""
+    from edgescope.records import Result, Trial
+    from edgescope.store import results
+
+    started = Result.begun(Trial.from_json(json.loads((folder / "trial.json").read_text())), machine)
+    for name in ("begun", "result"):
+        (folder / name).mkdir()
+    results.write(started, folder / "begun")
+    return started
 
 
 def _told(workers: Sequence[Mapping[str, Any]], forks: Forks) -> list[Trial]:
@@ -119,17 +126,11 @@ def _answer_pair(folder: Path, forks: Forks) -> None:
     from edgescope.bench.run import SAMPLER_HZ
     from edgescope.devices import manifest
     from edgescope.isolate.fresh import PAIR
-    from edgescope.records import Result, Trial
     from edgescope.store import results
 
     devices, places = bench.present(), [folder / side for side in PAIR]
     machine = manifest.machine(devices)
-    trials = [Trial.from_json(json.loads((place / "trial.json").read_text())) for place in places]
-    begun = Result.begun(trials[0], machine), Result.begun(trials[1], machine)
-    for place, one in zip(places, begun, strict=True):
-        for name in ("begun", "result"):
-            (place / name).mkdir()
-        results.write(one, place / "begun")
+    begun = _begun(places[0], machine), _begun(places[1], machine)
     purpose = (folder / "purpose").read_text()
     found = alternation.measure(begun, devices, SAMPLER_HZ, purpose=purpose, forks=forks)
     for place, result in zip(places, found, strict=True):
