@@ -46,14 +46,7 @@ def answer(
     pools: WorkerPools | None = None,
 ) -> Result:
     """Measure the trial of a started Result and return the finished one; use the workers of `pools` if given."""
-
-    def measured(started: Result) -> Result:
-        in_effect = mode.require(started.trial, devices)
-        watch = Watch(devices, hz)
-        run = driver(started.trial, clock, pools).measure(started, watch)
-        return outcome.concluded(started, watch, run, in_effect)
-
-    return outcome.guarded(started, measured)
+    return _measured(started, devices, hz, lambda: driver(started.trial, clock, pools))
 
 
 def look(started: Result, *, devices: Devices, wait: Callable[[], None] = lambda: None) -> Result:
@@ -61,11 +54,15 @@ def look(started: Result, *, devices: Devices, wait: Callable[[], None] = lambda
 
     `wait` returns once nothing else runs here; the trial has loaded by then.
     """
+    return _measured(
+        started, devices, SAMPLER_HZ, lambda: InProcess(MonotonicClock(), judged=False, wait=wait)
+    )
 
+
+def _measured(started: Result, devices: Devices, hz: float, chosen: Callable[[], Driver]) -> Result:
     def measured(started: Result) -> Result:
-        in_effect, watch = mode.require(started.trial, devices), Watch(devices, SAMPLER_HZ)
-        run = InProcess(MonotonicClock(), judged=False, wait=wait).measure(started, watch)
-        return outcome.concluded(started, watch, run, in_effect)
+        in_effect, watch = mode.require(started.trial, devices), Watch(devices, hz)
+        return outcome.concluded(started, watch, chosen().measure(started, watch), in_effect)
 
     return outcome.guarded(started, measured)
 
