@@ -54,7 +54,7 @@ def test_of_what_opening_cost_the_slowest_worker_counts():
         {"facts": {"load_s": measured(3.0), "build_s": {"absent": "cached, too"}}},
         {"facts": {"load_s": {"absent": "lost"}, "build_s": {"absent": "?"}}},
     ]
-    found = workers.merged([workers._fields(each["facts"]) for each in opened])
+    found = workers.merged([workers.fields(each["facts"]) for each in opened])
     assert found["load_s"] == Measured(3.0, "s", n=2) and found["build_s"] == Absent("cached")
 
 

@@ -19,6 +19,7 @@ from edgescope.analysis.run import summary
 from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Devices, Watch, peak_rss
+from edgescope.bench.workers import fields, told
 from edgescope.errors import Message
 from edgescope.isolate.forks import ForkedWorker, Forks
 from edgescope.isolate.fresh import PAIR
@@ -150,13 +151,11 @@ class Side:
     def report(self) -> None:
         """Have it report its workload's own metrics, from its first turn to its last."""
         ends = {"start_ns": self.turns[0].start_ns, "stop_ns": self.turns[-1].stop_ns}
-        told = self.ask("metrics", "metrics", **ends)["metrics"]
-        self.its_own = {name: codec.field_from_json(value) for name, value in told.items()}
+        self.its_own = fields(self.ask("metrics", "metrics", **ends)["metrics"])
 
     def verify(self) -> None:
         """Have it check its outputs."""
-        machine = {"stable": dict(self.begun.machine.stable), "state": dict(self.begun.machine.state)}
-        self.check = self.ask("verify", "verified", machine=machine)
+        self.check = self.ask("verify", "verified", machine=told(self.begun.machine))
 
     def taken(self, partner: str, purpose: str) -> Alternation:
         """Return the turns that it took with the Result of that id."""
@@ -270,7 +269,6 @@ def _run(side: Side, taken: Alternation, watch: Watch) -> Run:
         queries = Queries(dict(columns))
     window = Window(driven["first"], driven["stop"], side.turns[0].start_ns, side.turns[-1].stop_ns)
     check = codec.judged_from_json(side.check["verification"])
-    facts = {name: codec.field_from_json(value) for name, value in side.opened["facts"].items()}
     return Run(
         model=ModelInfo(**side.opened["model"]),
         artifact=side.opened["artifact"],
@@ -279,7 +277,7 @@ def _run(side: Side, taken: Alternation, watch: Watch) -> Run:
         queries=queries,
         window=window,
         metrics={
-            **facts,
+            **fields(side.opened["facts"]),
             **side.its_own,
             **summary.metrics(queries, window, trial.scenario, trial.deadline_s),
             "throughput_sps": _throughput(side, queries, window),

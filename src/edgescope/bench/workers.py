@@ -35,6 +35,7 @@ from edgescope.records import (
     Field,
     Json,
     Judged,
+    Machine,
     Measured,
     ModelInfo,
     Result,
@@ -102,7 +103,7 @@ def _run(bare: Result, watch: Watch, run: WorkerRun, driven: Driven[Looked], poo
     effective = Effective(**run.opened[0]["effective"])
     model, artifact = ModelInfo(**run.opened[0]["model"]), run.opened[0]["artifact"]
     metrics: dict[str, Field] = {
-        **merged([_fields(opened["facts"]) for opened in run.opened[: trial.processes]]),
+        **merged([fields(opened["facts"]) for opened in run.opened[: trial.processes]]),
         **its_own,
         **joint.worker_metrics(trial, queries, window, workers),
         "counter_gap_queries": _gap(driven, rows),
@@ -166,7 +167,8 @@ def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
     return Measured(float(max(gaps)), "queries", n=len(gaps))
 
 
-def _fields(told: Mapping[str, Json]) -> dict[str, Field]:
+def fields(told: Mapping[str, Json]) -> dict[str, Field]:
+    """Return the metrics that a worker told."""
     return {name: codec.field_from_json(value) for name, value in told.items()}
 
 
@@ -176,12 +178,17 @@ def _reported(run: WorkerRun, trial: Trial, window: Window) -> dict[str, Field]:
     One by one: some measure a little more, and would measure each other.
     """
     ends = {"start_ns": window.start_ns, "stop_ns": window.stop_ns}
-    told = [run.ask("metrics", "metrics", [worker], **ends)[0] for worker in run.workers]
-    each = [_fields(found["metrics"]) for found in told]
+    lines = [run.ask("metrics", "metrics", [worker], **ends)[0] for worker in run.workers]
+    each = [fields(line["metrics"]) for line in lines]
     found = merged(each[: trial.processes])
-    for number, fields in enumerate(each[trial.processes :], trial.processes):
-        found |= {f"worker{number}_{name}": field for name, field in fields.items()}
+    for number, beside in enumerate(each[trial.processes :], trial.processes):
+        found |= {f"worker{number}_{name}": field for name, field in beside.items()}
     return found
+
+
+def told(machine: Machine) -> dict[str, Json]:
+    """Return the machine as a worker is told of it."""
+    return {"stable": dict(machine.stable), "state": dict(machine.state)}
 
 
 def _board_memory(found: dict[str, Field], idle: int) -> dict[str, Field]:
@@ -236,6 +243,5 @@ def _apart(
 
 def _verified(run: WorkerRun, bare: Result) -> Judged | None:
     """Return the accuracy gate's result in worker 0."""
-    machine = {"stable": dict(bare.machine.stable), "state": dict(bare.machine.state)}
-    (found,) = run.ask("verify", "verified", run.workers[:1], machine=machine)
+    (found,) = run.ask("verify", "verified", run.workers[:1], machine=told(bare.machine))
     return codec.judged_from_json(found["verification"])
