@@ -9,8 +9,8 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.stats import differences, shares
-from edgescope.stats.differences import _score, drawn_difference, share_difference
+from edgescope.stats import shares
+from edgescope.stats.shares import _score, drawn_difference, share_difference
 from edgescope.stats.special import binomial_cdf, normal_quantile
 
 Z2 = normal_quantile(0.975) ** 2
@@ -204,6 +204,6 @@ def test_forty_sets_have_an_interval_and_39_have_none():
 
 def test_drawing_ends_once_the_time_is_over(monkeypatch):
     calls = []
-    monkeypatch.setattr(differences, "time", SimpleNamespace(monotonic=lambda: float(len(calls))))
+    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=lambda: float(len(calls))))
     drawn_difference(lambda rows: calls.append(0) or 0.0, 4, draws=500, most_s=60)
     assert len(calls) == 62  # all samples, 60 sets within the time and the one that goes beyond

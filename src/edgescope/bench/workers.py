@@ -24,9 +24,8 @@ from edgescope.bench.watch import Footprint, Watch
 from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
 from edgescope.isolate import placement
-from edgescope.isolate.barrier import AT_STOP
 from edgescope.isolate.pool import WorkerPools
-from edgescope.isolate.worker_run import Driven, WorkerRun
+from edgescope.isolate.worker_run import AT_STOP, Driven, WorkerRun
 from edgescope.modes import sharing
 from edgescope.process import Line
 from edgescope.records import (

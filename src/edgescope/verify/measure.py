@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from edgescope.errors import ModelError, UsageError
 from edgescope.models.base import Decoder, Decodes, Fit, Model, Samples
 from edgescope.records import Absent, Field, Measured
-from edgescope.stats.differences import drawn_difference, share_difference
-from edgescope.stats.shares import clustered_share
+from edgescope.stats.shares import clustered_share, drawn_difference, share_difference
 from edgescope.verify.measures.boxes import BoxAgreement
 from edgescope.verify.measures.mean_ap import Found, MeanAp
 from edgescope.verify.measures.mean_iou import MeanIou
