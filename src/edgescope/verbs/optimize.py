@@ -147,8 +147,8 @@ def optimize(
     of = base(model, trial, goals)
     with_data.checked(of)
     propose = partial(proposed, of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
-    look = _begin(of, propose, cells, setup)
-    there, proposal = candidates.installed(), propose()
+    look, proposal = _begin(of, propose, cells, setup)
+    there = candidates.installed()
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
@@ -183,11 +183,13 @@ def optimize(
     return replace(answered(tuple(results), goals, (*proposal.not_here, *left_out)), measured=loop.measured)
 
 
-def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup) -> Result | None:
+def _begin(
+    of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup
+) -> tuple[Result | None, Proposal]:
     """Look at the likely baseline and build it, unless the store has a result of it, and find out what is installed.
 
-    Return the look if it has a figure. It is measured alone, before data are read and references computed; the engines
-    are found while it loads. What is tried next is built beside the baseline.
+    Return the look if it has a figure, and what there is to try. It is measured alone, before data are read and
+    references computed; the engines are found while it loads. What is tried next is built beside the baseline.
     """
     first, seen, words = candidates.propose(of).trials[0], None, ""
     likely = halving.short(first, 0)
@@ -199,14 +201,14 @@ def _begin(of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setu
         setup.tell(words)
     with_data.checked(of)  # the inputs of a callable are known once it ran
     with nullcontext() if seen else setup.waiting("checking which engines are installed"):
-        found = propose().trials
+        found = propose()
     cells.expect([first])
     if new:
-        cells.builds.build([likely, *halving.in_order(found, of.seed)[:2]])
+        cells.builds.build([likely, *halving.in_order(found.trials, of.seed)[:2]])
         failed = cells.builds.failure(likely)
         if failed is not None and failed.reason is not None and is_wrong_request(failed.reason):
             raise UsageError.of(failed.reason)
-    return seen if words else None
+    return seen if words else None, found
 
 
 def unjudged(trial: Trial) -> Trial:
