@@ -306,7 +306,7 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
     monkeypatch.setattr(fake, "prepare", lambda trial, limits: told.append("built"))
     data = Trial(model="squeezenet1_1", data="photos", preprocess="half", min_accuracy=0.9)
     alone = partial(Proposal, (data,))
-    looked = optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
+    looked, _ = optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))
     assert looked is not None and looked.trial is seen[0]
     first = "  torch_eager fp32 b1: 8 ms [7.8, 8.3] at first look; no outputs judged yet"
     assert told == [first, "built"] and (seen[0].data, seen[0].preprocess, seen[0].min_accuracy) == (
@@ -316,7 +316,7 @@ def test_a_new_baseline_is_looked_at_before_anything_is_built(tmp_path, fake, mo
     )
     monkeypatch.setattr(fake, "look", lambda trial, *how: result(trial, status=Status.FAILED))
     told.clear()
-    assert optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append)) is None
+    assert optimizing._begin(data, alone, Setup().cells(Store(tmp_path)), Setup(tell=told.append))[0] is None
     assert told == ["built"]
 
 
@@ -329,7 +329,7 @@ def test_a_request_that_the_baseline_cannot_be_built_for_ends_it(tmp_path, fake,
     begin = partial(optimizing._begin, propose=lambda: Proposal((Trial(model="lenet5"),)), setup=Setup())
     cells = Setup().cells(Store(tmp_path))
     if kind is None:
-        assert begin(Trial(model="lenet5"), cells=cells) is None
+        assert begin(Trial(model="lenet5"), cells=cells)[0] is None
         return
     with pytest.raises(kind) as error:
         begin(Trial(model="lenet5"), cells=cells)
