@@ -26,6 +26,7 @@ from edgescope.records import (
     Turn,
     codec,
 )
+from edgescope.registry import REPLAYED
 
 SLOW = Trial(model="null", backend="null", options={"delay_us": 8000}, min_s=0.1, max_s=0.5, turn_s=0.05)
 FAST = replace(SLOW, options={"delay_us": 2000}, max_s=0.4)
@@ -210,6 +211,14 @@ def test_a_gpu_that_two_share_has_no_memory_of_one(led, tmp_path, monkeypatch):
     monkeypatch.setattr(Watch, "board_memory", lambda *_: {"gpu_board_memory_bytes": Measured(9.0, "bytes")})
     (first, _), _ = led(Forks(tmp_path))
     assert first.metrics["gpu_board_memory_bytes"] == SHARED_MEMORY
+
+
+@pytest.mark.parametrize("says", [{}, {"warm": WorkerError(Status.CRASHED, Message("E-WORKER-2", "gone"))}])
+def test_beside_a_recording_each_side_says_so(led, tmp_path, monkeypatch, says):
+    played = Machine({"cpu": "one"}, {REPLAYED: {"board": "orin", "made": "typed"}})
+    monkeypatch.setitem(globals(), "begun", lambda: tuple(Result.begun(t, played) for t in (SLOW, FAST)))
+    ends, _ = led(Forks(tmp_path, says=(says, {})))
+    assert [[w.code for w in end.warnings if w.code == "W-REC-1"] for end in ends] == [["W-REC-1"]] * 2
 
 
 @pytest.mark.parametrize("number", [0, 1])
