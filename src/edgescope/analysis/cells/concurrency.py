@@ -320,22 +320,19 @@ def over_processes(cells: Iterable[Cell]) -> list[Series]:
 
 def over_batches(cells: Iterable[Cell]) -> list[Series]:
     """Return one series per model, precision, number of processes and sharing."""
-    found = _grouped([c for c in cells if c.ok], lambda c: (*_but(c, "batch"), c.trial.sharing))
-    return [
-        Series(tuple(sorted(g, key=lambda c: c.trial.batch)), "batch")
-        for g in found
-        if len({c.trial.batch for c in g}) > 1
-    ]
+    return _over(cells, "batch", lambda trial: trial.batch)
 
 
 def over_precisions(cells: Iterable[Cell]) -> list[Series]:
     """Return one series per model, batch, number of processes and sharing, from the fewest bits to the most."""
-    found = _grouped([c for c in cells if c.ok], lambda c: (*_but(c, "precision"), c.trial.sharing))
-    return [
-        Series(tuple(sorted(g, key=lambda c: PRECISIONS.index(c.trial.precision))), "precision")
-        for g in found
-        if len({c.trial.precision for c in g}) > 1
-    ]
+    return _over(cells, "precision", lambda trial: PRECISIONS.index(trial.precision))
+
+
+def _over(cells: Iterable[Cell], axis: str, place: Callable[[Trial], int]) -> list[Series]:
+    """Return one series per setting but the axis and the sharing, of cells at two places of it or more."""
+    found = _grouped([c for c in cells if c.ok], lambda c: (*_but(c, axis), c.trial.sharing))
+    ordered = [sorted(group, key=lambda c: place(c.trial)) for group in found]
+    return [Series(tuple(g), axis) for g in ordered if place(g[0].trial) != place(g[-1].trial)]
 
 
 def _but(cell: Cell, axis: str) -> tuple[object, ...]:

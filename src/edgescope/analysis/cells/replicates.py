@@ -221,19 +221,16 @@ def across(results: Sequence[Result], name: str) -> Field:
         return fields[0] if fields else Absent("no replicate finished")
     if len(found) == 1:
         return found[0]
-    values = np.array([f.value for f in found])
-    mean = float(values.mean())
-    if len(found) < MIN_REPLICATES:
-        return Measured(mean, found[0].unit, n=len(found))
-    half = t_quantile(0.975, len(found) - 1) * float(values.std(ddof=1)) / math.sqrt(len(found))
-    ends = reaching(mean - half, mean + half, (bounds(r, name) for r in results))
-    return Measured(mean, found[0].unit, *ends, len(found))
+    outer = [bounds(r, name) for r in results]
+    return spread([f.value for f in found], found[0].unit, outer, least=-math.inf)
 
 
-def spread(values: Sequence[float | None], unit: str, bounds: Sequence[Ends | None] = ()) -> Field:
+def spread(
+    values: Sequence[float | None], unit: str, bounds: Sequence[Ends | None] = (), *, least: float = 0.0
+) -> Field:
     """Return the mean of one value per process, with Student's t interval between them from three on.
 
-    `bounds` are a meter's, one pair per process: the interval reaches to their mean.
+    `bounds` are a meter's, one pair per process: the interval reaches to their mean. No value lies below `least`.
     """
     x = np.array([v for v in values if v is not None], dtype=np.float64)
     if not len(x):
@@ -242,7 +239,7 @@ def spread(values: Sequence[float | None], unit: str, bounds: Sequence[Ends | No
     if n < MIN_REPLICATES:
         return Measured(mean, unit, n=n)
     half = t_quantile(0.975, n - 1) * float(x.std(ddof=1)) / math.sqrt(n)
-    return Measured(mean, unit, *reaching(max(0.0, mean - half), mean + half, bounds), n)
+    return Measured(mean, unit, *reaching(max(least, mean - half), mean + half, bounds), n)
 
 
 def log_mean(ratios: Sequence[Field]) -> Field:
