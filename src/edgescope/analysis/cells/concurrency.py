@@ -329,7 +329,7 @@ def over_precisions(cells: Iterable[Cell]) -> list[Series]:
 
 
 def _over(cells: Iterable[Cell], axis: str, place: Callable[[Trial], int]) -> list[Series]:
-    """Return one series per setting but the axis and the sharing, of cells at two places of it or more."""
+    """Return one series per setting of all but the axis, of those that have cells at two of its places or more."""
     found = _grouped([c for c in cells if c.ok], lambda c: (*_but(c, axis), c.trial.sharing))
     ordered = [sorted(group, key=lambda c: place(c.trial)) for group in found]
     return [Series(tuple(g), axis) for g in ordered if place(g[0].trial) != place(g[-1].trial)]
