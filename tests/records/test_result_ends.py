@@ -1,12 +1,13 @@
 """How a Result begins and ends, and what is added to it afterwards."""
 
 import re
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
 
 from edgescope.errors import Message
-from edgescope.records import Machine, Result, Status, Trial
+from edgescope.records import Machine, Result, Status, Trial, Trust, Verdict
 from making import result
 
 TRIAL = Trial(model="null", backend="null")
@@ -41,8 +42,11 @@ def test_warnings_are_added_and_none_changes_nothing():
 
 @pytest.mark.parametrize("status", list(Status))
 def test_what_is_spoiled_afterwards_has_failed_and_what_had_failed_is_warned_of(status):
-    before = result(TRIAL, status=status, reason=FIRST)
+    before = result(TRIAL, status=status, reason=FIRST, verdict=Verdict(Trust.CLEAN, ("e",)))
     found = before.spoiled(SECOND)
+    assert found.verdict == Verdict(Trust.UNKNOWN, (str(SECOND), "e"))
+    disturbed = replace(before, verdict=Verdict(Trust.DISTURBED, ("e",)))
+    assert disturbed.spoiled(SECOND).verdict == disturbed.verdict
     if status in (Status.OK, Status.UNSTABLE):
         assert (found.status, found.reason, found.warnings) == (Status.FAILED, SECOND, before.warnings)
     else:

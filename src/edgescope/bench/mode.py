@@ -9,7 +9,7 @@ from dataclasses import replace
 from edgescope.bench.watch import Devices
 from edgescope.errors import EdgescopeError, Message, SettingError
 from edgescope.modes import catalog
-from edgescope.records import Json, Machine, Result, Trial, Trust, Verdict
+from edgescope.records import Json, Machine, Result, Trial
 
 
 def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
@@ -50,8 +50,6 @@ def rechecked(result: Result, devices: Devices) -> Result:
         effect="Its numbers belong to no one mode",
         fix="the same command again, with nothing else that changes settings",
     )
-    if result.verdict is not None and result.verdict.trust is Trust.CLEAN:
-        result = replace(result, verdict=Verdict(Trust.UNKNOWN, (str(text), *result.verdict.evidence)))
     return result.spoiled(text)
 
 

@@ -274,11 +274,13 @@ class Result(Answer):
     def spoiled(self, why: Message) -> Result:
         """Return it as failed for what came out after it had run; one that had failed has a further warning.
 
-        Nothing vouches for its numbers any more.
+        Nothing vouches for its numbers any more: no verdict on them is CLEAN.
         """
-        if self.status not in (Status.OK, Status.UNSTABLE):
-            return self.warned(why)
-        return self.ended(Status.FAILED, why)
+        found = self
+        if self.verdict is not None and self.verdict.trust is Trust.CLEAN:
+            found = replace(self, verdict=Verdict(Trust.UNKNOWN, (str(why), *self.verdict.evidence)))
+        ran = self.status in (Status.OK, Status.UNSTABLE)
+        return found.ended(Status.FAILED, why) if ran else found.warned(why)
 
     @property
     def label(self) -> str:
