@@ -69,16 +69,22 @@ class Watch:
             folder = Path(stack.enter_context(scratch.folder("readings")))
             self._telemetry = telemetry = self._made(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
-            here = [device for device in self.devices if not device.present()]
-            contexts = [context for device in here if (context := throttle_watch(device))]
-            watches = [stack.enter_context(context) for context in contexts]
-            with telemetry:
+            with self.throttling(), telemetry:
                 yield
             again, passed_again = (prober.seconds() for prober in self._probers)
-        self.throttle = joined([watch.evidence() for watch in watches])
         self.slowdown = spin.slowdown(before, spin.spin(loops))
         self.memory = again / walked if walked and again else None
         self.core_to_core = min((s for s in (passed, passed_again) if s is not None), default=None)
+
+    @contextmanager
+    def throttling(self) -> Iterator[None]:
+        """Read the throttling counters of all devices at both ends of the block."""
+        with ExitStack() as stack:
+            here = [device for device in self.devices if not device.present()]
+            contexts = [context for device in here if (context := throttle_watch(device))]
+            watches = [stack.enter_context(context) for context in contexts]
+            yield
+        self.throttle = joined([watch.evidence() for watch in watches])
 
     @contextmanager
     def idling(self, seconds: float, clock: Clock) -> Iterator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from edgescope.bench.drivers import OwnLoop
 from edgescope.bench.outcome import concluded, guarded
 from edgescope.bench.parts import Here, prepare_trial, program_of
 from edgescope.bench.run import SAMPLER_HZ, refused
-from edgescope.bench.watch import Watch, joined, throttle_watch
+from edgescope.bench.watch import Watch
 from edgescope.clock import Clock
 from edgescope.errors import EdgescopeError, UnsupportedError
 from edgescope.records import Idle, Machine, Result, Status, Trial
@@ -120,14 +120,10 @@ class BoardWatch(Watch):
     def watching(self) -> Iterator[None]:
         """Watch while the block runs; the throttling counters come in files that the agent sends before and after."""
         self.board.look()
-        with ExitStack() as stack:
-            here = [device for device in self.devices if not device.present()]
-            contexts = [context for device in here if (context := throttle_watch(device))]
-            watches = [stack.enter_context(context) for context in contexts]
+        with self.throttling():
             with self.board.sampling(self.hz) as rows:
                 yield
             self.board.look()
-        self.throttle = joined([watch.evidence() for watch in watches])
         facts = self.board.machine().state.get("jetson", {})
         self.readings, self.cost = rows.readings(facts), rows.cost()
 
