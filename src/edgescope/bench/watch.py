@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from edgescope.analysis.energy.idle import inner
 from edgescope.analysis.run.apart import METRIC
 from edgescope.clock import Clock
 from edgescope.devices import core_to_core, spin, walk
-from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled, ThrottleWatch
+from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled
 from edgescope.devices.prober import Prober
 from edgescope.process import scratch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
@@ -80,9 +80,8 @@ class Watch:
     def throttling(self) -> Iterator[None]:
         """Read the throttling counters of all devices at both ends of the block."""
         with ExitStack() as stack:
-            here = [device for device in self.devices if not device.present()]
-            contexts = [context for device in here if (context := throttle_watch(device))]
-            watches = [stack.enter_context(context) for context in contexts]
+            here = [d for d in self.devices if isinstance(d, Throttled) and not d.present()]
+            watches = [stack.enter_context(device.throttle_watch()) for device in here]
             yield
         self.throttle = joined([watch.evidence() for watch in watches])
 
@@ -196,11 +195,6 @@ def board(environ: Mapping[str, str] = os.environ) -> str:
     """
     first = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     return f"gpu{first or 0}" if first.isdigit() or not first else ""
-
-
-def throttle_watch(device: Device) -> AbstractContextManager[ThrottleWatch] | None:
-    """Return a context that reads the device's throttling counters at both ends, or None if it has none."""
-    return device.throttle_watch() if isinstance(device, Throttled) else None
 
 
 def joined(found: Sequence[Throttle]) -> Throttle | None:
