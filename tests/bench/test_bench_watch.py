@@ -1,12 +1,13 @@
 """What looks at the machine: the memory of boards, the cost of watching, counters joined, idling by a fake clock."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from edgescope.bench import watch as watching
-from edgescope.bench.watch import Footprint, Watch, available, footprints, joined, pss, throttle_watch, total
+from edgescope.bench.watch import Footprint, Watch, available, footprints, joined, pss, total
 from edgescope.devices.base import Failed, Throttle
 from edgescope.devices.null import NullDevice
 from edgescope.records import Absent, Channel, Machine, Measured, Readings, Trust, Window
@@ -81,7 +82,6 @@ def test_counters_of_several_devices_are_joined_in_order():
     two = Throttle(("e",), (), ("f",), ("g", "h"))
     assert joined([one, two]) == Throttle(("a", "e"), ("b",), ("c", "f"), ("d", "g", "h"))
     assert joined([one]) == one and joined([]) is None
-    assert throttle_watch(Device()) is None
 
 
 def test_idling_lasts_as_long_as_asked_on_both_sides():
@@ -152,14 +152,19 @@ def test_probers_that_were_started_before_are_those_that_probe(monkeypatch):
 
 
 def test_only_devices_that_are_there_are_watched(monkeypatch):
-    asked, devices = [], {"gone": Device("no driver"), "here": Device(), "too": Device()}
+    class Counts(Device):
+        def throttle_watch(self):
+            asked.append(self)
+            return nullcontext(SimpleNamespace(evidence=lambda: Throttle((), ("counter",), (), ())))
+
+    asked = []
+    devices = {"gone": Counts("no driver"), "here": Counts(), "without": Device(), "too": Counts()}
     monkeypatch.setattr(watching.Prober, "seconds", lambda self: None)
-    monkeypatch.setattr(watching, "throttle_watch", asked.append)
     watch = Watch(devices, 0)
     with watch.watching():
         pass
-    assert asked == [devices["here"], devices["too"]]
-    assert (watch.throttle, watch.memory, watch.core_to_core) == (None, None, None)
+    assert asked == [devices["here"], devices["too"]] and watch.throttle.looked_at == ("counter", "counter")
+    assert (watch.memory, watch.core_to_core) == (None, None)
 
 
 def test_the_memory_that_could_be_had_is_read_from_the_machines_facts():
