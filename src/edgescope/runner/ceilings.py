@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from edgescope import bench, registry
+from edgescope import bench, cache, registry
 from edgescope.analysis import roofline
 from edgescope.devices import spin
 from edgescope.errors import UnavailableError
@@ -57,8 +57,4 @@ def measure(device: str, *, mode: str = catalog.AS_IS, seconds: float = SECONDS)
 def keep(figures: dict[str, Json], root: Path, where: Machine, mode: str = catalog.AS_IS) -> Path:
     """Write the figures into a store, whole or not at all, and return their file."""
     path = roofline.kept(root, where.id, str(figures["device"]), mode)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps({"machine_id": where.id, "mode": mode, "figures": figures}, indent=1) + "\n")
-    aside.replace(path)
-    return path
+    return cache.write_json(path, {"machine_id": where.id, "mode": mode, "figures": figures})

@@ -15,13 +15,13 @@ is called FASTER in only about half of the comparisons.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from edgescope import cache
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
 from edgescope.stats.alternation import standard_errors
@@ -85,12 +85,7 @@ def needed(s: float, change: float) -> int | None:
 
 def save(noise: Noise, root: Path) -> Path:
     """Write ROOT/<machine id>/noise.json, whole or not at all."""
-    path = root / noise.machine_id / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(asdict(noise), indent=1) + "\n")
-    aside.replace(path)
-    return path
+    return cache.write_json(root / noise.machine_id / FILE, asdict(noise))
 
 
 def stored(root: Path, machine_id: str) -> Noise | None:
