@@ -197,5 +197,5 @@ def test_ceilings_are_kept_beside_the_results_of_their_machine(tmp_path):
         "mode": "15W",
         "figures": {"device": "cpu", "flops": 2},
     }
-    assert path.read_text().endswith("}\n") and [p.name for p in path.parent.iterdir()] == [path.name]
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
     assert path == ceilings.roofline.kept(tmp_path / "new", MACHINE.id, "cpu", "15W")
