@@ -43,7 +43,8 @@ from edgescope.wings.anomaly.extract import Progress, extract
 from edgescope.wings.anomaly.features import Engine
 from edgescope.wings.anomaly.preparation import Preparation, preparation
 from edgescope.wings.anomaly.videos import Video
-from edgescope.wings.studies.anomaly_detection import chain, report
+from edgescope.wings.studies.anomaly_detection import cells as chain
+from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
 from edgescope.wings.video import verb as watch
 from edgescope.wings.video.pipeline import FILM
@@ -61,8 +62,7 @@ SHORT = {"warmup": 0.5, "min_s": 2.0, "max_s": 3.0}
 
 def chain_page(results: list[Result], device: str, left: int, *, together: bool) -> dict[str, Any]:
     """The study's page as data; a cell that shared this process has no memory of its own."""
-    document = report.document(papers()["anomaly"], results, device=device)
-    found = json.loads(as_json.text(document))
+    found = json.loads(as_json.text(document(papers()["anomaly"], results, device=device)))
     cells = [cell for cell in found["cells"] if cell["runs"]]
     for cell in cells if together else ():
         cell.update({name: SHARED for name in cell if name.endswith("memory_bytes")})

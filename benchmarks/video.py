@@ -39,8 +39,9 @@ from edgescope.report import save
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
 from edgescope.study import grid
+from edgescope.wings.studies.page import of
 from edgescope.wings.studies.paper import papers
-from edgescope.wings.studies.video_ladder import climb, report
+from edgescope.wings.studies.video_ladder import cells, climb
 from edgescope.wings.video import what_if
 from edgescope.wings.video.flow import Driven, Flow, Stage, Threaded
 from edgescope.wings.video.pipeline import Pipeline, planned, supported
@@ -250,8 +251,8 @@ def levels() -> None:
     args = parser.parse_args()
     if args.brief:
         what_if.ROUNDS, what_if.FEWEST, what_if.LONGEST_S = 3, 2, 12.0
-    model, film = args.model or report.MODELS[args.device], pinned(args.source) if args.source else ""
-    paper = papers()[report.NAME]
+    model, film = args.model or cells.MODELS[args.device], pinned(args.source) if args.source else ""
+    paper = papers()[cells.NAME]
     steps, start = climb.levels(paper, args.device), time.monotonic()
     store = Store(args.store) if args.store else None
     seen = {result.trial.id: result for result in store.results()} if store else {}
@@ -284,12 +285,12 @@ def levels() -> None:
         )
         print(f"{told} {result.reason or ''}", file=sys.stderr, flush=True)
     if args.page:
-        save(report.of(paper, found, model, args.device), args.page)
+        save(of(paper, cells.told(paper, found, model, args.device)), args.page)
     first, top = found.rungs[0], found.kept[-1]
-    whole = report.gain(found, top, first)
-    rows = report.records(found)
-    alone = [rows[top.level.number][f"{name}_alone_fps"] for name in report.STAGES]
-    rate = report.metric(top, "pipeline_fps")
+    whole = cells.gain(found, top, first)
+    rows = cells.records(found)
+    alone = [rows[top.level.number][f"{name}_alone_fps"] for name in cells.STAGES]
+    rate = cells.metric(top, "pipeline_fps")
     engine = rows[top.level.number]["infer_alone_fps"]
     known = [each for each in alone if each]
     reached = rate.value / min(known) if known and isinstance(rate, Measured) else None
@@ -330,7 +331,7 @@ def top(device: str, model: str, film: str, batch: int) -> Trial:
     trial = Trial(
         model=model, device=device, workload="video", workload_options={"source": film}, **climb.TIMES
     )
-    for level in climb.levels(papers()[report.NAME], device):
+    for level in climb.levels(papers()[cells.NAME], device):
         if not level.stays and "source" not in level.changes.get("workload_options", {}):
             trial = climb.changed(trial, level.changes, film)
     return replace(trial, batch=batch)
@@ -409,7 +410,7 @@ def top_level() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     start, film = time.monotonic(), pinned(args.source)
-    model = args.model or report.MODELS[args.device]
+    model = args.model or cells.MODELS[args.device]
     found: dict[str, Any] = {}
     for name, differs in SETTINGS.items():
         if time.monotonic() - start > args.seconds:

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from edgescope.wings.offload.verb import offload as offload
     from edgescope.wings.predict.verb import predict as predict
     from edgescope.wings.recommend.verb import recommend as recommend
-    from edgescope.wings.studies.characterize import train_characterize as train_characterize
-    from edgescope.wings.studies.ladder import ladder as ladder
+    from edgescope.wings.studies.verb import ladder as ladder
+    from edgescope.wings.studies.verb import train_characterize as train_characterize
     from edgescope.wings.trace.verb import trace as trace
     from edgescope.wings.training.advise import train_advise as train_advise
     from edgescope.wings.training.interleave import train_interleave as train_interleave

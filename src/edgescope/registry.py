@@ -517,7 +517,7 @@ VERBS = Family(
             summary="advise on a training run, train between queries, train for clips, write data sets",
             functions=(
                 "edgescope.wings.training.advise:train_advise",
-                "edgescope.wings.studies.characterize:train_characterize",
+                "edgescope.wings.studies.verb:train_characterize",
                 "edgescope.wings.training.interleave:train_interleave",
             ),
         ),
@@ -588,7 +588,7 @@ VERBS = Family(
         "study": Entry(
             "edgescope.wings.studies.cli",
             summary="regenerate a published study's tables, figures and claims, next to its own",
-            functions=("edgescope.wings.studies.ladder:ladder",),
+            functions=("edgescope.wings.studies.verb:ladder",),
         ),
         "record": Entry(
             "edgescope.cli.record",

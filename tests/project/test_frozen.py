@@ -13,12 +13,12 @@ COUNTS_UP = {
         "wings.trace.run_program.Seen",
         "data.coco._Joined",
         "doctor.probe.Opened",
-        "wings.studies.anomaly_detection.chain.Cell",
+        "wings.studies.anomaly_detection.cells.Cell",
     ),
     *(
         "wings.studies.video_ladder.climb.Climbed",
         "wings.studies.video_ladder.climb.Rung",
-        "wings.studies.panels.Panel",
+        "wings.studies.sweep_plot.Panel",
     ),
     *("remote.board.Line", "stats.sequential.StopRule", "tracing.importer.Collected"),
     *(

@@ -7,8 +7,10 @@ import pytest
 from edgescope.bench.parts import HERE
 from edgescope.records import Measured, Status, Trial
 from edgescope.report.render import html, markdown
-from edgescope.wings.studies.anomaly_detection import chain, claims, report
+from edgescope.wings.studies.anomaly_detection import cells as chain
+from edgescope.wings.studies.anomaly_detection import claims
 from edgescope.wings.studies.claim import Answer
+from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
 from edgescope.wings.video import pipeline
 from making import result
@@ -66,7 +68,7 @@ def test_what_is_stored_is_told_apart():
     assert all(cell.runs for cell in cells.every)
     assert [len(cell.runs) for cell in cells.of("engines")] == [3, 3, 3, 3]
     other = Trial(model="i3d_r50_nl", workload="video", workload_options={"head": "rtfm", "stride": 4})
-    assert report.wanted(other) and not report.wanted(Trial(model="i3d_r50_nl"))
+    assert chain.wanted(other) and not chain.wanted(Trial(model="i3d_r50_nl"))
     assert chain.measured(PAPER, [made(other, 5.0)], "cpu").fastest is None
     assert cells.fastest.engine == "openvino bf16"
 
@@ -89,7 +91,7 @@ def test_the_claims_hold_on_a_fast_machine_and_not_on_a_slow_one():
 
 
 def test_the_page_has_every_table_and_no_ratio_to_another_board():
-    page = report.document(PAPER, world())
+    page = document(PAPER, world())
     text = markdown.render(page)
     for words in (
         "Orin Nano (study)",
@@ -114,12 +116,12 @@ def test_a_cell_that_failed_shows_why():
         else r
         for r in results
     ]
-    text = markdown.render(report.document(PAPER, broken))
+    text = markdown.render(document(PAPER, broken))
     assert "no bfloat16" in text and "9.9" in text
 
 
 def test_an_empty_store_says_what_to_run():
-    page = report.document(PAPER, [])
+    page = document(PAPER, [])
     assert page.parts[0].kind == "none" and "edgescope study anomaly --run" in page.parts[0].reason
 
 

@@ -19,14 +19,19 @@ from edgescope.report import save
 from edgescope.report import write as usual
 from edgescope.report.document import Document, plain
 from edgescope.report.render import terminal
-from edgescope.wings.studies import sweep_figures as plots
-from edgescope.wings.studies import sweep_report as report
+from edgescope.wings.studies import sweep as report
+from edgescope.wings.studies import sweep_plot as plots
+from edgescope.wings.studies.page import document, of
 from edgescope.wings.studies.paper import paper
 from edgescope.wings.studies.sweep_table import SweepTable, sweep_table
 
 PAPER = paper("concurrent_inference")
 MODELS = ("resnet50", "yolov8n_class")
 concurrent = partial(sweep_table, PAPER)
+
+
+def shown(found: SweepTable, show: str = "", command: str = "") -> Document:
+    return of(PAPER, report.told(found, show), command)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def found() -> SweepTable:
 def written(found: SweepTable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("out")
     kinds = ("html", "md", "csv", "json")
-    page = report.of(found, command="edgescope study concurrent")
+    page = shown(found, command="edgescope study concurrent")
     return {k: save(page, folder / f"c.{k}").read_text("utf-8") for k in kinds}
 
 
@@ -163,21 +168,21 @@ def test_markdown_holds_grids_claims_and_the_papers_figures(
 
 
 def test_a_terminal_answers_first_and_gives_each_claim_a_line(found: SweepTable) -> None:
-    brief = said(report.of(found)).splitlines()
+    brief = said(shown(found)).splitlines()
     assert brief[0] == "Claims  6 of 17 claims hold here, 3 do not, 8 cannot be decided"
     lines = [line for line in brief if "✓ holds" in line or "✗ does not" in line or "? unmeasured" in line]
     assert len(lines) == 17 and len(brief) <= 28
     assert any(re.search(r"^Throughput per process falls with P +✓ holds +16 of 16$", line) for line in lines)
-    full = said(report.of(found), verbose=True)
+    full = said(shown(found), verbose=True)
     assert "T/P is 0.60x [0.59, 0.61] at P = 2" in " ".join(full.split())
     assert "Start skew between processes" in full and "E-OOM-1: CUDA out of memory" in full
 
 
 def test_a_quantity_is_shown_on_a_terminal_where_it_is_asked_for(found: SweepTable) -> None:
-    text = said(report.of(found, "memory"))
+    text = said(shown(found, "memory"))
     assert re.search(r"resnet50 fp32 batch 1, MPS +· +902 MB +1.7 GB +3.31 GB", text)
     assert "fp16 batch 64, MPS" in text and "oom" in text
-    assert "resnet50 fp32" not in said(report.of(found)).split("Claim  ")[1]
+    assert "resnet50 fp32" not in said(shown(found)).split("Claim  ")[1]
 
 
 def test_csv_carries_each_value_with_its_interval_or_its_reason(
@@ -205,7 +210,7 @@ def test_json_is_whole(found: SweepTable, written: dict[str, str]) -> None:
 
 
 def test_nothing_stored_is_a_page_that_says_how_to_measure(tmp_path: Path) -> None:
-    empty = report.of(concurrent([]))
+    empty = shown(concurrent([]))
     page = save(empty, tmp_path / "c.html").read_text("utf-8")
     assert (
         "No finished cell of concurrent inference" in page and PAPER.measure in page and "Plotly" not in page
@@ -219,8 +224,8 @@ def test_only_failed_cells_are_counted_and_explained(tmp_path: Path) -> None:
     assert "7 cells gave no figure (7 oom)" in report.summary(bad)
     (line,) = report.failures(bad)
     assert line.startswith("oom: E-OOM-1: CUDA out of memory (7 cells: ") and line.endswith("and 5 more)")
-    assert "E-OOM-1" in save(report.of(bad), tmp_path / "c.html").read_text("utf-8")
-    assert "E-OOM-1" in said(report.of(bad))
+    assert "E-OOM-1" in save(shown(bad), tmp_path / "c.html").read_text("utf-8")
+    assert "E-OOM-1" in said(shown(bad))
 
 
 def test_one_process_only_says_what_cannot_be_seen() -> None:
@@ -242,7 +247,7 @@ def test_other_setups_and_skew_are_in_the_notes() -> None:
 def test_the_cells_of_a_study_that_are_missing_are_named() -> None:
     trials = gpu_trials(models=("resnet50",), precisions=("fp16",), batches=(1,))
     more = [*trials, replace(trials[0], batch=64), replace(trials[0], model="yolov8n_class")]
-    page = report.document(PAPER, map(crowd, trials), models=("resnet50",), study=more, left_out=2)
+    page = document(PAPER, map(crowd, trials), models=("resnet50",), study=more, left_out=2)
     text = " ".join(said(page, verbose=True).split())
     assert "Coverage: 7 of the study's 8 cells; missing: resnet50 fp16 batch 64, P = 1." in text
     assert "2 results are left out: another scenario" in text
@@ -265,7 +270,7 @@ def test_our_figure_stands_beside_the_papers_and_is_never_divided_by_it() -> Non
 
 def test_a_hostile_reason_is_text(tmp_path: Path) -> None:
     bad = dead(gpu_trials(models=("resnet50",))[0], reason="<img src=x onerror=alert(1)>")
-    page = save(report.of(concurrent([bad])), tmp_path / "c.html").read_text("utf-8")
+    page = save(shown(concurrent([bad])), tmp_path / "c.html").read_text("utf-8")
     assert "<img src=x" not in page and "&lt;img src=x" in page
 
 

@@ -15,10 +15,10 @@ from edgescope.records import SPAN_KINDS, Absent, Measured, Queries, Spans, Wind
 from edgescope.report import save
 from edgescope.store.results import Store
 from edgescope.tracing.read import read
-from edgescope.wings.studies import sweep_traces
 from edgescope.wings.studies.claim import Answer
+from edgescope.wings.studies.page import of
 from edgescope.wings.studies.paper import paper
-from edgescope.wings.studies.sweep_report import beside, of
+from edgescope.wings.studies.sweep import beside, kernel_level, told
 from edgescope.wings.studies.sweep_table import sweep_table
 from making import queries
 
@@ -123,10 +123,10 @@ def test_growth_stands_beside_the_papers_figure_and_the_page_has_the_cdfs(tmp_pa
     numbers = {n.text[:21]: beside(found, n) for n in PAPER.numbers if n.figure == "ec_growth"}
     assert numbers["execution context 70x"].startswith("10.0x")
     assert numbers["execution context 30x"].startswith("2.00x")
-    page = json.loads(save(of(found), tmp_path / "c.json").read_text())["kernel_level"]
+    page = json.loads(save(of(PAPER, told(found)), tmp_path / "c.json").read_text())["kernel_level"]
     assert page["growth"][0].startswith("resnet50 int8 batch 1, time slicing: EC 2.00x")
     assert page["cells"][0]["cdf_s"]["ec"]["0.5"] == pytest.approx(40e-6, rel=1e-3) and page["absent"] is None
-    text = save(of(found), tmp_path / "c.html").read_text()
+    text = save(of(PAPER, told(found)), tmp_path / "c.html").read_text()
     assert "EC and CS of a query" in text and "Launching" in text
 
 
@@ -170,5 +170,5 @@ def test_a_file_that_names_no_cell_is_refused_with_the_cells(recorded, capsys):
 def test_a_trace_in_which_nothing_calls_a_gpu_has_no_number_of_inferences():
     found = table({1: 40, 4: 80})
     silent = replace(found, traced=(replace(found.traced[0], budget=None),))
-    (cell,) = sweep_traces.data(silent)["cells"]
+    (cell,) = kernel_level(silent)["cells"]
     assert cell["inferences"] is None and cell["cdf_s"] == {}

@@ -9,7 +9,9 @@ from edgescope.records import Measured, Status, Trust
 from edgescope.report.render import json as as_json
 from edgescope.report.render import terminal
 from edgescope.wings.studies.claim import Answer
-from edgescope.wings.studies.edge_training import claims, grid, report
+from edgescope.wings.studies.edge_training import cells as grid
+from edgescope.wings.studies.edge_training import claims
+from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
 
 PAPER = papers()["training"]
@@ -37,6 +39,7 @@ def result(trial, noise=0.01, **changes):
     }
     verdict = SimpleNamespace(trust=Trust.CLEAN)
     found = {"trial": trial, "status": Status.OK, "metrics": metrics, "verdict": verdict, "reason": None}
+    found |= {"queries": None, "machine": None}
     return SimpleNamespace(**found | changes)
 
 
@@ -47,7 +50,7 @@ def world(tmp_path, monkeypatch):
 
 
 def answers(results):
-    table = report.table(results)
+    table = grid.table(results)
     return {
         name: getattr(claims, name)(table).answer
         for name in (c.key for c in PAPER.claims if not c.unmeasured)
@@ -63,7 +66,7 @@ def test_the_grid_changes_one_setting_at_a_time_and_comes_round_three_times(worl
             places = zip(grid.place(trial), grid.place(usual), strict=True)
             assert sum(a != b for a, b in places) <= 1
     assert {grid.place(t)[3] for t in trials if t.model == "lenet5"} == {"as_is"}  # it has no files
-    assert all(report.wanted(trial) for trial in trials)
+    assert all(grid.wanted(trial) for trial in trials)
 
 
 def test_every_takeaway_holds_in_a_world_as_the_study_tells_it(world):
@@ -97,12 +100,11 @@ def test_runs_that_differ_are_not_said_to_vary_little(world):
     assert answers(wild)["variability"] is Answer.FAILS
 
 
-def test_an_empty_store_names_the_command_and_a_full_one_fills_the_page(world, capsys, monkeypatch):
-    empty = report.document(PAPER, [])
+def test_an_empty_store_names_the_command_and_a_full_one_fills_the_page(world, capsys):
+    empty = document(PAPER, [])
     terminal.show(empty)
     assert "edgescope train characterize" in " ".join(capsys.readouterr().out.split())
-    monkeypatch.setattr(report, "called", lambda machine: "here")
-    full = report.document(PAPER, [SimpleNamespace(**vars(r), machine=None) for r in world])
+    full = document(PAPER, world)
     terminal.show(full, limit=None)
     shown = capsys.readouterr().out
     assert "8 of 11 claims hold here" in shown and "mobilenet_v3_large_203class, 2" in shown

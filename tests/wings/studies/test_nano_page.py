@@ -7,17 +7,29 @@ import io
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgescope.records import Measured
 from edgescope.report import save
+from edgescope.report.document import Document, Figure
 from edgescope.report.render import terminal
-from edgescope.wings.studies.jetson_nano import report
-from edgescope.wings.studies.jetson_nano.figures import beside_study
+from edgescope.wings.studies.jetson_nano import cells
 from edgescope.wings.studies.jetson_nano.printed import study as printed
 from edgescope.wings.studies.jetson_nano.table import NanoTable, nano_table
+from edgescope.wings.studies.page import of
+from edgescope.wings.studies.paper import paper
 from made_results import KINDS, study
+
+
+def shown(found: NanoTable, command: str = "") -> Document:
+    nano = paper("jetson_nano")
+    return of(nano, cells.told(nano, found), command)
+
+
+def beside_study(found: NanoTable) -> Any:
+    return next(part for part in shown(found).parts if isinstance(part, Figure)).draw()
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +41,7 @@ def found() -> NanoTable:
 @pytest.fixture(scope="module")
 def page(found: NanoTable, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "t.html"
-    return save(report.of(found, "edgescope study nano_table --store s"), path).read_text(encoding="utf-8")
+    return save(shown(found, "edgescope study nano_table --store s"), path).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -43,7 +55,7 @@ def test_the_page_holds_the_numbers_the_misprints_and_how_it_was_made(page: str)
 
 @pytest.mark.slow
 def test_markdown_strikes_misprints_out(found: NanoTable, tmp_path: Path) -> None:
-    text = save(report.of(found), tmp_path / "t.md").read_text(encoding="utf-8")
+    text = save(shown(found), tmp_path / "t.md").read_text(encoding="utf-8")
     assert "~~2.09~~ 5.61" in text and "~~2.16~~ 2.75" in text
     rows = [line for line in text.splitlines() if line.startswith("| alexnet |")]
     assert len(rows) == 2  # timed, and sized
@@ -53,7 +65,7 @@ def test_markdown_strikes_misprints_out(found: NanoTable, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_csv_carries_each_value_with_interval_or_reason(found: NanoTable, tmp_path: Path) -> None:
-    text = save(report.of(found), tmp_path / "t.csv").read_text(encoding="utf-8")
+    text = save(shown(found), tmp_path / "t.csv").read_text(encoding="utf-8")
     rows = {r["model"]: r for r in csv.DictReader(io.StringIO(text))}
     assert len(rows) == 11
     speedup = next(r for r in found.rows if r.model == "alexnet").speedup
@@ -86,16 +98,16 @@ def test_all_marks_lie_inside_the_axis_and_one_wild_whisker_does_not_squash_them
 
 
 def test_a_disturbed_machine_is_named_in_the_first_paragraph(found: NanoTable) -> None:
-    assert report.disturbed(found) == []
+    assert cells.disturbed(found) == []
     row = replace(found.rows[0], verdicts=("CLEAN", "DISTURBED"))
-    page = report.of(replace(found, rows=(row, *found.rows[1:])))
+    page = shown(replace(found, rows=(row, *found.rows[1:])))
     for verbose in (False, True):
         first = "".join(t for line in terminal.lines(page, verbose=verbose) for t, _ in [*line, (" ", "")])
         assert "disturbed or throttled: alexnet." in first.partition("Network ")[0]
 
 
 def test_an_empty_table_is_a_page_that_says_so(tmp_path: Path) -> None:
-    text = save(report.of(nano_table([])), tmp_path / "t.html").read_text(encoding="utf-8")
+    text = save(shown(nano_table([])), tmp_path / "t.html").read_text(encoding="utf-8")
     assert "None of the 11 networks was measured" in text
     assert all(math.isfinite(x) for t in beside_study(nano_table([])).data for x in t.x)
 
@@ -103,8 +115,8 @@ def test_an_empty_table_is_a_page_that_says_so(tmp_path: Path) -> None:
 def test_a_hostile_label_is_text(found: NanoTable, tmp_path: Path) -> None:
     bad = replace(found.rows[0], variant="<img src=x onerror=alert(1)>", notes=("<script>alert(2)</script>",))
     hostile = replace(found, rows=(bad, *found.rows[1:]))
-    text = save(report.of(hostile), tmp_path / "t.html").read_text(encoding="utf-8")
+    text = save(shown(hostile), tmp_path / "t.html").read_text(encoding="utf-8")
     assert "<img src=x" not in text and "<script>alert(2)" not in text
-    assert "<script>" not in save(report.of(hostile), tmp_path / "t.md").read_text(encoding="utf-8").replace(
+    assert "<script>" not in save(shown(hostile), tmp_path / "t.md").read_text(encoding="utf-8").replace(
         "\\<", ""
     )

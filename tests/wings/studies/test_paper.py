@@ -15,8 +15,8 @@ from edgescope.errors import UsageError
 from edgescope.store.results import Store
 from edgescope.wings.studies import paper as module
 from edgescope.wings.studies.claim import Answer
-from edgescope.wings.studies.paper import papers, study
-from edgescope.wings.studies.sweep_report import QUANTITIES
+from edgescope.wings.studies.page import study
+from edgescope.wings.studies.paper import papers, sweep
 from edgescope.wings.studies.sweep_table import sweep_table
 
 THIRD = """
@@ -128,7 +128,7 @@ def test_every_claim_has_a_judge_and_every_number_says_where_it_is_from(name: st
 
 
 def test_what_can_be_shown_is_what_there_is() -> None:
-    assert tuple(module.SWEEP["show"]["choices"]) == tuple(QUANTITIES)
+    assert sweep()["options"]["show"]["choices"] == list(sweep()["quantity"])
 
 
 def test_an_unknown_study_is_refused_with_those_that_exist(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.records import Measured, Status, Trial, Verification
+from edgescope.wings.studies.page import document, of
 from edgescope.wings.studies.paper import papers
-from edgescope.wings.studies.video_ladder import climb, report
+from edgescope.wings.studies.video_ladder import cells, climb
 
 PAPER = papers()["ladder"]
 
@@ -31,8 +32,8 @@ def result(trial: Trial, rate: float | None = None, status: Status = Status.OK) 
     rate = rate_of(trial) if rate is None else rate
     check = Verification(True, "box_agreement", {"frame_agreement": Measured(0.99, "1")}, 0.9, "")
     metrics = {"throughput_sps": Measured(rate, "samples/s"), "pipeline_fps": Measured(rate, "frames/s")}
-    metrics |= {f"{name}_alone_fps": Measured(rate * 1.1, "frames/s") for name in report.STAGES}
-    metrics |= {f"{name}_free_gain": Measured(1.1, "ratio") for name in report.STAGES}
+    metrics |= {f"{name}_alone_fps": Measured(rate * 1.1, "frames/s") for name in cells.STAGES}
+    metrics |= {f"{name}_free_gain": Measured(1.1, "ratio") for name in cells.STAGES}
     return SimpleNamespace(
         trial=trial,
         status=status,
@@ -59,6 +60,11 @@ def whole(device: str, bad: str = "") -> tuple[climb.Climbed, list[Trial]]:
         seen[found.wants.id] = result(found.wants, status=Status.WRONG_OUTPUT if broken else Status.OK)
 
 
+def drawn(found: climb.Climbed, name: str):
+    parts = of(PAPER, cells.told(PAPER, found, "net", "cuda")).parts
+    return next(part for part in parts if getattr(part, "name", "") == name).draw()
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_level_is_measured_once_to_decide_and_then_in_rounds(device):
     found, asked = whole(device)
@@ -76,7 +82,7 @@ def test_a_change_that_loses_is_shown_and_left_out_of_the_next_levels():
     assert lost.level.title == "reduced precision" and lost.good and not lost.kept
     assert all(rung.trial.precision == "fp32" for rung in found.rungs[5:])
     assert found.rungs[5].over == 3
-    assert "reduced precision loses here" in " ".join(report.notes(found))
+    assert "reduced precision loses here" in " ".join(cells.notes(found))
 
 
 def test_the_batch_is_the_one_at_which_inference_stops_gaining():
@@ -114,7 +120,7 @@ def test_a_look_that_decides_nothing_is_followed_by_runs_in_turns(first, then, k
 def test_what_changes_nothing_on_a_device_says_why():
     found, _ = whole("cpu")
     assert found.rungs[1].trial is None
-    assert report.line(found, found.rungs[1]) == (
+    assert cells.line(found, found.rungs[1]) == (
         "1 outputs copied once: no change here (outputs are in the host's memory already)"
     )
 
@@ -124,14 +130,14 @@ def test_a_level_with_wrong_outputs_is_not_built_upon():
     rung = found.rungs[5]
     assert not rung.good and not rung.kept and not rung.rounds
     assert "nvdec" not in str(found.kept[-1].trial.workload_options["source"])
-    assert "did not run (it broke)" in report.line(found, rung)
+    assert "did not run (it broke)" in cells.line(found, rung)
 
 
 def test_the_document_gives_the_whole_gain_and_the_ceiling():
     found, _ = whole("cuda")
-    page = report.of(PAPER, found, "net", "cuda")
+    page = of(PAPER, cells.told(PAPER, found, "net", "cuda"))
     assert page.data["levels"][-1]["over_baseline"][0] == pytest.approx(rate_of(found.kept[-1].trial) / 2.0)
-    assert report._ceiling(found).startswith("91% of what its slowest stage, decode, does alone")
+    assert cells._ceiling(found).startswith("91% of what its slowest stage, decode, does alone")
     assert page.data["levels"][0]["Nano_fps"] == 1.09
     (pictures,) = [part for part in page.parts if getattr(part, "title", "") == "What the top level finds"]
     assert pictures.parts[0].items == (("data:image/jpeg;base64,AAAA", "frame 3: 1 box"),)
@@ -139,16 +145,15 @@ def test_the_document_gives_the_whole_gain_and_the_ceiling():
 
 def test_the_rates_have_ours_the_networks_and_the_published_ones():
     pytest.importorskip("plotly")
-    from edgescope.wings.studies.video_ladder.figures import rates
-
     found, _ = whole("cuda")
-    ours, alone, nano, desktop = rates(found).data
+    ours, alone, nano, desktop = drawn(found, "rates").data
     assert len(ours.y) == len(found.rungs) == 8 and ours.y[0] == pytest.approx(2.0)
-    assert alone.y[0] == pytest.approx(2.2) and nano.y[0] == 1.09 and desktop.y[6] == 650.0
+    assert alone.y[0] == pytest.approx(2.2) and nano.y[0] == 1.09
+    assert desktop.y[-1] == 650.0 and desktop.x[-1] == "6 overlapped"
 
 
 def test_an_empty_store_says_how_to_measure():
-    page = report.document(PAPER, [], device="cpu")
+    page = document(PAPER, [], device="cpu")
     assert "edgescope study ladder --run" in page.parts[0].reason
     assert page.parts[0].kind == "none"
 
@@ -156,21 +161,19 @@ def test_an_empty_store_says_how_to_measure():
 @pytest.mark.slow
 def test_the_waterfall_has_a_bar_for_each_stage_and_level():
     pytest.importorskip("plotly")
-    from edgescope.wings.studies.video_ladder.figures import waterfall
-
     found, _ = whole("cuda")
     for rung in found.rungs:
-        for name in report.STAGES:
+        for name in cells.STAGES:
             rung.look.metrics[f"{name}_s"] = Measured(0.008, "s")
-    figure = waterfall(found)
-    assert [trace.name for trace in figure.data] == [*report.STAGES, "at full rate"]
+    figure = drawn(found, "waterfall")
+    assert [trace.name for trace in figure.data] == [*cells.STAGES, "at full rate"]
     assert figure.data[0].x[3] == pytest.approx(1.0)  # 8 ms for a unit of eight frames
-    for name in report.STAGES:
+    for name in cells.STAGES:
         found.rungs[0].look.metrics[f"{name}_s"] = Measured(0.1, "s")
-    figure = waterfall(found)
+    figure = drawn(found, "waterfall")
     assert figure.data[0].x[0] == figure.data[0].x[7] == pytest.approx(25.0)
     assert figure.data[0].y[0].endswith("400 ms") and len(figure.data) == 4
     found.rungs[0].look.metrics["infer_device_s"] = Measured(0.02, "s")
-    figure = waterfall(found)
+    figure = drawn(found, "waterfall")
     assert figure.data[2].y[1] == "0 on the device" and figure.data[2].x[1] == pytest.approx(5.0)
-    assert figure.data[0].x[1] is None and report.records(found)[0]["infer_device_s"] == 0.02
+    assert figure.data[0].x[1] is None and cells.records(found)[0]["infer_device_s"] == 0.02

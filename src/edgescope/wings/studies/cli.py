@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure with --run, print the answer, write the file; return 1 if the store gives no answer."""
     from edgescope.report.document import Answer
     from edgescope.runner.own_results import own_results
-    from edgescope.wings.studies.paper import study
+    from edgescope.wings.studies.page import study
 
     opened.ready(args)
     paper, store = papers()[args.paper], opened.store(args)
@@ -117,7 +117,7 @@ READERS: Mapping[str, Callable[[Path | None], object]] = {
 
 def _climb(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     """Measure the levels of each model's pipeline into the store."""
-    from edgescope.wings.studies.ladder import ladder
+    from edgescope.wings.studies.verb import ladder
 
     for model in args.models or ("",):
         ladder(model, args.source, device=args.device, store=store, setup=opened.setup(args))
@@ -129,7 +129,7 @@ def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     from edgescope.verbs.optimize import optimize
 
     keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, opened.setup(args)
-    for model in args.models or paper.report.models():
+    for model in args.models or paper.own.models():
         try:
             optimize(model, budget=args.budget, store=store, setup=setup, **keys)
         except EdgescopeError as error:
@@ -143,7 +143,7 @@ def _plan(args: argparse.Namespace, paper: Paper, store: Store) -> None:
 
     setup = opened.setup(args)
     cells = setup.cells(store)
-    for trial in paper.report.planned(paper, **{name: getattr(args, name) for name in paper.options}):
+    for trial in paper.own.planned(paper, **{name: getattr(args, name) for name in paper.options}):
         asked = grid.pinned(trial, zoo.pin)
         setup.tell(f"  {asked.model.partition('#')[0]} {asked.label}")
         cells.run(asked)

@@ -1,11 +1,12 @@
 """Reads published studies: each is a folder of this package, and `edgescope study NAME` finds it without registration.
 
     paper.toml    [paper] its name on the command line, title, source, boards; [options.NAME] flags of its own;
-                  [[number]] its figures, each with its board and its source; [[claim]] what it claims
+                  [[number]] its figures, each with its board and its source; [[claim]] what it claims;
+                  [[part]] its page: tables and figures as data (page.py)
     claims.py     one rule for each claim, under the claim's key (claim.py); a claim with `unmeasured` needs none
-    report.py     only if the study is no sweep over precision, batch, processes and sharing (sweep_report.py):
+    cells.py      only if the study is no sweep over precision, batch, processes and sharing (sweep.py, sweep.toml):
                   wanted(trial, models, ...) -> bool, which stored results belong to it
-                  document(paper, results, ...) -> Document, the answer for every renderer
+                  content(paper, results, ...) -> Content, what its page says of them (page.py)
                   planned(paper, ...) -> trials, what --run measures, if `measured_by` is plan
 
 Figures of other boards are shown next to this machine's; no ratio of the two is ever computed.
@@ -15,20 +16,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from edgescope.errors import UsageError
-
-if TYPE_CHECKING:
-    from edgescope.records import Result
-    from edgescope.report.document import Document
-    from edgescope.store.results import Store
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,7 +93,7 @@ class Paper:
     """Its subject in a few words."""
     method: str = ""
     measured_by: str = ""
-    """What --run does for what the store lacks: it calls optimize or ladder, or runs the trials that the report plans
+    """What --run does for what the store lacks: it calls optimize or ladder, or runs the trials that the study plans
     (`plan`); '' if a sweep measures it."""
     stands_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Model of the paper -> beginnings of the names of the models that represent it here."""
@@ -108,48 +102,22 @@ class Paper:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Flag of this study -> help, metavar, choices, default, kind."""
     page: Mapping[str, Any] = field(default_factory=dict)
-    """The whole file."""
+    """The whole file, of a sweep with sweep.toml."""
 
     def is_of(self, number: Number, model: str) -> bool:
         """Return whether a model of edgescope represents the model of a number."""
         return model.startswith(tuple(self.stands_for.get(number.model, ())) or "\0")
 
     @property
-    def report(self) -> ModuleType:
-        """Return the module that makes its document: its own report.py, or sweep_report."""
-        own = f"{__package__}.{self.folder}.report"
-        return importlib.import_module(own if find_spec(own) else f"{__package__}.sweep_report")
+    def own(self) -> ModuleType:
+        """Return the module that knows its results: its own cells.py, or sweep."""
+        cells = f"{__package__}.{self.folder}.cells"
+        return importlib.import_module(cells if find_spec(cells) else f"{__package__}.sweep")
 
     @property
     def judges(self) -> ModuleType:
         """Return the module with the rules of its claims."""
         return importlib.import_module(f"{__package__}.{self.folder}.claims")
-
-
-#: The flags of a study that is a sweep.
-SWEEP: Mapping[str, Mapping[str, Any]] = {
-    "setup": {
-        "metavar": "WORDS",
-        "help": "engine and options, or a part of them, if the store holds several",
-    },
-    "study": {
-        "kind": "grid",
-        "metavar": "FILE",
-        "help": "study file: report which of its cells are missing",
-    },
-    "show": {
-        "choices": (
-            *("throughput", "per_process", "p99", "memory", "power"),
-            *("energy", "fairness", "skew", "ec", "cs"),
-        ),
-        "help": "also print this quantity for every cell",
-    },
-    "traces": {
-        "kind": "traces",
-        "metavar": "FOLDER",
-        "help": "traces of these cells, each named after its cell: resnet50-fp16-b1-p4.sqlite",
-    },
-}
 
 
 @cache
@@ -167,43 +135,20 @@ def papers() -> Mapping[str, Paper]:
     return {each.name: each for each in found}
 
 
+@cache
+def sweep() -> Mapping[str, Any]:
+    """Return what every study that is a sweep has: its flags and its page."""
+    return tomllib.loads(Path(__file__).with_name("sweep.toml").read_text(encoding="utf-8"))
+
+
 def _read(folder: str, text: str) -> Paper:
-    page = tomllib.loads(text)
+    found = tomllib.loads(text)
+    page = found if "part" in found else {**sweep(), **found}
     return Paper(
         folder,
         **page["paper"],
         numbers=tuple(Number(**n) for n in page.get("number", ())),
         claims=tuple(Stated(**c) for c in page.get("claim", ())),
-        options=page.get("options", SWEEP),
+        options=page.get("options", {}),
         page=page,
     )
-
-
-def study(
-    name: str,
-    store: Store,
-    results: Iterable[Result],
-    *,
-    models: tuple[str, ...] = (),
-    command: str = "",
-    **options: Any,
-) -> Document:
-    """Return the document that compares a paper with one machine's results; read raw rows only of the results used.
-
-    `store` holds the raw rows of `results`. `models`: beginnings of names; `options`: the flags of this study.
-    UsageError for an unknown study, mixed machines, or an option that names something that the store lacks.
-    """
-    from edgescope.analysis.cells import machines
-
-    if name not in papers():
-        raise UsageError(
-            "E-PAPER-1", f"no study is called {name!r}", evidence=f"known: {', '.join(papers())}"
-        )
-    page = papers()[name]
-    report = page.report
-    mine = [r for r in results if not models or r.trial.model.startswith(models)]
-    used = machines.one([r for r in mine if report.wanted(r.trial, models, **options)])
-    left = len(mine) - sum(report.wanted(r.trial, models, **options) for r in mine)
-    more = {"models": models, "left_out": left, "command": command}
-    found: Document = report.document(page, store.fulls(used), **more, **options)
-    return found

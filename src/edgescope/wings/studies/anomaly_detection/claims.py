@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgescope.analysis.cells.replicates import above
 from edgescope.records import Measured
 from edgescope.units import show
-from edgescope.wings.studies.anomaly_detection.chain import MEMORY, Cells, gain
+from edgescope.wings.studies.anomaly_detection.cells import MEMORY, Cells, gain
 from edgescope.wings.studies.claim import Found, Voice, heard, held, unknown
 
 CAMERA_FPS, MEMORY_BYTES = 30.0, 3.11e9

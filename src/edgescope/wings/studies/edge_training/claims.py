@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from edgescope.records import Measured, Result
-from edgescope.stats import paired_log_ratio
+from edgescope.analysis.cells.replicates import value_of
 from edgescope.wings.studies.claim import Claim, Voice, held
-from edgescope.wings.studies.edge_training import grid
-from edgescope.wings.studies.edge_training.grid import Place
+from edgescope.wings.studies.edge_training.cells import NAME, Cells, Place, networks
 from edgescope.wings.studies.paper import papers
 
 SAME = 1.05
@@ -22,37 +18,6 @@ VARIES = 0.05
 FEW = 3
 FIRST, LATER = "epoch_first_s", "epoch_later_s"
 MISSING = "edgescope train characterize measures its cells"
-
-
-@dataclass(frozen=True)
-class Cells:
-    """The runs of each cell of the grid, in the order of their replicates."""
-
-    runs: dict[Place, list[Result]] = field(default_factory=dict)
-
-    def ratio(self, name: str, over: Place, under: Place, under_name: str = "") -> Measured | None:
-        """Return one cell's metric over another's, with its interval over pairs of runs; None without a pair."""
-        pairs = [
-            (a, b)
-            for x in self.runs.get(over, ())
-            for y in self.runs.get(under, ())
-            if x.trial.replicate == y.trial.replicate
-            and (a := figure(x, name) or 0.0) > 0
-            and (b := figure(y, under_name or name) or 0.0) > 0
-        ]
-        if not pairs:
-            return None
-        return paired_log_ratio([a for a, _ in pairs], [b for _, b in pairs]).measured("ratio")
-
-    def of(self, *keys: Place) -> list[Any]:
-        """Return the runs of some cells."""
-        return [run for key in keys for run in self.runs.get(key, ())]
-
-
-def figure(result: Result, name: str) -> float | None:
-    """Return a metric's value, or None if it was not measured."""
-    found = result.metrics.get(name)
-    return found.value if isinstance(found, Measured) else None
 
 
 def _over(
@@ -86,9 +51,9 @@ def _same(table: Cells, words: str, name: str, over: Place, under: Place) -> Voi
 
 def _usual(table: Cells) -> Iterator[Place]:
     """Yield the usual cell of each network that was measured."""
-    protocol = papers()[grid.NAME].page["protocol"]
+    protocol = papers()[NAME].page["protocol"]
     usual = (protocol["workers"], protocol["batch"], "as_is", "as_is")
-    for network in grid.networks():
+    for network in networks():
         found = [key for key in table.runs if key.model == network.model and key[1:5] == usual]
         yield from sorted(found)
 
@@ -101,13 +66,13 @@ def _pipelining(table: Cells) -> Iterator[Voice | None]:
 
 def _enough(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
-        waits = [s for run in table.of(key) if (s := figure(run, "stall_share")) is not None]
+        waits = [s for run in table.of(key) if (s := value_of(run, "stall_share")) is not None]
         if waits and float(np.mean(waits)) < VARIES:
             yield _same(table, "four workers over two", LATER, key._replace(workers=4), key)
 
 
 def _first(table: Cells) -> Iterator[Voice | None]:
-    for network in grid.networks():
+    for network in networks():
         for key in table.runs:
             if key.model == network.model and not network.packed and key.medium == "as_is":
                 words = f"first epoch over later ones, {key.workers} workers, batch {key.batch}"
@@ -142,7 +107,7 @@ def _cores(table: Cells) -> Iterator[Voice | None]:
 
 def _variability(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
-        times = [t for run in table.of(key) if (t := figure(run, LATER)) is not None]
+        times = [t for run in table.of(key) if (t := value_of(run, LATER)) is not None]
         if len(times) >= FEW:
             varies = float(np.std(times, ddof=1) / np.mean(times))
             text = f"{key.model}: {varies:.1%} over {len(times)} runs"

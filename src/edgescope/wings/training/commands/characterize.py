@@ -30,7 +30,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what the store lacks, print the study's answer, write the page; return 1 if nothing was measured."""
-    from edgescope.wings.studies.characterize import train_characterize
+    from edgescope.wings.studies.verb import train_characterize
 
     opened.ready(args)
     found = train_characterize(

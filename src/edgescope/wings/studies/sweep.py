@@ -1,6 +1,8 @@
-"""The document about a paper's sweep on this machine: claims, figures, cells, memory, then the paper's own numbers.
+"""What the page of a paper's sweep says of one table: the answer, figures, cells, memory, then the paper's own numbers.
 
-All parts read the same SweepTable, so a plot and its printed numbers agree.
+Its tables and the order of its parts are in sweep.toml; all read the same SweepTable, so a plot and its printed numbers
+agree. Kernel-level figures stand beside the perturbation of their cell: cells that the profiler slowed too much are in
+the table, and in nothing that is concluded from it.
 """
 
 from __future__ import annotations
@@ -11,59 +13,47 @@ from functools import partial
 from typing import Any
 
 from edgescope import units
-from edgescope.analysis.cells.concurrency import FIGURES, Cell, is_traced, key, setup, sharing_words
+from edgescope.analysis.cells.concurrency import (
+    FIGURES,
+    Cell,
+    MemoryLine,
+    Series,
+    is_traced,
+    key,
+    over_batches,
+    over_processes,
+    setup,
+    sharing_words,
+)
 from edgescope.analysis.cells.concurrency import place as place_of
 from edgescope.analysis.cells.concurrency import wanted as fits
-from edgescope.analysis.cells.machines import called
 from edgescope.analysis.cells.replicates import of_fields
 from edgescope.analysis.cells.sharing_gain import times
 from edgescope.analysis.cells.traced import FIGURES as TRACED
+from edgescope.analysis.cells.traced import TracedCell
 from edgescope.analysis.kernels.account import Account
+from edgescope.analysis.kernels.distribution import CDF
 from edgescope.analysis.run.usage import ACTIVITY
 from edgescope.records import Absent, Measured, Result, Trial, Trust
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
-from edgescope.report.document import (
-    BRIEF,
-    DATA,
-    DETAIL,
-    MAIN,
-    Column,
-    Items,
-    Mark,
-    Section,
-    Table,
-    Text,
-    Tile,
-)
-from edgescope.wings.studies import claim, sweep_traces
+from edgescope.report.document import DETAIL, MAIN, Column, Items, Mark, Section, Table, Text, Tile
+from edgescope.wings.studies import claim
+from edgescope.wings.studies import paper as published
 from edgescope.wings.studies.claim import Answer, brief
+from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Number, Paper
 from edgescope.wings.studies.sweep_table import SweepTable, WarmRatio, sweep_table
 from edgescope.wings.studies.voices import memory_words
 
-OTHER_HARDWARE = (
-    "Its figures are given for orientation: they come from other hardware, so no ratio of ours to theirs is "
-    "computed."
-)
 WHISKERS = "Whiskers are 95 % intervals; hovering shows where they come from, and each cell's verdict."
 THEIRS = " Open grey diamonds are the paper's recovered figures: other boards, so they cannot be compared."
-LINE = "A least-squares line over P. The rule is P × (model + 2 × batch): one batch computed, one waiting."
+CDFS = (
+    "The share of queries whose EC (solid) or CS (dotted) is at most this long, each cell under a profiler."
+)
 DISTURBED = (Trust.DISTURBED, Trust.THROTTLED)
 THROUGHPUT, PER_PROCESS = "throughput_sps", "throughput_per_process_sps"
-#: --show -> title, figure (`memory` is the one that the table chose) and unit.
-QUANTITIES: Mapping[str, tuple[str, str, str]] = {
-    "throughput": ("Throughput of all processes", THROUGHPUT, "samples/s"),
-    "per_process": ("Throughput per process (T/P)", PER_PROCESS, "samples/s"),
-    "p99": ("Latency, p99", "latency_p99_s", "s"),
-    "memory": ("Memory", "memory", "bytes"),
-    "power": ("Power", "power_w", "W"),
-    "energy": ("Energy a sample", "energy_per_sample_j", "J"),
-    "fairness": ("Fairness (Jain's index of the processes' throughputs)", "fairness", "1"),
-    "skew": ("Start skew between processes", "start_skew_s", "s"),
-    "ec": ("Execution context of a query (EC), under a profiler", "ec_s", "s"),
-    "cs": ("A query's waits for the GPU (CS), under a profiler", "cs_s", "s"),
-}
+QUANTITIES: Mapping[str, tuple[str, str, str]] = published.sweep()["quantity"]
 
 
 def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
@@ -71,7 +61,7 @@ def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
     return fits(trial) or is_traced(trial)
 
 
-def document(
+def content(
     paper: Paper,
     results: Iterable[Result],
     *,
@@ -81,47 +71,53 @@ def document(
     show: str = "",
     traces: Mapping[str, Account] | None = None,
     left_out: int = 0,
-    command: str = "",
-) -> doc.Document:
-    """Return the document; `study` holds the cells of the study file, `show` is the quantity to print in any case.
+) -> Content:
+    """Return what the page says; `study` has the cells of the study file, `show` is the quantity to print in any case.
 
     `traces` are the accounts of files that a profiler exported, by their names.
     """
     asked = [t for t in study if not models or t.model.startswith(models)]
     found = sweep_table(paper, results, of_setup=setup, left_out=left_out, asked=asked, traces=traces)
-    return of(found, show, command)
+    return told(found, show)
 
 
-def of(found: SweepTable, show: str = "", command: str = "") -> doc.Document:
-    """Return a table as a document."""
-    many = Text("-v prints the evidence of each claim, every cell, and what did not run", "lead", BRIEF)
-    parts = (
-        _answer(found),
-        Section(QUANTITIES[show][0], (grid(found, show, MAIN),)) if show else None,
-        Section("", tuple(_figures(found)), level=doc.PAGE) if found.measured else None,
-        claim.section(found.paper, found.claims) if found.measured else None,
-        many if found.measured else None,
-        _cells(found, show),
-        sweep_traces.section(found) if found.measured else None,
-        _memory(found),
-        _listed("Warm workers against fresh processes", list(map(warm, found.warm))),
-        _listed("Cells without a figure", failures(found), DETAIL if found.measured else MAIN),
-        _theirs(found),
-        _rows(found),
+def told(found: SweepTable, show: str = "") -> Content:
+    """Return what the page says of a table."""
+    no_traces = f"Not measurable here: {found.untraced}" if found.untraced else ""
+    grown = list(growth(found.cells)) or [no_traces] * bool(no_traces)
+    return Content(
+        title=found.paper.heading + where(found.machine),
+        answer=_answer(found),
+        rows={
+            "cells": list(map(partial(_row, found), found.cells)),
+            "memory": [_line(m) for m in found.lines if isinstance(m.slope, Measured)],
+            "traced": [_traced(t) for t in found.traced],
+            "theirs": [_theirs(found, n) for n in found.paper.numbers],
+        },
+        lines={
+            "figures": (*HEAD, *COLUMNS),
+            "untraced": () if found.traced else (no_traces,),
+            "growth": grown if found.traced else (),
+            "warm": list(map(warm, found.warm)),
+        },
+        own={
+            "shown": Section(QUANTITIES[show][0], (grid(found, show, MAIN),)) if show else None,
+            "figures": Section("", tuple(_figures(found)), level=doc.PAGE) if found.measured else None,
+            "cells": _cells(found, show),
+            "failures": _failed(found),
+        },
+        claims=found.claims,
+        data=_data(found),
     )
-    return doc.Document(title(found), parts, {"command": command, **_data(found)}, command)
 
 
-def _listed(heading: str, lines: Sequence[str], level: doc.Level = DETAIL) -> Section | None:
-    return Section(heading, (Items(tuple(lines), "", "warnings", level),), level=level) if lines else None
+def _failed(found: SweepTable) -> Section | None:
+    level, lines = DETAIL if found.measured else MAIN, tuple(failures(found))
+    items = Items(lines, "", "warnings", level)
+    return Section("Cells without a figure", (items,), level=level) if lines else None
 
 
 # -- the answer ----------------------------------------------------------------------------------------------
-
-
-def title(found: SweepTable) -> str:
-    """Return the heading of the document."""
-    return found.paper.heading + (f" on {called(found.machine)}" if found.machine else "")
 
 
 def summary(found: SweepTable) -> str:
@@ -243,14 +239,19 @@ def _figures(found: SweepTable) -> Iterator[doc.Figure]:
     every = "Every cell. A plateau of power is a row of marks at one height while throughput still changes."
     yield figure("power", "Power against throughput", every, "power_over_throughput")
     if found.traced:
-        drawn_cdfs = partial(sweep_traces.figure, found)
-        yield doc.Figure("cdf", "EC and CS of a query", sweep_traces.CAPTION, drawn_cdfs)
+        yield doc.Figure("cdf", "EC and CS of a query", CDFS, partial(_cdf_figure, found))
 
 
 def _drawn(call: str, found: SweepTable, *more: int) -> Any:
-    from edgescope.wings.studies import sweep_figures  # only a page needs plotly
+    from edgescope.wings.studies import sweep_plot  # only a page needs plotly
 
-    return getattr(sweep_figures, call)(found, *more)
+    return getattr(sweep_plot, call)(found, *more)
+
+
+def _cdf_figure(found: SweepTable) -> Any:
+    from edgescope.plots import kernels  # only a page needs plotly
+
+    return kernels.cdfs([(place_of(t.trial), t.budget) for t in found.traced])
 
 
 def _cells(found: SweepTable, show: str) -> Section | None:
@@ -297,32 +298,64 @@ def _value(cell: Cell | None, figure: str) -> doc.Value:
     return cell[figure] if cell.ok else Mark(cell.status.value, "bad", cell.rejected)
 
 
-def _memory(found: SweepTable) -> Section | None:
-    lines = [m for m in found.lines if isinstance(m.slope, Measured)]
-    columns = (
-        Column("Series"),
-        Column("A process costs", "bytes"),
-        Column("At P = 0", "bytes", rank=2),
-        Column("Off the line at most", "share", rank=3),
-        Column("model + 2 × batch", "bytes", rank=1),
-        Column("Cost over rule", "ratio"),
-    )
-    rows = [doc.Row((m.series.words, m.slope, m.start, m.residual, m.rule, m.against)) for m in lines]
-    table = Table(columns, tuple(rows), lead=LINE, level=DETAIL)
-    return Section("Memory against processes", (table,), level=DETAIL) if lines else None
+def _line(line: MemoryLine) -> Reading:
+    figures = {name: getattr(line, name) for name in ("slope", "start", "residual", "rule", "against")}
+    return {"series": line.series.words, **figures}
+
+
+# -- the kernel level ----------------------------------------------------------------------------------------
+
+
+def _traced(traced: TracedCell) -> Reading:
+    facts = {"cell": place_of(traced.trial), "source": traced.source, "perturbation": traced.perturbation}
+    return {**facts, **traced.figures, "busy": traced.busy, **traced.use}
+
+
+def growth(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield how EC and CS grow over processes and over batches, a line for each series with two traced cells."""
+    for series in (*over_processes(cells), *over_batches(cells)):
+        known = [c for c in series.cells if c.value("ec_s") and c.value("cs_s")]
+        if len(known) > 1:
+            both = ", ".join(
+                f"{word} {_over(known, series, name)}" for word, name in (("EC", "ec_s"), ("CS", "cs_s"))
+            )
+            yield f"{series.words}: {both}, over {_axis(known[0], series)}"
+
+
+def _over(known: Sequence[Cell], series: Series, name: str) -> str:
+    """Return `1.2x at P = 2, 2.1x at P = 8`."""
+    ratios = [(c, of_fields(c[name], known[0][name])) for c in known[1:]]
+    return ", ".join(f"{times(r)} at {_axis(c, series)}" for c, r in ratios if isinstance(r, Measured))
+
+
+def _axis(cell: Cell, series: Series) -> str:
+    return f"P = {cell.trial.processes}" if series.axis == "processes" else f"batch {cell.trial.batch}"
+
+
+def kernel_level(found: SweepTable) -> dict[str, Any]:
+    """Return the traced cells as plain values, each with the points of its CDFs in seconds."""
+    rows = [
+        {"cell": place_of(t.trial), "profiler": t.source, "perturbation": t.perturbation}
+        | {"inferences": len(t.budget.inferences) if t.budget else None, "gpu_busy": t.busy}
+        | {"figures": dict(t.figures), "cdf_s": _cdfs(t)}
+        for t in found.traced
+    ]
+    return {"cells": rows, "growth": list(growth(found.cells)), "absent": found.untraced or None}
+
+
+def _cdfs(traced: TracedCell) -> Mapping[str, Mapping[str, float]]:
+    if traced.budget is None:
+        return {}
+    both = {name: traced.budget.distribution(name).quantiles_ns for name in ("ec", "cs")}
+    return {n: {f"{q:g}": ns * 1e-9 for q, ns in zip(CDF, found, strict=True)} for n, found in both.items()}
 
 
 # -- the paper's own numbers ---------------------------------------------------------------------------------
 
 
-def _theirs(found: SweepTable) -> Section:
-    heads = ("The paper's cell", "Board", "Its figure", "Known from", "Here, other hardware")
-    rows = [doc.Row((n.place, n.board, n.text, n.source, beside(found, n))) for n in found.paper.numbers]
-    table = Table(
-        tuple(map(Column, heads)), tuple(rows), lead=f"{found.paper.boards}. {OTHER_HARDWARE}", level=DETAIL
-    )
-    heading = f"Figures of the paper that could be recovered ({found.paper.source})"
-    return Section(heading, (table,), level=DETAIL)
+def _theirs(found: SweepTable, number: Number) -> Reading:
+    facts = {name: getattr(number, name) for name in ("place", "board", "text", "source")}
+    return {**facts, "beside": beside(found, number)}
 
 
 def beside(found: SweepTable, number: Number) -> str:
@@ -372,17 +405,19 @@ SENSED = (*FIGURES[1:], *ACTIVITY)
 COLUMNS = (THROUGHPUT, PER_PROCESS, "latency_p50_s", "latency_p99_s", *dict.fromkeys((*SENSED, *TRACED)))
 
 
-def _rows(found: SweepTable) -> Table:
-    """Return one row for each cell, for a CSV: each value with its interval and n, or why it is absent."""
-    machine = found.machine.id if found.machine else ""
-    rows = []
-    for c in found.cells:
-        model, *axes, cell = (getattr(c.trial, name) for name in CELL)
-        end = (c.status.value, c.rejected, c.verdict.trust.value if c.ok else "", len(c.runs), c.interval)
-        none = Absent(f"{c.status.value}: {c.rejected}")
-        fields = (c[name] if c.ok else none for name in COLUMNS)
-        rows.append(doc.Row((model, found.setup, *axes, *end, machine, cell, *fields)))
-    return Table(tuple(Column(name, key=name) for name in (*HEAD, *COLUMNS)), tuple(rows), level=DATA)
+def _row(found: SweepTable, cell: Cell) -> Reading:
+    """Return a cell for a CSV: each value with its interval and n, or why it is absent."""
+    ok, none = cell.ok, Absent(f"{cell.status.value}: {cell.rejected}")
+    facts = {name: getattr(cell.trial, name) for name in CELL} | {
+        "setup": found.setup,
+        "status": cell.status.value,
+        "reason": cell.rejected,
+        "verdict": cell.verdict.trust.value if ok else "",
+        "runs": len(cell.runs),
+        "interval": cell.interval,
+        "machine": found.machine.id if found.machine else "",
+    }
+    return {**facts, **{name: cell[name] if ok else none for name in COLUMNS}}
 
 
 def _data(found: SweepTable) -> dict[str, Any]:
@@ -396,13 +431,9 @@ def _data(found: SweepTable) -> dict[str, Any]:
         "scope": found.scope,
         "remarks": [to_plain(r) for r in found.remarks],
         "claims": claim.plain(found.claims),
-        "kernel_level": sweep_traces.data(found),
+        "kernel_level": kernel_level(found),
         "cells": [_cell(c) for c in found.cells],
-        "memory_lines": [
-            {"series": m.series.words, "points": m.points, "linear": m.linear}
-            | {name: getattr(m, name) for name in ("slope", "start", "residual", "rule", "against")}
-            for m in found.lines
-        ],
+        "memory_lines": [{**_line(m), "points": m.points, "linear": m.linear} for m in found.lines],
         "warm_over_fresh": [
             {"cell": w.cell.place, "ratio": w.ratio, "warm": w.warm, "fresh": w.fresh} for w in found.warm
         ],

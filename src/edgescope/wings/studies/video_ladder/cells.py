@@ -1,19 +1,18 @@
-"""The ladder as a document: what it comes to, each level, what limits the top, and the study's numbers beside ours."""
+"""What the ladder's page says: what it comes to, each level, what limits the top, the study's numbers beside ours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from edgescope import units
-from edgescope.analysis.cells.machines import called
 from edgescope.records import Absent, Field, Json, Measured, Result, Trial
 from edgescope.records.answers import plain
 from edgescope.report import document as doc
-from edgescope.report.document import DETAIL, MAIN, Cell, Column, Items, Mark, Row, Table, Text
+from edgescope.report.document import Cell, Mark
 from edgescope.stats import Interval
 from edgescope.stats.pairs import paired_log_ratio
+from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Paper
 from edgescope.wings.studies.video_ladder import climb
 from edgescope.wings.studies.video_ladder.climb import Climbed, Rung
@@ -22,17 +21,10 @@ MODELS = {"cpu": "centerface", "cuda": "ssd300"}
 """The detector of each device: the study's on a GPU, the one with real weights on a CPU."""
 NAME = "ladder"
 STAGES = ("decode", "preprocess", "infer", "postprocess")
-FIGURE = (
-    "Each bar is one frame at one level, stage after stage, each waited for. Where stages overlap, the frame takes "
-    "longer than the pipeline needs for it: the diamonds show the time per frame at its full rate. A level on a GPU "
-    "has a second bar: how long the GPU took for each stage, by its own events. Where one level "
-    "takes twenty times as long as another, the bars are equally long and show each stage's share."
-)
-
-RATES = (
-    "Each step is a level at its full rate; an open ring is the rate of the network alone in the same run. The study's "
-    "board and the article's desktop stand beside it. The axis is logarithmic: equal steps are equal gains."
-)
+RATIOS = ("gain", "over_baseline", *(f"{name}_free_gain" for name in STAGES))
+"""What a program reads with its interval."""
+WIDE = 20.0
+"""Ratio of the longest bar to the shortest beyond which bars show shares."""
 
 
 def models() -> tuple[str, ...]:
@@ -46,7 +38,7 @@ def wanted(trial: Trial, models: tuple[str, ...] = (), *, device: str = "cpu", *
     return trial.device == device and named in (models or (MODELS[device],))
 
 
-def document(
+def content(
     paper: Paper,
     results: Iterable[Result],
     *,
@@ -54,9 +46,8 @@ def document(
     device: str = "cpu",
     source: str = "",
     left_out: int = 0,
-    command: str = "",
-) -> doc.Document:
-    """Return the whole answer; `left_out` results have no place in it."""
+) -> Content:
+    """Return what the page says; `left_out` results have no place in it."""
     found = {result.trial.id: result for result in results}
     model = next(iter(models), MODELS[device])
     pinned = next((r.trial.model for r in found.values()), model)
@@ -68,41 +59,31 @@ def document(
     film = next((f for f in sorted(films) if ":" not in f and (not source or f.startswith(source))), source)
     steps = climb.levels(paper, device)
     climbed = climb.climb(steps, pinned, device, film, lambda trial: found.get(trial.id))
-    return of(paper, climbed, model, device, command)
+    return told(paper, climbed, model, device)
 
 
-def of(paper: Paper, found: Climbed, model: str, device: str, command: str = "") -> doc.Document:
-    """Return a ladder as a document."""
-    machine = next((rung.look.machine for rung in found.rungs if rung.look), None)
-    where = f" on {called(machine)}" if machine else ""
+def told(paper: Paper, found: Climbed, model: str, device: str) -> Content:
+    """Return what the page says of a ladder."""
+    machine = where(next((rung.look.machine for rung in found.rungs if rung.look), None))
     measured = [rung for rung in found.rungs if rung.good]
     if not measured:
         none = f"No level of the ladder of {model} on {device} is in this store. Measure: {paper.measure}"
         answer = doc.Answer("Nothing measured", "", (none,), none, kind="none")
-        return doc.Document(f"{paper.heading}{where}", (answer,), {"levels": []}, command)
-    parts = (
-        _answer(found),
-        doc.Figure(
-            "waterfall",
-            "Where a frame's time goes, level by level",
-            FIGURE,
-            partial(_drawn, found, "waterfall"),
-        ),
-        doc.Figure("rates", "Frames per second, level by level", RATES, partial(_drawn, found, "rates")),
-        _levels(found),
-        _samples(found),
-        _stages(found),
-        Items(tuple(notes(found)), "What the levels say", "plain", DETAIL),
-        Text("-v shows what each stage costs and what each level changes", "lead", doc.BRIEF),
-        _changes(found),
+        return Content(f"{paper.heading}{machine}", answer, data={"levels": []})
+    bars, shares = _bars(measured)
+    return Content(
+        title=f"{paper.heading}: {model}{machine}",
+        answer=_answer(found),
+        rows={
+            "levels": [_reading(found, rung) for rung in found.rungs],
+            "measured": [_reading(found, rung) for rung in measured],
+            "bars": bars,
+        },
+        lines={"notes": list(notes(found)), "stages": STAGES},
+        own={"samples": _samples(found)},
+        words={"scale": "% of a frame's time, stage after stage" if shares else "milliseconds a frame"},
+        data={"levels": records(found)},
     )
-    return doc.Document(f"{paper.heading}: {model}{where}", parts, {"levels": records(found)}, command)
-
-
-def _drawn(found: Climbed, name: str) -> Any:
-    from edgescope.wings.studies.video_ladder import figures  # only a page needs plotly
-
-    return getattr(figures, name)(found)
 
 
 # -- figures of a level --------------------------------------------------------------------------------------
@@ -163,26 +144,44 @@ def line(found: Climbed, rung: Rung) -> str:
     return f"{head}{rate.value:.3g} frames/s{step}{'' if rung.kept else ' (not kept)'}"
 
 
+def _reading(found: Climbed, rung: Rung) -> Reading:
+    """Return a level as a row."""
+    level, trial, first = rung.level, rung.trial, found.rungs[0]
+    gained = gain(found, rung, first)
+    fields = {
+        "fps": fps(rung),
+        "gain": gain(found, rung, below(found, rung)),
+        "over_baseline": gained,
+        "over_first": Absent("it is the first") if rung is first else gained,
+        "agreement": _agreement(rung),
+        "energy_per_frame_j": metric(rung, "energy_per_sample_j"),
+        "alone": metric(rung, "infer_alone_fps") if rung.good else Absent("it did not run"),
+        **{f"{stage}_{what}": metric(rung, f"{stage}_{what}") for what in FIGURES for stage in STAGES},
+        **{board: _printed(rung, board) for board in climb.BOARDS},
+    }
+    name = f"{level.number} {level.title}"
+    change = Cell(Mark(trial.label, "code") if trial else level.stays)
+    return {"level": name, "says": level.says, "change": change, "look": "" if rung.kept else "dim", **fields}
+
+
+FIGURES = ("s", "device_s", "alone_fps", "free_gain")
+"""What a level has of each stage."""
+READ = ("fps", "gain", "over_baseline", "agreement", "energy_per_frame_j")
+
+
 def records(found: Climbed) -> list[dict[str, Json]]:
     """Return one row for each level."""
-    first = found.rungs[0] if found.rungs else None
     rows: list[dict[str, Json]] = []
     for rung in found.rungs:
+        row, trial = _reading(found, rung), rung.trial
+        names = (*READ, *(f"{stage}_{what}" for what in FIGURES for stage in STAGES))
         rows.append(
             {
                 "level": rung.level.number,
                 "title": rung.level.title,
-                "trial": rung.trial.label if rung.trial else "",
-                "fps": plain(fps(rung)),
-                "gain": _ends(gain(found, rung, below(found, rung))),
-                "over_baseline": _ends(gain(found, rung, first)),
+                "trial": trial.label if trial else "",
                 "kept": rung.kept,
-                "agreement": plain(_agreement(rung)),
-                "energy_per_frame_j": plain(metric(rung, "energy_per_sample_j")),
-                **{f"{name}_s": plain(metric(rung, f"{name}_s")) for name in STAGES},
-                **{f"{name}_device_s": plain(metric(rung, f"{name}_device_s")) for name in STAGES},
-                **{f"{name}_alone_fps": plain(metric(rung, f"{name}_alone_fps")) for name in STAGES},
-                **{f"{name}_free_gain": _ends(metric(rung, f"{name}_free_gain")) for name in STAGES},
+                **{name: _ends(row[name]) if name in RATIOS else plain(row[name]) for name in names},
                 **{f"{board}_fps": rate for board, rate in rung.level.printed.items()},
             }
         )
@@ -198,7 +197,12 @@ def _agreement(rung: Rung) -> Field:
     return check.fields.get("frame_agreement", Absent("not checked")) if check else Absent("not checked")
 
 
-# -- the parts -----------------------------------------------------------------------------------------------
+def _printed(rung: Rung, board: str) -> Field:
+    value = rung.level.printed.get(board)
+    return Absent("not printed") if value is None else Measured(value, "frames/s")
+
+
+# -- the answer ----------------------------------------------------------------------------------------------
 
 
 def _answer(found: Climbed) -> doc.Answer:
@@ -257,65 +261,6 @@ def notes(found: Climbed) -> Iterable[str]:
             yield f"{rung.level.title} loses here, so the next levels do without it"
 
 
-def _levels(found: Climbed) -> Table:
-    first = found.rungs[0]
-    columns = (
-        Column("Level", head="level"),
-        Column("Frames per second", "frames/s", "fps", "frames/s"),
-        Column("Over the level before", "ratio", "gain", "gain"),
-        Column("Over the first level", "ratio", "over_baseline", "in all"),
-        Column("Same detections", "1", "agreement", "same", rank=1),
-        Column("Energy per frame", "J", "energy", "energy", rank=2),
-        Column("Study, Nano", "frames/s", "nano_fps", "Nano", rank=3),
-        Column("Article, desktop", "frames/s", "desktop_fps", "desktop", rank=4),
-    )
-    rows = [
-        Row(
-            (
-                f"{rung.level.number} {rung.level.title}",
-                fps(rung),
-                gain(found, rung, below(found, rung)),
-                gain(found, rung, first) if rung is not first else Absent("it is the first"),
-                _agreement(rung),
-                metric(rung, "energy_per_sample_j"),
-                *(_printed(rung, board) for board in climb.BOARDS),
-            ),
-            "" if rung.kept else "dim",
-        )
-        for rung in found.rungs
-    ]
-    return Table(columns, tuple(rows), "The levels", level=MAIN)
-
-
-def _printed(rung: Rung, board: str) -> Field:
-    value = rung.level.printed.get(board)
-    return Absent("not printed") if value is None else Measured(value, "frames/s")
-
-
-def _stages(found: Climbed) -> Table:
-    columns = (
-        Column("Level", head="level"),
-        *(Column(f"{name.capitalize()}, alone", "frames/s", f"{name}_alone_fps", name) for name in STAGES),
-        *(
-            Column(f"If {name} were free", "ratio", f"{name}_free_gain", f"{name} free", rank=1)
-            for name in STAGES
-        ),
-    )
-    rows = [
-        Row(
-            (
-                f"{rung.level.number} {rung.level.title}",
-                *(metric(rung, f"{name}_alone_fps") for name in STAGES),
-                *(metric(rung, f"{name}_free_gain") for name in STAGES),
-            )
-        )
-        for rung in found.rungs
-        if rung.good
-    ]
-    lead = "What each stage does alone, all others stubbed, and what the pipeline would gain if the stage were free."
-    return Table(columns, tuple(rows), "What each stage costs", lead, DETAIL)
-
-
 def _samples(found: Climbed) -> doc.Section | None:
     """Return a few frames with the boxes that the top level finds, if its result holds some."""
     top = found.kept[-1].look
@@ -326,16 +271,40 @@ def _samples(found: Climbed) -> doc.Section | None:
     return doc.Section("What the top level finds", (pictures,), level=doc.PAGE)
 
 
-def _changes(found: Climbed) -> Table:
-    columns = (Column("Level"), Column("What it does"), Column("The trial"))
-    rows = [
-        Row(
-            (
-                f"{rung.level.number} {rung.level.title}",
-                rung.level.says,
-                Cell(Mark(rung.trial.label, "code") if rung.trial else rung.level.stays),
-            )
+# -- the bars ------------------------------------------------------------------------------------------------
+
+
+def _bars(rungs: list[Rung]) -> tuple[list[Reading], bool]:
+    """Return one bar for each level with a frame's stages in it and the time at full rate; and if they are shares.
+
+    A second bar has what of it a device was busy with. Where the longest bar would hide the others, every bar is as
+    long, and its stages are shares of the frame's time.
+    """
+    whole = [sum(_stage_ms(rung, stage) or 0.0 for stage in STAGES) for rung in rungs]
+    shares = min(whole, default=0.0) > 0 and max(whole) > WIDE * min(whole)
+    bars: list[Reading] = []
+    for rung, all_ms in zip(rungs, whole, strict=True):
+        name = f"{rung.level.number} {rung.level.title}"
+        rate = fps(rung)
+        full = 1e3 / rate.value if isinstance(rate, Measured) and not shares else None
+        scale = 100 / all_ms if shares else 1.0
+        bars.append(
+            {"bar": f"{name}, {all_ms:.3g} ms" if shares else name, "full": full} | _drawn(rung, "s", scale)
         )
-        for rung in found.rungs
-    ]
-    return Table(columns, tuple(rows), "What each level changes", level=DETAIL)
+        if any(_stage_ms(rung, stage, "device_s") for stage in STAGES):
+            bars.append({"bar": f"{rung.level.number} on the device"} | _drawn(rung, "device_s", scale))
+    return bars, shares
+
+
+def _drawn(rung: Rung, kind: str, scale: float) -> dict[str, Any]:
+    """Return the milliseconds of each stage, and how long its part of the bar is."""
+    found = {stage: _stage_ms(rung, stage, kind) for stage in STAGES}
+    shown = {stage: ms * scale if ms is not None else None for stage, ms in found.items()}
+    return {f"{stage}_ms": ms for stage, ms in found.items()} | shown
+
+
+def _stage_ms(rung: Rung, stage: str, kind: str = "s") -> float | None:
+    """Return the milliseconds of a stage for one frame: of the host, or with `device_s` of the device."""
+    field = metric(rung, f"{stage}_{kind}")
+    assert rung.trial is not None
+    return field.value * 1e3 / rung.trial.batch if isinstance(field, Measured) else None

@@ -1,0 +1,242 @@
+"""The study's grid: one setting at a time away from its usual cell, for each of three networks; what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgescope import cache
+from edgescope.analysis.cells.replicates import spread, value_of
+from edgescope.records import Field, Measured, Result, Role, Status, Trial
+from edgescope.report import document as doc
+from edgescope.stats import paired_log_ratio
+from edgescope.wings.studies import claim
+from edgescope.wings.studies.claim import Answer
+from edgescope.wings.studies.page import Content, Reading, where
+from edgescope.wings.studies.paper import Paper, papers
+
+NAME = "training"
+REPLICATES = 3
+LONGEST_S = 60.0
+"""Longest run of a cell; epochs that did not end within it are left out."""
+GOOD = (Status.OK, Status.UNSTABLE)
+
+
+@dataclass(frozen=True)
+class Network:
+    """One of the study's networks with its data."""
+
+    model: str
+    paper: str
+    count: int
+    side: tuple[int, int]
+    packed: bool
+    grey: bool
+    cpu_samples: int
+    """Samples in an epoch on a CPU; a GPU takes them all."""
+
+    @property
+    def folder(self) -> Path:
+        """Return where its data set lies."""
+        return cache.folder("training") / f"{self.model}-{self.count}-{self.side[0]}x{self.side[1]}"
+
+
+def networks(paper: Paper | None = None) -> list[Network]:
+    """Return the study's networks."""
+    rows = (paper or papers()[NAME]).page["network"]
+    usual = {"packed": False, "grey": False}
+    return [Network(**{**usual, **row, "side": tuple(row["side"])}) for row in rows]
+
+
+def trials(device: str, models: tuple[str, ...] = ()) -> Iterator[Trial]:
+    """Yield every trial, all cells once, then again for each further replicate."""
+    for number in range(REPLICATES):
+        for network in networks():
+            if not models or network.model.startswith(models):
+                for trial in cells(network, device):
+                    yield replace(trial, replicate=number)
+
+
+def cells(network: Network, device: str) -> list[Trial]:
+    """Return the cells of one network: the usual one first."""
+    page = papers()[NAME].page
+    usual = _usual(network, device, page["protocol"])
+    found = [usual]
+    for axis in page["axis"]:
+        if axis.get("files") and network.packed:
+            continue
+        base = _with(usual, "num_workers", axis["workers"]) if "workers" in axis else usual
+        found += [_with(base, axis["name"], value) for value in axis["values"]]
+    return list({trial.id: trial for trial in found}.values())
+
+
+def _usual(network: Network, device: str, protocol: Mapping[str, Any]) -> Trial:
+    options: dict[str, Any] = {
+        "images": str(network.folder),
+        "epochs": protocol["epochs"],
+        "num_workers": protocol["workers"],
+        "prefetch_factor": 2,
+    }
+    if not network.packed:
+        options["page_cache"] = protocol["page_cache"]
+    if device == "cpu":
+        options["epoch_samples"] = network.cpu_samples
+    return Trial(
+        model=network.model,
+        device=device,
+        batch=protocol["batch"],
+        workload="training",
+        workload_options=options,
+        warmup=0.0,
+        min_s=LONGEST_S,
+        max_s=LONGEST_S,
+    )
+
+
+def _with(trial: Trial, name: str, value: Any) -> Trial:
+    if name in ("batch", "mode"):
+        fields: dict[str, Any] = {name: value}
+        return replace(trial, **fields)
+    return replace(trial, workload_options={**trial.workload_options, name: value})
+
+
+class Place(NamedTuple):
+    """What tells the study's cells apart; whatever else a trial may differ in makes it another study's."""
+
+    model: str
+    workers: int
+    batch: int
+    medium: str
+    mode: str
+    device: str
+
+
+def place(trial: Trial) -> Place:
+    """Return the cell of the study that a trial belongs to."""
+    options = trial.workload_options
+    return Place(
+        trial.model.partition("#")[0],
+        int(options.get("num_workers", 0)),
+        trial.batch,
+        str(options.get("medium", "as_is")),
+        trial.mode,
+        trial.device,
+    )
+
+
+def belongs(trial: Trial) -> bool:
+    """Return whether a trial is a cell of the grid, in this mode or another: the same data, engine and protocol.
+
+    The length of the run is free: epochs that did not end within it are left out anyway.
+    """
+    protocol = papers()[NAME].page["protocol"]
+    named = [n for n in networks() if n.model == trial.model.partition("#")[0]]
+    return any(_fixed(trial) == _fixed(_usual(network, trial.device, protocol)) for network in named)
+
+
+ASKED = Role.ARTIFACT | Role.LOAD | Role.CONCURRENCY | Role.SHARING | Role.TRACING
+AXES = ("num_workers", "medium")
+"""Options of the workload that the grid varies, besides the fields batch and mode."""
+
+
+def _fixed(trial: Trial) -> tuple[str, dict[str, Any]]:
+    """Return all that the grid does not vary; the folder of the pictures by its name, wherever the cache was."""
+    options = {name: value for name, value in trial.workload_options.items() if name not in AXES}
+    options["images"] = Path(str(options.get("images", ""))).name
+    return trial.key(ASKED, but=("model", "workload_options")), options
+
+
+# -- what was measured ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The runs of each cell of the grid, in the order of their replicates."""
+
+    runs: dict[Place, list[Result]] = field(default_factory=dict)
+
+    def ratio(self, name: str, over: Place, under: Place, under_name: str = "") -> Measured | None:
+        """Return one cell's metric over another's, with its interval over pairs of runs; None without a pair."""
+        pairs = [
+            (a, b)
+            for x in self.runs.get(over, ())
+            for y in self.runs.get(under, ())
+            if x.trial.replicate == y.trial.replicate
+            and (a := value_of(x, name) or 0.0) > 0
+            and (b := value_of(y, under_name or name) or 0.0) > 0
+        ]
+        if not pairs:
+            return None
+        return paired_log_ratio([a for a, _ in pairs], [b for _, b in pairs]).measured("ratio")
+
+    def of(self, *keys: Place) -> list[Any]:
+        """Return the runs of some cells."""
+        return [run for key in keys for run in self.runs.get(key, ())]
+
+
+def table(results: Iterable[Result]) -> Cells:
+    """Return the finished runs by cell."""
+    found: dict[Place, list[Result]] = {}
+    for result in sorted(results, key=lambda r: r.trial.replicate):
+        if result.status in GOOD:
+            found.setdefault(place(result.trial), []).append(result)
+    return Cells(found)
+
+
+def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
+    """Return whether a stored trial belongs to the study's grid."""
+    return belongs(trial)
+
+
+def content(
+    paper: Paper, results: Iterable[Result], *, models: tuple[str, ...] = (), left_out: int = 0
+) -> Content:
+    """Return what the study's page says; `left_out` results have no place in it."""
+    found = list(results)
+    measured = table(found)
+    nothing = "" if measured.runs else f"no cell of the study is in this store: {paper.measure}"
+    answered = claim.answered(paper, measured, nothing)
+    failed = [r for r in found if r.status not in GOOD]
+    return Content(
+        title=paper.heading + where(found[0].machine if found else None),
+        answer=_answer(paper, measured, answered, left_out),
+        rows={"cells": [_reading(paper, key, runs) for key, runs in sorted(measured.runs.items())]},
+        lines={"failed": [f"{r.trial.label}: {r.status.value}: {r.reason}" for r in failed]},
+        claims=answered,
+        data={"claims": claim.plain(answered)},
+    )
+
+
+def _answer(paper: Paper, measured: Cells, answered: Sequence[claim.Answered], left_out: int) -> doc.Answer:
+    if not measured.runs:
+        why = f"No finished cell of the study is in this store. Measure: {paper.measure}"
+        return doc.Answer("Nothing to judge the claims by", "", (why,), why, kind="none")
+    runs = sum(map(len, measured.runs.values()))
+    text = f"{runs} runs of {len(measured.runs)} cells; {left_out} other results are left out."
+    holds = sum(each.found.answer is Answer.HOLDS for each in answered)
+    tiles = (doc.Tile("Cells", len(measured.runs)), doc.Tile("Claims that hold", holds))
+    reason = f"{text} {claim.tally(answered, why=True)}."
+    return doc.Answer("Claims", claim.tally(answered), (text,), reason, tiles)
+
+
+def _reading(paper: Paper, key: Place, runs: Sequence[Result]) -> Reading:
+    """Return a cell with each figure's mean over its runs, and its parts of a step in milliseconds a sample."""
+    figures = {name: spread([value_of(run, name) for run in runs], unit) for unit, name in _figures(paper)}
+    parts = {part: _per_sample(figures[f"{part}_s"], key.batch) for part in paper.page["parts"]}
+    return {**key._asdict(), "cell": _words(key), "runs": len(runs), **figures, **parts}
+
+
+def _figures(paper: Paper) -> Iterator[tuple[str, str]]:
+    """Yield the unit and the name of each figure of a cell."""
+    yield from ((unit, name) for unit, names in paper.page["figures"].items() for name in names)
+
+
+def _per_sample(step: Field, batch: int) -> float | None:
+    return step.value * 1e3 / batch if isinstance(step, Measured) else None
+
+
+def _words(key: Place) -> str:
+    more = "".join(f", {each}" for each in (key.medium, key.mode) if each != "as_is")
+    return f"{key.model}, {key.workers} workers, batch {key.batch}{more}, {key.device}"

@@ -1,0 +1,246 @@
+"""What the page of the Jetson Nano study says: the answer, each network as a row, and the study's misprints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from edgescope import units
+from edgescope.analysis.roofline import Ceilings
+from edgescope.plots.style import interval
+from edgescope.records import Absent, Field, Measured, Result, Trial, Trust
+from edgescope.records.codec import to_plain
+from edgescope.report import document as doc
+from edgescope.report.document import Cell, Mark, Tile
+from edgescope.wings.studies.jetson_nano import table
+from edgescope.wings.studies.jetson_nano.printed import StudyRow, study
+from edgescope.wings.studies.jetson_nano.table import TIMES, NanoRow, NanoTable, nano_table
+from edgescope.wings.studies.page import Content, Reading, where
+from edgescope.wings.studies.paper import Paper
+
+OWN = ("model", "variant", "gate", "bound_by", "limit_precision", "speedup", "claimed", "limit_s", "of_limit")
+"""What a row says under its own names."""
+STUDY = ("before_s", "after_s", "ratio", "speedup", "recomputed", "params", "flops")
+COUNTS = "Its FLOPS column counts multiply-accumulates in some rows and twice as many in others."
+
+
+def models() -> tuple[str, ...]:
+    """Return the study's networks, as the zoo names them."""
+    return tuple(r.ours for r in study().rows)
+
+
+def wanted(trial: Trial, models: tuple[str, ...] = (), *, device: str = "cpu", **_: object) -> bool:
+    """Return whether a stored trial is of this study."""
+    return table.wanted(trial, models, device)
+
+
+def content(
+    paper: Paper,
+    results: Iterable[Result],
+    *,
+    models: tuple[str, ...] = (),
+    device: str = "cpu",
+    ceilings: Ceilings | None = None,
+    left_out: int = 0,
+) -> Content:
+    """Return what the page says; `left_out` counts the results of other loads, which it does not use."""
+    return told(paper, nano_table(results, models, device=device, ceilings=ceilings))
+
+
+def told(paper: Paper, found: NanoTable) -> Content:
+    """Return what the page says of a table."""
+    wrong = any(r.study.misprints for r in found.rows)
+    return Content(
+        title=f"{paper.heading}{where(found.machine)} ({found.device})",
+        answer=_answer(found),
+        rows={"networks": [_reading(found, row) for row in found.rows]},
+        lines={
+            "row_notes": row_notes(found),
+            "misprinted": [paper.page["misprinted"]] if wrong else [],
+            "gaps": list(_gaps(found)),
+            "study_notes": study_notes(found),
+        },
+        data=_data(found),
+    )
+
+
+# -- the answer ----------------------------------------------------------------------------------------------
+
+
+def _answer(found: NanoTable) -> doc.Answer:
+    page, n, of = found.study, len(found.measured), len(found.rows)
+    geometric, arithmetic = f"{page.geometric_mean:.2f}", f"arithmetic {page.arithmetic_mean:.2f}"
+    theirs = f"the study's own seconds give {geometric}x ({arithmetic}x)"
+    printed, abstract = page.mean_speedup_in_conclusion, f"abstract: {page.mean_speedup_in_abstract}"
+    tiles = (
+        _tile("Geometric mean here", found.geometric, "steady before / steady after, gated"),
+        _tile("Timed the study's way", found.claimed, "cold before / warm after, same processes"),
+        Tile("The study, recomputed", f"{geometric}×", small=(f"{arithmetic}×",)),
+        Tile("The study, printed", f"{printed}×", small=(abstract,)),
+    )
+    if not n:
+        some = sum(
+            isinstance(getattr(s, t), Measured)
+            for r in found.rows
+            for s in (r.before, r.after)
+            for t in TIMES
+        )
+        what = "has a speed-up: before or after is missing" if some else "was measured"
+        none = f"None of the {of} networks {what} on {found.device}: edgescope study nano_table --run"
+        return doc.Answer(
+            "No speed-up" if some else "Nothing measured", "", (none, theirs), none, tiles, kind="none"
+        )
+    short = (
+        f"{theirs}, printed {printed}x",
+        f"timed the study's way, cold before and warm after: {units.ratio(found.claimed)}",
+        *disturbed(found),
+    )
+    reason = (
+        f"Over {n} of {of} networks the gated pick is {units.ratio(found.geometric)} as fast as PyTorch eager (fp32, "
+        f"tf32 off), both steady (geometric mean; arithmetic {units.ratio(found.arithmetic)}); {theirs}. Timed the "
+        "study's way, cold before and warm after, the same processes would have claimed "
+        f"{units.ratio(found.claimed)}. {' '.join(disturbed(found))}"
+    )
+    pick = f"{units.ratio(found.geometric)} as fast as PyTorch eager"
+    return doc.Answer(f"{n} of {of} networks", pick, short, reason.rstrip(), tiles)
+
+
+def _tile(title: str, field: Field, what: str) -> Tile:
+    between = units.column("ratio", [field]).interval(field) if isinstance(field, Measured) else ""
+    return Tile(title, field, "ratio", tuple(filter(None, (between, what))))
+
+
+def disturbed(found: NanoTable) -> list[str]:
+    """Return which networks were measured on a disturbed machine."""
+    bad = [r.model for r in found.measured if set(r.verdicts) & {"DISTURBED", "THROTTLED"}]
+    return [f"Measured while the machine was disturbed or throttled: {', '.join(bad)}."] if bad else []
+
+
+# -- the rows ------------------------------------------------------------------------------------------------
+
+
+def _reading(found: NanoTable, row: NanoRow) -> Reading:
+    """Return a network as a row of every table and of the figure."""
+    facts = {
+        "study_name": row.study.name,
+        "device": found.device,
+        "machine": found.machine.id if found.machine else "",
+        "verdict_before": row.verdicts[0],
+        "verdict_after": row.verdicts[1],
+    }
+    sides = {"before": row.before, "after": row.after}
+    times = {f"{side}_{t}": getattr(of, t) for side, of in sides.items() for t in TIMES}
+    own = {name: getattr(row, name) for name in OWN}
+    return {**own, **facts, **times, **_shown(row), **_sizes(row), **_printed(row.study), **_marks(row)}
+
+
+def _shown(row: NanoRow) -> Reading:
+    badges = tuple((doc.badge(Trust(v)), " ") for v in dict.fromkeys(filter(None, row.verdicts)))
+    theirs, star = row.study.recomputed, "*" if row.study.misprints else ""
+    return {
+        "look": "dim" if isinstance(row.speedup, Absent) and not row.variant else "",
+        "network": Cell(row.model, badges or None),
+        "theirs": Cell(Measured(theirs, "ratio"), brief=f"{theirs:.2f}x{star}"),
+        "after": row.variant or "n/a",
+    }
+
+
+def _sizes(row: NanoRow) -> Reading:
+    ours = {name: getattr(row, name) for name in ("params", "macs", "flops")}
+    words = {f"{k}_text": f"{f.value:,.0f}" if isinstance(f, Measured) else "n/a" for k, f in ours.items()}
+    theirs = {f"study_{name}_text": f"{getattr(row.study, name):,}" for name in ("params", "flops")}
+    return {**ours, **words, **theirs, "study_flops_count": row.flops_count}
+
+
+def _printed(row: StudyRow) -> Reading:
+    """Return the study's row: as a program reads it, and as the page shows it."""
+    wrong = (f"{m.column} {m.printed} should be {m.correct} ({m.why})" for m in row.misprints)
+    return {
+        **{f"study_{name}": str(getattr(row, name)) for name in STUDY},
+        "study_misprints": "; ".join(wrong),
+        "before_text": f"{row.before_s:.4f}",
+        "after_text": f"{row.after_s:.4f}",
+        "ratio_text": _quotient(row, "ratio", row.ratio),
+        "speedup_text": _quotient(row, "speed-up", row.speedup),
+        "recomputed_text": f"{row.recomputed:.3f}",
+    }
+
+
+def _quotient(row: StudyRow, column: str, printed: str) -> Cell:
+    """Return the printed value; a misprint struck out, with the corrected value and the arithmetic below."""
+    wrong = next((m for m in row.misprints if m.column == column), None)
+    if wrong is None:
+        return Cell(printed)
+    return Cell((Mark(printed, "struck"), " ", Mark(wrong.correct, "strong")), wrong.why)
+
+
+def _marks(row: NanoRow) -> Reading:
+    """Return what the figure shows of a network: a misprinted ratio stands where it was printed."""
+    s, f, claimed = row.study, row.speedup, row.claimed
+    wrong = next((m for m in s.misprints if m.column == "ratio"), None)
+    return {
+        "recomputed": s.recomputed,
+        "recomputed_says": f"{s.before_s} s / {s.after_s} s = {s.recomputed:.3f}×",
+        "speedup_says": f"{row.variant}: {interval(f, 1.0, '×')}" if isinstance(f, Measured) else "",
+        "claimed_says": interval(claimed, 1.0, "×") if isinstance(claimed, Measured) else "",
+        "wrong": float(wrong.printed) if wrong else None,
+        "wrong_says": f"{wrong.column} printed as {wrong.printed}; {wrong.why}" if wrong else "",
+    }
+
+
+# -- what is wrong or missing --------------------------------------------------------------------------------
+
+
+def row_notes(found: NanoTable) -> list[str]:
+    """Return why rows are empty, what was rejected and which gate the pick passed; equal sentences are joined."""
+    found_of: dict[str, list[str]] = {}
+    for row in found.rows:
+        mine = [n for n in row.notes if n not in row.study.notes]
+        if isinstance(row.speedup, Absent) and (row.variant or not mine):
+            mine = [*mine, row.speedup.reason]
+        for note in (*mine, *([f"gate: {row.gate}"] if row.gate else [])):
+            found_of.setdefault(note, []).append(row.model)
+    return [f"{', '.join(names)}: {note}" for note, names in found_of.items()]
+
+
+def _gaps(found: NanoTable) -> Iterator[str]:
+    """Yield why rows have no figures, and what would fill them."""
+    reasons: dict[str, list[str]] = {}
+    for row in found.rows:
+        if isinstance(row.speedup, Absent):
+            notes = [n for n in row.notes if n not in row.study.notes]
+            said = [*notes, row.speedup.reason] if row.variant else notes
+            reasons.setdefault("; ".join(said) or "no result in this store", []).append(row.model)
+    for why, names in reasons.items():
+        yield f"not measured, {why}: {', '.join(names)}"
+    if reasons:
+        some = tuple(r.model for r in found.rows)
+        chosen = "" if some == models() else f" --models {','.join(some)}"
+        yield f"measure the rest: edgescope study nano_table --run --device {found.device}{chosen}"
+
+
+def study_notes(found: NanoTable) -> list[str]:
+    """Return what is wrong with the study's figures, misprints first."""
+    page = found.study
+    wrong = [f"{row.study.name}: {m}" for row in found.rows for m in row.study.misprints]
+    other = [f"{row.study.name}: {note}" for row in found.rows for note in row.study.notes]
+    mean = (
+        f"The mean of the eleven speed-ups is {page.arithmetic_mean:.2f}x (geometric {page.geometric_mean:.2f}x); the "
+        f"conclusion says {page.mean_speedup_in_conclusion}x, the abstract {page.mean_speedup_in_abstract}."
+    )
+    return [*wrong, *other, mean, COUNTS, *page.notes]
+
+
+# -- what a program reads ------------------------------------------------------------------------------------
+
+
+def _data(found: NanoTable) -> dict[str, Any]:
+    plain = to_plain(found)
+    page = found.study
+    plain["machine"] = found.machine.id if found.machine else None
+    plain["study"] = {k: v for k, v in plain["study"].items() if k != "rows"}
+    plain["study"] |= {"arithmetic_mean": page.arithmetic_mean, "geometric_mean": page.geometric_mean}
+    for row, out in zip(found.rows, plain["rows"], strict=True):
+        own = {"recomputed": row.study.recomputed, "misprints": to_plain(row.study.misprints)}
+        out["study"] |= own | {"flops_count": row.flops_count}
+    return dict(plain)
