@@ -49,8 +49,7 @@ from edgescope.wings.studies.paper import papers
 from edgescope.wings.video import verb as watch
 from edgescope.wings.video.pipeline import FILM
 from edgescope.wings.video.watching.clips import Clips, Length
-from edgescope.wings.video.watching.log import Log
-from edgescope.wings.video.watching.webhook import Webhook
+from edgescope.wings.video.watching.sinks import Log, Webhook
 from watched_day import accounted, planted, session
 
 ROUNDS = 2

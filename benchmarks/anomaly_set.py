@@ -43,12 +43,11 @@ from edgescope.registry import BACKENDS, load
 from edgescope.wings.anomaly import decode, layouts, pretext
 from edgescope.wings.anomaly import verb as anomaly
 from edgescope.wings.anomaly.detector import Detector
-from edgescope.wings.anomaly.evaluation import ScoredVideo, compared, evaluate, frame_labels
+from edgescope.wings.anomaly.evaluation import ScoredVideo, compared, curve, evaluate, frame_labels
 from edgescope.wings.anomaly.extract import extract
 from edgescope.wings.anomaly.feature_set import FeatureSet
 from edgescope.wings.anomaly.features import Engine
 from edgescope.wings.anomaly.preparation import preparation
-from edgescope.wings.anomaly.ranking import curve
 from edgescope.wings.anomaly.train import scored_video
 
 THREADS = min(16, os.cpu_count() or 1)

@@ -50,7 +50,7 @@ from edgescope.runner.run import Cells, Runner
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.wings.explain.verification import Check, checked
+from edgescope.wings.explain.verb import Check, checked
 
 RIGHT, GAINS, BOUNDS = 0.9, 0.7, 0.9
 

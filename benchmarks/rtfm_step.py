@@ -36,9 +36,9 @@ from torch.nn import functional as F
 
 from edgescope.fit.step import Step
 from edgescope.wings.anomaly import train
+from edgescope.wings.anomaly.detector import segmented
 from edgescope.wings.anomaly.networks import checkpoints
-from edgescope.wings.anomaly.networks.rtfm import Rtfm
-from edgescope.wings.anomaly.segments import segmented
+from edgescope.wings.anomaly.networks.heads import Rtfm
 
 WIDTH, SEGMENTS, SNIPPETS = 2048, 32, 120
 """SNIPPETS: of a video in the folder."""

@@ -10,7 +10,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.run.summary import metrics
 from edgescope.records import Absent, Machine, Measured, ModelInfo, Result, Trial, Window
 from edgescope.wings.offload.model import Model, Place, Request
-from edgescope.wings.offload.places import place
+from edgescope.wings.offload.verb import place
 from making import queries, result
 
 

@@ -11,7 +11,7 @@ import rtfm_step
 
 from edgescope.wings.anomaly import losses
 from edgescope.wings.anomaly.networks import checkpoints
-from edgescope.wings.anomaly.networks.rtfm import Rtfm
+from edgescope.wings.anomaly.networks.heads import Rtfm
 
 
 @pytest.mark.parametrize("crops", [1, 3])

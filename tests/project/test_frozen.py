@@ -10,7 +10,7 @@ PACKAGES = sorted({path.relative_to(ROOT).parts[0].removesuffix(".py") for path 
 COUNTS_UP = {
     *("wings.anomaly.decode.Read", "wings.anomaly.extract._Job", "artifacts.mixed_precision_onnx.Spread"),
     *(
-        "wings.trace.run_program.Seen",
+        "wings.trace.program.Seen",
         "data.coco._Joined",
         "doctor.probe.Opened",
         "wings.studies.anomaly_detection.cells.Cell",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
 from edgescope.records import Measured
+from edgescope.wings.anomaly import evaluation
 from edgescope.wings.anomaly import evaluation as anomaly
-from edgescope.wings.anomaly import ranking
 from edgescope.wings.anomaly.evaluation import ScoredVideo
 
 scores = st.lists(st.integers(0, 6), min_size=2, max_size=30)
@@ -25,7 +25,7 @@ def test_roc_auc_is_the_chance_that_a_positive_ranks_higher(values, data):
     labels = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
     positive = [v for v, label in zip(values, labels, strict=True) if label]
     negative = [v for v, label in zip(values, labels, strict=True) if not label]
-    curve = ranking.curve(values, labels, np.logical_not(labels))
+    curve = evaluation.curve(values, labels, np.logical_not(labels))
     if not positive or not negative:
         assert np.isnan(curve.roc_auc)
         return
@@ -42,14 +42,17 @@ def test_counts_are_repeated_rows(values, data):
     rows = [(v, 1, 0) for v, p in zip(values, positive, strict=True) for _ in range(p)]
     rows += [(v, 0, 1) for v, n in zip(values, negative, strict=True) for _ in range(n)]
     if sum(positive) and sum(negative):
-        counted, repeated = ranking.curve(values, positive, negative), ranking.curve(*zip(*rows, strict=True))
+        counted, repeated = (
+            evaluation.curve(values, positive, negative),
+            evaluation.curve(*zip(*rows, strict=True)),
+        )
         assert counted.roc_auc == pytest.approx(repeated.roc_auc)
         assert counted.pr_auc == pytest.approx(repeated.pr_auc)
 
 
 def test_pr_auc_of_a_small_case():
     """Scores 3, 2, 1 with labels 1, 0, 1: precision 1, 1/2, 2/3 at recall 1/2, 1/2, 1, and 1 at recall 0."""
-    assert ranking.curve([3, 2, 1], [1, 0, 1], [0, 1, 0]).pr_auc == pytest.approx(
+    assert evaluation.curve([3, 2, 1], [1, 0, 1], [0, 1, 0]).pr_auc == pytest.approx(
         0.5 + 0.5 * (1 / 2 + 2 / 3) / 2
     )
 
@@ -67,7 +70,7 @@ def test_the_published_roc_curve_has_the_published_area():
         if not row[0].startswith("#")
     ]
     x, y = np.array(rows, dtype=float).T
-    assert ranking.area(x, y) == pytest.approx(0.754117, abs=5e-7)
+    assert evaluation.area(x, y) == pytest.approx(0.754117, abs=5e-7)
 
 
 def video(name, values, *spans, frames=None, category=None, fps=16.0):

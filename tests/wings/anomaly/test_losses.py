@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from edgescope.wings.anomaly import losses
-from edgescope.wings.anomaly.networks.heads import HEADS
-from edgescope.wings.anomaly.networks.rtfm import Rtfm
+from edgescope.wings.anomaly.networks.heads import HEADS, Rtfm
 
 
 def bags(pairs=3, crops=2, segments=32, width=64, seed=0):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgescope.wings.anomaly import ranking as stats
+from edgescope.wings.anomaly import evaluation as stats
 from edgescope.wings.anomaly.evaluation import ScoredVideo, evaluate, telling
 from edgescope.wings.anomaly.plot import ranking, timelines
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.wings.anomaly.ranking import Ranked, area, curve
+from edgescope.wings.anomaly.evaluation import Ranked, area, curve
 
 SCORES, POSITIVES, NEGATIVES = [0.2, 0.9, 0.5, 0.9, 0.1], [0, 2, 1, 1, 1], [3, 0, 2, 1, 2]
 """Five rows, two of one score: 0.9 has 3 of 5 positives and 1 of 8 negatives."""

@@ -11,11 +11,11 @@ import torch
 
 from edgescope.errors import ModelError, UsageError
 from edgescope.wings.anomaly import detector, feature_set, train
+from edgescope.wings.anomaly.detector import folded, segmented, stretched
 from edgescope.wings.anomaly.evaluation import evaluate
 from edgescope.wings.anomaly.feature_set import Row
 from edgescope.wings.anomaly.networks.heads import HEADS
 from edgescope.wings.anomaly.preparation import Preparation
-from edgescope.wings.anomaly.segments import folded, segmented, stretched
 
 PREPARED = Preparation("frames_lite0", 16, 2, (40, 32), (32, 32), (0.0,) * 3, (1.0,) * 3, 32)
 

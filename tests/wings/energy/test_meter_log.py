@@ -13,7 +13,7 @@ from edgescope.errors import UsageError
 from edgescope.records import QUERY_DTYPES, Absent, Idle, Measured, Queries, Trial, Window
 from edgescope.wings.energy import meter_log
 from edgescope.wings.energy.align import _widened, wall
-from edgescope.wings.energy.meter_dialect import Dialect
+from edgescope.wings.energy.meter_table import Dialect
 from making import result
 
 S = 1_000_000_000

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.wings.energy.meter_dialect import Dialect
-from edgescope.wings.energy.meter_rows import Devices, Rows, added, devices, ordered, rising, single
-from edgescope.wings.energy.meter_table import Table
+from edgescope.wings.energy.meter_log import Devices, Rows, added, devices, ordered, rising, single
+from edgescope.wings.energy.meter_table import Dialect, Table
 
 DAY, HOUR = 86_400.0, 3600.0
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.wings.energy.meter_dialect import Dialect
-from edgescope.wings.energy.meter_table import Table
+from edgescope.wings.energy.meter_table import Dialect, Table
 from edgescope.wings.energy.meter_time import Clock, clock
 
 DAY = 86_400.0

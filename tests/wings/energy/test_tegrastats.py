@@ -30,7 +30,7 @@ from edgescope.devices.replay import device
 from edgescope.errors import DeviceError, UsageError
 from edgescope.telemetry.sampler import Sampler
 from edgescope.wings.energy import meter_log
-from edgescope.wings.energy.meter_dialect import Dialect
+from edgescope.wings.energy.meter_table import Dialect
 from edgescope.wings.energy.tegrastats_log import read
 
 if sys.version_info >= (3, 11):

@@ -20,10 +20,9 @@ from edgescope.analysis.finding import (
 from edgescope.analysis.roofline import Ceilings
 from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Spans, Status
-from edgescope.wings.explain.diagnose import diagnose, judged
 from edgescope.wings.explain.interventions import cost_of_batch, differing, interventions
 from edgescope.wings.explain.machine import all_run
-from edgescope.wings.explain.verification import checked
+from edgescope.wings.explain.verb import checked, diagnose, judged
 from making import queries
 from worlds import CORES, MACHINE, readings, world
 

@@ -26,7 +26,6 @@ from edgescope.analysis.roofline import Ceilings
 from edgescope.records import Absent, Machine, Measured, Result, Spans, Status, Window
 from edgescope.wings.explain import gpu, machine, network, stages, threads
 from edgescope.wings.explain.case import FLOW, PHASES, STAGES, Case, Part
-from edgescope.wings.explain.diagnose import diagnose, judged
 from edgescope.wings.explain.interventions import (
     CostOfBatch,
     Intervention,
@@ -35,7 +34,7 @@ from edgescope.wings.explain.interventions import (
     unit_seconds,
 )
 from edgescope.wings.explain.threads import slowest
-from edgescope.wings.explain.verification import FASTER, Check, checked
+from edgescope.wings.explain.verb import FASTER, Check, checked, diagnose, judged
 from worlds import MACHINE, S, world
 
 CONFIRMED, LIKELY, POSSIBLE = Confidence.CONFIRMED, Confidence.LIKELY, Confidence.POSSIBLE

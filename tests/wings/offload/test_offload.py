@@ -22,8 +22,8 @@ from edgescope.wings.offload.answer import _sum, _weighted, answer, flips
 from edgescope.wings.offload.breakeven import curve
 from edgescope.wings.offload.model import cloud, edge
 from edgescope.wings.offload.network import Profile
-from edgescope.wings.offload.places import place, remarks
 from edgescope.wings.offload.service import Service, bootstrapped, fifo, plain
+from edgescope.wings.offload.verb import place, remarks
 from two_places import board, measured, model, server, spread
 
 FAST = Profile(rtt_s=0.002, up_bps=1e8, down_bps=1e8)

@@ -8,8 +8,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.search import gp
 from edgescope.search.gp import Surrogate, axes, product
-from edgescope.wings.recommend.bayes import Search
-from edgescope.wings.recommend.priors import throughput
+from edgescope.wings.recommend.bayes import Search, throughput
 
 
 def searched(cells, rows, asked, budget, seed=0, **keys):

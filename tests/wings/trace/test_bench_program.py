@@ -6,8 +6,8 @@ import pytest
 
 from edgescope.errors import UsageError
 from edgescope.records import Spans, Trace
-from edgescope.wings.trace import run_program as program
-from edgescope.wings.trace.run_program import Seen, watched
+from edgescope.wings.trace import program
+from edgescope.wings.trace.program import Seen, watched
 
 
 @pytest.fixture

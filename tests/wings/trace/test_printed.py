@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgescope.wings.trace.importers.printed import decimal_mark, number
+from edgescope.wings.trace.importers.summaries import decimal_mark, number
 
 
 @pytest.mark.parametrize(

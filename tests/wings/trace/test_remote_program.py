@@ -10,7 +10,7 @@ from edgescope.analysis.kernels.account import account
 from edgescope.errors import UsageError
 from edgescope.remote.address import Address
 from edgescope.remote.board import opened
-from edgescope.wings.trace.remote_program import on
+from edgescope.wings.trace.program import on
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces"
 HERE = Address("board", agent="started directly")

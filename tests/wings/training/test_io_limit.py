@@ -5,7 +5,7 @@ import os
 import pytest
 
 from edgescope.errors import UnsupportedError
-from edgescope.wings.training import io_limit
+from edgescope.wings.training import medium
 from edgescope.wings.training.medium import MEDIA
 
 
@@ -30,7 +30,7 @@ def tree(tmp_path):
 
 def test_the_whole_disk_is_limited_while_the_run_lasts(tree):
     groups = tree / "sys/fs/cgroup"
-    with io_limit.limited(tree, MEDIA["sd"], tree) as limit:
+    with medium.limited(tree, MEDIA["sd"], tree) as limit:
         group = groups / f"edgescope-io-{os.getpid()}"
         assert limit == (group / "io.max").read_text() == "8:0 rbps=80000000 riops=833"
         assert (groups / "cgroup.subtree_control").read_text() == "+io"
@@ -52,10 +52,10 @@ def test_what_it_cannot_do_is_said(tree, missing, monkeypatch):
     elif missing == "another group":  # a mode's quota, which the move would end
         (tree / "proc/self/cgroup").write_text("0::/edgescope-7\n")
     else:
-        monkeypatch.setattr(io_limit.os, "major", lambda number: 999)
+        monkeypatch.setattr(medium.os, "major", lambda number: 999)
     with (
         pytest.raises(UnsupportedError, match="E-MEDIUM-1") as caught,
-        io_limit.limited(tree, MEDIA["hdd"], tree),
+        medium.limited(tree, MEDIA["hdd"], tree),
     ):
         pass
     assert caught.value.fix == "--workload-option medium_by=delay" and caught.value.evidence

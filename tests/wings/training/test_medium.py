@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.wings.training import io_limit, medium, page_cache
+from edgescope.wings.training import medium, page_cache
+from edgescope.wings.training import medium as io_limit
 from edgescope.wings.training.medium import Medium, Speed, Throttle, speed
 
 SLOW = Medium(bytes_s=1e6, latency_s=4e-3, depth=2)

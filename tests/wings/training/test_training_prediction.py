@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.wings.training import gaps as interleave
+from edgescope.wings.training import interleave
 from edgescope.wings.training import prediction as model
-from edgescope.wings.training.gaps import Side
+from edgescope.wings.training.interleave import Side
 from loading_facts import WAITS
 
 FACTS = replace(WAITS, device_cpu=0.001, cores=4)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.models.base import Detections
-from edgescope.wings.video import drawing
-from edgescope.wings.video.drawing import colour, drawn
+from edgescope.wings.video import annotated
+from edgescope.wings.video.annotated import colour, drawn
 
 GREY = np.full((240, 320, 3), 90, np.uint8)
 
@@ -86,8 +86,8 @@ def brushed(monkeypatch, size, found, *names, **how):
         "PIL.ImageDraw:Draw": lambda image: brush,
         "PIL.ImageFont:load_default": lambda size: size,
     }
-    monkeypatch.setattr(drawing, "need", lambda name, *about: made[name])
-    monkeypatch.setattr(drawing.np, "asarray", lambda image: image)
+    monkeypatch.setattr(annotated, "need", lambda name, *about: made[name])
+    monkeypatch.setattr(annotated.np, "asarray", lambda image: image)
     drawn(np.zeros((size[1], size[0], 3), np.uint8), found, names, **how)
     return brush
 
@@ -137,7 +137,7 @@ def test_a_box_is_drawn_whichever_corner_comes_first_and_the_best_lies_on_top(mo
 )
 def test_a_label_lies_above_its_corner_or_within_the_frame(corner, size, at):
     brush = Brush(size)
-    drawing._label(brush, corner, "face", (1, 2, 3), None)
+    annotated._label(brush, corner, "face", (1, 2, 3), None)
     assert brush.boxes == [((at[0], at[1], at[0] + 24, at[1] + 14), {"fill": (1, 2, 3)})]
     assert brush.texts == [((at[0] + 1, at[1]), "face", (0, 0, 0), None)]
 

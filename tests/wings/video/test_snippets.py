@@ -9,10 +9,10 @@ from edgescope.frames.frame import Frame, Item
 from edgescope.models.base import Fit, TensorSpec
 from edgescope.models.image.preprocess import Placed, Preprocess
 from edgescope.wings.video.flow import EndOfFilm
-from edgescope.wings.video.online import Online
 from edgescope.wings.video.snippets import (
     Cutting,
     DecodeSnippets,
+    Online,
     PlainSnippets,
     Since,
     Snippet,

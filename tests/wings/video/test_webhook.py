@@ -13,7 +13,7 @@ import pytest
 from edgescope.errors import UsageError
 from edgescope.wings.video.alarm import Alarm
 from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.webhook import Webhook
+from edgescope.wings.video.watching.sinks import Webhook
 from hook_server import Hook
 
 
@@ -105,7 +105,7 @@ import sys, time
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
 from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.webhook import Webhook
+from edgescope.wings.video.watching.sinks import Webhook
 webhook = Webhook(sys.argv[1], Path(sys.argv[2]), first_s=30.0)
 number = 0
 while True:
@@ -136,7 +136,7 @@ import resource, signal, sys, time
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
 from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.webhook import Webhook
+from edgescope.wings.video.watching.sinks import Webhook
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 webhook = Webhook(sys.argv[1], Path(sys.argv[2]), first_s=0.02)

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from edgescope.wings.anomaly.networks.rtfm import Scored
+from edgescope.wings.anomaly.networks.heads import Scored
 
 
 @dataclass(frozen=True)

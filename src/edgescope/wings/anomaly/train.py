@@ -23,12 +23,11 @@ from edgescope.fit import loop as fit
 from edgescope.fit.task import Task
 from edgescope.records import Json, digest
 from edgescope.wings.anomaly import detector, feature_set
-from edgescope.wings.anomaly.evaluation import ScoredVideo
+from edgescope.wings.anomaly.detector import SEGMENTS, segmented
+from edgescope.wings.anomaly.evaluation import Curve, ScoredVideo, curve
 from edgescope.wings.anomaly.feature_set import FeatureSet, Row
 from edgescope.wings.anomaly.losses import LOSSES
 from edgescope.wings.anomaly.networks.heads import HEADS
-from edgescope.wings.anomaly.ranking import Curve, curve
-from edgescope.wings.anomaly.segments import SEGMENTS, segmented
 
 SELECT = ("validation", "last", "test")
 OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from edgescope.commandline import opened, trial_flags
-from edgescope.wings.energy.meter_dialect import QUANTITIES, Dialect
+from edgescope.wings.energy.meter_table import QUANTITIES, Dialect
 
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 

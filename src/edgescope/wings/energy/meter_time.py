@@ -18,8 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from edgescope.analysis.energy.integral import Floats
-from edgescope.wings.energy.meter_dialect import Dialect, refused
-from edgescope.wings.energy.meter_table import SAMPLE, Table, decimal, number
+from edgescope.wings.energy.meter_table import SAMPLE, Dialect, Table, decimal, number, refused
 from edgescope.wings.energy.meter_units import UNITS, place, rank, unit, units_in
 
 DAY_S = 86_400.0

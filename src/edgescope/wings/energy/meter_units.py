@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgescope.analysis.energy.integral import Floats
-from edgescope.wings.energy.meter_dialect import Dialect, refused
-from edgescope.wings.energy.meter_table import SAMPLE, Table, decimal, number
+from edgescope.wings.energy.meter_table import SAMPLE, Dialect, Table, decimal, number, refused
 
 WORDS = {
     "power": {"power", "watt", "watts", "wattage", "pwr", "leistung", "p"},

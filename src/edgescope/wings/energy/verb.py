@@ -17,7 +17,7 @@ from edgescope.runner.setup import Stored, store_of
 from edgescope.store.recorded import replayed
 from edgescope.wings.energy import meter_log
 from edgescope.wings.energy.align import Wall, wall
-from edgescope.wings.energy.meter_dialect import Dialect
+from edgescope.wings.energy.meter_table import Dialect
 
 PER_SAMPLE: Mapping[str, Field] = dict.fromkeys(
     ("energy_per_sample_j", "energy_dynamic_per_sample_j"),

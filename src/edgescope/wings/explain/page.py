@@ -10,7 +10,7 @@ from edgescope.records import Absent, Field, Json, Measured, Trial
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.wings.explain.interventions import settings
-from edgescope.wings.explain.verification import Check
+from edgescope.wings.explain.verb import Check
 
 
 def document(

@@ -2,27 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgescope import units
 from edgescope.analysis import roofline
 from edgescope.analysis.cells import ids
-from edgescope.analysis.finding import Diagnosis, Remedy
+from edgescope.analysis.cells.replicates import MEASURED
+from edgescope.analysis.finding import CLOSE, Bound, Diagnosis, Finding, Remedy
+from edgescope.analysis.judgement import judged
 from edgescope.analysis.kernels.account import account
 from edgescope.analysis.kernels.findings import found as findings_of
 from edgescope.analysis.kernels.findings import of_trace
+from edgescope.analysis.roofline import Ceilings
 from edgescope.errors import UsageError
 from edgescope.models import zoo
-from edgescope.records import Absent, Answer, Json, Result, Trial
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial
 from edgescope.records.answers import figure_text, plain
 from edgescope.runner.own_results import named
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.stats.pairs import paired_log_ratio
 from edgescope.study import grid
 from edgescope.tracing.read import read
-from edgescope.wings.explain.diagnose import diagnose
-from edgescope.wings.explain.verification import Check, checked
+from edgescope.wings.explain import gpu, machine, network, stages, threads
+from edgescope.wings.explain.case import Case
+from edgescope.wings.explain.interventions import FASTER
+
+FEW = 10
+"""Queries of a window from which a gain is predicted: fewer do not tell how they spread."""
+LOOKS = (machine.found, threads.found, stages.found, network.found, gpu.found)
+
+
+def diagnose(
+    result: Result,
+    others: Iterable[Result] = (),
+    ceilings: Ceilings | None = None,
+    traced: Iterable[Finding] = (),
+) -> Diagnosis:
+    """Return what limits a run, by its own figures, what else the store holds, and what a trace of it shows.
+
+    The cause is `unknown`, with the reason, where they contradict each other or say too little.
+    """
+    every = list(others)
+    case = Case(result, every, ceilings)
+    missing = tuple(_missing(case))
+    if result.status not in MEASURED:
+        return Diagnosis(
+            result, (), f"it did not finish: {result.reason or result.status.value}", (), missing
+        )
+    if case.unit_s is None:
+        return Diagnosis(result, (), "no throughput was measured", (), missing)
+    own = [_sure(f, result) for look in LOOKS for f in look(case)]
+    return judged(result, [*own, *traced], missing)
+
+
+def _sure(finding: Finding, result: Result) -> Finding:
+    """Return the finding, without predicted gains if the window holds too few queries to say how much they vary."""
+    window = result.window
+    seen = window.stop - window.first if window is not None else FEW
+    if seen >= FEW:
+        return finding
+    few = Absent(
+        f"not predicted: {seen} quer{'y' if seen == 1 else 'ies'} in the window, {FEW} needed (--duration)"
+    )
+    changed = (replace(r, gain=few) if isinstance(r.gain, Measured) else r for r in finding.remedies)
+    return replace(finding, remedies=tuple(changed))
+
+
+def _missing(case: Case) -> Iterator[str]:
+    """Yield what would tell more, each with the command that measures it."""
+    device = case.trial.device
+    if case.ceilings is None and case.made_of == "phases":
+        yield f"what this machine can do at most: edgescope doctor --roofline {device}"
+    if not case.of("batch") and case.made_of == "phases" and not case.open_loop:
+        yield f"another batch, which tells calls from arithmetic: --batch {case.trial.batch * 4}"
+    if case.made_of == "stages" and case.figure("pipeline_fps") is None:
+        yield "what each stage costs the pipeline: --workload-option what_if=true"
+
+
+# -- what the remedy did -------------------------------------------------------------------------------------
+
+
+SLACK = FASTER - 1
+"""A bound holds if the gain is not beyond it by more than this share: less counts as no change at all."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A remedy that was run, its predicted gain, and the gain that was measured."""
+
+    remedy: Remedy | None
+    predicted: Field
+    realised: Field
+    """Throughput with the remedy over that without it; pairs of fresh processes, 95 % interval."""
+
+    @property
+    def holds(self) -> bool | None:
+        """Return whether the gain is close to the prediction, or keeps its bound; None if either is not known."""
+        if not isinstance(self.predicted, Measured) or not isinstance(self.realised, Measured):
+            return None
+        share = self.predicted.value / self.realised.value
+        bound = self.remedy.bound if self.remedy is not None else Bound.NONE
+        if bound is Bound.LEAST:
+            return share <= 1 + SLACK
+        if bound is Bound.MOST:
+            return share >= 1 / (1 + SLACK)
+        return abs(share - 1) <= CLOSE
+
+    @property
+    def words(self) -> str:
+        """Return the gain beside its prediction in one sentence."""
+        if isinstance(self.realised, Absent):
+            return f"nothing was checked: {self.realised.reason}"
+        text = f"the gain is {units.ratio(self.realised)}"
+        if isinstance(self.predicted, Absent) or self.remedy is None:
+            return f"{text}; none was predicted"
+        verdict = "as predicted" if self.holds else "not as predicted"
+        return f"{text}, {verdict} ({self.remedy.promise})"
+
+
+def checked(remedy: Remedy, pairs: Sequence[tuple[Result, Result]]) -> Check:
+    """Return the gain of a remedy over (without, with) pairs of runs; absent if a run failed."""
+    for pair in pairs:
+        for result in pair:
+            if result.status not in MEASURED:
+                why = f"{result.trial.label} ended with {result.status.value}: {result.reason}"
+                return Check(remedy, remedy.gain, Absent(why))
+    before, after = ([_rate(pair[side]) for pair in pairs] for side in (0, 1))
+    if not pairs or min(*before, *after) <= 0:
+        return Check(remedy, remedy.gain, Absent("a run has no throughput"))
+    return Check(remedy, remedy.gain, paired_log_ratio(after, before).measured("ratio"))
+
+
+def _rate(result: Result) -> float:
+    """Return the samples per second of a run; 0 if it has none."""
+    found = result.metrics.get("throughput_sps")
+    return found.value if isinstance(found, Measured) else 0.0
+
+
+# -- the answer ----------------------------------------------------------------------------------------------
+
 
 ROUNDS = 3
 """Pairs of fresh processes, one with the remedy and one without, that check a prediction."""

@@ -28,8 +28,7 @@ from edgescope.records import Absent, Measured, Result
 from edgescope.stats import Judgement, judge
 from edgescope.stats.intervals import Interval
 from edgescope.wings.recommend import choices as rows_of
-from edgescope.wings.recommend.bounds import compared
-from edgescope.wings.recommend.choices import Spreads
+from edgescope.wings.recommend.choices import Spreads, compared
 
 #: How much cells of one process each must differ if the spread between processes is not known.
 UNKNOWN_SPREAD = 0.05

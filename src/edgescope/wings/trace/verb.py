@@ -20,8 +20,8 @@ from edgescope.tracing.read import read
 from edgescope.units import lasting
 from edgescope.wings.trace.growth import Growth, growth
 from edgescope.wings.trace.profilers import Chosen, choose
-from edgescope.wings.trace.remote_program import traced as traced_on
-from edgescope.wings.trace.run_program import watched
+from edgescope.wings.trace.program import traced as traced_on
+from edgescope.wings.trace.program import watched
 
 #: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
 SECONDS = 1.0

@@ -141,7 +141,7 @@ def _disk(options: Mapping[str, Any]) -> AbstractContextManager[object]:
     """Return what limits the disk of the pictures while the run lasts, if a control group shall."""
     if options["medium_by"] == "delay" or options["medium"] == "as_is" or not options["images"]:
         return nullcontext()
-    limited = need("edgescope.wings.training.io_limit:limited", "training", "pip install 'edgescope[torch]'")
+    limited = need("edgescope.wings.training.medium:limited", "training", "pip install 'edgescope[torch]'")
     media = need("edgescope.wings.training.medium:MEDIA", "training", "pip install 'edgescope[torch]'")
     found: AbstractContextManager[object] = limited(Path(options["images"]), media[options["medium"]])
     return found

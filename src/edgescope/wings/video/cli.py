@@ -132,8 +132,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Any]:
 
 def _sinks(args: argparse.Namespace) -> list[Sink]:
     from edgescope.registry import need
-    from edgescope.wings.video.watching.log import Log
-    from edgescope.wings.video.watching.webhook import Webhook
+    from edgescope.wings.video.watching.sinks import Log, Webhook
 
     found: list[Sink] = []
     if args.log is not None:

@@ -18,13 +18,13 @@ from edgescope.registry import need
 from edgescope.wings.video import annotated, description
 from edgescope.wings.video.alarm import Alarms, Rule
 from edgescope.wings.video.flow import Flow, Sequential, Stage, Threaded
-from edgescope.wings.video.online import Online
 from edgescope.wings.video.prediction import POLICIES
 from edgescope.wings.video.preparing import OneByOne, OnHost, vectorisable
 from edgescope.wings.video.snippets import (
     VIEWS,
     Cutting,
     DecodeSnippets,
+    Online,
     PlainSnippets,
     SnippetClasses,
     Snippets,

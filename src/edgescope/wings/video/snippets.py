@@ -4,6 +4,11 @@ A snippet spans `frames` x `step` frames, and the next one begins `stride` frame
 own, an array that is written in a circle, so a pipeline that runs for days needs no more memory than one of a minute.
 Where a stream has a gap longer than a snippet, the window begins anew: motion across a gap is no motion of the scene. A
 window with fewer frames than a snippet (a short film, the first frames after a gap) is spread evenly over it.
+
+A head such as RTFM's looks at many snippets of a video at once. Online the later ones do not exist yet, so each snippet
+is scored as the last of a window that ends with it. The window holds as many snippets as the head takes, and no more
+memory is needed however long the stream is. At the start, and after a gap in the stream, the first features fill the
+places of those that are missing.
 """
 
 from __future__ import annotations
@@ -12,15 +17,17 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.frames.frame import Frame, Item, Source
-from edgescope.models.base import Detections, Fit
+from edgescope.models.base import Detections, Fit, TensorSpec
+from edgescope.models.boxes.decoder import on_host
 from edgescope.models.image.preprocess import Placed, Preprocess
 from edgescope.wings.video.preparing import Arrays, coefficients, padded, resized
-from edgescope.wings.video.stages import Decode, ReadClasses, whole
+from edgescope.wings.video.stages import Answer, Decode, ReadClasses, whole
 
 VIEWS = (1, 10)
 """Crops of a frame that a network sees: the middle; or the four corners and the middle, and each mirrored."""
@@ -268,3 +275,50 @@ def found_in(frames: Sequence[Frame], snippets: Sequence[Snippet], kinds: Sequen
     """Return for each frame the class of the snippet that ends with it or next after it, on the whole frame."""
     ends = np.array([snippet.last for snippet in snippets])
     return [whole(frame, kinds[int(np.searchsorted(ends, frame.index))]) for frame in frames]
+
+
+# -- scores while the stream goes on -------------------------------------------------------------------------
+
+
+Features = NDArray[np.float32]
+
+
+class Online:
+    """Runs the head of an anomaly detector on each camera's last features.
+
+    The head's input is (snippets, features), with the views as its batch, or (views, snippets, features). Its first
+    output is one score for each snippet, and one a view where views are a batch: their mean counts.
+    """
+
+    def __init__(self, spec: TensorSpec, answer: Answer, cutting: Cutting) -> None:
+        self.spec, self.answer, self.cutting = spec, answer, cutting
+        self.snippets = spec.shape[-2]
+        self.windows: dict[int, Features] = {}
+        self.last: dict[int, Snippet] = {}
+
+    def __call__(self, item: Item) -> None:
+        """Set `item.notes["scores"]`: one for each snippet of the unit, nan if its features are not finite."""
+        snippets: Sequence[Snippet] = item.notes["snippets"]
+        features = on_host(item.outputs[0][:1])[0]
+        rows = features.reshape(-1, self.cutting.views, features[0].size)[: len(snippets)].astype(np.float32)
+        scores: list[float] = []
+        for snippet, row in zip(snippets, rows, strict=True):
+            scores.append(self._score(snippet, row) if np.isfinite(row).all() else float("nan"))
+            self.last[snippet.camera] = snippet
+        item.notes["scores"] = scores
+
+    def _score(self, snippet: Snippet, row: Features) -> float:
+        """Return the score of one snippet, whose features are (views, features)."""
+        window = self.windows.get(snippet.camera)
+        if window is None or self._after_gap(snippet):
+            window = self.windows[snippet.camera] = np.repeat(row[:, None], self.snippets, axis=1)
+        else:
+            window[:, :-1] = window[:, 1:].copy()
+            window[:, -1] = row
+        given = window[None] if len(self.spec.shape) == 3 else window
+        output: Any = on_host(self.answer({self.spec.name: given})[:1])[0]
+        return float(output.reshape(-1, self.snippets)[:, -1].mean())
+
+    def _after_gap(self, snippet: Snippet) -> bool:
+        """Return whether more than a snippet is missing between a snippet and the one before it."""
+        return snippet.last - self.last[snippet.camera].last > self.cutting.every + self.cutting.span

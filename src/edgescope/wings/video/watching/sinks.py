@@ -1,4 +1,4 @@
-"""Posts each event to an address as JSON, and loses none: an event is on the disk before it is sent.
+"""Where alarms go: lines of JSON at the end of a file, and posts to an address; each is on the disk before it is sent.
 
 The spool is a folder with one file for each event that was not accepted yet. A thread posts the oldest first and
 removes its file once the server has answered 2xx. While the server is down it waits 1, 2, 4 ... 60 s between two tries.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
 import threading
 import time
@@ -25,6 +26,58 @@ from edgescope.frames.frame import Frame
 from edgescope.records import Json
 from edgescope.store import whole_file
 from edgescope.wings.video.watching.event import Event
+
+
+class Log:
+    """Writes each event to `path`; a disk that is full is counted, and the next event is tried again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lines, self.failed, self.problem = path, 0, 0, ""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()  # a path that cannot be written is found before anything is watched
+        self._mended()
+
+    def frames(self, frames: Sequence[Frame], times: Sequence[float]) -> None:
+        """Do nothing: frames are not logged."""
+
+    def told(self, event: Event) -> None:
+        """Write one line."""
+        line = (json.dumps(event.plain()) + "\n").encode()
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                begun = file.tell()
+                if file.write(line) != len(line):
+                    file.truncate(begun)
+                    raise OSError("the disk took a part of a line only")
+                os.fsync(file.fileno())
+        except OSError as error:
+            self.failed, self.problem = self.failed + 1, str(error)
+        else:
+            self.lines += 1
+
+    def file(self, event: Event) -> str:
+        """Return '': it saves no file of one alarm."""
+        return ""
+
+    def facts(self) -> Mapping[str, Json]:
+        """Return the file, the lines written, and those that could not be."""
+        return {"log": str(self.path), "lines": self.lines, "failed": self.failed, "problem": self.problem}
+
+    def close(self) -> None:
+        """Do nothing: every line is written already."""
+
+    def _mended(self) -> None:
+        """End a line that a killed process left unfinished, so that the next one stands alone."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        with self.path.open("rb+") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+
+
+# -- posted --------------------------------------------------------------------------------------------------
+
 
 FIRST_S, LONGEST_S = 1.0, 60.0
 """The first wait after a failure, and the longest."""
