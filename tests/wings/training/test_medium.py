@@ -1,4 +1,7 @@
-"""How long an emulated medium lets a reader wait, what a test of a folder reads, and what the page cache holds."""
+"""How long an emulated medium lets a reader wait, what a test of a folder reads, and what the page cache holds.
+
+A limit of reads by a control group, in a tree of files that stands for the kernel's.
+"""
 
 import errno
 import mmap
@@ -8,9 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgescope.errors import UnsupportedError
 from edgescope.wings.training import medium, page_cache
 from edgescope.wings.training import medium as io_limit
-from edgescope.wings.training.medium import Medium, Speed, Throttle, speed
+from edgescope.wings.training.medium import MEDIA, Medium, Speed, Throttle, speed
 
 SLOW = Medium(bytes_s=1e6, latency_s=4e-3, depth=2)
 """A megabyte a second, and 4 ms a read, two at once."""
@@ -206,3 +210,56 @@ def test_a_disk_without_partitions_is_its_own_and_a_process_may_be_in_no_group(t
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text("1:name=systemd:/x\n")
     assert io_limit._group_of(tmp_path) == ""
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A kernel whose disk 8:0 has the partition that tmp_path lies on, and that may limit reads."""
+    number = tmp_path.stat().st_dev
+    part = tmp_path / "sys/devices/sda/sda1"
+    part.mkdir(parents=True)
+    (part / "partition").write_text("1\n")
+    (part.parent / "dev").write_text("8:0\n")
+    (tmp_path / "sys/dev/block").mkdir(parents=True)
+    (tmp_path / f"sys/dev/block/{os.major(number)}:{os.minor(number)}").symlink_to(part)
+    groups = tmp_path / "sys/fs/cgroup"
+    (groups / "user.slice").mkdir(parents=True)
+    (groups / "cgroup.controllers").write_text("cpu io memory\n")
+    (groups / "cgroup.subtree_control").write_text("")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("1:name=systemd:/x\n0::/user.slice\n")
+    return tmp_path
+
+
+def test_the_whole_disk_is_limited_while_the_run_lasts(tree):
+    groups = tree / "sys/fs/cgroup"
+    with medium.limited(tree, MEDIA["sd"], tree) as limit:
+        group = groups / f"edgescope-io-{os.getpid()}"
+        assert limit == (group / "io.max").read_text() == "8:0 rbps=80000000 riops=833"
+        assert (groups / "cgroup.subtree_control").read_text() == "+io"
+        assert (group / "cgroup.procs").read_text() == str(os.getpid())
+        for file in group.iterdir():  # the kernel's files go with their folder
+            file.unlink()
+    assert (groups / "user.slice/cgroup.procs").read_text() == str(os.getpid())
+    assert not group.exists()
+
+
+@pytest.mark.parametrize("missing", ["sys/dev/block", "io", "rights", "another group"])
+def test_what_it_cannot_do_is_said(tree, missing, monkeypatch):
+    groups = tree / "sys/fs/cgroup"
+    if missing == "io":
+        (groups / "cgroup.controllers").write_text("cpu memory\n")
+    elif missing == "rights":
+        (groups / "cgroup.subtree_control").unlink()
+        (groups / "cgroup.subtree_control").mkdir()
+    elif missing == "another group":  # a mode's quota, which the move would end
+        (tree / "proc/self/cgroup").write_text("0::/edgescope-7\n")
+    else:
+        monkeypatch.setattr(medium.os, "major", lambda number: 999)
+    with (
+        pytest.raises(UnsupportedError, match="E-MEDIUM-1") as caught,
+        medium.limited(tree, MEDIA["hdd"], tree),
+    ):
+        pass
+    assert caught.value.fix == "--workload-option medium_by=delay" and caught.value.evidence
+    assert not (groups / f"edgescope-io-{os.getpid()}").exists()

@@ -14,9 +14,9 @@ from edgescope.errors import UsageError
 from edgescope.records import Trial
 from edgescope.search import gp
 from edgescope.wings.predict import curve_fit, mode_table, modes, prediction, roofline_modes, surfaces
-from edgescope.wings.recommend import priors
-from edgescope.wings.training import gaps as interleave
-from edgescope.wings.training.gaps import Side
+from edgescope.wings.recommend import bayes
+from edgescope.wings.training import interleave
+from edgescope.wings.training.interleave import Side
 
 
 def trial(**keys: Any) -> Trial:
@@ -82,7 +82,7 @@ def test_slopes_of_throughput():
         trial(device="cpu", batch=4, in_flight=2, precision="int8", options={"threads": 1}),
         trial(device="cpu", batch=4, options={"threads": 0}),
     ]
-    found = [of(s) for s in priors.throughput(trials, {"m": 7.0}, 4)]
+    found = [of(s) for s in bayes.throughput(trials, {"m": 7.0}, 4)]
     log = [math.log2(x) for x in (2, 2, 1)]
     mean = sum(log) / 3
     assert found == [
@@ -98,7 +98,7 @@ def test_slopes_of_throughput():
         trial(device="cuda", model=m, sharing=s, processes=p)
         for m, s, p in (("a", "mps=50", 2), ("b", "mps", 1))
     ]
-    apart = [of(s) for s in priors.throughput(there, {"a": math.e, "b": 1.0}, 4)]
+    apart = [of(s) for s in bayes.throughput(there, {"a": math.e, "b": 1.0}, 4)]
     assert [(mean, sd) for _, mean, sd in apart] == [
         (0.12, 0.12),
         (0.12, 0.18),
@@ -107,25 +107,25 @@ def test_slopes_of_throughput():
         (-0.7, 0.4),
     ]
     assert (apart[3][0], apart[4][0]) == ([0.5, -0.5], [0.5, -0.5])
-    assert priors.throughput(there, {"a": math.e}, 4)[4].feature.tolist() == [0, 0]
-    mixed = priors.throughput([trials[0], there[0]], {}, 4)
+    assert bayes.throughput(there, {"a": math.e}, 4)[4].feature.tolist() == [0, 0]
+    mixed = bayes.throughput([trials[0], there[0]], {}, 4)
     assert mixed[0].mean == 0.12 and mixed[-1].feature.tolist() == [0.5, -0.5]
 
 
 def test_slopes_of_the_tail_of_power_and_of_memory():
     trials = [trial(batch=2, processes=4, in_flight=2), trial(batch=8, precision="bf16")]
-    assert [of(s) for s in priors.tail(trials)] == [([1.5, -1.5], 0.05, 0.08)]
-    assert [of(s) for s in priors.power(trials)] == [([-1.0, 1.0], 0.03, 0.06), ([1.5, -1.5], 0.04, 0.08)]
+    assert [of(s) for s in bayes.tail(trials)] == [([1.5, -1.5], 0.05, 0.08)]
+    assert [of(s) for s in bayes.power(trials)] == [([-1.0, 1.0], 0.03, 0.06), ([1.5, -1.5], 0.04, 0.08)]
     half = round(math.log(2) / 2, 6)
-    assert [of(s) for s in priors.memory(trials)] == [
+    assert [of(s) for s in bayes.memory(trials)] == [
         ([1.0, -1.0], 0.5, 0.25),
         ([-1.0, 1.0], 0.12, 0.12),
         ([half, -half], 0.2, 0.3),
     ]
-    assert priors.in_flight(trials[0]) == 16.0
-    assert priors.SPEED == {"fp32": 0.0, "tf32": 0.2, "fp16": 0.4, "bf16": 0.3, "int8": 0.6}
-    assert priors.BYTES == {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
-    assert [priors.threads_in_use(trial(options={"threads": n}), 6) for n in (1, 0, "x", 2.5)] == [
+    assert bayes.in_flight(trials[0]) == 16.0
+    assert bayes.SPEED == {"fp32": 0.0, "tf32": 0.2, "fp16": 0.4, "bf16": 0.3, "int8": 0.6}
+    assert bayes.BYTES == {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
+    assert [bayes.threads_in_use(trial(options={"threads": n}), 6) for n in (1, 0, "x", 2.5)] == [
         1,
         6,
         6,

@@ -1,7 +1,8 @@
 """The stages that compute on a CUDA device with torch: preparing frames there, and the streams that stages run on.
 
-Pillow's resampling is a matrix there: each row says how much of each old pixel a new one takes. The product with it is what Pillow computes (a filter that widens where a picture shrinks), for devices that multiply
-matrices faster than anything else.
+Pillow's resampling is a matrix there: each row says how much of each old pixel a new one takes. The product with it is
+what Pillow computes (a filter that widens where a picture shrinks), for devices that multiply matrices faster than
+anything else.
 """
 
 from __future__ import annotations

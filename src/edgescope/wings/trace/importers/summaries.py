@@ -1,9 +1,8 @@
 """Summaries without times of day: the CSVs of `nsys stats`, and Nsight Compute's CSV of metrics per kernel.
 
-Numbers stand in them as programs print them for a reader: `1,234.5`, `1.234,5`, `1 234,5`, `1'234.5`; told by the whole file.
-
-One text may be ambiguous (`1.234` is a thousand and some, or one and some); a file of them seldom is. What stays
-ambiguous is refused, because a factor of a thousand is no small error.
+Numbers stand in them as programs print them for a reader: `1,234.5`, `1.234,5`, `1 234,5`, `1'234.5`; the whole file
+tells which. One text may be ambiguous (`1.234` is a thousand and some, or one and some); a file of them seldom is. What
+stays ambiguous is refused, because a factor of a thousand is no small error.
 """
 
 from __future__ import annotations
