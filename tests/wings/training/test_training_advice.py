@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.wings.training import search as advice
-from edgescope.wings.training.search import ALIKE, WORTH, Change
+from edgescope.wings.training import advise as advice
+from edgescope.wings.training.advise import ALIKE, WORTH, Change
 from loading_facts import WAITS
 from making import result
 
