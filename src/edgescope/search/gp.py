@@ -4,7 +4,7 @@ Logarithms of throughput, power and memory are guessed, because an axis mostly c
 batch, 1.3 times the throughput): on a log scale factors add. A guess is a Gaussian process whose covariance is a sum
 over the axes (each alone, and a smaller part for each pair), so that one cell teaches about every cell that shares a
 level with it; numbers (batch, processes, threads) lie on a log2 scale and neighbours resemble each other, words
-(precision, sharing) are alike or not. Its mean is a sum of slopes from physics (priors.py), each with an uncertainty.
+(precision, sharing) are alike or not. Its mean is a sum of slopes from physics, each with an uncertainty.
 
 The strength of each axis cannot be fitted to five points. So some dozens of settings are drawn once and averaged, each
 weighted by how well it explains the measured cells. numpy alone; a grid of a thousand cells takes milliseconds.

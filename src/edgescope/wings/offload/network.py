@@ -12,8 +12,8 @@ iperf3 and ping (`edgescope offload --probe`) give the raw samples instead: `rtt
 
 The output of iperf3 --json and ping, from files or run here, gives the keys of a profile. iperf3 gives the bandwidth of
 each second (the far end runs `iperf3 -s`), ping the round trips. Bits go up where the client sent, down if it ran with
---reverse; --bidir holds both. TCP hides loss, so iperf3's count of retransmissions and ping's lost packets are evidence,
-not a loss rate.
+--reverse; --bidir holds both. TCP hides loss, so iperf3's retransmissions and ping's lost packets are evidence, not a
+loss rate.
 """
 
 from __future__ import annotations
