@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from edgescope.errors import ModelError
 from edgescope.models import zoo
 from edgescope.wings.anomaly.networks import checkpoints, torch_networks
+from edgescope.wings.anomaly.networks.feature_networks import I3d
 from edgescope.wings.anomaly.networks.heads import HEADS, Rtfm
-from edgescope.wings.anomaly.networks.i3d import I3d
 
 
 @pytest.mark.parametrize(

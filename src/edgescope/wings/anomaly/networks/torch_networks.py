@@ -17,9 +17,8 @@ from edgescope.models.image import torchvision_compat
 from edgescope.models.image.network import pretrained_file
 from edgescope.models.weights import fill, read_state
 from edgescope.wings.anomaly.networks import checkpoints
+from edgescope.wings.anomaly.networks.feature_networks import I3d, Motion
 from edgescope.wings.anomaly.networks.heads import HEADS
-from edgescope.wings.anomaly.networks.i3d import I3d
-from edgescope.wings.anomaly.networks.motion import Motion
 
 
 class S3d(nn.Module):

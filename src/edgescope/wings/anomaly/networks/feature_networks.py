@@ -1,4 +1,6 @@
-"""I3D ResNet-50, with and without non-local blocks, in the two forms that are called by this name.
+"""Networks that make features of snippets: I3D ResNet-50 in two forms, and a small one of motion, edgescope's own.
+
+I3D is with or without non-local blocks, in the two forms that are called by this name.
 
 `32x2` (Wang et al., CVPR 2018, in the port whose features RTFM was trained on) halves time in the stem, in the first
 pooling and after the first stage: 16 frames become a map of 2 x 7 x 7. `8x8` (PySlowFast's I3D_NLN_8x8_R50) keeps time
@@ -7,6 +9,11 @@ Both have the same parameters: 28,043,472, and 35,401,936 with five non-local bl
 
 The networks return pooled features; the classifier of Kinetics' 400 actions is kept (`fc`), so that a published
 checkpoint loads whole.
+
+Motion, (N, 3, T, H, W) -> (N, 512), sees each frame and how much it differs from the one before. Convolutions over space and over time take turns
+((2+1)D, Tran et al., CVPR 2018). Its features are means and maxima of the last maps, because what happens in a small
+place for a short time is lost in a mean alone. It is made to be trained on one's own videos (anomaly/pretext.py): no
+weights of it are published.
 """
 
 from __future__ import annotations
@@ -15,6 +22,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 WIDTH = 2048
 """Number of features of a snippet."""
@@ -142,3 +150,46 @@ def _start(part: nn.Module) -> None:
         nn.init.constant_(part.c_norm.weight, QUIET)
     if isinstance(part, NonLocal):
         nn.init.constant_(part.norm.weight, QUIET)
+
+
+# -- motion --------------------------------------------------------------------------------------------------
+
+
+CHANNELS = (24, 48, 96, 192, 256)
+
+
+class MotionBlock(nn.Module):
+    """A convolution over space, one over time, and what came in added to what comes out."""
+
+    def __init__(self, inside: int, outside: int, stride: tuple[int, int]) -> None:
+        super().__init__()
+        time, space = stride
+        self.space = nn.Conv3d(inside, outside, (1, 3, 3), (1, space, space), (0, 1, 1), bias=False)
+        self.time = nn.Conv3d(outside, outside, (3, 1, 1), (time, 1, 1), (1, 0, 0), bias=False)
+        self.space_norm, self.time_norm = nn.BatchNorm3d(outside), nn.BatchNorm3d(outside)
+        self.shortcut = nn.Conv3d(inside, outside, 1, (time, space, space), bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return maps of `outside` channels."""
+        y = F.relu(self.space_norm(self.space(x)))
+        return F.relu(self.time_norm(self.time(y)) + self.shortcut(x))
+
+
+class Motion(nn.Module):
+    """The network; T of 8 or more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, *others = CHANNELS
+        self.stem = nn.Conv3d(6, first, (1, 5, 5), (1, 2, 2), (0, 2, 2), bias=False)
+        self.norm = nn.BatchNorm3d(first)
+        strides = ((1, 2), (2, 2), (2, 2), (1, 1))
+        sizes = zip(CHANNELS[:-1], others, strides, strict=True)
+        self.blocks = nn.Sequential(*(MotionBlock(inside, outside, s) for inside, outside, s in sizes))
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        """Return features (N, 512)."""
+        moved = clips[:, :, 1:] - clips[:, :, :-1]
+        both = torch.cat([clips, torch.cat([moved[:, :, :1], moved], dim=2)], dim=1)
+        maps = self.blocks(F.relu(self.norm(self.stem(both))))
+        return torch.cat([maps.mean(dim=(2, 3, 4)), maps.amax(dim=(2, 3, 4))], dim=1)
