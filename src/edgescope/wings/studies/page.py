@@ -90,8 +90,8 @@ def document(paper: Paper, results: Iterable[Result], *, command: str = "", **op
 
 def of(paper: Paper, content: Content, command: str = "") -> doc.Document:
     """Return the page with this content."""
-    made = _Page(paper, content)
-    return doc.Document(content.title, made.parts(paper.page["part"]), content.data, command)
+    parts = _Page(paper, content).parts(paper.page["part"])
+    return doc.Document(content.title, parts, {"command": command, **content.data}, command)
 
 
 def where(machine: Machine | None) -> str:
