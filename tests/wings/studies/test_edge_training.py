@@ -39,7 +39,7 @@ def result(trial, noise=0.01, **changes):
     }
     verdict = SimpleNamespace(trust=Trust.CLEAN)
     found = {"trial": trial, "status": Status.OK, "metrics": metrics, "verdict": verdict, "reason": None}
-    found |= {"queries": None, "machine": None}
+    found["machine"] = None
     return SimpleNamespace(**found | changes)
 
 

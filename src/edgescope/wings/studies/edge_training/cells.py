@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgescope import cache
-from edgescope.analysis.cells.replicates import spread, value_of
+from edgescope.analysis.cells.replicates import spread
 from edgescope.records import Field, Measured, Result, Role, Status, Trial
 from edgescope.report import document as doc
 from edgescope.stats import paired_log_ratio
@@ -164,8 +164,8 @@ class Cells:
             for x in self.runs.get(over, ())
             for y in self.runs.get(under, ())
             if x.trial.replicate == y.trial.replicate
-            and (a := value_of(x, name) or 0.0) > 0
-            and (b := value_of(y, under_name or name) or 0.0) > 0
+            and (a := figure(x, name) or 0.0) > 0
+            and (b := figure(y, under_name or name) or 0.0) > 0
         ]
         if not pairs:
             return None
@@ -174,6 +174,12 @@ class Cells:
     def of(self, *keys: Place) -> list[Any]:
         """Return the runs of some cells."""
         return [run for key in keys for run in self.runs.get(key, ())]
+
+
+def figure(result: Result, name: str) -> float | None:
+    """Return a metric's value as stored, or None if it was not measured."""
+    found = result.metrics.get(name)
+    return found.value if isinstance(found, Measured) else None
 
 
 def table(results: Iterable[Result]) -> Cells:
@@ -223,7 +229,7 @@ def _answer(paper: Paper, measured: Cells, answered: Sequence[claim.Answered], l
 
 def _reading(paper: Paper, key: Place, runs: Sequence[Result]) -> Reading:
     """Return a cell with each figure's mean over its runs, and its parts of a step in milliseconds a sample."""
-    figures = {name: spread([value_of(run, name) for run in runs], unit) for unit, name in _figures(paper)}
+    figures = {name: spread([figure(run, name) for run in runs], unit) for unit, name in _figures(paper)}
     parts = {part: _per_sample(figures[f"{part}_s"], key.batch) for part in paper.page["parts"]}
     return {**key._asdict(), "cell": _words(key), "runs": len(runs), **figures, **parts}
 

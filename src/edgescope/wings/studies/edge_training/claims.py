@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgescope.analysis.cells.replicates import value_of
 from edgescope.wings.studies.claim import Claim, Voice, held
-from edgescope.wings.studies.edge_training.cells import NAME, Cells, Place, networks
+from edgescope.wings.studies.edge_training.cells import NAME, Cells, Place, figure, networks
 from edgescope.wings.studies.paper import papers
 
 SAME = 1.05
@@ -66,7 +65,7 @@ def _pipelining(table: Cells) -> Iterator[Voice | None]:
 
 def _enough(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
-        waits = [s for run in table.of(key) if (s := value_of(run, "stall_share")) is not None]
+        waits = [s for run in table.of(key) if (s := figure(run, "stall_share")) is not None]
         if waits and float(np.mean(waits)) < VARIES:
             yield _same(table, "four workers over two", LATER, key._replace(workers=4), key)
 
@@ -107,7 +106,7 @@ def _cores(table: Cells) -> Iterator[Voice | None]:
 
 def _variability(table: Cells) -> Iterator[Voice | None]:
     for key in _usual(table):
-        times = [t for run in table.of(key) if (t := value_of(run, LATER)) is not None]
+        times = [t for run in table.of(key) if (t := figure(run, LATER)) is not None]
         if len(times) >= FEW:
             varies = float(np.std(times, ddof=1) / np.mean(times))
             text = f"{key.model}: {varies:.1%} over {len(times)} runs"
