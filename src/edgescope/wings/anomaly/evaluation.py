@@ -113,7 +113,6 @@ def _share(counts: Floats) -> Floats:
 # -- of a detector -------------------------------------------------------------------------------------------
 
 
-Floats = NDArray[np.float64]
 Intervals = Sequence[tuple[int, int]]
 DRAWS, LEVEL = 1000, 0.95
 RECALL = 0.8

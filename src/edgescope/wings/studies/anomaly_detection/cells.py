@@ -290,8 +290,8 @@ def _engines(cells: Cells) -> Iterator[Reading]:
     engines = cells.of("engines")
     eager = next((cell for cell in engines if cell.trial.backend == "torch_eager"), None)
     for cell in engines:
-        itself = cell is eager or eager is None
-        yield {**_reading(cell), "gain": Absent("it is PyTorch") if itself else gain(cell, eager)}
+        over = Absent("it is PyTorch") if eager is None or cell is eager else gain(cell, eager)
+        yield {**_reading(cell), "gain": over}
 
 
 def _boards(paper: Paper) -> Iterator[Reading]:
@@ -325,7 +325,9 @@ def _chains(paper: Paper, cells: Cells) -> list[Reading]:
     """Return the chains with the AUC that was published of each; none if no chain ran."""
     auc = {row["title"]: row["auc"] or [None] * len(AUC) for row in paper.page["chain"]}
     mine = cells.of("chains")
-    rows = [{**_reading(cell), **dict(zip(AUC, map(_share, auc[cell.chain]), strict=True))} for cell in mine]
+    rows: list[Reading] = [
+        {**_reading(cell), **dict(zip(AUC, map(_share, auc[cell.chain]), strict=True))} for cell in mine
+    ]
     return rows if any(cell.runs for cell in mine) else []
 
 
