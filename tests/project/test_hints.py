@@ -29,7 +29,7 @@ FOREIGN = (
     *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
     *("cli/completion", "deploy/run_script", "runner/ceilings", "scratch", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/process", "isolate/forks", "isolate/worker"),
-    *("wings/offload/probe", "wings/trace/remote_program", "wings/trace/nsys", "wings/energy/tegrastats_log"),
+    *("wings/offload/probe", "wings/trace/program", "wings/trace/nsys", "wings/energy/tegrastats_log"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.errors import DeviceError, UnavailableError, UsageError
-from edgescope.wings.offload import network
-from edgescope.wings.offload.network import address, from_iperf3, from_ping, merged, profile, read
+from edgescope.wings.offload import probe
+from edgescope.wings.offload.network import profile
+from edgescope.wings.offload.probe import address, from_iperf3, from_ping, merged, read
 
 DATA = Path(__file__).parent / "data"
 
@@ -191,7 +192,7 @@ def test_a_probe_runs_both_programs_each_way(tmp_path, monkeypatch):
     iperf3 = f'case "$*" in *--reverse*) {CAT} {DOWN};; *"-c nano -p 99 --json"*) {CAT} {UP};; esac'
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}", iperf3=iperf3)
     told: list[str] = []
-    keys = network.probe("nano:99", told.append)
+    keys = probe.probe("nano:99", told.append)
     found = profile(keys)
     assert len(found.rtt_samples_s) == 20 and found.up_bps < 1e9 < found.down_bps
     assert keys["peer"] == "nano:99" and len(keys["evidence"]) == 3 and len(told) == 3
@@ -200,7 +201,7 @@ def test_a_probe_runs_both_programs_each_way(tmp_path, monkeypatch):
 def test_a_program_that_is_not_here_is_named_with_the_command_to_run(tmp_path, monkeypatch):
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}")
     with pytest.raises(UnavailableError, match="E-NET-3") as caught:
-        network.probe("nano")
+        probe.probe("nano")
     assert "apt-get install iperf3" in caught.value.fix and "--json" in caught.value.fix
     assert caught.value.what == "iperf3 is not installed" and caught.value.fix.endswith("to --iperf3")
 
@@ -215,12 +216,12 @@ FAILURES = {
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_program_that_fails_ends_in_its_words_and_in_time(kind, tmp_path, monkeypatch):
     script, says = FAILURES[kind]
-    monkeypatch.setattr(network, "LIMIT_S", 1.0)
+    monkeypatch.setattr(probe, "LIMIT_S", 1.0)
     sleep = shutil.which("sleep")
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}", iperf3=script.replace("sleep", str(sleep)))
     start = time.monotonic()
     with pytest.raises(DeviceError, match="E-NET-6") as caught:
-        network.probe("nano")
+        probe.probe("nano")
     assert says in str(caught.value) and "Nothing was written" in str(caught.value)
     assert time.monotonic() - start < 40
 
@@ -228,12 +229,12 @@ def test_a_program_that_fails_ends_in_its_words_and_in_time(kind, tmp_path, monk
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("iperf3") or not shutil.which("ping"), reason="needs iperf3 and ping")
 def test_the_installed_programs(monkeypatch):
-    monkeypatch.setattr(network, "PINGS", 5)
-    monkeypatch.setattr(network, "SECONDS", 2)
+    monkeypatch.setattr(probe, "PINGS", 5)
+    monkeypatch.setattr(probe, "SECONDS", 2)
     server = subprocess.Popen(["iperf3", "-s", "-p", "52011"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.5)
-        found = profile(network.probe("127.0.0.1:52011"))
+        found = profile(probe.probe("127.0.0.1:52011"))
     finally:
         server.kill()
         server.wait()

@@ -120,8 +120,9 @@ def run(args: argparse.Namespace) -> int:
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile and print a summary; return 0."""
     from edgescope.report.render import terminal
-    from edgescope.wings.offload.network import probe, profile
+    from edgescope.wings.offload.network import profile
     from edgescope.wings.offload.page import probed
+    from edgescope.wings.offload.probe import probe
 
     keys = probe(args.probe, tell=opened.say)
     path = args.output or Path("network.json")
@@ -165,7 +166,8 @@ def _question(args: argparse.Namespace) -> Question:
 
 def _network_keys(args: argparse.Namespace) -> dict[str, Any]:
     from edgescope.errors import UsageError
-    from edgescope.wings.offload.network import load, read
+    from edgescope.wings.offload.network import load
+    from edgescope.wings.offload.probe import read
 
     if args.profile and (args.iperf3 or args.ping):
         fix = "keep one of them and give what it lacks with --rtt, --uplink, --downlink or --loss"
