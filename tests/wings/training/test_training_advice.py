@@ -201,7 +201,7 @@ def test_a_step_computes_from_half_of_its_time_on_or_its_threads_crowd(device_cp
 
 def test_no_device_is_tried_where_the_fastest_would_gain_no_more_than_is_known():
     """The loader's 40 ms of 60 ms remain: half more at most."""
-    most = advice.model.gain(WAITS, replace(WAITS, device=1e-9, device_cpu=0.0))
+    most = advice.model_of.gain(WAITS, replace(WAITS, device=1e-9, device_cpu=0.0))
     assert most == pytest.approx(1.5)
     assert not tried(WAITS, best=most) and tried(WAITS, best=most - 1e-9)
     little = replace(WAITS, device=0.0012, step=0.0412)
