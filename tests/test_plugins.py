@@ -124,7 +124,29 @@ def test_the_example_adds_a_device_whose_channels_the_doctor_sees(example):
     assert all(m["status"] == "measured" and m["value"] >= 0 for m in mine.values())
 
 
+def test_the_example_adds_a_verb_with_a_page_and_a_metric(example, tmp_path):
+    """No line of edgescope names them: the verb is in the help and in Python, the metric in results and constraints."""
+    store = str(tmp_path / "store")
+    words = ("bench", "null", "--backend", "null", "--max-queries", "200", "--store", store)
+    assert "null fp32" in edgescope(example, *words).stdout
+    done = edgescope(example, "tail", "--store", store, "-o", str(tmp_path / "tail.html"))
+    assert done.returncode == 0 and "p75" in done.stdout, done.stderr
+    assert "How long the tails are" in (tmp_path / "tail.html").read_text()
+    (row,) = json.loads(edgescope(example, "list", "--store", store, "--json").stdout)
+    found = {
+        name: row["metrics"][name]["value"] for name in ("latency_p50_s", "latency_p75_s", "latency_p99_s")
+    }
+    assert found["latency_p50_s"] <= found["latency_p75_s"] <= found["latency_p99_s"]
+    assert "tail" in edgescope(example, "--help").stdout
+    code = "import edgescope; print(edgescope.tail.__module__, 'tail' in dir(edgescope))"
+    env = os.environ | {"PYTHONPATH": str(example)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["edgescope_example.tail", "True"]
+
+
 BAD = {
+    "edgescope.verbs": {"crooked": "edgescope_example:BACKEND"},
+    "edgescope.metrics": {"no_table": "edgescope_example:DEVICE"},
     "edgescope.backends": {"openvino": "edgescope_example:BACKEND", "bad": "broken_plugin:BACKEND"},
     "edgescope.devices": {"gone": "edgescope_example:NOTHING"},
 }
@@ -146,6 +168,8 @@ def test_a_broken_plugin_is_named_and_breaks_nothing(example, tmp_path):
         "openvino",
         "bad",
         "gone",
+        "crooked",
+        "no_table",
     }
     done = edgescope(example, "bench", "null", "--backend", "bad", "--store", str(tmp_path / "store"))
     assert (

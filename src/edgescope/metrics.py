@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from edgescope import registry
 from edgescope.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -136,6 +137,12 @@ METRICS: dict[str, Metric] = read(Path(__file__).with_name("metrics.toml").read_
 def add(text: str) -> None:
     """Add the metrics of a TOML text to those that every table shows."""
     METRICS.update(read(text))
+
+
+for (
+    _name
+) in registry.METRICS:  # of installed packages; one that cannot be read is left out, and `doctor` says why
+    add(registry.load(registry.METRICS, _name, "metric"))
 
 
 def find(name: str) -> Metric | None:

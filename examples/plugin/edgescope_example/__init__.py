@@ -1,4 +1,4 @@
-"""A plug-in of edgescope: what its two entry points name. Neither the engine nor numpy is imported here."""
+"""A plug-in of edgescope: what its entry points name. Neither the engine nor numpy is imported here."""
 
 from edgescope.registry import Entry
 
@@ -9,3 +9,9 @@ BACKEND = Entry(
     about="edgescope_example.about:AboutReference",
 )
 DEVICE = Entry("edgescope_example.loadavg:Loadavg", summary="the kernel's load averages")
+METRIC = Entry("edgescope_example.tail:METRIC", summary="the upper quartile of the latency")
+VERB = Entry(
+    "edgescope_example.tail",
+    summary="print how far the slow queries of each stored result lie from its median",
+    functions=("edgescope_example.tail:tail",),
+)
