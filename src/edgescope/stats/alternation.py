@@ -51,8 +51,6 @@ MOSTLY = 2 / 3
 """A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py holds)."""
 QUORUM = 1 / 2
 """A smaller share of the pairs does not speak for full speed: they are the lucky ones of a busy time."""
-MOST_KIN = 0.7
-"""A larger correlation of so few pairs is not told from this one."""
 LEAST_KIN, SUPPOSED_KIN = 5, 0.2
 """Fewer pairs say nothing of how neighbours resemble each other: so much is supposed (benchmarks/alternation.py)."""
 UNSEEN = 0.007
@@ -62,7 +60,10 @@ UNSEEN = 0.007
 are taken to change alike.
 """
 DOUBT = 8
-"""So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show."""
+"""So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show.
+
+It keeps the likeness of n pairs below (n + 1) / (n + DOUBT), so below 1.
+"""
 _WIDENED = 1.06
 """What chance likeness widens the interval of independent pairs by, on average, from LEAST_KIN to 30 of them."""
 BASE, OURS = 0, 1
@@ -250,7 +251,7 @@ def pairs_for(half: float, n: int, within: float, log: float = 0.0) -> int | Non
 
 
 def kinship(means: NDArray[np.float64]) -> float:
-    """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN.
+    """Return by how much neighbouring pairs resemble each other: 0 (independent) to less than 1.
 
     The autocorrelation at lag 1, free of the small sample's bias of -1 / n, and less of it the fewer pairs bear it
     out (DOUBT): of eight independent pairs it would often be 0.3 by chance. SUPPOSED_KIN for fewer than LEAST_KIN.
@@ -263,7 +264,7 @@ def kinship(means: NDArray[np.float64]) -> float:
     if power == 0:
         return 0.0
     shown = float(centred[1:] @ centred[:-1]) / power + 1 / n
-    return min(MOST_KIN, max(0.0, shown * n / (n + DOUBT)))
+    return max(0.0, shown * n / (n + DOUBT))
 
 
 def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> Interval | None:
