@@ -78,7 +78,7 @@ def listed(site):
 @pytest.mark.slow
 def test_the_example_adds_a_backend_that_is_listed_and_measured(example, tmp_path):
     rows = {row["name"]: row for row in listed(example)}
-    assert rows["onnx_reference"]["available"] and rows["onnx_reference"]["devices"] == ["cpu"]
+    assert rows["onnx_reference"]["available"] and rows["onnx_reference"]["devices"] == ["cpu", "simulated"]
     words = ("slow_net:net", "--backend", "onnx_reference", "--max-queries", "200", "--json")
     done = edgescope(example, "bench", *words, "--store", str(tmp_path / "store"))
     assert done.returncode in (0, 1), done.stderr  # 1: a busy machine made it unstable
@@ -87,6 +87,53 @@ def test_the_example_adds_a_backend_that_is_listed_and_measured(example, tmp_pat
     assert found["status"] in ("ok", "unstable"), found["reason"]
     assert found["verification"]["passed"] is True
     assert found["effective"]["precision"] == "fp32" and "float32" in found["effective"]["evidence"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["onnx_reference", "torch_eager"])
+def test_the_example_adds_a_place_that_is_measured_on(example, tmp_path, backend):
+    """Its own backend keeps inputs there; an engine of edgescope runs there because the place says its name for it."""
+    io = "device" if backend == "onnx_reference" else "host"
+    words = (
+        "slow_net:net",
+        "--backend",
+        backend,
+        "--device",
+        "simulated",
+        "--io",
+        io,
+        "--max-queries",
+        "200",
+    )
+    done = edgescope(example, "bench", *words, "--store", str(tmp_path / "store"))
+    assert done.returncode in (0, 1), done.stderr
+    (path,) = (tmp_path / "store").rglob("result.json")
+    found = json.loads(path.read_text())
+    assert found["status"] in ("ok", "unstable"), found["reason"]
+    assert found["verification"]["passed"] is True
+    assert found["trial"]["device"] == found["effective"]["device"] == "simulated"
+    shown = edgescope(example, "list", "--store", str(tmp_path / "store"))
+    assert f"{backend} simulated fp32" in shown.stdout
+
+
+def test_a_place_of_a_package_is_asked_what_it_can_do(example):
+    code = """
+from edgescope import registry
+from edgescope.records import Trial
+from edgescope.search.candidates import of_device
+from edgescope.study.rules import conflicts
+there = Trial(model="m", backend="onnx_reference", device="simulated", io="device", sharing="mps", processes=2)
+print(registry.runs_on("onnx_reference"), registry.runs_on("torch_eager"), registry.runs_on("tensorrt"))
+print([c.label for c in of_device("simulated")])
+print([c.keys for c in conflicts(there)])
+"""
+    env = os.environ | {"PYTHONPATH": str(example)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "('cpu', 'simulated') ('cpu', 'cuda', 'simulated') ('cuda',)",
+        "['onnx_reference fp32']",
+        "[('sharing', 'device')]",
+    ]
 
 
 def test_the_example_refuses_what_it_cannot_do(example, tmp_path):

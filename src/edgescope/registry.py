@@ -2,7 +2,7 @@
 
 Nothing heavy is imported until a name is loaded, so `edgescope --help` stays fast and a missing engine
 costs one sentence. Adding a member is one file, one line here and one row in the test matrix of its family; an
-installed package adds one by an entry point (`edgescope docs add-a-backend`, `edgescope docs add-a-device`).
+installed package adds one by an entry point (`edgescope docs add-a-backend`, `add-a-place`, `add-a-device`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from edgescope.backends.base import About
+    from edgescope.records.place import Place
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Entry:
     fix: str = ""
     summary: str = ""
     devices: tuple[str, ...] = ("cpu",)
-    """For a backend: the devices it runs on, the usual one first."""
+    """For a backend: the places (PLACES) it runs on, the usual one first."""
+    engine: str = ""
+    """For a backend: the engine's name in Place.names, where a place that a package adds may say what it is called."""
     about: str = ""
     """For a backend: the path of its class data, which can be read without its engine."""
     open_loop: bool = False
@@ -158,6 +161,24 @@ def _of_plugins() -> tuple[EntryPoint, ...]:
     return tuple(point for package in seen.values() for point in package.entry_points)
 
 
+def _placed(found: Entry) -> None:
+    """Raise ValueError unless a plug-in's entry names a Place."""
+    kind = need("edgescope.records.place:Place", "a place", "")
+    if not isinstance(made := need(found.target, found.target, found.fix), kind):
+        raise ValueError(f"{found.target} is a {type(made).__name__}, not an edgescope.records.place.Place")
+
+
+PLACES = Family(
+    "edgescope.places",
+    {
+        "cpu": Entry("edgescope.records.place:CPU", summary="the host's cores"),
+        "cuda": Entry("edgescope.records.place:CUDA", summary="an NVIDIA GPU, a Jetson's too"),
+        "intel_gpu": Entry("edgescope.records.place:INTEL_GPU", summary="an Intel GPU, through OpenVINO"),
+        "intel_npu": Entry("edgescope.records.place:INTEL_NPU", summary="an Intel NPU, through OpenVINO"),
+    },
+    check=_placed,
+)
+"""Where a trial's heavy operators compute: what `device` may be."""
 EITHER = ("cpu", "cuda")
 #: Extra of pyproject.toml -> the modules that it installs.
 EXTRAS: Mapping[str, tuple[str, ...]] = {
@@ -195,6 +216,7 @@ BACKENDS = Family(
             "pip install 'edgescope[torch]'",
             "PyTorch as it is",
             EITHER,
+            engine="torch",
             about="edgescope.backends.pytorch.about:AboutEager",
         ),
         "torch_compile": Entry(
@@ -202,6 +224,7 @@ BACKENDS = Family(
             "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
             "torch.compile with inductor, weights frozen",
             EITHER,
+            engine="torch",
             about="edgescope.backends.pytorch.about:AboutCompile",
         ),
         "onnxruntime": Entry(
@@ -209,12 +232,15 @@ BACKENDS = Family(
             "pip install 'edgescope[onnx]'",
             "ONNX Runtime, CPU and CUDA providers",
             EITHER,
+            engine="onnxruntime",
             about="edgescope.backends.ort.about:AboutOrt",
         ),
         "openvino": Entry(
             "edgescope.backends.openvino.backend:OpenVino",
             "pip install 'edgescope[openvino]'",
-            "OpenVINO, CPU plugin",
+            "OpenVINO, its CPU, GPU and NPU plugins",
+            ("cpu", "intel_gpu", "intel_npu"),
+            engine="openvino",
             about="edgescope.backends.openvino.about:AboutOpenVino",
         ),
         "tensorrt": Entry(
@@ -641,6 +667,7 @@ FAMILIES = (
     METRICS,
     VERBS,
     BACKENDS,
+    PLACES,
     DEVICES,
     WORKLOADS,
     SCENARIOS,
@@ -685,6 +712,23 @@ def stamps(workload: str) -> bool:
 def made_of(workload: str) -> str:
     """Return what a unit of a workload is made of (Entry.made_of); '' if it is not installed."""
     return WORKLOADS.get(workload, Entry("")).made_of
+
+
+@functools.cache
+def place(name: str) -> Place:
+    """Return what a place can do; of a name that is no place, as an engine may report one, the least."""
+    if name in PLACES:
+        found: Place = need(PLACES[name].target, f"device {name}", PLACES[name].fix)
+    else:
+        found = need("edgescope.records.place:Place", "a place", "")(name)
+    return found
+
+
+def runs_on(backend: str) -> tuple[str, ...]:
+    """Return the places that a backend runs on, the usual one first: its own, then those that name its engine."""
+    found = entry(BACKENDS, backend, "backend")
+    more = (name for name in PLACES.plugins if found.engine in place(name).names)
+    return (*found.devices, *(name for name in more if name not in found.devices))
 
 
 def home(backend: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from edgescope.backends.pytorch import ceilings
-from edgescope.backends.pytorch.ceilings import SIZES, Best, peak
+from edgescope.backends.pytorch.ceilings import ON_HOST, Best, peak
 
 
 class Timed(Best):
@@ -25,14 +25,14 @@ def sizes_alone(monkeypatch):
 
 def test_a_quick_product_is_tried_at_every_size():
     best = Timed(0.1, 1e-15)
-    assert peak(best, "fp32")["value"] == pytest.approx(1e15) and best.sizes == list(SIZES["cpu"])
+    assert peak(best, "fp32")["value"] == pytest.approx(1e15) and best.sizes == list(ON_HOST)
 
 
 def test_sizes_end_with_the_first_that_takes_too_long_and_it_counts():
     best = Timed(0.1, 1e-8)  # seconds for the smallest, minutes for the largest
     found = peak(best, "fp16")
-    assert best.sizes == [SIZES["cpu"][0]] and found == {
+    assert best.sizes == [ON_HOST[0]] and found == {
         "value": pytest.approx(1e8),
-        "size": SIZES["cpu"][0],
+        "size": ON_HOST[0],
         "unit": "FLOP/s",
     }

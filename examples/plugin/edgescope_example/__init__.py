@@ -6,8 +6,10 @@ BACKEND = Entry(
     "edgescope_example.reference:OnnxReference",
     "pip install onnx",
     "ONNX's own reference, numpy alone: slow",
+    ("cpu", "simulated"),
     about="edgescope_example.about:AboutReference",
 )
+PLACE = Entry("edgescope_example.places:SIMULATED", summary="a made-up accelerator")
 DEVICE = Entry("edgescope_example.loadavg:Loadavg", summary="the kernel's load averages")
 METRIC = Entry("edgescope_example.tail:METRIC", summary="the upper quartile of the latency")
 VERB = Entry(

@@ -20,8 +20,8 @@ NAMES = {"float32": "fp32", "float64": "fp64"}
 class OnnxReferenceSession:
     """One evaluator; it keeps the names of its outputs' types, to say afterwards what it computed in."""
 
-    def __init__(self, path: Path) -> None:
-        self.evaluator = ReferenceEvaluator(str(path))
+    def __init__(self, path: Path, device: str) -> None:
+        self.evaluator, self.device = ReferenceEvaluator(str(path)), device
         self.kinds: set[str] = set()
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
@@ -33,7 +33,15 @@ class OnnxReferenceSession:
     def effective(self) -> Effective:
         """Return what the outputs were computed in: read back, not repeated from the request."""
         found = ", ".join(sorted(NAMES.get(kind, kind) for kind in self.kinds))
-        return Effective("cpu", found, None, f"type of the outputs: {', '.join(sorted(self.kinds))}")
+        return Effective(self.device, found, None, f"type of the outputs: {', '.join(sorted(self.kinds))}")
+
+    def stage(self, batch: Batch) -> Batch:
+        """Return the batch in the memory of the place: for `--io device`, so that no query copies it."""
+        return {name: array.copy() for name, array in batch.items()}
+
+    def fetch(self, outputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        """Return the outputs on the host."""
+        return [output.copy() for output in outputs]
 
     def close(self) -> None:
         """Drop the evaluator."""
@@ -41,7 +49,7 @@ class OnnxReferenceSession:
 
 
 class OnnxReference(AboutReference):
-    """onnx_reference: fp32 on the CPU, whatever operators the network has."""
+    """onnx_reference: fp32 on the CPU or the simulated accelerator, whatever operators the network has."""
 
     OPTIONS: ClassVar[dict[str, str]] = {}
 
@@ -56,4 +64,4 @@ class OnnxReference(AboutReference):
     def load(self, artifact: Artifact) -> OnnxReferenceSession:
         """Return a session ready for its first call."""
         assert artifact.path is not None
-        return OnnxReferenceSession(artifact.path)
+        return OnnxReferenceSession(artifact.path, artifact.spec.device)

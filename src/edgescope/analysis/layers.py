@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgescope import registry
 from edgescope.analysis.roofline import Ceilings, bandwidth_at
 from edgescope.records import Absent, Field, Measured
 
@@ -115,7 +116,7 @@ def _against(layer: Layer, ceilings: Ceilings | None) -> tuple[Field, str]:
 
 def _tensor_cores(layer: Layer, device: str) -> str:
     """Return whether a layer could have used tensor cores, by its precision and shape."""
-    if device != "cuda" or not layer.flops:
+    if not registry.place(device).cuda or not layer.flops:
         return ""
     if layer.precision == "fp32":
         return "no: fp32"

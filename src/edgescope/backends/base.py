@@ -14,11 +14,12 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import Message, SettingError, UsageError, closest_name, known_names
 from edgescope.models.base import Batch, Model
-from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
+from edgescope.records import Effective, Field, Json, Place, Queries, Scalar, Trial, Window
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Spec:
     io: str = "host"
     options: Mapping[str, Scalar] = field(default_factory=dict)
     device: str = "cpu"
+
+    @property
+    def place(self) -> Place:
+        """What the device can do."""
+        return registry.place(self.device)
 
 
 @dataclass(frozen=True)
@@ -229,7 +235,7 @@ class Usable(Protocol):
 
     @staticmethod
     def usable(device: str) -> None:
-        """Raise UnavailableError if it does not work here on `device` (cpu or cuda); it runs no model."""
+        """Raise UnavailableError if it does not work here on `device` (a place); it runs no model."""
 
 
 def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:

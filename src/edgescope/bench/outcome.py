@@ -97,7 +97,7 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
         verdict=watch.verdict(
             window,
             summary.speeds(queries, window, trial.scenario),
-            apart=run.effective.device == "cpu" and apart(started.machine, watch.core_to_core),
+            apart=registry.place(run.effective.device).is_host and apart(started.machine, watch.core_to_core),
         ),
         warnings=(
             *_doubtful(run.verification),

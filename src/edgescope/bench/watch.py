@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.analysis.energy.idle import inner
 from edgescope.analysis.run.apart import METRIC
 from edgescope.clock import Clock
@@ -140,7 +141,7 @@ class Watch:
         On a Jetson (unified memory), return the largest drop of available memory below `before`: the bytes that
         were available before anything of the trial was loaded.
         """
-        if device == "cpu":
+        if not registry.place(device).channels:
             return {}
         channel = f"{board()}_memory_used_bytes"
         inside = self._within(channel, window)
@@ -220,8 +221,9 @@ class Footprint:
 
 def footprints(pids: Sequence[int], devices: Devices, device: str) -> dict[int, Footprint]:
     """Return each process's memory now; `device` is where the trial computes."""
-    on_gpu = _on_gpu(pids, devices) if device == "cuda" else {}
-    none = Absent("the trial runs on the CPU")
+    place = registry.place(device)
+    on_gpu = _on_gpu(pids, devices) if place.channels else {}
+    none = Absent(f"the trial runs on the {place.word}")
     return {pid: Footprint(peak_rss(str(pid)), pss(pid), on_gpu.get(pid, none)) for pid in pids}
 
 

@@ -28,10 +28,11 @@ def run(args: argparse.Namespace) -> int:
 
     rows: list[dict[str, Any]] = []
     for name, entry in registry.BACKENDS.items():
+        devices = registry.runs_on(name)
         row: dict[str, Any] = {
             "name": name,
             "summary": entry.summary,
-            "devices": list(entry.devices),
+            "devices": list(devices),
             "available": True,
             "options": {},
             "reason": "",
@@ -42,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
             backend = registry.load(registry.BACKENDS, name, "backend")
             row["options"] = dict(backend.OPTIONS)
             if isinstance(backend, Usable):
-                row["without"] = _without(backend, entry.devices)
+                row["without"] = _without(backend, devices)
         except UnavailableError as error:
             row |= {"available": False, **_why(error)}
-        if len(row["without"]) == len(entry.devices):  # it works on none
+        if len(row["without"]) == len(devices):  # it works on none
             row |= {"available": False, **next(iter(row["without"].values()))}
         rows.append(row)
     rows += [_broken(found) for found in registry.BACKENDS.broken]

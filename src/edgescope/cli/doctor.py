@@ -17,6 +17,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from edgescope import registry
 from edgescope.commandline import trial_flags
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--noise", action="store_true", help="measure the noise floor: identical runs in pairs")
     sub.add_argument("--minutes", type=float, default=2.0, help="how long --noise may take (2)")
     text = "measure what a device can do at most, and keep it with this machine's results"
-    sub.add_argument("--roofline", choices=("cpu", "cuda"), default="", help=text)
+    sub.add_argument("--roofline", choices=registry.PLACES, default="", metavar="DEVICE", help=text)
     sub.add_argument("--mode", default="as_is", help="reversible setting, for --roofline (as_is)")
     trial_flags.add_store(sub)
 

@@ -374,6 +374,14 @@ def add_seed(sub: argparse._ActionsContainer) -> None:
     sub.add_argument(flag("seed"), type=int, default=0, help="seed of all random choices (0)")
 
 
+def add_device(
+    group: argparse._ActionsContainer, default: str | None = None, usual: str = "the backend's usual device"
+) -> None:
+    """Add --device; the names are those of the registry, a plug-in's too."""
+    text = f"where it computes: cpu, cuda, intel_gpu, intel_npu ... ({usual})"
+    group.add_argument(flag("device"), default=default, choices=registry.PLACES, metavar="NAME", help=text)
+
+
 def add_engine(group: argparse._ArgumentGroup) -> None:
     """Add the flags of the engine: mode, device, threads, options, shapes, accuracy gate, tracer, seed."""
     text = (
@@ -382,8 +390,7 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(flag("mode"), default="as_is", metavar="NAME", help=text)
     text = "let --mode gpu_power=WATTS lower the GPU's power limit (root)"
     group.add_argument("--allow-power-limit", action="store_true", help=text)
-    text = "cpu or cuda (the backend's usual device)"
-    group.add_argument(flag("device"), default=None, choices=("cpu", "cuda"), help=text)
+    add_device(group)
     text = "where inputs and outputs are: host; on a GPU also pinned or device (host)"
     group.add_argument(flag("io"), default="host", help=text)
     group.add_argument("--threads", type=whole, default=None, help="threads of the engine")

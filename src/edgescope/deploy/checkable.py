@@ -183,7 +183,7 @@ def valid_for(result: Result) -> dict[str, Json]:
     isa, model = cpu.get("isa"), cpu.get("cpu")
     driver = {**nvidia, **result.machine.state.get("nvidia", {})}.get("driver")
     found: dict[str, Json] = {"packages": told, "cpu": model, "isa": isa}
-    if result.trial.device == "cuda":
+    if result.trial.place.cuda:
         found["driver"] = driver
     return {
         name: value for name, value in found.items() if isinstance(value, str | list) or name == "packages"

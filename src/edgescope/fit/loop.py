@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.errors import ModelError, UnavailableError
 from edgescope.fit.step import Step
 from edgescope.fit.task import Task
@@ -119,8 +119,10 @@ class _Run:
 
     def __init__(self, task: Task, plan: Plan, judge: Callable[[Task], float] | None) -> None:
         self.task, self.plan, self.judge = task, plan, judge
-        self.step = Step(task, plan.device, plan.precision)
-        task.network.to(plan.device)
+        self.place = registry.place(plan.device)
+        at = self.place.called("torch")
+        self.step = Step(task, at, plan.precision)
+        task.network.to(at)
         self.history: list[Epoch] = []
         self.best: Epoch | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
@@ -205,7 +207,7 @@ class _Run:
             "schedule": schedule.state_dict() if schedule else None,
             "scaler": self.step.scaler.state_dict(),
             "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state() if self.plan.device == "cuda" else None,
+            "random_cuda": torch.cuda.get_rng_state() if self.place.cuda else None,
         }
         with cache.writing(path) as temporary:
             torch.save(page, str(temporary))
@@ -227,7 +229,7 @@ class _Run:
             self.task.schedule.load_state_dict(page["schedule"])
         self.step.scaler.load_state_dict(page["scaler"])
         torch.set_rng_state(page["random"])
-        if page["random_cuda"] is not None and self.plan.device == "cuda":
+        if page["random_cuda"] is not None and self.place.cuda:
             torch.cuda.set_rng_state(page["random_cuda"])
         self.history, self.best, self.best_weights = history, best, page["best_weights"]
 
@@ -247,11 +249,13 @@ def write_log(path: Path, history: Sequence[Epoch]) -> None:
 
 
 def available(device: str) -> None:
-    """Raise UnavailableError if `device` is cuda and no CUDA device can be used."""
-    if device == "cuda" and not torch.cuda.is_available():
+    """Raise UnavailableError if PyTorch cannot use `device`."""
+    place = registry.place(device)
+    module = getattr(torch, place.called("torch"), None)
+    if not place.is_host and (module is None or not module.is_available()):
         raise UnavailableError(
             "E-TRAIN-2",
-            "no CUDA device can be used",
+            f"no {place.word} can be used for --device {device}",
             evidence=f"PyTorch {torch.__version__}",
             effect="Nothing was trained",
             fix="--device cpu, or a PyTorch built for your driver",
@@ -275,7 +279,7 @@ def repeatable(seed: int, device: str, *, deterministic: bool) -> Iterator[None]
     before, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs this to be deterministic
-    devices = [torch.cuda.current_device()] if device == "cuda" else []
+    devices = [torch.cuda.current_device()] if registry.place(device).cuda else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(before or deterministic)

@@ -24,7 +24,7 @@ def mps_of(trial: Trial) -> Mps | None:
     word, _, percent = trial.sharing.partition("=")
     if word != "mps":
         return None
-    if trial.device != "cuda":
+    if word not in trial.place.sharing:
         raise UnsupportedError(
             "E-MPS-3",
             f"{trial.sharing} shares a GPU, and this trial runs on the {trial.device}",

@@ -11,6 +11,7 @@ A value that was not measured is `Absent(reason)`: never 0, never a guess.
 
 from edgescope.records.answers import Answer, frame
 from edgescope.records.field import Absent, Field, Json, Measured, Scalar, digest
+from edgescope.records.place import Place
 from edgescope.records.result import (
     Alternation,
     Effective,
@@ -42,7 +43,6 @@ from edgescope.records.rows import (
 from edgescope.records.spans import SPAN_DTYPES, SPAN_KINDS, SPAN_LATER, UNIT, Spans
 from edgescope.records.trace import CLOCK_MARK, Trace
 from edgescope.records.trial import (
-    DEVICE_KINDS,
     IO_KINDS,
     PRECISIONS,
     ROLES,
@@ -57,7 +57,6 @@ SCHEMA_VERSION = 2
 
 __all__ = [
     "CLOCK_MARK",
-    "DEVICE_KINDS",
     "IO_KINDS",
     "PRECISIONS",
     "QUERY_DROPPED",
@@ -86,6 +85,7 @@ __all__ = [
     "Measured",
     "Meter",
     "ModelInfo",
+    "Place",
     "Queries",
     "Readings",
     "Result",

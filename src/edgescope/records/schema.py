@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, get_args, get_origin, get_type_hints
 
+from edgescope import registry
 from edgescope.records import SCHEMA_VERSION, Absent, Channel, Json, Measured, Result
-from edgescope.records.trial import DEVICE_KINDS, IO_KINDS, PRECISIONS
+from edgescope.records.trial import IO_KINDS, PRECISIONS
 
 Schema = dict[str, Json]
 
@@ -25,8 +26,8 @@ BESIDE: Mapping[str, Schema] = {
     "machine_id": {"type": "string", "description": "hash of the machine's stable facts"},
 }
 """Keys of result.json besides the fields of a Result."""
-WORDS = {"device": DEVICE_KINDS, "precision": PRECISIONS, "io": IO_KINDS}
-"""Fields of a Trial that take one of a fixed set of values."""
+WORDS = {"device": registry.PLACES, "precision": PRECISIONS, "io": IO_KINDS}
+"""Fields of a Trial that take one of a set of values."""
 SCALARS: Mapping[Any, Schema] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},

@@ -11,19 +11,20 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from types import MappingProxyType
 
+from edgescope import registry
 from edgescope.errors import UsageError, closest_name
 from edgescope.records.field import Json, Scalar, digest
+from edgescope.records.place import Place
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "as_is")
 IO_KINDS = ("host", "pinned", "device")
-DEVICE_KINDS = ("cpu", "cuda")
-CHOICES = {
+CHOICES: Mapping[str, Collection[str]] = {
     "precision": PRECISIONS,
-    "device": DEVICE_KINDS,
+    "device": registry.PLACES,
     "io": IO_KINDS,
     "sharing": ("time_slicing", "pinned", "mps"),
 }
-"""Fields that take one of a fixed set of values."""
+"""Fields that take one of a set of values."""
 SHARING = re.compile(r"time_slicing|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
@@ -73,7 +74,7 @@ class Trial:
     backend: str = ""
     """The engine; one that is left out becomes the usual one of the model: `usual_backend`."""
     device: str = "cpu"
-    """Where the heavy operators run: cpu or cuda; an engine that ran elsewhere is an error."""
+    """Where the heavy operators run (registry.PLACES): cpu, cuda ...; an engine that ran elsewhere is an error."""
     precision: str = "fp32"
     batch: int = 1
     """Samples in one query."""
@@ -182,10 +183,15 @@ class Trial:
         return digest({name: plain[name] for name in named if plain[name] != usual.get(name, _NONE)})
 
     @property
+    def place(self) -> Place:
+        """What the device can do."""
+        return registry.place(self.device)
+
+    @property
     def label(self) -> str:
         """Short human name of the variant, e.g. `onnxruntime int8 b1`."""
         extra = _spelt(self.options)
-        where = "" if self.device == "cpu" else f" {self.device}"
+        where = "" if self.device == Trial.device else f" {self.device}"
         kind = "" if self.workload == Trial.workload else f" {self.workload}"
         kind += _spelt(self.workload_options)
         workers = "" if self.processes == 1 else f" P{self.processes}"
@@ -344,10 +350,11 @@ def _closest(trial: Trial) -> str:
 
 def _problem(t: Trial) -> str:
     """Return what is wrong with a Trial, or ''."""
+    if t.device not in registry.PLACES:
+        return f"device must be one of {', '.join(registry.PLACES)}, not {t.device!r}"
     rules = (
         (t.batch >= 1, f"batch must be at least 1, not {t.batch}"),
         (t.precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, not {t.precision!r}"),
-        (t.device in DEVICE_KINDS, f"device must be one of {', '.join(DEVICE_KINDS)}, not {t.device!r}"),
         (t.io in IO_KINDS, f"io must be one of {', '.join(IO_KINDS)}, not {t.io!r}"),
         (t.in_flight >= 1, f"in_flight must be at least 1, not {t.in_flight}"),
         (t.processes >= 1, f"processes must be at least 1, not {t.processes}"),

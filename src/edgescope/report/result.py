@@ -209,7 +209,7 @@ def _memory(result: Result) -> str:
         return f"peak RSS {why(m('peak_rss_bytes'))}"
     said = [f"peak RSS {why(m('processes_rss_bytes'))} in all"]
     said += [f"PSS {_brief(m('processes_pss_bytes'))}"] if _known(m("processes_pss_bytes")) else []
-    said += [f"GPU {why(m('gpu_processes_memory_bytes'))}"] if result.trial.device == "cuda" else []
+    said += [f"GPU {why(m('gpu_processes_memory_bytes'))}"] if result.trial.place.channels else []
     rule = m("memory_rule_bytes")
     said += [f"P x (model + 2 x batch) is {_brief(rule)}"] if _known(rule) else []
     return "   ".join(said)

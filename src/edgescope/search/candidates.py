@@ -131,11 +131,14 @@ def usual_device(model: str) -> str:
 
 
 def device() -> str:
-    """Return cuda if the driver library finds a GPU, else cpu; imports no engine."""
-    for name in ("nvidia", "jetson"):
-        if name in registry.DEVICES and not registry.load(registry.DEVICES, name, "device")().present():
-            return "cuda"
-    return "cpu"
+    """Return the first place that a device here senses and that has candidates, else cpu; imports no engine."""
+    return next((name for name in registry.PLACES if _sensed(name) and of_device(name)), Trial.device)
+
+
+def _sensed(place: str) -> bool:
+    """Return whether one of the devices that sense a place is here."""
+    known = (name for name in registry.place(place).sensors if name in registry.DEVICES)
+    return any(not registry.load(registry.DEVICES, name, "device")().present() for name in known)
 
 
 def starts_slowly(trial: Trial) -> bool:
@@ -204,7 +207,7 @@ def by_hand(trial: Trial, installed: Mapping[str, Installed] | None = None) -> l
     """
     cores = len(os.sched_getaffinity(0))
     if (
-        trial.device != "cpu"
+        not trial.place.is_host
         or registry.made_of(trial.workload) != "phases"
         or "threads" in trial.options
         or cores < 2
@@ -265,7 +268,7 @@ def reads_tflite_only(model: str) -> bool:
 def _fits(candidate: Candidate, base: Trial) -> bool:
     """Return whether the engine runs on the device and can read the model."""
     reads = registry.about(candidate.backend).READS
-    return base.device in registry.BACKENDS[candidate.backend].devices and zoo.kind(base.model) in reads
+    return base.device in registry.runs_on(candidate.backend) and zoo.kind(base.model) in reads
 
 
 def _slow_options(candidate: Candidate) -> Options:

@@ -129,7 +129,7 @@ def checked(trial: Trial) -> Trial:
         (registry.SCENARIOS, trial.scenario, "scenario"),
     ):
         registry.entry(family, name, word)
-    able = registry.entry(registry.BACKENDS, trial.backend, "backend").devices
+    able = registry.runs_on(trial.backend)
     if trial.device not in able:
         raise UsageError(
             "E-STUDY-9",

@@ -40,11 +40,11 @@ def _written(value: object) -> str:
 
 def conflicts(trial: Trial) -> Iterator[Conflict]:
     """Yield the conflicts that make this cell impossible."""
-    if trial.sharing.startswith("mps") and trial.device != "cuda":
+    if trial.sharing.partition("=")[0] not in trial.place.sharing:
         yield Conflict(
             ("sharing", "device"), f"{trial.sharing} shares a GPU, and the device is {trial.device}"
         )
-    if trial.io != "host" and trial.device != "cuda":
+    if trial.io != "host" and not trial.place.own_memory:
         what = f"io {trial.io} needs a device with its own memory, and the device is {trial.device}"
         yield Conflict(("io", "device"), what)
     if trial.rate is not None and not registry.scenario(trial.scenario).rated:

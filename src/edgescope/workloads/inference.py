@@ -166,7 +166,7 @@ def loaded(
 
 def _widen(session: Session, trial: Trial, batch: Batch) -> None:
     """Prepare a GPU session for several queries in flight; UnsupportedError if it runs only one at a time."""
-    if trial.in_flight == 1 or trial.device == "cpu":
+    if trial.in_flight == 1 or not trial.place.streams:
         return
     if not isinstance(session, Laned):
         raise UnsupportedError(

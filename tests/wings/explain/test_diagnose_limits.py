@@ -24,6 +24,7 @@ from edgescope.analysis.kernels import findings as traced
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named
 from edgescope.analysis.roofline import Ceilings
 from edgescope.records import Absent, Machine, Measured, Result, Spans, Status, Window
+from edgescope.registry import place
 from edgescope.wings.explain import gpu, machine, network, stages, threads
 from edgescope.wings.explain.case import FLOW, PHASES, STAGES, Case, Part
 from edgescope.wings.explain.interventions import (
@@ -977,7 +978,7 @@ def test_a_load_is_the_limit_where_both_times_are_known(missing, found):
 def waiting(run_wait: float, used: float, share: float = 0.4, **keys: Any) -> Finding | None:
     figures = {"run_wait_share": run_wait}
     of: Any = SimpleNamespace(
-        cores_used=used, overlapped=False, trial=SimpleNamespace(device="cpu"), figure=figures.get,
+        cores_used=used, overlapped=False, trial=SimpleNamespace(place=place("cpu")), figure=figures.get,
         asleep=lambda _: None, result=SimpleNamespace(metrics={}), usage=None, cores=1.0,
     )  # fmt: skip
     return stages._why(of, Part("decode", 0.1, 1), share)

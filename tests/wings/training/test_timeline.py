@@ -81,7 +81,7 @@ def test_parts_on_a_gpu_are_bounded_by_events(clock, monkeypatch):
             return other.at - self.at
 
     moments = iter([5.0, 7.0, 7.5, 8.0, 9.0, 9.25])  # milliseconds of the GPU's clock
-    monkeypatch.setattr(timeline, "_event", Event)
+    monkeypatch.setattr(timeline, "_event", lambda place: Event())
     line = Timeline("cuda")
     timeline.time.monotonic_ns()  # the step begins at 10 ns
     stepped(line)

@@ -374,7 +374,7 @@ def device(monkeypatch):
             self.run, self.device_ns = run, "events"
 
     named = {
-        "wait": "wait",
+        "synchronize": "wait",
         "OnStream": OnStream,
         "OnDevice": lambda plain, batch: ("on device", plain, batch),
     }

@@ -12,6 +12,7 @@ from PIL import Image
 from edgescope.frames.frame import Frame, Item
 from edgescope.models.base import Fit
 from edgescope.models.image.preprocess import Preprocess
+from edgescope.registry import need, place
 from edgescope.wings.video import preparing
 from edgescope.wings.video.preparing import Arrays, OneByOne, OnHost, fit_of
 
@@ -255,7 +256,7 @@ def test_a_stage_has_a_stream_for_each_thread_and_is_timed_by_events(monkeypatch
     other = threading.Thread(target=stage, args=("three",))
     other.start()
     other.join()
-    device.wait()
+    need(place("cuda").synchronize, "torch", "")()
     assert cuda.told[6:8] == [("made", -1), "on"] and cuda.told[-1] == "all"
 
 

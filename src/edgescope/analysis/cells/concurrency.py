@@ -102,7 +102,7 @@ def sharing_words(trial: Trial) -> str:
         return f"MPS at {share} %" if share else "MPS"
     if name == "pinned":
         return "pinned cores"
-    return "time slicing" if trial.device == "cuda" else "shared cores"
+    return "shared cores" if trial.place.is_host else "time slicing"
 
 
 def wanted(trial: Trial) -> bool:

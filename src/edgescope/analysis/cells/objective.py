@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from edgescope import metrics
+from edgescope import metrics, registry
 from edgescope.errors import UsageError, closest_name, flagged, known_names, near_names
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured
@@ -268,7 +268,7 @@ class Wanted:
     def alone(self, device: str) -> bool:
         """Return whether a figure that is asked for comes from a meter that could not tell two processes apart."""
         figures = [self.goal, *(c.metric for c in self.constraints)]
-        shared = (m.unit == "bytes" and device == "cuda" for m in figures if m.of)
+        shared = (m.unit == "bytes" and not registry.place(device).is_host for m in figures if m.of)
         return any(shared) or any(metrics.scoped(m.of[0]) for m in figures if m.of)
 
     def broken(self, of: Mapping[str, Field]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.analysis.energy.integral import Floats, Total, Updates, count, integrate, updates
 from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Channel, Field, Measured, Queries, Readings, Window
@@ -29,8 +30,6 @@ from edgescope.stats.special import normal_quantile, t_quantile
 
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 """Scopes, widest first: the order in which a meter is chosen if none is named."""
-BLIND = {"cpu": ("gpu_board",), "cuda": ("cpu_package",)}
-"""Device -> scopes of meters that do not see its work: a GPU board's joules say nothing about a CPU."""
 _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
 """A counter misses nothing between its readings. Readings of an instant miss what lies between them, and averages smear
 the edges: which of them is better depends on the window and the load, so their bounds decide."""
@@ -92,11 +91,12 @@ def energy(
     may have missed. Every figure is Absent with the reason if no meter answered.
     """
     every = energies(readings, start_ns, stop_ns, samples)
+    unseen_by = registry.place(device).unseen_by if device else ()
     mine = [
         e
         for e in every
         if meter in (None, e.meter)
-        and e.scope not in BLIND.get(device, ())
+        and e.scope not in unseen_by
         and (e.scope != "gpu_board" or e.meter == board or meter is not None)
     ]
     measured = [e for e in mine if isinstance(e.energy_j, Measured)]

@@ -31,6 +31,6 @@ def apart(machine: Machine, core_to_core_s: float | None) -> bool:
 def apart_s(result: Result) -> float | None:
     """Return the latency of a run on the CPU whose CPUs were apart at its beginning and its end, else None."""
     found = result.metrics.get(METRIC)
-    if result.trial.device != "cpu" or not isinstance(found, Measured):
+    if not result.trial.place.is_host or not isinstance(found, Measured):
         return None
     return found.value if apart(result.machine, found.value) else None

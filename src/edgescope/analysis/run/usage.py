@@ -108,7 +108,8 @@ def _cpu(readings: Readings, window: Window, state: Mapping[str, Json]) -> tuple
 
 def of_gpu(result: Result, what: str) -> Field:
     """Return the mean over the window of one channel (`busy`, `sm_active` ...) of the GPU that a run used."""
-    if result.trial.device != "cuda":
+    channels = result.trial.place.channels
+    if not channels:
         return Absent("this run used no GPU")
     if result.readings is None or result.window is None:
         return Absent("no sensor was read during this run")
@@ -119,8 +120,8 @@ def of_gpu(result: Result, what: str) -> Field:
         )
     refused = {c.name: c.reason for c in result.readings.channels if c.status != "measured"}
     known = {c.name for c in result.readings.channels} - set(refused)
-    jetson = f"gpu{number}_busy" not in known and "gpu_busy" in known
-    name = f"gpu{'' if jetson else number}_{what}"
+    only = f"{channels}{number}_busy" not in known and f"{channels}_busy" in known  # as on a Jetson
+    name = f"{channels}{'' if only else number}_{what}"
     if name in refused:
         return Absent(f"{name}: {refused[name] or 'it could not be read'}")
     return mean(result.readings, result.window, name)
@@ -168,8 +169,9 @@ def activity(runs: Sequence[Result], name: str) -> Field:
 
 
 def _mean(result: Result, what: str) -> Field:
-    if result.trial.device != "cuda":
-        return Absent("measured on a CPU")
+    place = result.trial.place
+    if not place.channels:
+        return Absent("measured on a CPU" if place.is_host else f"nothing here senses the {place.word}")
     if result.readings is None or result.window is None:
         return Absent("no raw readings in the store")
     return of_gpu(result, what)

@@ -1,6 +1,6 @@
-"""OpenVINO on its CPU plugin.
+"""OpenVINO on its CPU plugin, or on its GPU or NPU plugin where the driver of such a device is.
 
-The plugin's default precision is bf16 if the CPU has it, so the precision is always requested by name and read
+The CPU plugin's default precision is bf16 if the CPU has it, so the precision is always requested by name and read
 back, node by node, from the compiled graph. int8 reads the same QDQ file as ONNX Runtime.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import openvino as ov
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.artifacts.onnx_names import ModulePaths
@@ -30,12 +30,15 @@ from edgescope.backends.base import (
 )
 from edgescope.backends.openvino import counters, layers, precision
 from edgescope.backends.openvino.about import HINTS, AboutOpenVino
+from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, TensorSpec, written
-from edgescope.records import Effective
+from edgescope.records import Effective, Place
 
 #: Batches whose tensors a request keeps; the bench pool has fewer.
 REMEMBERED = 16
-HEAVY = {"Convolution", "FullyConnected", "MatMul", "Deconvolution", "GroupConvolution"}
+#: Precision -> the capability of a plugin that it needs.
+NEEDS = {"fp32": "FP32", "fp16": "FP16", "bf16": "BF16", "int8": "INT8", "as_is": "FP32"}
+HEAVY = {"Convolution", "FullyConnected", "MatMul", "Deconvolution", "GroupConvolution", "Gemm"}
 
 
 class _Request:
@@ -66,8 +69,8 @@ class _Request:
 class OpenVinoSession:
     """One compiled model and an infer request for each query in flight; inputs are read in place."""
 
-    def __init__(self, compiled: Any, names: Sequence[str]) -> None:
-        self.compiled, self.names = compiled, tuple(names)
+    def __init__(self, compiled: Any, names: Sequence[str], place: Place) -> None:
+        self.compiled, self.names, self.place = compiled, tuple(names), place
         self.idle = [_Request(compiled, names)]
         self.profile = counters.Profile() if profile_folder() is not None else None
 
@@ -86,19 +89,34 @@ class OpenVinoSession:
     def effective(self) -> Effective:
         """Return the precision of most heavy nodes of the compiled graph, and their device."""
         kinds: Counter[str] = Counter()
-        for node in self.compiled.get_runtime_model().get_ordered_ops():
+        for node in self._nodes():
             info = node.get_rt_info()
             if precision.text(info, "layerType") in HEAVY:
                 kinds[precision.of(info)] += 1
         devices = [str(d) for d in self.compiled.get_property("EXECUTION_DEVICES")]
-        device = "cpu" if devices == ["CPU"] else ",".join(devices).lower()
-        threads = int(self.compiled.get_property("INFERENCE_NUM_THREADS"))
+        here = {d.partition(".")[0] for d in devices} == {self.place.called("openvino")}
+        device = self.place.name if here else ",".join(devices).lower()
+        threads = int(self.compiled.get_property("INFERENCE_NUM_THREADS")) if self.place.is_host else None
         if not kinds:
             hint = str(self.compiled.get_property("INFERENCE_PRECISION_HINT").to_string())
             kind = precision.KERNELS.get(hint, hint)
             return Effective(device, kind, threads, "precision hint; no heavy node in the graph")
         evidence = f"compiled graph: {counted(kinds)} heavy nodes, by their kernels"
         return Effective(device, precision_of(kinds), threads, evidence + self._rounded(kinds))
+
+    def _nodes(self) -> Sequence[Any]:
+        """Return the nodes of the compiled graph; UnsupportedError from a plugin that shows none."""
+        try:
+            nodes: Sequence[Any] = self.compiled.get_runtime_model().get_ordered_ops()
+        except RuntimeError as error:
+            raise UnsupportedError(
+                "E-OV-3",
+                f"OpenVINO's {self.place.called('openvino')} plugin shows no compiled graph",
+                evidence=str(error)[:200],
+                effect="Which precision it computed in is not known, so there is no number",
+                fix="--device cpu",
+            ) from error
+        return nodes
 
     def _rounded(self, kinds: Mapping[str, int]) -> str:
         """Return what happens to activations beside weights of fewer bits: the hint of fp32 does not prevent it."""
@@ -116,22 +134,40 @@ class OpenVinoSession:
 
 
 class OpenVino(AboutOpenVino):
-    """openvino: fp32, bf16 if the CPU has it, and int8."""
+    """openvino: fp32, bf16 if the CPU has it, and int8; fp16 on a GPU or an NPU."""
 
     OPTIONS: ClassVar[dict[str, str]] = {
-        "threads": "inference threads (all cores)",
+        "threads": "on cpu: inference threads (all cores)",
         "streams": "execution streams (1)",
         **INT8_OPTIONS,
     }
 
+    @staticmethod
+    def usable(device: str) -> None:
+        """Raise UnavailableError if OpenVINO finds no such device."""
+        name = registry.place(device).called("openvino")
+        found = [str(each) for each in ov.Core().available_devices]
+        if name not in {each.partition(".")[0] for each in found}:
+            raise UnavailableError(
+                "E-OV-2",
+                f"OpenVINO finds no {name} here",
+                evidence=f"it finds {', '.join(found) or 'no device'}",
+                effect="Nothing was measured",
+                fix="install the device's driver, or --device cpu",
+            )
+
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the ONNX file for the precision; OpenVINO compiles it when it loads."""
         checked("openvino", spec, self.OPTIONS)
-        threads_of(spec)
-        able = [str(c) for c in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")]
-        needs = {"fp32": "FP32", "bf16": "BF16", "int8": "INT8", "as_is": "FP32"}
-        if needs.get(spec.precision) not in able and not written(model):
-            raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
+        if threads_of(spec) and not spec.place.is_host:
+            raise UsageError("E-OPT-4", "threads: only on the CPU", fix="--device cpu")
+        self.usable(spec.device)
+        name = spec.place.called("openvino")
+        able = [str(c) for c in ov.Core().get_property(name, "OPTIMIZATION_CAPABILITIES")]
+        has = self.PRECISIONS.get(spec.device, tuple(NEEDS))
+        if (spec.precision not in has or NEEDS.get(spec.precision) not in able) and not written(model):
+            where = "this CPU" if spec.place.is_host else f"this {spec.place.word}"
+            raise refuse("openvino", spec.precision, f"the {name} plugin offers {', '.join(able)}", where)
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
         made = cache.notes(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
@@ -139,7 +175,7 @@ class OpenVino(AboutOpenVino):
     def load(self, artifact: Artifact) -> OpenVinoSession:
         """Return a session compiled for the fixed batch and the requested precision."""
         compiled = _compiled(artifact, _settings(artifact.spec))
-        return OpenVinoSession(compiled, [i.name for i in artifact.model.inputs])
+        return OpenVinoSession(compiled, [i.name for i in artifact.model.inputs], artifact.spec.place)
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
         """Return the time, FLOPs and bytes of every executed node, from the plugin's performance counters."""
@@ -156,7 +192,7 @@ def _compiled(artifact: Artifact, settings: dict[str, Any]) -> Any:
     try:
         graph = core.read_model(str(artifact.path))
         graph.reshape(_shapes(graph, artifact.model.inputs, artifact.spec))
-        return core.compile_model(graph, "CPU", settings)
+        return core.compile_model(graph, artifact.spec.place.called("openvino"), settings)
     except RuntimeError as error:
         raise unreadable("E-OV-1", "OpenVINO", artifact.path, error) from error
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.artifacts.onnx_names import ModulePaths
@@ -108,7 +108,7 @@ class OnnxRuntime(AboutOrt):
     @staticmethod
     def usable(device: str) -> None:
         """Raise UnavailableError if this build has no provider for the device."""
-        if device == "cuda":
+        if registry.place(device).cuda:
             cuda.require()
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
@@ -119,7 +119,7 @@ class OnnxRuntime(AboutOrt):
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
         made, digest = cache.notes(path), cache.content(path)
         notes: dict[str, Json] = {"made": made, "axes": _axes(path, digest, model, spec.batch)}
-        if spec.device == "cuda":
+        if spec.place.cuda:
             notes["executed_cuda"] = _remembered_cuda(path, digest, model, spec, notes["axes"])
         else:
             notes["executed_ops"] = _remembered(path, digest)
@@ -128,13 +128,13 @@ class OnnxRuntime(AboutOrt):
     def load(self, artifact: Artifact) -> Session:
         """Return a session with every open axis fixed."""
         options = _options(artifact.spec, artifact.notes["axes"])
-        if artifact.spec.device == "cuda":
+        if artifact.spec.place.cuda:
             return cuda.OrtCudaSession(artifact, options)
         return OrtSession(_open(artifact.path, options), artifact)
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
         """Return the time, FLOPs and bytes of every operator of the optimised graph, from a profiled run."""
-        if artifact.spec.device == "cuda":
+        if artifact.spec.place.cuda:
             raise UnsupportedError(
                 "E-LAYER-1",
                 "onnxruntime tells no times of the device for its operators",
@@ -160,7 +160,7 @@ def _check(spec: Spec) -> None:
         "layout": choice(spec, "layout", cuda.LAYOUTS) != "contiguous",
     }
     on_cuda = [name for name, value in asked.items() if value]
-    if spec.device == "cpu":
+    if spec.place.is_host:
         if on_cuda:
             raise UsageError("E-OPT-4", f"{', '.join(on_cuda)}: only on a CUDA device", fix="--device cuda")
         if spec.precision not in ("fp32", "int8", "as_is"):

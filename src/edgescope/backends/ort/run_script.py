@@ -90,7 +90,7 @@ def script(trial: Trial, file: str, *, tensorrt: bool = False) -> Script:
 
 
 def _providers(trial: Trial, *, tensorrt: bool) -> list[object]:
-    if trial.device == "cpu":
+    if trial.place.is_host:
         return ["CPUExecutionProvider"]
     cuda = {"use_tf32": str(int(trial.precision == "tf32"))}
     if trial.options.get("graph"):

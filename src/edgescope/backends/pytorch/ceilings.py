@@ -19,7 +19,10 @@ from typing import Any
 
 import torch
 
-SIZES: dict[str, tuple[int, ...]] = {"cpu": (512, 1024, 2048, 4096), "cuda": (2048, 4096, 8192)}
+from edgescope import registry
+
+ON_HOST, ELSEWHERE = (512, 1024, 2048, 4096), (2048, 4096, 8192)
+"""Sides of the matrices whose product is timed."""
 KINDS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KINDS |= {"int8": torch.int8}
 WORKING_SETS = tuple(2**n for n in range(18, 30))
@@ -33,7 +36,7 @@ def measured(device: str, seconds: float) -> dict[str, Any]:
     """Return the ceilings of a device, each figure the best of `seconds`."""
     best = Best(device, seconds)
     with torch.inference_mode():
-        flops = {name: peak(best, name) for name in KINDS if device == "cuda" or name != "tf32"}
+        flops = {name: peak(best, name) for name in KINDS if best.place.cuda or name != "tf32"}
         return {
             "device": device,
             "flops": believable(flops),
@@ -48,7 +51,11 @@ class Best:
     """Times a function as often as the seconds allow and keeps the shortest time."""
 
     def __init__(self, device: str, seconds: float) -> None:
-        self.device, self.seconds = device, seconds
+        self.place, self.seconds = registry.place(device), seconds
+        self.device = self.place.called("torch")
+        self.synchronize = (
+            registry.need(self.place.synchronize, "PyTorch", "") if self.place.synchronize else None
+        )
 
     def of(self, work: Callable[[], object]) -> float:
         """Seconds of the fastest of many calls, device work included."""
@@ -75,8 +82,8 @@ class Best:
 
     def wait(self) -> None:
         """Return once the device has nothing left to do."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
+        if self.synchronize:
+            self.synchronize()
 
 
 def peak(best: Best, name: str) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def peak(best: Best, name: str) -> dict[str, Any]:
     """
     torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
     found: dict[str, Any] = {}
-    for n in SIZES[best.device]:
+    for n in ON_HOST if best.place.is_host else ELSEWHERE:
         try:
             once = best.of(product(best.device, name, n))
         except (RuntimeError, NotImplementedError) as error:
@@ -134,10 +141,10 @@ def bandwidth(best: Best, size: int) -> float:
 
 
 def launch(best: Best) -> float:
-    """Seconds of the least a query can cost: an empty graph launched and waited for; on a CPU an empty call."""
-    if best.device == "cpu":
+    """Seconds of the least a query can cost: an empty graph launched and waited for; without graphs an empty call."""
+    if not best.place.cuda:
         return best.many(lambda: None, 1000)
-    graph, cell = torch.cuda.CUDAGraph(), torch.zeros(1, device="cuda")
+    graph, cell = torch.cuda.CUDAGraph(), torch.zeros(1, device=best.device)
     with torch.cuda.graph(graph):
         cell.add_(0)
     return best.of(graph.replay)
@@ -145,11 +152,11 @@ def launch(best: Best) -> float:
 
 def copies(best: Best, *, to_device: bool) -> list[dict[str, float]]:
     """Seconds of a copy between pinned host memory and the device, by size; none where the host is the device."""
-    if best.device == "cpu":
+    if not best.place.own_memory:
         return []
     found = []
     for size in COPIES:
-        host, device = torch.ones(size // 4).pin_memory(), torch.ones(size // 4, device="cuda")
+        host, device = torch.ones(size // 4).pin_memory(), torch.ones(size // 4, device=best.device)
         target, source = (device, host) if to_device else (host, device)
         seconds = best.many(functools.partial(target.copy_, source, non_blocking=True), 20)
         found.append({"bytes": size, "value": seconds})

@@ -66,7 +66,7 @@ class TorchCompile(AboutCompile):
         _require_compiler(artifact.spec)
         self._inductor.freezing = True
         tune = choice(artifact.spec, "tune", TUNES)
-        if artifact.spec.device == "cuda" and tune != "default":
+        if artifact.spec.place.cuda and tune != "default":
             _assembler_of_workers()
         mode = None if tune == "default" else "max-autotune-no-cudagraphs"
         witness = Frames()
@@ -91,7 +91,7 @@ def _require_compiler(spec: Spec) -> None:
     from torch._inductor import cpp_builder
     from torch.utils import _triton
 
-    if spec.device == "cuda" and not _triton.has_triton():
+    if spec.place.cuda and not _triton.has_triton():
         raise UnavailableError(
             "E-COMP-2",
             "torch.compile needs Triton to make kernels for a GPU, and it does not work here",

@@ -51,7 +51,7 @@ class TorchSession:
 
 def session_of(artifact: Artifact) -> type[TorchSession] | type[CudaSession]:
     """Return the session for a spec's device and options."""
-    if artifact.spec.device != "cuda":
+    if not artifact.spec.place.cuda:
         return TorchSession
     return GraphSession if flag(artifact.spec, "graph") else CudaSession
 
@@ -74,6 +74,7 @@ class TorchEager(AboutEager):
         """Return the time, FLOPs and bytes of every operation, without a CUDA graph around them."""
         spec, dtype = artifact.spec, shared.require(artifact.spec)
         module = shared.ready(artifact)
-        tensors = (torch.from_numpy(batch[name]).to(spec.device) for name in shared.input_names(artifact))
+        where, names = spec.place.called("torch"), shared.input_names(artifact)
+        tensors = (torch.from_numpy(batch[name]).to(where) for name in names)
         inputs = [shared.shaped(tensor, spec, dtype) for tensor in tensors]
         return layers(module, inputs, spec.device, spec.precision, LAYER_RUNS)

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from edgescope import registry
 from edgescope.analysis.layers import Layer
 
 WAIT_CYCLES = 300_000_000
@@ -33,7 +34,7 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self, module: nn.Module, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.cuda, self.path, self.rows = device == "cuda", [""], list[dict[str, Any]]()
+        self.cuda, self.path, self.rows = registry.place(device).cuda, [""], list[dict[str, Any]]()
         self.hooks = [
             hook
             for name, part in module.named_modules()
@@ -109,12 +110,12 @@ def layers(
 def _pass(module: nn.Module, inputs: Sequence[torch.Tensor], device: str) -> list[dict[str, Any]]:
     recorder = _Recorder(module, device)
     try:
-        if device == "cuda":
+        if registry.place(device).cuda:
             torch.cuda.synchronize()
             torch.cuda._sleep(WAIT_CYCLES)  # type: ignore[no-untyped-call]
         with recorder:
             module(*inputs)
-        if device == "cuda":
+        if registry.place(device).cuda:
             torch.cuda.synchronize()
     finally:
         recorder.close()
@@ -139,4 +140,4 @@ def _layer(rows: Sequence[dict[str, Any]], device: str, precision: str) -> Layer
 
 def _seconds(marks: tuple[Any, Any], device: str) -> float:
     start, end = marks
-    return float(start.elapsed_time(end)) * 1e-3 if device == "cuda" else (end - start) * 1e-9
+    return float(start.elapsed_time(end)) * 1e-3 if registry.place(device).cuda else (end - start) * 1e-9

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from edgescope.artifacts.for_precision import refuse
 from edgescope.backends.base import (
     Artifact,
     Spec,
@@ -53,7 +54,9 @@ OPTIONS = {
 
 def require(spec: Spec) -> torch.dtype:
     """Return the dtype of the precision; UnsupportedError if this device would only emulate it."""
-    return _require_cuda(spec.precision) if spec.device == "cuda" else _require_cpu(spec.precision)
+    if spec.place.cuda:
+        return _require_cuda(spec.precision)
+    return _require_cpu(spec.precision) if spec.place.is_host else _require_other(spec)
 
 
 def _require_cpu(precision: str) -> torch.dtype:
@@ -95,13 +98,28 @@ def _require_cuda(precision: str) -> torch.dtype:
     return DTYPES[precision]
 
 
+def _require_other(spec: Spec) -> torch.dtype:
+    """Return the dtype of the precision on a place that PyTorch's own names (xpu, mps ...) reach."""
+    module = getattr(torch, spec.place.names.get("torch", ""), None)
+    if module is None or not module.is_available():
+        raise UnavailableError(
+            "E-PLACE-1",
+            f"PyTorch cannot compute on {spec.device} here",
+            evidence=f"torch {torch.__version__} calls it {spec.place.names.get('torch') or 'nothing'}",
+            fix="edgescope backends",
+        )
+    if spec.precision not in ("fp32", "fp16", "bf16"):
+        raise refuse("PyTorch", spec.precision, "its kernels there take floats", spec.device)
+    return DTYPES[spec.precision]
+
+
 def prepared(name: str, model: Model, spec: Spec, options: dict[str, str]) -> Artifact:
     """Return the artifact of the torch backends: the module itself, without a file."""
     require(checked(name, spec, options))
     threads_of(spec)
     choice(spec, "layout", LAYOUTS)
     on_cuda = [key for key in ("fold", "graph") if flag(spec, key)]
-    if on_cuda and spec.device != "cuda":
+    if on_cuda and not spec.place.cuda:
         raise UsageError("E-OPT-4", f"{', '.join(on_cuda)}: only on a CUDA device", fix="--device cuda")
     return Artifact(model, spec, digest=model.info.digest)
 
@@ -113,7 +131,7 @@ def ready(artifact: Artifact) -> torch.nn.Module:
     settle(spec)  # last, because the user's file may set the same switches when it is imported
     if flag(spec, "fold"):
         module = fold.folded(module)
-    module = module.to(device=spec.device, dtype=dtype)
+    module = module.to(device=spec.place.called("torch"), dtype=dtype)
     if spec.options.get("layout") == "channels_last":
         rank = max((parameter.dim() for parameter in module.parameters()), default=4)
         module = module.to(memory_format=LAST.get(rank, LAST[4]))  # type: ignore[call-overload]
@@ -123,7 +141,7 @@ def ready(artifact: Artifact) -> torch.nn.Module:
 def settle(spec: Spec) -> None:
     """Set the threads and, on cuda, cuDNN's search and both tf32 switches; SettingError if overridden from outside."""
     threads = threads_of(spec)
-    if spec.device != "cuda":
+    if not spec.place.cuda:
         if threads is not None:
             torch.set_num_threads(threads)
         return
@@ -177,8 +195,8 @@ class Heavy:
 
 def effective(spec: Spec, where: str, dtype: str, evidence: str) -> Effective:
     """Return precision and device; fp32 tensors count as tf32 with both of PyTorch's switches on, mixed with one."""
-    if spec.device != "cuda":
-        return Effective(where, dtype, torch.get_num_threads(), evidence)
+    if not spec.place.cuda:
+        return Effective(where, dtype, torch.get_num_threads() if spec.place.is_host else None, evidence)
     matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     precision = dtype
     if dtype == "fp32" and (matmul or cudnn):
@@ -210,11 +228,12 @@ def arrays(outputs: Any) -> list[NDArray[Any]]:
 
 def shaped(tensor: torch.Tensor, spec: Spec, dtype: torch.dtype) -> torch.Tensor:
     """Return an input in the module's dtype and layout, on its device."""
+    device = spec.place.called("torch")
     if not tensor.is_floating_point():
-        return tensor.to(spec.device)
+        return tensor.to(device)
     if tensor.dim() in LAST and spec.options.get("layout") == "channels_last":
-        return tensor.to(spec.device, dtype).contiguous(memory_format=LAST[tensor.dim()])
-    return tensor.to(spec.device, dtype)
+        return tensor.to(device, dtype).contiguous(memory_format=LAST[tensor.dim()])
+    return tensor.to(device, dtype)
 
 
 def input_names(artifact: Artifact) -> Sequence[str]:

@@ -87,13 +87,13 @@ def script(trial: Trial, file: str, imports: str, *, compiled: bool = False) -> 
     """Return the lines for a trial of torch_eager or torch_compile."""
     lines = GRAPH if trial.options.get("graph") else PLAIN
     filled = _filled(trial, compiled=compiled)
-    return Script("PyTorch", imports, lines.format(file=file, device=trial.device, **filled))
+    return Script("PyTorch", imports, lines.format(file=file, device=trial.place.called("torch"), **filled))
 
 
 def without_graph(trial: Trial, file: str, imports: str, engine: str) -> Script:
     """Return the lines for a trial, without its CUDA graph."""
     left = ("graph",) if trial.options.get("graph") else ()
-    lines = PLAIN.format(file=file, device=trial.device, **_filled(trial))
+    lines = PLAIN.format(file=file, device=trial.place.called("torch"), **_filled(trial))
     return Script(engine, imports, lines, left)
 
 
@@ -112,12 +112,12 @@ def _filled(trial: Trial, *, compiled: bool = False) -> dict[str, str]:
 
 def _setup(trial: Trial) -> str:
     setup, threads = "", trial.options.get("threads")
-    if trial.device == "cuda":
+    if trial.place.cuda:
         setup = (
             "torch.backends.cudnn.benchmark = True\n"
             "torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "
             f"{trial.precision == 'tf32'}\n"
         )
-    if threads or trial.device == "cuda":
+    if threads or trial.place.cuda:
         setup += f"torch.set_num_threads({threads or 1})\n"  # on cuda as when measured: the host only copies
     return setup

@@ -125,7 +125,7 @@ def _built_by(spec: Spec) -> dict[str, Json]:
 
 
 def _gpu(spec: Spec) -> list[Json]:
-    if spec.device != "cuda":
+    if not spec.place.cuda:
         return [spec.device]
     return [torch.cuda.get_device_name(), *torch.cuda.get_device_capability()]
 

@@ -317,7 +317,7 @@ def _file_precision(precision: str) -> str:
 
 def _require(spec: Spec, options: Options, capability: str, board: str) -> None:
     """Raise UnsupportedError for a device, precision or DLA core that does not exist here."""
-    if spec.device != "cuda":
+    if not spec.place.cuda:
         raise UnsupportedError("E-TRT-1", f"TensorRT does not run on {spec.device}", fix="--device cuda")
     if spec.precision not in build.PRECISIONS:
         known = ", ".join(build.PRECISIONS)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.errors import UsageError, closest_name
 from edgescope.fit import loop as fit
 from edgescope.fit.task import Task
@@ -34,8 +34,6 @@ OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adagrad": torch.optim.Adagrad,
 }
-FUSED = "cuda"
-"""Device on which Adam updates all weights in one kernel."""
 RESIDENT = 0.25
 """Share of a GPU's free memory that the features may take; larger sets stay on the host."""
 CHANCE = 0.5
@@ -154,9 +152,10 @@ def train(
 
 def task(network: torch.nn.Module, bags: Bags, chosen: Recipe) -> Task:
     """Return the training of a head on bags, by its recipe."""
-    network.to(chosen.device)
+    place = registry.place(chosen.device)
+    network.to(place.called("torch"))
     options: dict[str, Any] = {"lr": chosen.learning_rate, "weight_decay": chosen.weight_decay}
-    if chosen.device == FUSED and chosen.optimizer == "adam":  # Adagrad has no fused form there
+    if place.cuda and chosen.optimizer == "adam":  # in one kernel there; Adagrad has no such form
         options["fused"] = True
     optimizer = OPTIMIZERS[chosen.optimizer](network.parameters(), **options)
     return Task(network, bags.batches, loss_of(chosen), optimizer)
@@ -169,7 +168,8 @@ def loss_of(chosen: Recipe) -> Callable[[torch.nn.Module, torch.Tensor], torch.T
     def loss(network: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
         return terms(network, batch).total
 
-    pays = chosen.device == FUSED and chosen.steps >= COMPILED_FROM and find_spec("triton") is not None
+    cuda = registry.place(chosen.device).cuda
+    pays = cuda and chosen.steps >= COMPILED_FROM and find_spec("triton") is not None
     return Compiled(loss) if pays else loss
 
 
@@ -217,7 +217,8 @@ class Bags:
                 )
         normal, anomalous = (torch.from_numpy(pooled(features, kind)) for kind in kinds)
         if _fits(chosen.device, normal.nbytes + anomalous.nbytes):
-            normal, anomalous = normal.to(chosen.device), anomalous.to(chosen.device)
+            at = registry.place(chosen.device).called("torch")
+            normal, anomalous = normal.to(at), anomalous.to(at)
         return cls(normal, anomalous, chosen)
 
     def batches(self, epoch: int) -> Iterator[torch.Tensor]:
@@ -331,7 +332,7 @@ def _about(
 
 
 def _fits(device: str, size: int) -> bool:
-    return device != "cuda" or size <= RESIDENT * torch.cuda.mem_get_info()[0]
+    return not registry.place(device).cuda or size <= RESIDENT * torch.cuda.mem_get_info()[0]
 
 
 def read_and_train(root: Path, out: Path, chosen: Recipe, **rest: Any) -> Trained:

@@ -169,7 +169,7 @@ def evidence(point: Point, used: Usage) -> tuple[str, ...]:
         _share("CPU (of the allowed cores, by this)", used.cpu),
         _share("CPU (other programs)", used.cpu_others),
     ]
-    if point.result.trial.device == "cuda":
+    if point.result.trial.place.channels:
         lines += [_share("GPU (any kernel)", used.gpu), _share("GPU (SM active)", used.sm)]
     lines.append(_figure("memory left", used.memory_free, "bytes"))
     lines.append(_figure("power", used.power, "W"))

@@ -83,7 +83,7 @@ class Search:
         """One client's load, and how many queries the machine probably serves at once."""
         question, servers = self.question, self.question.base.in_flight
         cpu = usage(self.closed).cpu if self.closed and question.server_processes == PER_CLIENT else None
-        if isinstance(cpu, Measured) and question.base.device == "cpu":
+        if isinstance(cpu, Measured) and question.base.place.is_host:
             servers *= max(1, round(1 / max(cpu.value, 0.01)))
         return Load(question.rate, question.arrivals, servers)
 

@@ -117,7 +117,7 @@ class Case:
         On a GPU, where units follow each other, a stage waits for what an earlier one left on the device. Only one by
         one each has its own time.
         """
-        return self.made_of == "stages" and (self.overlapped or self.trial.device == "cpu")
+        return self.made_of == "stages" and (self.overlapped or self.trial.place.is_host)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -29,7 +29,7 @@ ACTIVITY = "NVML's activity counters (GPM) within the window"
 
 def found(case: Case) -> Iterator[Finding]:
     """Yield the causes on a GPU that the figures speak for."""
-    if case.trial.device != "cuda" or case.unit_s is None or case.open_loop:
+    if not case.trial.place.cuda or case.unit_s is None or case.open_loop:
         return
     looks = (_launches, _copies, _elements, _arithmetic, _memory, _shared)
     yield from (finding for finding in chain(look(case) for look in looks) if finding is not None)

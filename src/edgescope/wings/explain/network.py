@@ -23,7 +23,7 @@ MUCH = 0.45
 
 def found(case: Case) -> Iterator[Finding]:
     """Yield the causes within the network that the figures speak for."""
-    if case.trial.device != "cpu" or case.unit_s is None or case.open_loop or case.trial.multi_process:
+    if not case.trial.place.is_host or case.unit_s is None or case.open_loop or case.trial.multi_process:
         return
     share = _network_share(case)
     if share < SMALL:

@@ -117,7 +117,7 @@ def _why(case: Case, part: Part, share: float) -> Finding | None:
     used = case.cores_used
     if used is None:
         return None
-    if not case.overlapped and case.trial.device == "cpu":
+    if not case.overlapped and case.trial.place.is_host:
         waits = min(0.99, case.figure("run_wait_share") or 0.0)
         off = max(0.0, 1 - used / (1 - waits))  # neither on a CPU nor ready to be
         if off >= WAITING and off >= 0.6 * share:

@@ -34,7 +34,7 @@ def found(case: Case) -> Iterator[Finding]:
 
 def _oversubscribed(case: Case) -> Finding | None:
     asked = case.asked
-    if case.trial.device != "cpu" or asked is None or case.trial.colocated:
+    if not case.trial.place.is_host or asked is None or case.trial.colocated:
         return None
     cores = max(1, int(case.cores))
     if asked <= cores or case.threads == case.trial.processes == 1:
@@ -119,7 +119,12 @@ def _same(tried: Intervention, change: Mapping[str, object]) -> bool:
 def _too_few(case: Case) -> Finding | None:
     """Return the finding that cores are idle because the engine was told to use few threads."""
     threads, used = case.threads, case.cores_used
-    if case.trial.device != "cpu" or case.overlapped or case.trial.multi_process or case.made_of != "phases":
+    if (
+        not case.trial.place.is_host
+        or case.overlapped
+        or case.trial.multi_process
+        or case.made_of != "phases"
+    ):
         return None
     cores = int(case.cores)
     if threads is None or used is None or threads >= cores or used < 0.85 * threads:
@@ -154,7 +159,7 @@ def _too_few(case: Case) -> Finding | None:
 def _one_at_a_time(case: Case) -> Finding | None:
     """Return the interpreter or a lock as the cause, if several threads keep about one core busy."""
     used, late = case.cores_used, case.figure("interpreter_wait_s")
-    if not case.overlapped or case.cores < 2 or used is None or case.trial.device != "cpu":
+    if not case.overlapped or case.cores < 2 or used is None or not case.trial.place.is_host:
         return None
     if late is None:
         return None

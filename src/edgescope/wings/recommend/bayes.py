@@ -46,7 +46,7 @@ BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
 def throughput(trials: Sequence[Trial], macs: Mapping[str, float], cores: int) -> list[Slope]:
     """Return the expected slopes of log samples/s; `macs` is per sample of a model, if known."""
     known = all(t.model in macs for t in trials)
-    here = [t.device == "cpu" for t in trials]
+    here = [t.place.is_host for t in trials]
     apart = _feature(trials, lambda t: float(t.sharing.startswith("mps") and t.processes > 1))
     out = [
         Slope(_feature(trials, lambda t: np.log2(t.batch)), 0.05 if all(here) else 0.12, 0.12),

@@ -100,7 +100,7 @@ class SweepTable:
     def _tracing(self) -> str:
         """Return the command that traces the cells of the first model over processes, on a GPU."""
         t = self.measured[0].trial
-        if t.device != "cuda":
+        if not t.place.cuda:
             t = replace(t, device="cuda", backend="torch_eager", options={})
         alone = replace(t, processes=1, sharing=Trial.sharing, tracer="cupti", min_s=1.0, max_s=1.0)
         _, model, *rest = bench_arguments(alone)

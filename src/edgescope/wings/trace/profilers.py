@@ -111,7 +111,7 @@ def _ended_by(step: Step, why: str) -> Message:
 
 
 def _ladder(trial: Trial) -> tuple[Step, ...]:
-    if trial.device != "cpu":
+    if trial.place.cuda:
         return CUDA
     if trial.backend in OWN:
         return CPU_OWN

@@ -157,12 +157,12 @@ def probes(trial: Trial, facts: Facts, best: float) -> Iterator[Probe]:
     yield Probe("batch", more, replace(held, batch=more), "other updates of the weights: tune the rate")
     now = int(trial.options.get("threads", 0) or 0)
     crowded = now > facts.cores  # threads that take turns on a core wait for each other
-    if trial.device == "cpu" and not crowded and facts.device_cpu < COMPUTES * facts.device:
+    if trial.place.is_host and not crowded and facts.device_cpu < COMPUTES * facts.device:
         return  # the step waits, and waits no less with other arithmetic
-    if trial.device == "cpu":
+    if trial.place.is_host:
         for threads in sorted({1, facts.cores} - {now}):
             yield Probe("threads", threads, replace(held, options={**trial.options, "threads": threads}))
-    if trial.device == "cuda" and trial.io == "host":
+    if trial.place.own_memory and trial.io == "host":
         yield Probe("io", "pinned", replace(held, io="pinned"))
     if trial.options.get("layout") != "channels_last":
         options = {**trial.options, "layout": "channels_last"}

@@ -12,15 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.clip import dataset, samples, sidecar
 from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.stats.pairs import wilson
-
-DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,11 @@ class Settings:
     rate: float = 1e-3
     """Learning rate at the start; it falls to 0 along a cosine."""
 
+    @property
+    def place(self) -> str:
+        """What PyTorch calls the device."""
+        return registry.place(self.device).called("torch")
+
     def __post_init__(self) -> None:
         """Raise UsageError if a setting makes no sense."""
         wrong = [
@@ -45,7 +48,10 @@ class Settings:
                     f"--batch-size must be at least 2, as batches are normalised, not {self.batch}",
                 ),
                 (0 <= self.seed < 2**63, f"--seed must be a whole number from 0, not {self.seed}"),
-                (self.device in DEVICES, f"--device must be cpu or cuda, not {self.device!r}"),
+                (
+                    "torch" in registry.place(self.device).names,
+                    f"--device must be a place that PyTorch trains on, not {self.device!r}",
+                ),
                 (
                     self.rate > 0 and math.isfinite(self.rate),
                     f"--learning-rate must be above 0, not {self.rate:g}",

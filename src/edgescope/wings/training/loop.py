@@ -52,7 +52,7 @@ class Loop:
         shared.require(self.spec)
         torch.manual_seed(trial.seed)
         self.task, self.origin = task_of(model, trial, options)
-        self.task.network.to(self.spec.device).train()
+        self.task.network.to(trial.place.called("torch")).train()
         if not dropout:
             without_dropout(self.task.network)
         shared.settle(self.spec)
@@ -60,7 +60,9 @@ class Loop:
             self.task.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.pinned = trial.io == "pinned"
         self.witness: shared.Witness = self._witness()
-        self.take = Step(self._compiled(), self.spec.device, trial.precision, non_blocking=self.pinned)
+        self.take = Step(
+            self._compiled(), trial.place.called("torch"), trial.precision, non_blocking=self.pinned
+        )
         self.batches = loading.Batches(self.task.batches, self._settings())
         if options["held"]:
             first = self.peek(1)[0]

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.analysis.run.epochs import PARTS
-from edgescope.records import SPAN_KINDS, UNIT, Spans
+from edgescope.records import SPAN_KINDS, UNIT, Place, Spans
 
 Times = NDArray[np.int64]
 
@@ -24,8 +25,8 @@ class Timeline:
     """Collects when each part of each step ended; a step ends its PARTS in their order."""
 
     def __init__(self, device: str) -> None:
-        self.steps = 0
-        self._events = [_event() for _ in range(len(PARTS) + 1)] if device == "cuda" else []
+        self.steps, place = 0, registry.place(device)
+        self._events = [_event(place) for _ in range(len(PARTS) + 1)] if place.events else []
         self._step: list[int] = []
         """Nanoseconds at which the present step began and each part so far ended."""
         self._ends, self._waits = array("q"), array("q")
@@ -107,5 +108,5 @@ def spans_of(
     return Spans.from_columns((name,), {"name": 0, "kind": SPAN_KINDS.index(kind), **columns})
 
 
-def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+def _event(place: Place) -> Any:
+    return getattr(torch, place.called("torch")).Event(enable_timing=True)

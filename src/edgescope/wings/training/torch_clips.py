@@ -77,7 +77,7 @@ class _Clips:
 
     def task(self, network: torch.nn.Module) -> Task:
         """Return the objective of `network`, its optimiser and its schedule."""
-        objective = torch_networks.objective(network).to(self.settings.device)
+        objective = torch_networks.objective(network).to(self.settings.place)
         optimiser = torch.optim.AdamW(objective.parameters(), lr=self.settings.rate, weight_decay=0.01)
         steps = self.settings.epochs * -(-len(self.data.training) // self.settings.batch)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -99,7 +99,7 @@ class _Clips:
     def right(self, network: torch.nn.Module) -> int:
         """Return the number of held-out videos whose middle clip is classified correctly."""
         network.eval()
-        right, size, device = 0, self.settings.batch, self.settings.device
+        right, size, device = 0, self.settings.batch, self.settings.place
         with torch.inference_mode():
             for start in range(0, len(self.data.held_out), size):
                 clips, labels = self.batch([(v, v.middle) for v in self.data.held_out[start : start + size]])

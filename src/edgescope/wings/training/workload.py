@@ -175,7 +175,7 @@ def _supported(trial: Trial) -> None:
         ),
         (trial.in_flight == 1, f"{trial.in_flight} steps at once", "--in-flight 1"),
         (
-            trial.io == "host" or (trial.io == "pinned" and trial.device == "cuda"),
+            trial.io == "host" or (trial.io == "pinned" and trial.place.own_memory),
             f"io {trial.io} on {trial.device}",
             "--io host, or on a GPU --io pinned",
         ),
@@ -244,7 +244,7 @@ def _verified(again: Callable[..., list[float]], trial: Trial) -> Verification:
     wanted = again(plain, len(got))
     gaps = [abs(a - b) / max(abs(b), 1e-6) for a, b in zip(got, wanted, strict=False)]
     apart = float(np.max(gaps))  # NaN if a loss is
-    close = max(CLOSE[trial.precision], CLOSE_CUDA if trial.device == "cuda" else 0.0)
+    close = max(CLOSE[trial.precision], 0.0 if trial.place.is_host else CLOSE_CUDA)
     fields: dict[str, Any] = {"loss_error": Measured(apart, "1", n=len(gaps))}
     return Verification(
         passed=bool(apart <= close),

@@ -43,8 +43,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     for name, usual in (("backend", "torch_eager"), ("precision", "fp32")):
         text = f"{trial_flags.WHAT[name]}; of both networks ({usual})"
         group.add_argument(f"--{name}", default=usual, metavar=name.upper(), help=text)
-    text = "cpu or cuda (the backend's usual device)"
-    group.add_argument("--device", default=None, choices=("cpu", "cuda"), help=text)
+    trial_flags.add_device(group)
     text = "snippets that the network takes at once: more are faster, and alarms come later (1)"
     group.add_argument("--snippets", type=trial_flags.whole, default=1, metavar="N", help=text)
     trial_flags.add_workload_option(group, "stride=8, decode=full (edgescope docs video)")

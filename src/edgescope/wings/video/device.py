@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.frames.frame import Item
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.wings.video.preparing import Arrays, coefficients, fit_of
@@ -90,11 +91,12 @@ class OnDevice:
 
     def __init__(self, preprocess: Sequence[Preprocess], batch: int, device: str = "cuda") -> None:
         self.preprocess, self.batch, self.device = preprocess, batch, device
+        self.cuda = registry.place(device).cuda
         self.factors = [
             tuple(torch.from_numpy(c).to(device)[None, :, None, None] for c in coefficients(step))
             for step in preprocess
         ]
-        fast = device == "cuda" and torch.cuda.get_device_capability() >= TENSOR_CORES
+        fast = self.cuda and torch.cuda.get_device_capability() >= TENSOR_CORES
         self.dtype = torch.float16 if fast else torch.float32
         self.staging: dict[tuple[int, ...], Arrays] = {}
         self.made: dict[tuple[int, Side], torch.Tensor] = {}
@@ -116,7 +118,7 @@ class OnDevice:
             self._input(pixels, size, step, *factors)
             for step, factors in zip(self.preprocess, self.factors, strict=True)
         ]
-        if self.device == "cuda":
+        if self.cuda:
             torch.cuda.current_stream().synchronize()  # the network runs on another stream
         del held
 
@@ -124,7 +126,7 @@ class OnDevice:
         """Return the images in one array of pinned memory, which the device copies from while the host goes on."""
         shape = (self.batch, *images[0].shape)
         if shape not in self.staging:
-            self.staging[shape] = Arrays(shape, _pinned if self.device == "cuda" else _plain)
+            self.staging[shape] = Arrays(shape, _pinned if self.cuda else _plain)
         staged = self.staging[shape].free()
         for row, image in enumerate(images):
             staged[row] = image
@@ -222,8 +224,3 @@ def _pinned(shape: tuple[int, ...]) -> np.ndarray:
 
 def _plain(shape: tuple[int, ...]) -> np.ndarray:
     return np.empty(shape, dtype=np.uint8)
-
-
-def wait() -> None:
-    """Return when the device has done all that was asked of it."""
-    torch.cuda.synchronize()

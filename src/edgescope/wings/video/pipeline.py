@@ -155,7 +155,7 @@ def planned(trial: Trial, parts: Parts) -> Plan:
     if odd := [name for name in (*names, *crops) if set(name) & set(".:@/")]:
         raise UsageError("E-PIPE-2", f"{odd[0]} is no name of the zoo", fix="edgescope models")
     alone = (
-        replace(trial, in_flight=1) if trial.device == "cuda" else trial
+        replace(trial, in_flight=1) if trial.place.streams else trial
     )  # its threads ask for lanes: widened
     trials = (alone, *(replace(alone, model=name, shapes={}) for name in (*names, *crops)))
     if options["head"]:
@@ -182,7 +182,7 @@ def _of_head(trial: Trial, options: Mapping[str, Any], parts: Parts) -> Trial:
 def supported(plan: Plan) -> None:
     """Raise UnsupportedError or UsageError for what a pipeline cannot do."""
     trial, options = plan.trial, plan.options
-    cuda, sequential = trial.device == "cuda", trial.in_flight == 1
+    place, sequential = trial.place, trial.in_flight == 1
     room = len(plan.stages) * (options["queue_size"] + 1)
     rules = (
         (
@@ -201,9 +201,9 @@ def supported(plan: Plan) -> None:
             f"--batch {options['views']}",
         ),
         (trial.io != "pinned", "takes no pinned inputs", "--io host, or --io device"),
-        (cuda or trial.io == "host", "has no memory of a device on a CPU", "--io host"),
+        (place.own_memory or trial.io == "host", f"has no memory of a device on {trial.device}", "--io host"),
         (
-            options["preprocess"] != "device" or cuda,
+            options["preprocess"] != "device" or place.cuda,
             "preprocesses on a device only where the network runs on one",
             "--workload-option preprocess=host",
         ),
@@ -279,12 +279,12 @@ class Pipeline:
 
     def stages(self, decode: Decode | None = None) -> list[Stage]:
         """Return the stages, over the main sources or others."""
-        gpu = self.plan.trial.device == "cuda"
-        wait = need("edgescope.wings.video.device:wait", "torch", TORCH) if gpu else None
+        computes = self.plan.trial.place
+        wait = need(computes.synchronize, "torch", TORCH) if computes.synchronize else None
         found = []
         for row in self.plan.stages:
             run = row.loaded() if row.call else self._built_in(row.name, decode or self.decode)
-            on_gpu = row.place == "gpu" or (gpu and self._on_device(row.name))
+            on_gpu = row.place == "gpu" or (not computes.is_host and self._on_device(row.name))
             threads = max(row.threads, int(self.plan.options.get(f"{row.name}_threads", 1)))
             place, device_ns = "gpu" if on_gpu else "cpu", None
             if on_gpu and row.name == "infer":
@@ -469,7 +469,7 @@ def preprocess_of(model: Model) -> Any:
 def widened(plan: Plan, ready: Sequence[Loaded]) -> None:
     """Prepare the GPU sessions for the threads that will call them; each unit's outputs are its own."""
     threads = plan.options["infer_threads"]
-    if plan.trial.in_flight == 1 or plan.trial.device == "cpu":
+    if plan.trial.in_flight == 1 or not plan.trial.place.streams:
         return
     for made in ready:
         if isinstance(made.session, Laned):

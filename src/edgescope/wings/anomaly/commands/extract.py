@@ -43,7 +43,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--normalisation", default="weights", choices=("weights", "rtfm"), help=text)
     group = sub.add_argument_group("engine")
     trial_flags.add_what(group, usual=("torch_eager", "fp32", "1"))
-    group.add_argument("--device", default="", help="cpu or cuda (the engine's own)")
+    trial_flags.add_device(group, "", "the engine's own")
     trial_flags.add_option(group)
     text = "videos decoded at once, each in a thread (1)"
     group.add_argument("--decoders", type=trial_flags.whole, default=1, metavar="N", help=text)

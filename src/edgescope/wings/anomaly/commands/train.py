@@ -50,7 +50,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--select", default="validation", choices=("validation", "last", "test"), help=text)
     text = "precision, fp32, tf32, or bf16 or fp16 for mixed precision (fp32)"
     sub.add_argument("--precision", default="fp32", choices=("fp32", "tf32", "bf16", "fp16"), help=text)
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
+    trial_flags.add_device(sub, "cpu", "cpu")
     trial_flags.add_log(sub, "losses and values as CSV")
     trial_flags.add_seed(sub)
     trial_flags.add_json(sub)

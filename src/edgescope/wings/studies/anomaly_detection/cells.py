@@ -69,7 +69,7 @@ class Cell:
     def _memory(self) -> Field:
         """Return the memory that the chain takes of the one memory there is, where CPU and GPU share it."""
         unified = [r for r in self.runs if UNIFIED in r.metrics or "jetson" in r.machine.stable]
-        if self.trial.device == "cpu" or not unified:
+        if self.trial.place.is_host or not unified:
             return across(self.runs, "peak_rss_bytes")
         found = across(self.runs, UNIFIED)
         if isinstance(found, Measured):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.analysis.cells.replicates import spread
 from edgescope.records import Field, Measured, Result, Role, Status, Trial
 from edgescope.report import document as doc
@@ -81,7 +81,7 @@ def _usual(network: Network, device: str, protocol: Mapping[str, Any]) -> Trial:
     }
     if not network.packed:
         options["page_cache"] = protocol["page_cache"]
-    if device == "cpu":
+    if registry.place(device).is_host:
         options["epoch_samples"] = network.cpu_samples
     return Trial(
         model=network.model,

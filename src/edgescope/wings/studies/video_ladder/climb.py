@@ -26,8 +26,8 @@ PAIRS = 2
 IN_TURNS = 101
 """The replicate of the first of all pairs; those of the rounds begin at 1. Each level has its own: a run of the level
 below that is minutes old is no turn."""
-BATCHES: Mapping[str, tuple[int, ...]] = {"cpu": (1, 2, 4, 8), "cuda": (1, 4, 8, 16, 32, 64, 128)}
-"""The batches that are tried on each device."""
+ON_HOST, ELSEWHERE = (1, 2, 4, 8), (1, 4, 8, 16, 32, 64, 128)
+"""The batches that are tried."""
 ENOUGH = 0.95
 """Inference no longer gains from a batch that brings less than 1 / ENOUGH."""
 GOOD = (Status.OK, Status.UNSTABLE)
@@ -191,7 +191,7 @@ def _filled(table: Mapping[str, Any], source: str) -> dict[str, Any]:
 def _batched(found: Climbed, trial: Trial, known: Known) -> Trial | None:
     """Return the trial with the batch at which inference stops gaining; None if that is still to be measured."""
     plain = replace(trial, workload="inference", workload_options={}, min_s=0.5, max_s=1.0)
-    for batch in BATCHES[trial.device]:
+    for batch in ON_HOST if trial.place.is_host else ELSEWHERE:
         if (rate := _best(found, replace(plain, batch=batch), known)) is None:
             break
         found.batches[batch] = rate

@@ -18,7 +18,7 @@ INTERRUPTED = "Finished cells are stored; the same command goes on with the othe
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda (cpu)")
+    trial_flags.add_device(sub, "cpu", "cpu")
     text = "only these models (all)"
     sub.add_argument("--models", type=trial_flags.words, default=(), metavar="NAME,..", help=text)
     text = "time until the answer (20min); what it leaves no time for is measured by the same command"

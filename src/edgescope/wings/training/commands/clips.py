@@ -39,7 +39,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--batch-size", type=int, default=16, help="clips in one step (16)")
     trial_flags.add_learning_rate(sub, 1e-3)
     trial_flags.add_seed(sub)
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
+    trial_flags.add_device(sub, "cpu", "cpu")
     trial_flags.add_json(sub)
 
 
