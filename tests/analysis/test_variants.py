@@ -253,6 +253,27 @@ def test_windows_of_a_second_or_more_are_never_screening(make):
     assert len(table(cells).rows) == 3
 
 
+def test_cells_of_one_label_are_told_apart_and_none_is_its_own_baseline(make):
+    first, *others = (make.cell(ms * MS, replicates=3, max_s=s) for ms, s in ((3, 1.0), (9, 4.0)))
+    found = table([*first, *(r for cell in others for r in cell)])
+    assert [r.apart for r in found.rows] == ["1 s", "4 s"] and found.rows[1].label.endswith("b1 (4 s)")
+    assert (
+        found.rows[1]["speedup"].value == pytest.approx(1 / 3, rel=0.03) and found.rows[1]["speedup"].n == 3
+    )
+
+
+def test_one_pair_of_cells_of_one_label_gives_no_ratio(make):
+    found = table([*make.cell(3 * MS, replicates=1, max_s=1.0), *make.cell(9 * MS, replicates=1, max_s=4.0)])
+    assert isinstance(found.rows[1]["speedup"], Absent)
+
+
+def test_a_ratio_over_another_cell_of_the_baseline_says_so(make):
+    long = {"max_s": 5.0, "replicates": 3}
+    cells = [*make.cell(9 * MS), *make.cell(8 * MS, **long), *make.cell(MS, backend="openvino", **long)]
+    row = table(cells).rows[2]
+    assert row["speedup"].value == pytest.approx(8, rel=0.03) and "(5 s)" in row.notes[0]
+
+
 def test_the_baseline_is_pytorch_with_the_fewest_options(make):
     tuned = make.cell(5 * MS, options={"layout": "channels_last"})
     found = table([*tuned, *make.cell(10 * MS)])

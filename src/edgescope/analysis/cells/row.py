@@ -45,6 +45,8 @@ class Row:
     notes: tuple[str, ...] = ()
     """Warnings about the figures: pairs left out, unstable replicates, medians that the pairs contradict."""
     replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
+    apart: str = ""
+    """What tells this row from others of the same label (`4 s`); '' if the label stands once."""
 
     def __getitem__(self, name: str) -> Field:
         """Return one figure, or Absent if this cell does not have the metric."""
@@ -64,9 +66,9 @@ class Row:
 
     @cached_property
     def label(self) -> str:
-        """The variant's name, of the precision that ran where it was left to the file."""
+        """The variant's name, of the precision that ran where it was left to the file, and what tells it apart."""
         told = (r.label for r in self.replicates.values() if r.effective is not None)
-        return next(told, self.trial.label)
+        return next(told, self.trial.label) + (f" ({self.apart})" if self.apart else "")
 
     @property
     def name(self) -> str:

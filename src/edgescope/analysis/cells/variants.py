@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from edgescope import registry, units
 from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.compare import by_cell
+from edgescope.analysis.cells.namesakes import told_apart
 from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
@@ -118,12 +119,14 @@ def table(
     base = _baseline({c: g for c, g in groups.items() if c not in short}, baseline)
     # one scope for the whole table: the baseline's, else the usual one
     scope = scopes.usual(groups[base]) or scopes.usual([r for group in groups.values() for r in group])
-    rows = {c: _row(groups, c, base, wanted, scope) for c in groups}
-    measured = {r.trial.variant for c, r in rows.items() if c not in short}
-    shown = [r for c, r in rows.items() if c not in short or r.trial.variant not in measured]
-    out = [r for r in shown if r.cell in short and not r.failed]
-    apart = {r.cell for r in out}
-    return VariantTable(tuple(r for r in shown if r.cell not in apart), base, tuple(out), wanted)
+    measured = {group[0].trial.variant for c, group in groups.items() if c not in short}
+    shown = {c: g for c, g in groups.items() if c not in short or g[0].trial.variant not in measured}
+    bare = {c: row_of(g, shown_runs(g), {}) for c, g in shown.items()}
+    apart = told_apart({c: (row.label, row.trial) for c, row in bare.items()})
+    named = {c: replace(row, apart=apart[c]) for c, row in bare.items()}
+    rows = [broken(_row(groups, named, c, base, scope), wanted) for c in shown]
+    out = tuple(r for r in rows if r.cell in short and not r.failed)
+    return VariantTable(tuple(r for r in rows if r not in out), base, out, wanted)
 
 
 def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
@@ -154,25 +157,36 @@ def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str
     return found[0]
 
 
-def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> Sequence[Result]:
-    """Return the baseline's results that pair with a cell's: those of the same duration, if there are any."""
+def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> str:
+    """Return the baseline's cell that pairs with this one: that of the same duration, if there is any.
+
+    A variant is not its own baseline: the baseline's own other cells pair with the one that is called so.
+    """
     trial, wanted = groups[cell][0].trial, groups[base][0].trial.variant
+    if trial.variant == wanted:
+        return base
     for other, group in groups.items():
         t = group[0].trial
         if other != base and t.variant == wanted and t.key(Role.EFFORT) == trial.key(Role.EFFORT):
-            return group
-    return groups[base]
+            return other
+    return base
 
 
-def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str) -> Row:
-    group = groups[cell]
-    done = shown_runs(group)
-    shown = figures(list(done.values()), group[0].trial.workload, scope)
+def _row(
+    groups: Mapping[str, Sequence[Result]], named: Mapping[str, Row], cell: str, base: str, scope: str
+) -> Row:
+    """Return the row of a cell with its figures; `named` holds every row that is shown, with its name."""
+    group, row = groups[cell], named[cell]
+    shown = figures(list(row.replicates.values()), group[0].trial.workload, scope)
     if (trial := group[0].trial).turn_s is not None:
         name = trial.variant
         shown |= of_starts(shown, (r for each in groups.values() for r in each if r.trial.variant == name))
-    row = row_of(group, done, shown)
-    return broken(_compared(row, _against_cell(groups, cell, base), group), wanted)
+    other = _against_cell(groups, cell, base)
+    found = _compared(replace(row, metrics=shown), groups[other], group)
+    if other in named and other not in (base, cell) and isinstance(found["speedup"], Measured):
+        note = f"{found.label}: its speed-up is over {named[other].label}, which was measured as long"
+        found = replace(found, notes=(note, *found.notes))
+    return found
 
 
 OF_STARTS = ("load_s", "peak_rss_bytes")
