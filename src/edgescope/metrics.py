@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from edgescope import registry
 from edgescope.errors import UsageError
@@ -53,6 +54,12 @@ class Metric:
     """Metrics of a Result that answer for it, the best first: the name itself where the table says nothing."""
     quantile: float | None = None
     """Of a latency: which quantile, 0.99 for p99."""
+    of_mark: str = ""
+    """The mark of a query that it is the time of; a * stands for the same as in the metric's name."""
+    since: str = ""
+    """The mark from which that time runs; '' from when the query was due, as its latency does."""
+    mark_quantile: float = 0.5
+    """Which quantile of that time over the window's queries, of all workers together."""
     bound: tuple[str, ...] = ()
     """Its words in a constraint, the usual one first; of a metric with an objective, in --objective as well."""
     objective: str = ""
@@ -95,7 +102,8 @@ class Metric:
 
 KNOWN = {f.name: f.default is MISSING for f in fields(Metric)}
 """Key of a table -> whether it must be given."""
-KINDS = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple) | {"quantile": float}
+KINDS = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple)
+KINDS |= dict.fromkeys(("quantile", "mark_quantile"), float)
 KINDS |= dict.fromkeys(("scope", "artifact", "measure", "largest", "optional"), bool)
 
 
@@ -114,11 +122,26 @@ def _metric(name: str, table: Mapping[str, object]) -> Metric:
     wrong = [k for k, v in found.items() if k not in KNOWN or not isinstance(v, KINDS.get(k, str))]
     wrong += [k for k, needed in KNOWN.items() if needed and k not in found]
     wrong += [word for word in table.get("shown", ()) if word not in SHOWN]  # type: ignore[attr-defined]
+    wrong += _wrong_of_mark(found) if not wrong else []
     wrong += ["merge"] if found.get("merge", "") not in ("", *MERGED) else []
     wrong += ["better"] if found.get("better", "") not in ("", "lower", "higher") else []
     if wrong:
         raise _unreadable(f"the metric {name!r}", f"wrong or missing: {', '.join(wrong)}")
     return Metric(**found)  # type: ignore[arg-type]
+
+
+def _wrong_of_mark(found: Mapping[str, Any]) -> list[str]:
+    """Return the keys that are not clear about a mark: a * stands for the same in each, and its rows are pooled."""
+    if "of_mark" not in found:
+        return [key for key in ("since", "mark_quantile") if key in found]
+    stars = [found[key].count("*") for key in ("name", "of_mark", "since") if found.get(key)]
+    checks = {
+        "of_mark": set(stars) in ({0}, {1}),
+        "mark_quantile": 0 < found.get("mark_quantile", 0.5) < 1,
+        "unit": found.get("unit") == "s",
+        "merge": found.get("merge") == "rows",
+    }
+    return [key for key, right in checks.items() if not right]
 
 
 def _unreadable(what: str, why: str) -> UsageError:

@@ -140,10 +140,50 @@ def test_every_number_says_how_the_figures_of_several_workers_become_one():
     assert all(f"`{rule}`" in page for rule in metrics.MERGED)
 
 
+MARK = 'title = "X"\nunit = "s"\nmerge = "rows"\nof_mark = '
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x_s", MARK + '"x"'),
+        ("x_s", MARK + '"x"\nsince = "y"\nmark_quantile = 0.9'),
+        ('"*_x_s"', MARK + '"*_end"'),
+        ('"*_x_s"', MARK + '"*_end"\nsince = "*_begin"'),
+    ],
+)
+def test_a_metric_may_be_of_a_mark(name, text):
+    (found,) = read(f"[{name}]\n{text}").values()
+    assert found.of_mark and found.quantile is None and found.mark_quantile in (0.5, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("x_s", 'title = "X"\nsince = "y"', "since"),
+        ("x_s", 'title = "X"\nmark_quantile = 0.9', "mark_quantile"),
+        ("x_s", MARK + '"*_end"', "of_mark"),
+        ('"*_x_s"', MARK + '"end"', "of_mark"),
+        ('"*_x_s"', MARK + '"*_end"\nsince = "begin"', "of_mark"),
+        ("x_s", MARK + '"x"\nsince = "*_begin"', "of_mark"),
+        ('"*_*_s"', MARK + '"*_*"', "of_mark"),
+        ("x_s", MARK + '"x"\nmark_quantile = 1.0', "mark_quantile"),
+        ("x_s", MARK + "7", "of_mark"),
+        ("x_s", 'title = "X"\nunit = "s"\nmerge = "mean"\nof_mark = "x"', "merge"),
+        ("x_s", 'title = "X"\nmerge = "rows"\nof_mark = "x"', "unit"),
+    ],
+)
+def test_a_metric_that_is_not_clear_about_its_mark_is_refused(name, text, wrong):
+    with pytest.raises(UsageError, match="E-METRIC-1") as caught:
+        read(f"[{name}]\n{text}")
+    assert wrong in caught.value.evidence
+
+
 @pytest.mark.parametrize(
     ("name", "known"),
     [
         ("frames", "frames"),
+        ("infer_part_p99_s", "*_part_p99_s"),
         ("latency_p50_s", "p50_s"),
         ("sobel_busy_s", "*_busy_s"),
         ("decode_device_s", "decode_device_s"),

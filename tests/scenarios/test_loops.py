@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, Window
+from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_END, QUERY_ERROR, Window
 from edgescope.scenarios import FixedRate, Offline, SingleStream
 from edgescope.scenarios.closed import Split, typical_s
 from edgescope.scenarios.query_log import Log, closed
@@ -180,6 +180,21 @@ def test_what_a_row_says_of_itself_is_in_its_columns():
     assert found["query_id"] == [0, 1, 2] and found["worker"] == [0] * 3
 
 
+def test_a_mark_is_a_column_and_unknown_in_rows_that_did_not_reach_it():
+    log = logged((0, 1, 0), (0, 2, 0), (0, 3, 0), (0, 4, 0))
+    log.done(2, 0, 0, -1, {"first_token": 30, "b": 0})
+    log.done(0, 0, 0, -1, {"first_token": 10})
+    log.done(1, QUERY_END, 0, -1, {"first_token": 99})
+    found = log.queries(4)
+    assert {name: column.tolist() for name, column in found.marks.items()} == {
+        "first_token": [10, 30, -1],
+        "b": [-1, 0, -1],
+    }
+    assert {column.dtype for column in found.marks.values()} == {np.dtype(np.int64)}
+    assert [*found.columns] == [*QUERY_DTYPES, "mark_first_token_ns", "mark_b_ns"]
+    assert logged((0, 1, 0)).queries(1).marks == {}
+
+
 def test_every_slot_is_free_again_once_the_log_is_drained():
     log = Log(3, FakeClock())
     log.free.get()
@@ -215,7 +230,7 @@ def test_a_split_query_is_as_old_as_its_oldest_part_and_as_bad_as_its_worst(sour
     for status, held, source, (number, _, done) in zip((0, 4, 1), samples, sources, parts, strict=True):
         assert not told
         done(number, status, held, source)
-    assert told == [(4, 4, 6, oldest)]
+    assert told == [(4, 4, 6, oldest, {})]
 
 
 @pytest.mark.parametrize(
@@ -367,3 +382,20 @@ def test_what_is_under_way_has_no_end_and_two_cameras_take_turns():
     assert log.queries(1).columns["stream"].tolist() == [0, 1]
     with pytest.raises(UsageError, match="E-WORK-3"):
         Plan(trial()).input_ended()  # as before any phase
+
+
+def test_a_split_query_begins_a_part_with_its_first_and_reaches_a_mark_with_its_last():
+    told, parts = [], []
+
+    class Work:
+        flush = None
+
+        def issue(self, number, held, done):
+            parts.append((number, done))
+
+    Split(Work(), 3).issue(0, 6, lambda *what: told.append(what[-1]))
+    for (number, done), marks in zip(
+        parts, ({"a_begin": 5, "a_end": 9, "first": 6}, {"a_begin": 3, "a_end": 7, "first": 8}, None), strict=True
+    ):
+        done(number, 0, 2, -1, marks)
+    assert told == [{"a_begin": 3, "a_end": 9, "first": 8}]

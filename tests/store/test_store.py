@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgescope.analysis.cells import ids
+from edgescope.analysis.run import summary
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import (
     QUERY_DTYPES,
@@ -21,6 +23,8 @@ from edgescope.records import (
     SPAN_DTYPES,
     SPAN_KINDS,
     Machine,
+    Measured,
+    Queries,
     Readings,
     Spans,
     Status,
@@ -29,6 +33,7 @@ from edgescope.records import (
     Verdict,
     Window,
     codec,
+    mark_column,
 )
 from edgescope.registry import REPLAYED
 from edgescope.store import results, rows
@@ -49,6 +54,62 @@ def test_a_result_comes_back_as_it_was(tmp_path):
         assert back.queries.columns[name].dtype == column.dtype
     assert np.array_equal(back.readings.value, kept.readings.value)
     assert back.trial == kept.trial
+
+
+def marked(**marks):
+    """A result whose queries reached some marks."""
+    kept = result()
+    columns = {mark_column(name): np.array(moments, np.int64) for name, moments in marks.items()}
+    return replace(kept, queries=Queries({**kept.queries.columns, **columns}))
+
+
+@pytest.mark.parametrize("name", ["first_token", "Infer_end", "a b", 'my "own"_begin', "é", "select"])
+def test_the_marks_of_queries_come_back(tmp_path, name):
+    kept = marked(**{name: np.arange(50) - 1, "other": np.full(50, 10**18)})
+    back = results.read(Store(tmp_path).save(kept))
+    assert [*back.queries.columns] == [*kept.queries.columns]
+    assert {k: v.tolist() for k, v in back.queries.marks.items()} == {
+        name: list(range(-1, 49)),
+        "other": [10**18] * 50,
+    }
+    assert codec.to_json(back) == codec.to_json(kept)
+
+
+def test_a_result_of_before_there_were_marks_reads_as_it_did():
+    """Results that an earlier version stored: the same columns, the same figures of the same rows."""
+    folders = [path.parent for path in (Path(__file__).parent / "schema_1").rglob("queries.parquet")]
+    assert folders
+    for folder in folders:
+        found = results.read(folder)
+        assert [*found.queries.columns] == [*QUERY_DTYPES] and found.queries.marks == {}
+        again = summary.metrics(found.queries, found.window, found.trial.scenario)
+        assert not [name for name in again if "_part_" in name]
+        stored = found.metrics["latency_p50_s"]
+        if isinstance(stored, Measured) and not found.workers:
+            assert again["latency_p50_s"].value == pytest.approx(stored.value)
+
+
+def test_duckdb_reads_rows_with_other_marks_together(tmp_path):
+    import duckdb
+
+    kept = Store(tmp_path)
+    kept.save(replace(marked(a=np.arange(50)), id=f"{result().trial.id}-20260101T000000-aaaaaa"))
+    kept.save(replace(marked(b=np.arange(50)), id=f"{result().trial.id}-20260101T000000-bbbbbb"))
+    kept.save(replace(result(), id=f"{result().trial.id}-20260101T000000-cccccc"))
+    files = f"read_parquet('{tmp_path}/*/*/queries.parquet'"
+    ask = duckdb.connect().execute
+    assert ask(f"select count(mark_a_ns), count(*) from {files}, union_by_name = true)").fetchone() == (50, 150)
+    assert ask(f"select median(done_ns - issued_ns) from {files})").fetchone() == (1e6,)
+
+
+def test_a_file_with_many_marks_may_have_fewer_rows(tmp_path, monkeypatch):
+    kinds = {"a": "int64"}
+    rows.write({"a": np.arange(4), "b": np.arange(4), "c": np.arange(4)}, tmp_path / "a")
+    monkeypatch.setattr(rows, "MOST", 11)
+    assert [*rows.read(tmp_path / "a", kinds)] == ["a"]
+    assert [*rows.read(tmp_path / "a", kinds, also="b".__eq__)] == ["a", "b"]
+    with pytest.raises(StoreError, match="4 rows; 3 are read at most"):
+        rows.read(tmp_path / "a", kinds, also="bc".__contains__)
 
 
 def test_merging_two_machines_is_copying_folders(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from edgescope.records import QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.workloads.base import EndOfInput
-from edgescope.workloads.blocking import Failures, Inline, Pool, blocking
+from edgescope.workloads.blocking import Failures, Inline, Pool, Unit, blocking
 
 
 def call(query_id):
@@ -37,6 +37,13 @@ def test_a_unit_is_done_with_its_status_and_the_samples_that_it_says():
     with pytest.raises(EndOfInput):
         work.issue(9, 8, done)
     assert told[7:] == [(9, QUERY_END)] and failures.count == 2
+
+
+def test_a_unit_tells_the_moments_that_it_reached():
+    told, done = noted()
+    Inline(lambda query_id: Unit(3, {"first_token": 7}), Failures()).issue(0, 8, done)
+    Inline(lambda query_id: Unit(), Failures()).issue(1, 8, done)
+    assert told == [(0, QUERY_OK, 3, -1, {"first_token": 7}), (1, QUERY_OK, 0, -1, {})]
 
 
 def test_the_first_failure_is_kept():

@@ -10,6 +10,7 @@ import pytest
 
 import edgescope
 from edgescope import bench, registry
+from edgescope.analysis.run import marks
 from edgescope.cli.main import main
 from edgescope.isolate import fresh
 from edgescope.records import UNIT, Measured, Status, Trial
@@ -86,6 +87,31 @@ def test_the_parts_of_a_unit_lie_within_it_and_fill_it(measured, name):
     parts = sum(units.durations_ns(part) for part in ROWS[name][1])
     assert np.all(parts <= whole) and np.median(parts / whole) >= 0.97
     assert all(isinstance(result.metrics[f"{part}_s"], Measured) for part in ROWS[name][1])
+
+
+@pytest.mark.parametrize("name", ["training", "video"])
+def test_each_unit_of_the_window_has_its_parts_as_marks(measured, name):
+    _, result = measured(name)
+    rows = result.queries.rows(result.window)
+    assert set(rows.marks) == {f"{part}_{at}" for part in ROWS[name][1] for at in ("begin", "end")}
+    for part in ROWS[name][1]:
+        took = marks.took_ns(rows, f"{part}_end", f"{part}_begin")
+        assert len(took) == len(rows.latency_ns()) and np.all(took >= 0)
+        assert np.all(rows.marks[f"{part}_begin"] >= rows.columns["issued_ns"])
+        assert np.all(rows.marks[f"{part}_end"] <= rows.columns["done_ns"])
+        found = result.metrics[f"{part}_part_p50_s"]
+        assert found.n == len(took) and found.value == pytest.approx(np.median(took) * 1e-9)
+        assert took == pytest.approx(_told_before(result, rows, part, took), rel=1e-9)
+
+
+def _told_before(result, rows, part, took):
+    """The times of a part by its other account: a span of each step; a stage's sum over the window's units."""
+    if result.trial.workload == "training":
+        steps = result.spans.where(np.isin(result.spans.columns["query_id"], rows.columns["query_id"]))
+        return steps.durations_ns(part)
+    busy = result.metrics[f"{part}_busy_s"]
+    assert busy.n == len(took)
+    return took * (busy.value * 1e9 / took.mean())
 
 
 @pytest.mark.slow

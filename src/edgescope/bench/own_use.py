@@ -171,7 +171,7 @@ def interpreter_wait(work: Work, trial: Trial, clock: Clock) -> Field:
     free, ended = threading.Semaphore(trial.in_flight), threading.Event()
     late: list[int] = []
 
-    def done(query_id: int, status: int, *_: int) -> None:
+    def done(query_id: int, status: int, *_: object) -> None:
         if status == QUERY_END:
             ended.set()
         free.release()

@@ -75,6 +75,8 @@ class Item:
     """The class that each classifying network gave each frame."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What a user's own stages leave for later ones."""
+    marks: dict[str, int] = field(default_factory=dict)
+    """When each stage began and ended with it, on the monotonic clock: NAME_begin, NAME_end."""
 
 
 PER_FRAME = ("frames", "fits", "found", "classes")

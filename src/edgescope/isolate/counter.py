@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from edgescope.records import QUERY_END
+from edgescope.records import QUERY_END, Marks
 from edgescope.workloads.base import Done, TakesTurns, Work
 
 _STRIDE = 8
@@ -89,8 +89,10 @@ class Counted:
     def _counting(self, done: Done, samples: int) -> Done:
         cells, cell, lock = self._cells, self._cell, self._lock
 
-        def counted(query_id: int, state: int, held: int = 0, source_ns: int = -1) -> None:
-            done(query_id, state, held, source_ns)
+        def counted(
+            query_id: int, state: int, held: int = 0, source_ns: int = -1, marks: Marks | None = None
+        ) -> None:
+            done(query_id, state, held, source_ns, marks)
             if state == QUERY_END:
                 return
             with lock:

@@ -29,6 +29,7 @@ from edgescope.records.result import (
     Worker,
 )
 from edgescope.records.rows import (
+    MARK,
     QUERY_DROPPED,
     QUERY_DTYPES,
     QUERY_END,
@@ -36,9 +37,11 @@ from edgescope.records.rows import (
     QUERY_OK,
     Channel,
     Idle,
+    Marks,
     Queries,
     Readings,
     Window,
+    mark_column,
 )
 from edgescope.records.spans import SPAN_DTYPES, SPAN_KINDS, SPAN_LATER, UNIT, Spans
 from edgescope.records.trace import CLOCK_MARK, Trace
@@ -58,6 +61,7 @@ SCHEMA_VERSION = 2
 __all__ = [
     "CLOCK_MARK",
     "IO_KINDS",
+    "MARK",
     "PRECISIONS",
     "QUERY_DROPPED",
     "QUERY_DTYPES",
@@ -82,6 +86,7 @@ __all__ = [
     "Json",
     "Judged",
     "Machine",
+    "Marks",
     "Measured",
     "Meter",
     "ModelInfo",
@@ -105,4 +110,5 @@ __all__ = [
     "colocated_with",
     "digest",
     "frame",
+    "mark_column",
 ]

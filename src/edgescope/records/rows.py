@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,11 +28,22 @@ QUERY_DTYPES: Mapping[str, str] = MappingProxyType(
 QUERY_OK, QUERY_ERROR, QUERY_DROPPED = 0, 1, 2
 #: Status of a unit at the end of the input: the result has no row for it.
 QUERY_END = 3
+Marks = Mapping[str, int]
+"""Moments that one query reached, by name: nanoseconds of the monotonic clock. A part has two: NAME_begin, NAME_end."""
+MARK = re.compile(r"mark_(?P<name>.+)_ns", re.DOTALL)
+
+
+def mark_column(name: str) -> str:
+    """Return the name of the column that holds a mark: int64, -1 where a query did not reach it."""
+    return f"mark_{name}_ns"
 
 
 @dataclass(frozen=True)
 class Queries:
-    """The raw rows of a run as columns (QUERY_DTYPES), warm-up first; nothing is ever dropped from them."""
+    """The raw rows of a run as columns, warm-up first; nothing is ever dropped from them.
+
+    They are those of QUERY_DTYPES, and one more for each mark that some query has (`mark_column`).
+    """
 
     columns: Mapping[str, NDArray[Any]]
 
@@ -41,6 +53,11 @@ class Queries:
     def rows(self, window: Window) -> Queries:
         """Return the rows that belong to the measured window."""
         return Queries({k: v[window.first : window.stop] for k, v in self.columns.items()})
+
+    @property
+    def marks(self) -> dict[str, NDArray[np.int64]]:
+        """Return the column of each mark by the mark's name; {} where the work notes none."""
+        return {found["name"]: v for k, v in self.columns.items() if (found := MARK.fullmatch(k))}
 
     def due_ns(self) -> NDArray[np.int64]:
         """Return when each query fell due: its scheduled time if it has one, else its issue."""

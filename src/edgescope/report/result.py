@@ -114,6 +114,7 @@ def _lines(result: Result) -> Iterator[Line]:
     yield from live(result)
     yield from _long_run(result)
     yield from _parts(result)
+    yield from _marked(result)
     startup = [f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")]
     yield "startup", "   ".join([startup[0] + _earlier(result), *startup[1:]])
     yield "memory", _memory(result)
@@ -200,6 +201,20 @@ def _parts(result: Result) -> Iterator[Line]:
     found = [f"{name} {_brief(field)}" for name, field in known if field is not None]
     if found:
         yield "of which", "   ".join(found)
+
+
+MEDIAN, TAIL = "_part_p50_s", "_part_p99_s"
+
+
+def _marked(result: Result) -> Iterator[Line]:
+    """Yield the median and the p99 of the parts that the window's own units noted."""
+    said = []
+    for name in (each.removesuffix(MEDIAN) for each in result.metrics if each.endswith(MEDIAN)):
+        tail = result.metrics.get(name + TAIL)
+        p99 = f" (p99 {_brief(tail)})" if _known(tail) else ""
+        said.append(f"{name} {_brief(result.metrics[name + MEDIAN])}{p99}")
+    if said:
+        yield "in the window", detail("   ".join(said))
 
 
 def _memory(result: Result) -> str:

@@ -7,7 +7,7 @@ from threading import Lock
 import numpy as np
 
 from edgescope.clock import Clock
-from edgescope.records import Queries
+from edgescope.records import Marks, Queries
 from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Log, closed
 from edgescope.scenarios.stop_rule import Plan
@@ -68,18 +68,30 @@ class _Countdown:
         """When the oldest input of the parts was created."""
         self.samples = 0
         """Samples of the parts that are done."""
+        self.marks: dict[str, int] = {}
+        """Of a begin the earliest of the parts, of any other moment the latest: the query has then reached it."""
 
-    def part(self, number: int, status: int, samples: int = 0, source_ns: int = -1) -> None:
+    def part(
+        self,
+        number: int,
+        status: int,
+        samples: int = 0,
+        source_ns: int = -1,
+        marks: Marks | None = None,
+    ) -> None:
         """Note that one part is done."""
         with self.lock:
             self.status = max(self.status, status)
             if source_ns >= 0:
                 self.source_ns = min(source_ns, self.source_ns) if self.source_ns >= 0 else source_ns
             self.samples += samples or self.usual
+            for name, at_ns in (marks or {}).items():
+                choose = min if name.endswith("_begin") else max
+                self.marks[name] = choose(at_ns, self.marks.get(name, at_ns))
             self.left -= 1
             last = self.left == 0
         if last:
-            self.done(self.query_id, self.status, self.samples, self.source_ns)
+            self.done(self.query_id, self.status, self.samples, self.source_ns, self.marks)
 
 
 class Offline(CheckedScenario):

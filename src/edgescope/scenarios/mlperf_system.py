@@ -17,7 +17,7 @@ import mlperf_loadgen as lg
 import numpy as np
 
 from edgescope.clock import Clock
-from edgescope.records import QUERY_END, Queries
+from edgescope.records import QUERY_END, Marks, Queries
 from edgescope.scenarios.query_log import Log
 from edgescope.workloads.base import Done, EndOfInput, Work
 
@@ -75,8 +75,10 @@ class System:
             self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
 
     def _done(self, samples: Samples) -> Done:
-        def done(query_id: int, status: int, held: int = 0, source_ns: int = -1) -> None:
-            self.log.done(query_id, status, held, source_ns)
+        def done(
+            query_id: int, status: int, held: int = 0, source_ns: int = -1, marks: Marks | None = None
+        ) -> None:
+            self.log.done(query_id, status, held, source_ns, marks)
             self.ended = self.ended or status == QUERY_END
             complete([sample for sample, _ in samples])
 

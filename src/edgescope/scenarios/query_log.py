@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.clock import Clock
-from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_END, Queries
+from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_END, Marks, Queries, mark_column
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Done, EndOfInput, TakesTurns, Work
 
@@ -33,6 +33,8 @@ class Log:
         """The number of samples of each row whose number differs from the trial's batch."""
         self.sources: dict[int, int] = {}
         """When a row's input was created (ns), for the rows for which that is known."""
+        self.marks: dict[str, array[int]] = {}
+        """Each mark's rows and moments, in turn: numbers and no objects, 16 bytes a row."""
         self.ended: list[int] = []
         """Rows that reached the end of the input: nothing was done in them, so they do not count."""
         self.free: SimpleQueue[None] = SimpleQueue()
@@ -46,9 +48,11 @@ class Log:
 
     def _recorder(self, now: Callable[[], int]) -> Done:
         finished, status, release = self.finished, self.status, self.free.put
-        sizes, sources, ended = self.sizes, self.sources, self.ended.append
+        sizes, sources, ended, kept = self.sizes, self.sources, self.ended.append, self.marks
 
-        def done(query_id: int, state: int, samples: int = 0, source_ns: int = -1) -> None:
+        def done(
+            query_id: int, state: int, samples: int = 0, source_ns: int = -1, marks: Marks | None = None
+        ) -> None:
             finished[query_id] = now()
             if state:
                 status[query_id] = state
@@ -58,6 +62,9 @@ class Log:
                 sizes[query_id] = samples
             if source_ns >= 0:
                 sources[query_id] = source_ns
+            if marks:
+                for name, at_ns in marks.items():
+                    kept.setdefault(name, array("q")).extend((query_id, at_ns))
             release(None)
 
         return done
@@ -107,12 +114,23 @@ class Log:
             "samples": _some(self.sizes, n, np.int32(samples)),
             "status": np.frombuffer(self.status, dtype=np.int8),
         }
+        columns = {name: columns[name] for name in QUERY_DTYPES} | {
+            mark_column(name): _marked(known, n) for name, known in self.marks.items()
+        }
         if self.ended:
             kept = columns["status"] != QUERY_END
             columns = {name: column[kept] for name, column in columns.items()} | {
                 "query_id": np.arange(len(self), dtype=np.int64)
             }
-        return Queries({name: columns[name] for name in QUERY_DTYPES})
+        return Queries(columns)
+
+
+def _marked(known: array[int], n: int) -> Ints:
+    """Return a column of n rows with one mark's moments, and -1 in all other rows."""
+    rows, moments = np.array(known, dtype=np.int64).reshape(-1, 2).T
+    column = np.full(n, -1, dtype=np.int64)
+    column[rows] = moments
+    return column
 
 
 def _some(known: Mapping[int, int], n: int, otherwise: Any) -> NDArray[Any]:

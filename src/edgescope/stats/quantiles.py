@@ -27,7 +27,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgescope.records import Absent
+from edgescope.records import Absent, Field, Measured
 from edgescope.stats.intervals import Interval, tau
 from edgescope.stats.special import beta_inc, beta_quantile, binomial_cdf
 
@@ -144,6 +144,21 @@ def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval |
     bottom = len(data) - 1 - _spread(mirrored, have, len(data))
     ordered = np.partition(data, (bottom, top))
     return Interval(float(ordered[bottom]), float(ordered[top]), percentile(data, q), len(data), have)
+
+
+def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
+    """Return a quantile of seconds (numpy linear, raw samples), with its 95 % interval if the samples allow one.
+
+    A point needs one sample beyond the quantile, n (1 - q) >= 1: 2 for p50, 100 for p99. Below that it is
+    absent; above, without enough effective samples for both ends, it has no interval.
+    """
+    need = max(2, math.ceil(round(1 / (1 - q), 6)))
+    if len(x) < need:
+        return refusal(len(x), need)
+    interval = quantile_interval(x, q)
+    if isinstance(interval, Interval):
+        return interval.measured("s")
+    return Measured(percentile(x, q), "s", n=len(x))
 
 
 def _spread(rank: int, have: float, n: int) -> int:

@@ -1,13 +1,13 @@
 """Results on disk: one folder per result, written elsewhere and renamed into place, so a kill leaves no half result.
 
     DIR/<machine id>/<result id>/result.json        everything but the raw rows
-                                 queries.parquet    one row per query
+                                 queries.parquet    one row per query, and a column for each of their marks
                                  readings.parquet   t_ns, channel (index into result.json's channels), value
                                  spans.parquet      where the time of a few units went (records.SPAN_DTYPES)
                                  files/             logs of a program that drove the load (MLPerf LoadGen)
 
 Merging two machines' results is copying folders. DuckDB reads a tree of them in place:
-`duckdb -c "select * from 'DIR/*/*/queries.parquet'"`.
+`duckdb -c "select * from read_parquet('DIR/*/*/queries.parquet', union_by_name = true)"`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import (
+    MARK,
     QUERY_DTYPES,
     SPAN_DTYPES,
     SPAN_KINDS,
@@ -341,7 +342,7 @@ def read(folder: Path) -> Result:
 
 
 def _queries(path: Path, window: Window | None) -> Queries:
-    queries = Queries(rows.read(path, QUERY_DTYPES))
+    queries = Queries(rows.read(path, QUERY_DTYPES, also=MARK.fullmatch))
     if window is not None and not 0 <= window.first <= window.stop <= len(queries):
         raise _unreadable(path, f"it has {len(queries)} rows, the window is {window.first} to {window.stop}")
     return queries

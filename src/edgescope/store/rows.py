@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,16 @@ def write(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
         raise OSError(errno.ENOSPC if full else errno.EIO, text) from error
 
 
-def read(path: Path, dtypes: Mapping[str, str], later: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+def read(
+    path: Path,
+    dtypes: Mapping[str, str],
+    later: Collection[str] = (),
+    also: Callable[[str], object] = lambda name: False,
+) -> dict[str, NDArray[Any]]:
     """Return the columns that `dtypes` names, as these types; StoreError if the file lacks them.
 
-    A column in `later` may be lacking: older versions did not write it. It is then -1 in every row.
+    A column in `later` may be lacking: older versions did not write it. It is then -1 in every row. Other columns
+    whose names `also` accepts are int64; a file with many of them may have fewer rows.
     """
     import duckdb
 
@@ -74,21 +80,28 @@ def read(path: Path, dtypes: Mapping[str, str], later: Collection[str] = ()) -> 
         with plain_files.opened(path, MOST_BYTES) as handle, _database().cursor() as connection:
             source = [f"/dev/fd/{handle}"]
             counted = connection.execute("SELECT count(*) FROM read_parquet(?)", source).fetchone()
-            if not counted or counted[0] > MOST:
-                raise _damaged(path, f"{counted[0] if counted else 'no'} rows; {MOST:,} are read at most")
-            has = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", source).fetchall()
-            lacking = set(later) - {name for name, *_ in has}
+            has = [row[0] for row in connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", source).fetchall()]
+            kinds = {**dtypes, **{name: "int64" for name in has if name not in dtypes and also(name)}}
+            most = MOST * len(dtypes) // len(kinds)
+            if not counted or counted[0] > most:
+                raise _damaged(path, f"{counted[0] if counted else 'no'} rows; {most:,} are read at most")
+            lacking = set(later) - set(has)
             words = ", ".join(
-                f"CAST({-1 if name in lacking else name} AS {_SQL[kind]}) AS {name}"
-                for name, kind in dtypes.items()
+                f"CAST({-1 if name in lacking else _quoted(name)} AS {_SQL[kind]}) AS {_quoted(name)}"
+                for name, kind in kinds.items()
             )
             found = connection.execute(f"SELECT {words} FROM read_parquet(?)", source).fetchnumpy()
     except (duckdb.Error, OSError) as error:
         _database.cache_clear()  # some errors end the database
         raise _damaged(path, (str(error) or type(error).__name__).splitlines()[0]) from error
-    if any(np.ma.is_masked(found[name]) for name in dtypes):
+    if any(np.ma.is_masked(found[name]) for name in kinds):
         raise _damaged(path, "some values are missing")
-    return {name: np.asarray(found[name], dtype=kind) for name, kind in dtypes.items()}
+    return {name: np.asarray(found[name], dtype=kind) for name, kind in kinds.items()}
+
+
+def _quoted(name: str) -> str:
+    """Return a column's name as SQL takes it, whatever it holds."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _damaged(path: Path, evidence: str) -> StoreError:

@@ -23,6 +23,7 @@ from edgescope.records import (
     Json,
     Judged,
     Machine,
+    Marks,
     ModelInfo,
     Queries,
     Spans,
@@ -34,11 +35,20 @@ from edgescope.records import (
 class Done(Protocol):
     """Reports that one unit is done: from any thread, in any order, once its results are truly there."""
 
-    def __call__(self, query_id: int, status: int, samples: int = 0, source_ns: int = -1, /) -> None:
+    def __call__(
+        self,
+        query_id: int,
+        status: int,
+        samples: int = 0,
+        source_ns: int = -1,
+        marks: Marks | None = None,
+        /,
+    ) -> None:
         """Note the unit and its status: QUERY_OK, QUERY_ERROR, or QUERY_DROPPED if the work's own queue gave it up.
 
         `samples` is its number of samples, if that is not the trial's batch (a last, partial one). `source_ns` is when
-        its input was created (a camera's exposure), on the monotonic clock.
+        its input was created (a camera's exposure), on the monotonic clock. `marks` are moments that the unit reached on
+        the same clock: its first token (`first_token`), a part's begin and end (`forward_begin`, `forward_end`).
         """
 
 

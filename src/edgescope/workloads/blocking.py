@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-from edgescope.records import QUERY_END, QUERY_ERROR, QUERY_OK
+from edgescope.records import QUERY_END, QUERY_ERROR, QUERY_OK, Marks
 from edgescope.workloads.base import Done, EndOfInput, Work
 
 Call = Callable[[int], object]
 """call(query_id) does one unit; it returns when the unit is truly done, and raises if it failed or none is left.
 
-It may return the unit's number of samples as an int; any other value is ignored.
+It may return the unit's number of samples as an int, or a `Unit`; any other value is ignored.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a call says of the unit that it did."""
+
+    samples: int = 0
+    """0: the trial's batch."""
+    marks: Marks = field(default_factory=dict)
+    """Moments that it reached, on the monotonic clock."""
 
 
 class Failures:
@@ -47,6 +58,8 @@ class Inline:
         else:
             if type(held) is int:
                 done(query_id, QUERY_OK, held)
+            elif type(held) is Unit:
+                done(query_id, QUERY_OK, held.samples, -1, held.marks)
             else:
                 done(query_id, QUERY_OK)
 

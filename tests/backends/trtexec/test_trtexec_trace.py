@@ -13,6 +13,7 @@ from edgescope.backends.trtexec.log import Log
 from edgescope.backends.trtexec.program import Ran
 from edgescope.errors import DeviceError
 from edgescope.records import Absent
+from edgescope.stats import quantile_metric
 
 DATA = Path(__file__).parent / "data"
 
@@ -41,9 +42,9 @@ def times(n=10, *, h2d=1.0, compute=5.0, d2h=0.5, enqueue=0.2, gap=0.1):
     }
 
 
-def trace(given=None, **keys):
+def trace(given=None, *, transfers=True, **keys):
     given = times() if given is None else given
-    return tracing.aligned(ran(**keys), given, warmup_ms=0.0, batch=4)
+    return tracing.aligned(ran(**keys), given, warmup_ms=0.0, batch=4, transfers=transfers)
 
 
 def test_rows_and_window():
@@ -81,22 +82,43 @@ def test_a_run_that_was_all_warm_up():
 
 
 def test_phases_are_medians_in_seconds_with_intervals():
-    found = tracing.phases(trace(times(200)), transfers=True, serial=True)
+    found = tracing.phases(trace(times(200)), serial=True)
     assert found["gpu_compute_s"].value == pytest.approx(0.005)
     assert found["gpu_compute_s"].lo is not None
     assert found["enqueue_s"].value == pytest.approx(0.0002)
     assert found["device_latency_s"].value == pytest.approx(0.0065)
     assert isinstance(found["phased_latency_s"], Absent)  # a host time, which trtexec does not give
-    left_out = tracing.phases(trace(times(200)), transfers=False, serial=False)
+    left_out = tracing.phases(trace(times(200), transfers=False), serial=False)
     assert isinstance(left_out["h2d_s"], Absent)
     assert isinstance(left_out["d2h_s"], Absent)
+
+
+@pytest.mark.parametrize("transfers", [True, False])
+def test_a_phase_of_the_marks_is_that_of_the_exported_lengths(transfers):
+    """Real rows: their moments are printed to 0.01 ms, and the marks of a phase keep the digits of its length."""
+    given = exports.times(DATA / "times_10.json")
+    found = tracing.aligned(ran(), given, warmup_ms=0.0, batch=1, transfers=transfers)
+    lengths = {"enqueue": given["end_enq"] - given["start_enq"], "gpu_compute": given["compute"]}
+    lengths |= {"h2d": given["h2d"], "d2h": given["d2h"]} if transfers else {}
+    rows = found.queries.rows(found.window)
+    assert set(rows.marks) == {f"{name}_{at}" for name in lengths for at in ("begin", "end")}
+    phases = tracing.phases(found, serial=False)
+    for name, ms in lengths.items():
+        kept = ms[found.window.first :]
+        took = rows.marks[f"{name}_end"] - rows.marks[f"{name}_begin"]
+        assert took == pytest.approx(kept * 1e6, abs=0.51)
+        before = quantile_metric(kept / 1e3, 0.5)
+        assert phases[f"{name}_s"].n == before.n
+        assert phases[f"{name}_s"].value == pytest.approx(before.value, abs=1e-9)
+    starts = (rows.marks["gpu_compute_begin"] - found.offset_ns) / 1e6
+    assert starts == pytest.approx(given["start_compute"][found.window.first :])
 
 
 def test_the_period_has_the_hosts_work_in_it_where_queries_do_not_overlap():
     """Half a millisecond between one query's end and the next one's start is in no latency."""
     given = trace(times(200, gap=0.5))
     assert np.median(given.queries.latency_ns()) == pytest.approx(6_500_000, abs=1)
-    found = tracing.phases(given, transfers=True, serial=True)
+    found = tracing.phases(given, serial=True)
     assert found["query_period_s"].value == pytest.approx(0.007)
     assert isinstance(tracing.phases(given, transfers=True, serial=False)["query_period_s"], Absent)
 

@@ -20,7 +20,7 @@ from edgescope.records import (
     Readings,
     Window,
 )
-from edgescope.stats import mean_interval
+from edgescope.stats import mean_interval, quantile_metric
 from edgescope.stats.intervals import Interval
 from edgescope.stats.pairs import RESOLVED, SAME_WITHIN, Judgement
 from edgescope.stats.special import t_quantile
@@ -353,8 +353,8 @@ def test_a_guard_counts_from_its_share_on(name, active, first, throttled):
 @pytest.mark.parametrize(("q", "need"), [(0.5, 2), (0.9, 10), (0.99, 100), (0.25, 2)])
 def test_a_quantile_needs_a_sample_beyond_it(q, need):
     x = np.random.default_rng(0).exponential(size=need)
-    assert isinstance(summary.quantile_metric(x[:-1], q), Absent)
-    found = summary.quantile_metric(x, q)
+    assert isinstance(quantile_metric(x[:-1], q), Absent)
+    found = quantile_metric(x, q)
     assert found.value == pytest.approx(np.quantile(x, q)) and found.n == need
 
 

@@ -45,6 +45,17 @@ def test_parts_follow_one_another_within_their_step(clock):
     assert kinds == {UNIT: "unit", "fetch": "phase"}
 
 
+def test_the_marks_of_a_step_are_those_of_the_last_one(clock):
+    line = Timeline("cpu")
+    stepped(line)
+    stepped(line)
+    found = line.marks()
+    assert [*found] == [f"{part}_{at}" for part in PARTS for at in ("begin", "end")]
+    spans = line.spans()
+    for part in PARTS:
+        assert rows(spans, part)[1] == (1, found[f"{part}_begin"], found[f"{part}_end"])
+
+
 def test_a_fetch_that_brought_nothing_belongs_to_no_step(clock):
     line = Timeline("cpu")
     stepped(line)

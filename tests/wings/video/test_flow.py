@@ -35,7 +35,7 @@ def driven(flow, units, in_flight):
     """Return (query, status, samples, source) of all units of a closed loop."""
     seen, free = [], threading.Semaphore(in_flight)
 
-    def done(query_id, status, samples=0, source_ns=-1):
+    def done(query_id, status, samples=0, source_ns=-1, marks=None):
         seen.append((query_id, status, samples, source_ns))
         free.release()
 
@@ -113,7 +113,7 @@ def test_a_full_queue_waits_or_drops_as_asked_and_every_frame_is_accounted_for(f
     assert flow.counts.done + flow.counts.dropped == 20 == len(seen)
     expected = {"block": list(range(20)), "drop_oldest": [0, 17, 18, 19], "drop_newest": [0, 1, 2, 3]}
     assert out == expected[full]
-    assert all(source == 5 for *_, source in seen)
+    assert all(source == 5 for _, _, _, source, *_ in seen)
 
 
 def until(true, seconds=20):
@@ -571,3 +571,27 @@ def test_units_of_different_networks_are_not_joined():
     changed.outputs[0] = changed.outputs[0][:1]
     with pytest.raises(ValueError, match="shorter"):
         joined([one, changed])
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_unit_tells_when_each_stage_began_and_ended_with_it(in_flight):
+    """A stage of 1 ms each, in one thread: stages follow one another, and so do the units in a stage."""
+    stages = [Stage("decode", Film(9)), Stage("slow", lambda item: time.sleep(1e-3)), Stage("last", lambda item: None)]
+    flow, told = Sequential(stages) if in_flight == 1 else Threaded(stages), {}
+    free = threading.Semaphore(in_flight)
+
+    def done(query_id, status, samples=0, source_ns=-1, marks=None):
+        told[query_id] = marks
+        free.release()
+
+    for number in range(9):
+        free.acquire()
+        flow.issue(number, 1, done)
+    flow.close()
+    order = [f"{stage.name}_{at}" for stage in stages for at in ("begin", "end")]
+    for marks in told.values():
+        assert list(marks) == order and [*marks.values()] == sorted(marks.values())
+        assert marks["slow_end"] - marks["slow_begin"] >= 1e6
+    assert all(told[k + 1]["slow_begin"] >= told[k]["slow_end"] for k in range(8))
+    busy = sum(marks["slow_end"] - marks["slow_begin"] for marks in told.values())
+    assert busy == flow.counts.busy_ns["slow"]

@@ -16,8 +16,9 @@ import numpy as np
 
 from edgescope import metrics, registry
 from edgescope.analysis.cells.replicates import MIN_REPLICATES, latencies_s
-from edgescope.analysis.run.summary import OFFLINE, quantile_metric
+from edgescope.analysis.run.summary import OFFLINE
 from edgescope.records import Absent, Field, Measured, Result
+from edgescope.stats import quantile_metric
 from edgescope.stats.special import t_quantile
 
 QUANTILES: Mapping[str, float] = metrics.quantiles()

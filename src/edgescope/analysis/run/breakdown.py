@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgescope.analysis.run.summary import quantile_metric
 from edgescope.records import UNIT, Absent, Field, Spans
+from edgescope.stats import quantile_metric
 
 UNTOLD = "the engine does not report it: it waits for the device within its own call"
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run import deadline, frame_age, idle_gaps, open_loop
+from edgescope.analysis.run import deadline, frame_age, idle_gaps, marks, open_loop
 from edgescope.errors import Message
 from edgescope.metrics import METRICS
 from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
@@ -24,8 +24,7 @@ from edgescope.stats import (
     drift,
     early_stopping_estimate,
     mean_interval,
-    percentile,
-    quantile_interval,
+    quantile_metric,
     refusal,
     states,
     upper_bound,
@@ -49,7 +48,7 @@ def metrics(
 
     Offline has no latencies: a query's time would be its place in the queue. Latencies of idle_gap are those of the
     queries back to back, and the curve comes in addition. An open loop adds its backlog; an open loop or inputs with
-    time stamps add the age of results; a deadline adds its misses.
+    time stamps add the age of results; a deadline adds its misses; marks add what metrics.toml makes of them.
     """
     rows, facts = queries.rows(window), registry.scenario(scenario)
     status = rows.columns["status"]
@@ -60,6 +59,7 @@ def metrics(
         **(open_loop.backlog(rows, window).fields if facts.open_loop else {}),
         **(idle_gaps.metrics(queries, window) if facts.idles else {}),
         **live_metrics(rows, scenario, deadline_s),
+        **marks.metrics(latency_rows(rows, scenario), timed=facts.timed),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
         "dropped": Measured(float(np.count_nonzero(status == QUERY_DROPPED)), "queries", n=len(rows)),
@@ -114,21 +114,6 @@ def _mean(x: NDArray[np.float64], window: Window) -> Field:
 
 def _cv(x: NDArray[np.float64]) -> Field:
     return Measured(float(x.std(ddof=1) / x.mean()), "1", n=len(x)) if x.any() else Absent(NO_TIME)
-
-
-def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
-    """Return a quantile (numpy linear, raw samples) with its 95 % order-statistic interval if the samples allow one.
-
-    A point needs one sample beyond the quantile, n (1 - q) >= 1: 2 for p50, 100 for p99. Below that it is
-    absent; above, without enough effective samples for both ends, it has no interval.
-    """
-    need = max(2, math.ceil(round(1 / (1 - q), 6)))
-    if len(x) < need:
-        return refusal(len(x), need)
-    interval = quantile_interval(x, q)
-    if isinstance(interval, Interval):
-        return interval.measured("s")
-    return Measured(percentile(x, q), "s", n=len(x))
 
 
 def throughput(rows: Queries, window: Window) -> Field:

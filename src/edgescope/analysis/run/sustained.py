@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run.summary import IDLING, OFFLINE, quantile_metric, throughput
+from edgescope.analysis.run.summary import IDLING, OFFLINE, throughput
 from edgescope.analysis.run.throttling import PREFIX, holds
 from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readings, Window
-from edgescope.stats import drift
+from edgescope.stats import drift, quantile_metric
 
 MIN_S = 60.0
 """Seconds; the time constant of a bare module's heat sink is minutes, so less says nothing about the long run."""

@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
+from edgescope.analysis.run import marks
 from edgescope.analysis.run.summary import OFFLINE, latency_metrics, live_metrics, metrics, throughput
 from edgescope.errors import Message
 from edgescope.records import (
+    MARK,
     QUERY_DROPPED,
     QUERY_DTYPES,
     Absent,
@@ -100,9 +102,13 @@ def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tu
     part is in the order of issue; `query_id` counts within a worker.
     """
     parts = [_numbered(rows.columns, number) for number, rows in enumerate(workers)]
+    marked = dict.fromkeys(name for part in parts for name in part if MARK.fullmatch(name))
     inside = [rows.inside(start_ns, stop_ns) & (n < own) for n, rows in enumerate(workers)]
     colocated = [np.full(len(i), n >= own) for n, i in enumerate(inside)]
-    table = {name: np.concatenate([part[name] for part in parts]) for name in QUERY_DTYPES}
+    table = {
+        name: np.concatenate([part.get(name, np.full_like(part["done_ns"], -1)) for part in parts])
+        for name in (*QUERY_DTYPES, *marked)
+    }
     where = np.where(np.concatenate(inside), 1, np.where(np.concatenate(colocated), 2, 0))
     order = np.lexsort((table["issued_ns"], where))
     first = int(np.count_nonzero(where == 0))
@@ -153,6 +159,7 @@ def worker_metrics(
         rows = due_in(queries, [w.number for w in own], window)
         out |= latency_metrics(rows.latency_ns(), window)
         out |= live_metrics(rows, trial.scenario, trial.deadline_s)
+        out |= marks.metrics(rows)
     return {
         **out,
         "throughput_per_process_sps": _divided(out["throughput_sps"], len(own)),

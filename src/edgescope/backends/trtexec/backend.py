@@ -182,7 +182,7 @@ class _Run:
         ran = self.tool.place.run(argv, cwd=folder, timeout_s=RUN_S, what=doing)
         self._check(ran, doing)
         times = exports.times(folder / TIMES)
-        trace = tracing.aligned(ran, times, warmup_ms=warmup_s * 1e3, batch=trial.batch)
+        trace = tracing.aligned(ran, times, warmup_ms=warmup_s * 1e3, batch=trial.batch, transfers=self.transfers)
         found, doubts = self._effective(folder)
         graph = switched(spec, "graph", False)
         return Driven(
@@ -191,7 +191,7 @@ class _Run:
             found,
             answer=partial(_answer, self),
             facts={
-                **tracing.phases(trace, transfers=self.transfers, serial=self.serial),
+                **tracing.phases(trace, serial=self.serial),
                 **self._facts(ran),
             },
             notes=self._notes(ran, trace, folder),

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run.summary import quantile_metric
+from edgescope.analysis.run import marks
 from edgescope.backends.trtexec import exports
 from edgescope.backends.trtexec.log import ENDS, STARTS, Log
 from edgescope.backends.trtexec.program import Ran
 from edgescope.errors import DeviceError, Message
-from edgescope.records import QUERY_DTYPES, Absent, Field, Queries, Window
+from edgescope.records import QUERY_DTYPES, Absent, Field, Queries, Window, mark_column
+from edgescope.stats import quantile_metric
 
 #: trtexec's thresholds (sampleReporting.cpp).
 ENQUEUE_BOUND, UNSTABLE_SHARE = 0.8, 0.025
@@ -35,6 +36,8 @@ ENQUEUE_BOUND, UNSTABLE_SHARE = 0.8, 0.025
 COARSE, DISAGREES = 0.01, 0.01
 
 Times = Mapping[str, NDArray[np.float64]]
+Columns = dict[str, NDArray[np.int64]]
+COPIES = ("h2d", "d2h")
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,11 @@ class Trace:
     resolution_ms: float
 
 
-def aligned(ran: Ran, times: Times, *, warmup_ms: float, batch: int) -> Trace:
-    """Return the queries of a run on our clock; DeviceError E-TRTX-12 if the log cannot be aligned with them."""
+def aligned(ran: Ran, times: Times, *, warmup_ms: float, batch: int, transfers: bool = True) -> Trace:
+    """Return the queries of a run on our clock; DeviceError E-TRTX-12 if the log cannot be aligned with them.
+
+    `transfers`: whether it copied inputs and outputs.
+    """
     offset_ns, uncertainty_ns = _offset(ran, float(times["end_d2h"].max()))
     issued_ms = np.minimum(times["start_enq"], times["start_h2d"])
     columns = {
@@ -64,7 +70,26 @@ def aligned(ran: Ran, times: Times, *, warmup_ms: float, batch: int) -> Trace:
     n = len(issued_ms)
     window = Window(first, n, int(columns["issued_ns"][first:].min()), int(columns["done_ns"][first:].max()))
     measured = {name: column[first:] for name, column in times.items()}
+    columns |= _marks(times, offset_ns, transfers=transfers)
     return Trace(_queries(columns, n, batch), window, measured, offset_ns, uncertainty_ns, resolution)
+
+
+def _marks(times: Times, offset_ns: int, *, transfers: bool) -> Columns:
+    """Return when each phase of each query began and ended, in columns.
+
+    A phase lasts as long as trtexec says of it: that has more digits than the difference of its moments.
+    """
+    phases = {
+        "enqueue": (times["start_enq"], times["end_enq"] - times["start_enq"]),
+        "gpu_compute": (times["start_compute"], times["compute"]),
+        **{name: (times[f"start_{name}"], times[name]) for name in COPIES if transfers},
+    }
+    found = Columns()
+    for name, (start_ms, length_ms) in phases.items():
+        begin = offset_ns + np.rint(start_ms * 1e6).astype(np.int64)
+        found[mark_column(f"{name}_begin")] = begin
+        found[mark_column(f"{name}_end")] = begin + np.rint(length_ms * 1e6).astype(np.int64)
+    return found
 
 
 def _offset(ran: Ran, last_ms: float) -> tuple[int, int]:
@@ -106,22 +131,21 @@ def _queries(known: Mapping[str, NDArray[np.int64]], n: int, batch: int) -> Quer
         "status": np.zeros(n, dtype=np.int8),
         **known,
     }
-    return Queries({name: columns[name] for name in QUERY_DTYPES})
+    return Queries({name: columns[name] for name in dict.fromkeys((*QUERY_DTYPES, *columns))})
 
 
-def phases(trace: Trace, *, transfers: bool, serial: bool) -> dict[str, Field]:
+def phases(trace: Trace, *, serial: bool) -> dict[str, Field]:
     """Return the median of each phase in seconds, with its interval; transfers that were left out are Absent.
 
     `serial`: each query was enqueued when the last one had ended, so that their distance is one query's time.
     """
-    m = trace.measured
-    none = Absent("the transfers were left out (io device)")
+    rows = trace.queries.rows(trace.window)
+    none: dict[str, Field] = {f"{name}_s": Absent("the transfers were left out (io device)") for name in COPIES}
+    timed = [mark.removesuffix("_end") for mark in rows.marks if mark.endswith("_end")]
     return {
-        "enqueue_s": _median(m["end_enq"] - m["start_enq"]),
-        "h2d_s": _median(m["h2d"]) if transfers else none,
-        "gpu_compute_s": _median(m["compute"]),
-        "d2h_s": _median(m["d2h"]) if transfers else none,
-        "device_latency_s": _median(m["latency"]),
+        **none,
+        **{f"{name}_s": marks.figure(rows, f"{name}_end", f"{name}_begin") for name in timed},
+        "device_latency_s": _median(trace.measured["latency"]),
         "phased_latency_s": Absent("trtexec gives device times only, no host time from call to return"),
         "query_period_s": _median(np.diff(_starts(trace))) if serial else Absent("its queries overlapped"),
     }

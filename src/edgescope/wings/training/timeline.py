@@ -57,6 +57,13 @@ class Timeline:
         self.steps += 1
         return now
 
+    def marks(self) -> dict[str, int]:
+        """Return when each part of the last step that ended began and ended."""
+        found = dict[str, int]()
+        for number, part in enumerate(PARTS):
+            found[f"{part}_begin"], found[f"{part}_end"] = self._step[number : number + 2]
+        return found
+
     def waited(self) -> int:
         """Count the time since the step began as a fetch that brought nothing: the epoch was over; return its end."""
         now = time.monotonic_ns()

@@ -25,7 +25,7 @@ from edgescope.options import Option, read
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Trial, Verification, Window
 from edgescope.registry import need
 from edgescope.workloads.base import EndOfInput, Glimpse, Opened, Parts
-from edgescope.workloads.blocking import Failures, blocking
+from edgescope.workloads.blocking import Failures, Unit, blocking
 
 if TYPE_CHECKING:
     from edgescope.wings.training.loop import Loop
@@ -147,11 +147,11 @@ def _disk(options: Mapping[str, Any]) -> AbstractContextManager[object]:
     return found
 
 
-def _stepped(loop: Loop) -> int:
+def _stepped(loop: Loop) -> Unit:
     size = loop.step()
     if size is None:
         raise EndOfInput
-    return size
+    return Unit(size, loop.line.marks())
 
 
 def _glimpse(loop: Loop) -> Glimpse:

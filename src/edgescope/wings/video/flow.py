@@ -119,6 +119,8 @@ class Flow(ABC):
         """`skip`: a unit that a stage fails on is counted and left out; otherwise it is an error."""
         self.stages, self.skip = tuple(stages), skip
         names = [stage.name for stage in stages]
+        self.marked = tuple((f"{name}_begin", f"{name}_end") for name in names)
+        """The marks of a unit in each stage."""
         self.counts = Counts(busy_ns=dict.fromkeys(names, 0), cpu_ns=dict.fromkeys(names, 0))
         self.seen: Callable[[Item], None] = lambda item: None
         """Called with each finished unit."""
@@ -141,13 +143,18 @@ class Flow(ABC):
         if self.ledger is not None:
             self.ledger.call(number, end_ns, units, busy_ns, cpu_ns)
 
+    def mark(self, number: int, item: Item, begin_ns: int, end_ns: int) -> None:
+        """Note when stage `number` began and ended with a unit."""
+        begin, end = self.marked[number]
+        item.marks[begin], item.marks[end] = begin_ns, end_ns
+
     def finished(self, item: Item, done: Done) -> None:
         """Count a unit that passed every stage, and report it."""
         self.counts.units += 1
         self.counts.done += len(item.frames)
         self.seen(item)
         created = item.frames[0].created_ns if item.frames else -1
-        done(item.query_id, QUERY_OK, len(item.frames), created)
+        done(item.query_id, QUERY_OK, len(item.frames), created, item.marks)
 
     def dropped(self, item: Item, done: Done) -> None:
         """Count a unit that a full queue dropped, and report it."""
@@ -190,6 +197,7 @@ class Sequential(Flow):
                 now = clock()
                 used_now = used() if now - before > BRIEF_NS else used_before
                 self.called(number, now, 1, now - before, used_now - used_before)
+                self.mark(number, item, before, now)
                 before, used_before = clock(), used_now
         except EndOfFilm:
             done(query_id, QUERY_END)
@@ -314,6 +322,8 @@ class Threaded(Flow):
             before = clock()
             passed = self._run(stage, some)
             spent = clock() - before
+            for item, _ in passed:
+                self.mark(number, item, before, before + spent)
             used_now = used() if spent > BRIEF_NS else used_before
             with self.lock:
                 if passed or not self.ended:  # to find that no frame is left is not a unit's time

@@ -105,7 +105,7 @@ def driven(flow: Flow, in_flight: int, more: Callable[[int], bool] | int) -> int
     free: queue.SimpleQueue[int] = queue.SimpleQueue()
     goes_on = more if callable(more) else more.__gt__
 
-    def done(query_id: int, status: int, samples: int = 0, source_ns: int = -1) -> None:
+    def done(query_id: int, status: int, samples: int = 0, *_: object) -> None:
         free.put(samples)
 
     for _ in range(in_flight):

@@ -130,7 +130,7 @@ class Session:
             free.put(QUERY_OK)
         issued, answered = 0, 0
 
-        def done(query_id: int, status: int, samples: int = 0, source_ns: int = -1) -> None:
+        def done(query_id: int, status: int, *_: object) -> None:
             free.put(status)
 
         while not stop():
