@@ -9,10 +9,21 @@ from edgescope import metrics
 from edgescope.analysis.run import marks, summary, workers
 from edgescope.clock import MonotonicClock
 from edgescope.metrics import METRICS
-from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_ERROR, QUERY_OK, Absent, Measured, Queries, Trial, Window
-from edgescope.records import mark_column
-from edgescope.scenarios.stop_rule import Plan
+from edgescope.records import (
+    QUERY_DROPPED,
+    QUERY_DTYPES,
+    QUERY_ERROR,
+    QUERY_OK,
+    Absent,
+    Measured,
+    Queries,
+    Trial,
+    Window,
+    Worker,
+    mark_column,
+)
 from edgescope.scenarios import SingleStream
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.blocking import Failures, Inline, Unit
 
 FIRST_TOKEN = """
@@ -48,7 +59,10 @@ def made(issued, took, found=None, **columns):
     n = len(issued)
     table = {name: np.full(n, -1, kind) for name, kind in QUERY_DTYPES.items()}
     table |= {"query_id": np.arange(n), "worker": np.zeros(n, np.int16), "status": np.zeros(n, np.int8)}
-    table |= {"issued_ns": np.array(issued, np.int64), "done_ns": np.array(issued, np.int64) + np.array(took, np.int64)}
+    table |= {
+        "issued_ns": np.array(issued, np.int64),
+        "done_ns": np.array(issued, np.int64) + np.array(took, np.int64),
+    }
     table |= {"samples": np.ones(n, np.int32)}
     table |= {name: np.array(values, QUERY_DTYPES[name]) for name, values in columns.items()}
     table |= {mark_column(name): np.array(moments, np.int64) for name, moments in (found or {}).items()}
@@ -72,13 +86,20 @@ def test_a_query_that_failed_or_lacks_one_of_the_moments_does_not_count():
     moments = {"a_begin": [1, 1, 1, -1, 0], "a_end": [5, 6, 7, 8, 9]}
     rows = made([0] * 5, [9] * 5, moments, status=states)
     assert marks.took_ns(rows, "a_end", "a_begin").tolist() == [4, 9]
-    none = made([0], [9], {"a_begin": [-1], "a_end": [-1]})
-    assert isinstance(marks.metrics(none)["a_part_p50_s"], Absent)
+    failed = made([0], [9], {"a_begin": [1], "a_end": [5]}, status=[QUERY_ERROR])
+    assert isinstance(marks.metrics(failed)["a_part_p50_s"], Absent)
+    assert marks.metrics(made([0], [9], {"a_begin": [-1], "a_end": [-1]})) == {}
 
 
 def test_each_part_has_its_figures_without_a_table_of_its_own():
-    rows = made([0] * 200, [9] * 200, {f"{n}_{at}": np.arange(200) * k for n, at, k in
-                                       (("x", "begin", 0), ("x", "end", 1), ("y", "end", 1), ("z", "begin", 1))})
+    rows = made(
+        [0] * 200,
+        [9] * 200,
+        {
+            f"{n}_{at}": np.arange(200) * k
+            for n, at, k in (("x", "begin", 0), ("x", "end", 1), ("y", "end", 1), ("z", "begin", 1))
+        },
+    )
     found = marks.metrics(rows)
     assert set(found) == {"x_part_p50_s", "x_part_p99_s"}
     assert found["x_part_p99_s"].value == pytest.approx(np.quantile(np.arange(200), 0.99) * 1e-9)
@@ -141,7 +162,7 @@ def test_figures_are_of_the_pooled_queries_whichever_worker_answered_them_and_ho
         ("later_tokens_p25_s", [b for _, b in right], 0.25),
     ):
         if len(values) < 2:
-            assert isinstance(found[name], Absent)
+            assert not isinstance(found.get(name), Measured)
             continue
         assert found[name].n == len(values)
         assert found[name].value == pytest.approx(float(np.quantile(values, q)) * 1e-9)
@@ -149,15 +170,18 @@ def test_figures_are_of_the_pooled_queries_whichever_worker_answered_them_and_ho
 
 def test_a_worker_beside_that_notes_other_marks_adds_nothing():
     own = workers.Rows(made([0, 10], [9, 9], {"first_token": [4, 16]}).columns, 0, 2)
-    beside = workers.Rows(made([0, 10], [9, 9], {"forward_begin": [0, 10], "forward_end": [5, 15]}).columns, 0, 2)
+    beside = workers.Rows(
+        made([0, 10], [9, 9], {"forward_begin": [0, 10], "forward_end": [5, 15]}).columns, 0, 2
+    )
     plain = workers.Rows(made([0, 10], [9, 9]).columns, 0, 2)
     queries, window = workers.joined([own, plain, beside], 2, 0, 100)
     assert queries.marks["first_token"].tolist() == [4, -1, 16, -1, -1, -1]
     assert queries.marks["forward_end"].tolist() == [-1, -1, -1, -1, 5, 15]
     trial = Trial(model="null", backend="null", processes=2)
-    found = workers.worker_metrics(trial, queries, window, ())
+    own_two = [Worker(number=n, model="null", pid=n, start_ns=0, stop_ns=19) for n in (0, 1)]
+    found = workers.worker_metrics(trial, queries, window, own_two)
     assert found["first_token_p50_s"] == Measured(pytest.approx(5e-9), "s", n=2)
-    assert isinstance(found["forward_part_p50_s"], Absent)
+    assert "forward_part_p50_s" not in found
 
 
 def test_a_workload_that_notes_its_first_token_has_its_figure():

@@ -357,7 +357,7 @@ def test_parts_that_tell_nothing_of_their_input_leave_its_age_unknown_and_sample
             done(number, 0)
 
     Split(Work(), 2).issue(0, 6, lambda *what: told.append(what))
-    assert told == [(0, 0, 6, -1)] and [type(each) for each in (*given, told[0][2])] == [int] * 3
+    assert told == [(0, 0, 6, -1, {})] and [type(each) for each in (*given, told[0][2])] == [int] * 3
 
 
 def test_what_is_under_way_has_no_end_and_two_cameras_take_turns():
@@ -395,7 +395,9 @@ def test_a_split_query_begins_a_part_with_its_first_and_reaches_a_mark_with_its_
 
     Split(Work(), 3).issue(0, 6, lambda *what: told.append(what[-1]))
     for (number, done), marks in zip(
-        parts, ({"a_begin": 5, "a_end": 9, "first": 6}, {"a_begin": 3, "a_end": 7, "first": 8}, None), strict=True
+        parts,
+        ({"a_begin": 5, "a_end": 9, "first": 6}, {"a_begin": 3, "a_end": 7, "first": 8}, None),
+        strict=True,
     ):
         done(number, 0, 2, -1, marks)
     assert told == [{"a_begin": 3, "a_end": 9, "first": 8}]

@@ -98,7 +98,10 @@ def test_duckdb_reads_rows_with_other_marks_together(tmp_path):
     kept.save(replace(result(), id=f"{result().trial.id}-20260101T000000-cccccc"))
     files = f"read_parquet('{tmp_path}/*/*/queries.parquet'"
     ask = duckdb.connect().execute
-    assert ask(f"select count(mark_a_ns), count(*) from {files}, union_by_name = true)").fetchone() == (50, 150)
+    assert ask(f"select count(mark_a_ns), count(*) from {files}, union_by_name = true)").fetchone() == (
+        50,
+        150,
+    )
     assert ask(f"select median(done_ns - issued_ns) from {files})").fetchone() == (1e6,)
 
 

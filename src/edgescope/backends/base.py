@@ -125,6 +125,7 @@ class Driven:
     """The run of a program that owns its loop: every query it made, on this process's monotonic clock."""
 
     queries: Queries
+    """With a column for each moment of a query that the program tells (`records.mark_column`)."""
     window: Window
     effective: Effective
     answer: Callable[[Batch], Sequence[NDArray[Any]]]

@@ -80,7 +80,10 @@ def read(
         with plain_files.opened(path, MOST_BYTES) as handle, _database().cursor() as connection:
             source = [f"/dev/fd/{handle}"]
             counted = connection.execute("SELECT count(*) FROM read_parquet(?)", source).fetchone()
-            has = [row[0] for row in connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", source).fetchall()]
+            has = [
+                row[0]
+                for row in connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", source).fetchall()
+            ]
             kinds = {**dtypes, **{name: "int64" for name in has if name not in dtypes and also(name)}}
             most = MOST * len(dtypes) // len(kinds)
             if not counted or counted[0] > most:

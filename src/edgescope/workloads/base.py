@@ -47,7 +47,7 @@ class Done(Protocol):
         """Note the unit and its status: QUERY_OK, QUERY_ERROR, or QUERY_DROPPED if the work's own queue gave it up.
 
         `samples` is its number of samples, if that is not the trial's batch (a last, partial one). `source_ns` is when
-        its input was created (a camera's exposure), on the monotonic clock. `marks` are moments that the unit reached on
+        its input was created (a camera's exposure), on the monotonic clock. `marks` are moments of the unit on
         the same clock: its first token (`first_token`), a part's begin and end (`forward_begin`, `forward_end`).
         """
 

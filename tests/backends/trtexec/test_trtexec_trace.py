@@ -120,7 +120,7 @@ def test_the_period_has_the_hosts_work_in_it_where_queries_do_not_overlap():
     assert np.median(given.queries.latency_ns()) == pytest.approx(6_500_000, abs=1)
     found = tracing.phases(given, serial=True)
     assert found["query_period_s"].value == pytest.approx(0.007)
-    assert isinstance(tracing.phases(given, transfers=True, serial=False)["query_period_s"], Absent)
+    assert isinstance(tracing.phases(given, serial=False)["query_period_s"], Absent)
 
 
 def codes(given, *, transfers=True, qps=None):

@@ -385,8 +385,8 @@ def test_what_becomes_of_a_unit_is_told_with_its_frames_and_their_moment(monkeyp
         flow = Sequential([Stage("a", print)], skip=skip)
         flow.ledger = ledger
         clocks.now = 50
-        assert told_of(flow, lambda f, done: f.finished(bare, done)) == [(3, QUERY_OK, 0, -1)]
-        assert told_of(flow, lambda f, done: f.finished(full, done)) == [(4, QUERY_OK, 2, 5)]
+        assert told_of(flow, lambda f, done: f.finished(bare, done)) == [(3, QUERY_OK, 0, -1, {})]
+        assert told_of(flow, lambda f, done: f.finished(full, done)) == [(4, QUERY_OK, 2, 5, {})]
         assert told_of(flow, lambda f, done: f.dropped(bare, done)) == [(3, QUERY_DROPPED, 0, -1)]
         assert told_of(flow, lambda f, done: f.dropped(full, done)) == [(4, QUERY_DROPPED, 2, 5)]
         clocks.now = 60
@@ -576,7 +576,11 @@ def test_units_of_different_networks_are_not_joined():
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_a_unit_tells_when_each_stage_began_and_ended_with_it(in_flight):
     """A stage of 1 ms each, in one thread: stages follow one another, and so do the units in a stage."""
-    stages = [Stage("decode", Film(9)), Stage("slow", lambda item: time.sleep(1e-3)), Stage("last", lambda item: None)]
+    stages = [
+        Stage("decode", Film(9)),
+        Stage("slow", lambda item: time.sleep(1e-3)),
+        Stage("last", lambda item: None),
+    ]
     flow, told = Sequential(stages) if in_flight == 1 else Threaded(stages), {}
     free = threading.Semaphore(in_flight)
 

@@ -22,9 +22,9 @@ NOT_DUE = Absent("time since a query was due n/a (offline: all are due at the st
 def metrics(rows: Queries, *, timed: bool = True) -> dict[str, Field]:
     """Return each figure that metrics.toml declares of the marks of these rows, which are those of the window.
 
-    `timed`: whether the time since a query was due means anything.
+    A mark that none of them reached is of other work: of a model that ran beside, or not of this window. `timed`: whether the time since a query was due means anything.
     """
-    marks = rows.marks
+    marks = [name for name, moments in rows.marks.items() if (moments >= 0).any()]
     found: dict[str, Field] = {}
     for metric in METRICS.values():
         for word in _words(metric.of_mark, marks):

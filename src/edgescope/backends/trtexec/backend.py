@@ -182,7 +182,9 @@ class _Run:
         ran = self.tool.place.run(argv, cwd=folder, timeout_s=RUN_S, what=doing)
         self._check(ran, doing)
         times = exports.times(folder / TIMES)
-        trace = tracing.aligned(ran, times, warmup_ms=warmup_s * 1e3, batch=trial.batch, transfers=self.transfers)
+        trace = tracing.aligned(
+            ran, times, warmup_ms=warmup_s * 1e3, batch=trial.batch, transfers=self.transfers
+        )
         found, doubts = self._effective(folder)
         graph = switched(spec, "graph", False)
         return Driven(

@@ -140,7 +140,9 @@ def phases(trace: Trace, *, serial: bool) -> dict[str, Field]:
     `serial`: each query was enqueued when the last one had ended, so that their distance is one query's time.
     """
     rows = trace.queries.rows(trace.window)
-    none: dict[str, Field] = {f"{name}_s": Absent("the transfers were left out (io device)") for name in COPIES}
+    none: dict[str, Field] = {
+        f"{name}_s": Absent("the transfers were left out (io device)") for name in COPIES
+    }
     timed = [mark.removesuffix("_end") for mark in rows.marks if mark.endswith("_end")]
     return {
         **none,
