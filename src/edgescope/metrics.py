@@ -102,7 +102,7 @@ class Metric:
 
 KNOWN = {f.name: f.default is MISSING for f in fields(Metric)}
 """Key of a table -> whether it must be given."""
-KINDS = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple)
+KINDS: dict[str, type] = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple)
 KINDS |= dict.fromkeys(("quantile", "mark_quantile"), float)
 KINDS |= dict.fromkeys(("scope", "artifact", "measure", "largest", "optional"), bool)
 

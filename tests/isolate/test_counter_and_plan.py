@@ -110,10 +110,14 @@ def test_the_end_of_a_query_that_was_told_in_parts_counts_nothing(tmp_path):
     told = []
     with Counter(tmp_path / "c", 2) as counter:
         inner = Work()
-        inner.issue = lambda query_id, samples, done: [done(0, 0, 3, 50), done(0, 0, 1), done(0, QUERY_END)]
+        inner.issue = lambda query_id, samples, done: [
+            done(0, 0, 3, 50, {"first_token": 7}),
+            done(0, 0, 1),
+            done(0, QUERY_END),
+        ]
         counter.counted(inner, 1).issue(0, 8, lambda *what: told.append(what))
         assert counter.look().counts == (0, 4)
-    assert told == [(0, 0, 3, 50), (0, 0, 1, -1), (0, QUERY_END, 0, -1)]
+    assert told == [(0, 0, 3, 50, {"first_token": 7}), (0, 0, 1, -1, None), (0, QUERY_END, 0, -1, None)]
 
 
 def test_work_that_takes_turns_has_as_many_streams_as_before(tmp_path):

@@ -22,7 +22,8 @@ NOT_DUE = Absent("time since a query was due n/a (offline: all are due at the st
 def metrics(rows: Queries, *, timed: bool = True) -> dict[str, Field]:
     """Return each figure that metrics.toml declares of the marks of these rows, which are those of the window.
 
-    A mark that none of them reached is of other work: of a model that ran beside, or not of this window. `timed`: whether the time since a query was due means anything.
+    A mark that none of them reached is of other work, as of a model that ran beside. `timed`: whether the time since a
+    query was due means anything.
     """
     marks = [name for name, moments in rows.marks.items() if (moments >= 0).any()]
     found: dict[str, Field] = {}
@@ -48,7 +49,7 @@ def _words(pattern: str, marks: Iterable[str]) -> Iterator[str]:
 
 def figure(rows: Queries, mark: str, since: str = "", quantile: float = 0.5) -> Field:
     """Return a quantile of the seconds to a mark from another, or from when each query was due."""
-    return quantile_metric(took_ns(rows, mark, since) * 1e-9, quantile)
+    return quantile_metric(took_ns(rows, mark, since).astype(np.float64) * 1e-9, quantile)
 
 
 def took_ns(rows: Queries, mark: str, since: str = "") -> NDArray[np.int64]:
