@@ -192,6 +192,7 @@ class Fake:
         self.sizes, self.peeked, self.closed = iter([8, 4]), 0, 0
         self.origin, self.loader, self.lost, self.spans = "made", {"workers": 0}, ["one"], Spans.none
         self.effective = lambda: Effective("cpu", "fp32")
+        self.line = SimpleNamespace(marks=lambda: {"fetch_begin": 3})
         self.__dict__ |= differs
 
     def between(self, start_ns, stop_ns):
@@ -396,7 +397,7 @@ def test_a_training_is_opened_steps_and_is_closed(monkeypatch):
             opened.work.issue(query, 8, lambda *what: done.append(what))
         with pytest.raises(EndOfInput):
             opened.work.issue(2, 8, lambda *what: done.append(what))
-        assert done == [(0, 0, 8), (1, 0, 4), (2, QUERY_END)]
+        assert done == [(0, 0, 8, -1, {"fetch_begin": 3}), (1, 0, 4, -1, {"fetch_begin": 3}), (2, QUERY_END)]
         assert opened.verify(None).passed and [of.seed for of, _ in asked[1:]] == [5, 5]
         assert [dropout for _, dropout in asked[1:]] == [False, False]
         seen = opened.glimpse()
