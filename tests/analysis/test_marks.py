@@ -184,6 +184,21 @@ def test_a_worker_beside_that_notes_other_marks_adds_nothing():
     assert "forward_part_p50_s" not in found
 
 
+def test_a_query_that_the_stop_cut_off_counts_as_its_latency_does():
+    """One of two workers is at work when the window ends: to leave its query out would leave out slow ones."""
+    trial = Trial(model="null", backend="null", processes=2)
+    parts = [
+        made([0, 10], [9, 9], {"first_token": [4, 16]}),
+        made([0, 50], [9, 200], {"first_token": [8, 150]}),
+    ]
+    table = [workers.Rows(part.columns, 0, 2) for part in parts]
+    queries, window = workers.joined(table, 2, 0, 100)
+    both = [Worker(number=n, model="null", pid=n, start_ns=0, stop_ns=100) for n in (0, 1)]
+    found = workers.worker_metrics(trial, queries, window, both)
+    assert found["queries"].n == 3 and found["latency_p50_s"].n == found["first_token_p50_s"].n == 4
+    assert found["first_token_p50_s"].value == pytest.approx(7e-9)
+
+
 def test_a_workload_that_notes_its_first_token_has_its_figure():
     """All the way through the seam: a blocking call, a closed loop, its log, and the summary of its window."""
     clock = MonotonicClock()
