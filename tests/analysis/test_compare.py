@@ -20,6 +20,7 @@ from edgescope.analysis.cells.compare import (
 from edgescope.analysis.cells.replicates import across
 from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial
+from edgescope.report.compare import document
 from edgescope.stats import Interval, Judgement
 from making import result
 
@@ -131,6 +132,37 @@ def test_one_pair_bounds_no_ratio(make):
     assert [w.partition(":")[0] for w in found.warnings] == [
         "W-CMP-2"
     ] and "--replicates 5" in found.warnings[0]
+
+
+def words(found):
+    return "\n".join(str(part) for part in document(found).parts)
+
+
+def test_columns_over_more_runs_than_there_are_pairs_say_so(make):
+    base, other = make.cell(10 * MS), make.cell(5 * MS, backend="openvino")
+    assert compare(base, other).runs == (5, 5) and "over all" not in words(compare(base, other))
+    found = compare(base, other[:1])
+    assert (found.pairs, found.runs) == (1, (5, 1))
+    assert "from 1 pair" in words(found) and "undecided" not in words(found)
+
+
+def test_pairs_and_columns_that_point_in_opposite_directions_decide_nothing(make):
+    fast = make.cell(5 * MS, replicates=3, sd=0.01)
+    slow = [r for n in (3, 4, 5, 6) for r in make.cell(40 * MS, replicates=1, replicate=n)]
+    found = compare([*fast, *slow], make.cell(10 * MS, backend="openvino", replicates=3))
+    lead = found.lead
+    assert lead.ratio.lo > 1 and lead.contradicted.value < 0.6
+    assert found.judgement is Judgement.AMBIGUOUS and "undecided: 3 pairs" in words(found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ratio", "against"),
+    [(4.0, 2.0, 0.7, False), (4.0, 2.0, 1.4, True), (2.0, 4.0, 0.7, True), (4.0, 3.99, 1.4, False)],
+)
+def test_a_ratio_is_contradicted_by_noticeably_different_columns(old, new, ratio, against):
+    fields = (Measured(old, "s"), Measured(new, "s"), Measured(ratio, "1"))
+    assert bool(Compared("latency_p50_s", *fields).contradicted) is against
+    assert Compared("latency_p50_s", *fields[:2], Absent("x")).contradicted is None
 
 
 def powered(group, watts, off, warnings=()):

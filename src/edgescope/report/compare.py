@@ -6,9 +6,9 @@ from edgescope import units
 from edgescope.analysis.cells.compare import Compared, Comparison
 from edgescope.analysis.cells.devices import DeviceRow
 from edgescope.metrics import METRICS
-from edgescope.records import Measured
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
+from edgescope.stats import Judgement
 from edgescope.units import counted, fact
 
 #: Number of differing settings that a terminal names without -v.
@@ -19,23 +19,46 @@ def document(found: Comparison, *, noise: str = "", forced: bool = False) -> doc
     """Return the document; `noise` says by how much identical runs differ on this machine, '' if unknown."""
     word, pairs = found.judgement.value, counted(found.pairs, "pair")
     over = f"over {pairs} of fresh processes" if found.pairs else "not measured together"
-    lead = next((r for r in found.rows if r.judgement and isinstance(r.ratio, Measured)), None)
+    lead = found.lead
     ratio = f"{lead.metric} {units.ratio(lead.ratio)}, candidate / baseline, " if lead else ""
     name = f"{found.candidate} is {word} against {found.baseline}"
     blocked = [f"W-CMP-1: NOT-COMPARABLE: {b}" for b in found.blockers]
     advice = "" if forced else ". Try: --force, which shows the numbers without a judgement"
     parts = (
         doc.Answer(
-            "", name, (f"{ratio}{over}",) if found.rows else (), kind="none" if found.blockers else ""
+            "",
+            name,
+            (f"{ratio}{over}", *_undecided(found)) if found.rows else (),
+            kind="none" if found.blockers else "",
         ),
         *(doc.Text(doc.Mark(f"{text}{advice}", "warn")) for text in blocked),
         _table(found) if found.rows else None,
+        doc.Text(_based(found), "lead") if _based(found) else None,
         _devices(found) if found.devices else None,
         *_settings(found),
         *(doc.Text(doc.Mark(text, "warn")) for text in found.warnings),
         doc.Text(f"Noise floor of the machine: {noise}", "dim", doc.DETAIL) if noise else None,
     )
     return doc.Document(name, parts, to_plain(found) | {"judgement": word})
+
+
+def _undecided(found: Comparison) -> tuple[str, ...]:
+    """Return why nothing is decided, if all runs of the two sides say the opposite of their pairs."""
+    lead = found.lead
+    shown = lead.contradicted if lead and lead.judgement is Judgement.AMBIGUOUS else None
+    if lead is None or shown is None:
+        return ()
+    pairs = counted(found.pairs, "pair") if found.pairs else "the runs"
+    ratios = units.ratio(lead.ratio, interval=False), units.ratio(shown)
+    return (f"undecided: {pairs} of runs say {ratios[0]}, all runs say {ratios[1]}, the opposite",)
+
+
+def _based(found: Comparison) -> str:
+    """Return what the ratios are from, if the columns are over more runs than they are."""
+    if not found.pairs or max(found.runs) <= found.pairs:
+        return ""
+    pairs = counted(found.pairs, "pair")
+    return f"ratio: from {pairs}; the columns: over all {found.runs[0]} and {found.runs[1]} runs"
 
 
 def _table(found: Comparison) -> doc.Table:

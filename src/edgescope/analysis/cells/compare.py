@@ -35,6 +35,7 @@ from edgescope.metrics import scoped, shown
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result
 from edgescope.records.answers import figure_text, plain
 from edgescope.stats import Interval, Judgement, judge
+from edgescope.stats.pairs import MIN_EFFECT
 from edgescope.units import counted
 
 #: Facts that differ between any two runs: clocks, load, free memory, the command.
@@ -65,6 +66,17 @@ class Compared:
     judgement: Judgement | None = None
     """None if a metric is shown but not judged."""
 
+    @property
+    def contradicted(self) -> Measured | None:
+        """Return the ratio of the two columns if it points the other way than the ratio of the pairs, else None."""
+        figures = self.baseline, self.candidate, self.ratio
+        if not all(isinstance(f, Measured) and f.value > 0 for f in figures):
+            return None
+        old, new, pairs = (f.value for f in figures if isinstance(f, Measured))
+        shown = new / old
+        opposite = (shown > 1) != (pairs > 1) and min(abs(shown - 1), abs(pairs - 1)) >= MIN_EFFECT
+        return Measured(shown, "1") if opposite else None
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Answer):
@@ -83,6 +95,13 @@ class Comparison(Answer):
     """Warnings about the numbers: too few updates of a meter, a single pair."""
     devices: tuple[DeviceRow, ...] = ()
     """What each machine does for its energy, watts and price; empty for one machine without a price or a budget."""
+    runs: tuple[int, int] = (0, 0)
+    """Runs of each side that the columns are over; a ratio is over the pairs among them."""
+
+    @property
+    def lead(self) -> Compared | None:
+        """The first judged metric with a ratio."""
+        return next((r for r in self.rows if r.judgement and isinstance(r.ratio, Measured)), None)
 
     @property
     def judgement(self) -> Judgement:
@@ -144,7 +163,10 @@ def compare(
         for metric in shown("compare", baseline[0].trial.workload):
             name, higher = metric.of[0], metric.higher
             sides = _side(list(old.values()), name), _side(list(new.values()), name)
-            ratio, judgement = _turned(turns) if turns and name in IN_TURNS else ratio_of(sides, name, higher)
+            in_turns = bool(turns) and name in IN_TURNS
+            ratio, judgement = _turned(turns) if in_turns else ratio_of(sides, name, higher)
+            if not in_turns and Compared(name, *sides, ratio).contradicted:
+                judgement = Judgement.AMBIGUOUS  # which of the two speaks for the machine is not known
             rows.append(Compared(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
         rows.append(_p99(old, new))
         rows += _judged(baseline, candidate)
@@ -161,6 +183,7 @@ def compare(
         pairs,
         _warnings(old, new, rows, pairs),
         device_rows(baseline, candidate, terms, cells) if apart or terms != NO_TERMS else (),
+        (len(old), len(new)),
     )
 
 
