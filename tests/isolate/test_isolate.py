@@ -369,6 +369,6 @@ def test_what_is_said_in_time_stops_nothing(monkeypatch):
 
 def test_what_could_not_be_ended_is_told(tmp_path):
     (tmp_path / "survivors").write_text("12 345 ;rm")
-    told = str(fresh._survivors(tmp_path))
+    (told,) = map(str, fresh._survivors(tmp_path))
     assert "2 processes" in told and "ps -fp 12,345" in told
-    assert fresh._survivors(tmp_path / "none") is None
+    assert not [*fresh._survivors(tmp_path / "none")]
