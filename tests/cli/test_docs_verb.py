@@ -115,6 +115,15 @@ def test_pages_are_listed_by_section(capsys):
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(
+    ("metric", "section"), [("latency_p99_s", "Latency"), ("throughput_sps", "Throughput")]
+)
+def test_the_name_of_a_metric_leads_to_its_definition(metric, section, capsys):
+    assert main(["docs", metric]) == 2
+    err = capsys.readouterr().err
+    assert err.endswith("Try: edgescope docs metrics\n") and f"'{section}'" in err
+
+
 def test_a_word_of_a_title_finds_its_page(capsys):
     assert main(["docs", "clients"]) == 2
     assert capsys.readouterr().err.endswith("Try: edgescope docs capacity\n")

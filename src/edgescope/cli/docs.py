@@ -39,6 +39,9 @@ LESSONS = ("first-number", "choose-a-variant", "my-model", "a-camera", "a-board"
 """The pages of the tutorial, each built on those before it."""
 MESSAGES = "messages"
 """The name of the page that has a heading for each code; tests/catalogue.py writes it."""
+METRICS = "metrics"
+"""The name of the page that defines each metric."""
+DEFINED = "edgescope docs metrics"
 BEGINNINGS = ("quickstart", "tutorial", "getting-started", "start", "intro")
 """What the first page of a tutorial is called elsewhere."""
 
@@ -132,12 +135,26 @@ def _no_page(name: str, pages: dict[str, Path]) -> EdgescopeError:
     """Return the error for a name that is none: with the pages that may be meant, by name, else by title."""
     from edgescope.errors import UsageError, flagged, known_names, near_names
 
+    if section := metric_section(name, pages):
+        evidence = f"it is a metric, defined under {section!r}"
+        return UsageError("E-DOCS-1", f"no page is called {name!r}", evidence=evidence, fix=DEFINED)
     near = near_names(name, [*pages, SCHEMA, flags_page.NAME, *codes(pages)])
     near = [LESSONS[0]] if re.sub(r"[ _]", "-", name.lower()) in BEGINNINGS else near
     near = near or [page for page, path in pages.items() if name.lower() in _title(path).lower()][:3]
     fix = flagged("edgescope docs", near) or "edgescope docs"
     evidence = "" if near else known_names(pages)
     return UsageError("E-DOCS-1", f"no page is called {name!r}", evidence=evidence, fix=fix)
+
+
+def metric_section(name: str, pages: dict[str, Path]) -> str:
+    """Return the heading under which the page of metrics defines this metric; '' if it defines none."""
+    text = pages[METRICS].read_text(encoding="utf-8") if METRICS in pages else ""
+    for section in re.split(r"^##+ ", text, flags=re.M)[1:]:
+        head, _, rest = section.partition("\n")
+        rows = (line.split("|")[1] for line in rest.splitlines() if line.startswith("| `"))
+        if any(f"`{name}`" in row for row in rows):
+            return head
+    return ""
 
 
 def _title(path: Path) -> str:

@@ -61,6 +61,14 @@ def test_a_near_cloud_answers(stores, capsys):
 
 
 @pytest.mark.slow
+def test_the_newest_result_of_each_store_is_latest(stores, capsys):
+    asked = ["--rtt", "2ms", "--bandwidth", "1Gbit", "--payload", "40kB"]
+    assert main(["offload", "latest", "latest", *stores[2:], *asked]) == 0
+    assert "Use cloud" in said(capsys)
+    assert main(["offload", "latest", "latest", "--store", "none", *asked]) == 2
+
+
+@pytest.mark.slow
 def test_the_raw_tensor_is_sent_unless_a_payload_is_given(stores, capsys):
     assert main(["offload", "-v", *stores, "--rtt", "2ms", "--bandwidth", "10Mbit"]) == 0
     out = said(capsys)

@@ -1,12 +1,13 @@
 """Which settings of a training run are considered, tried and named first."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict
 from edgescope.wings.training import advise as advice
 from edgescope.wings.training.advise import ALIKE, WORTH, Change
 from loading_facts import WAITS
@@ -253,3 +254,33 @@ def test_where_no_gain_is_worth_it_the_largest_still_comes_first():
     assert [c.gain for c in found] == [1.03, 1.02, 1.01]
     alike = advice.ranked([change(2.0, "c"), change(1.68), change(1.66)])
     assert [c.gain for c in alike] == [1.68, 2.0, 1.66], "a sixth less is alike, more is not"
+
+
+def advised(realised, *gains, trust=Trust.DISTURBED):
+    changes = tuple(change(gain) for gain in gains)
+    run = SimpleNamespace(verdict=Verdict(trust, ("others used the CPU",)))
+    return advice.TrainingAdvice(TRIAL, WAITS, "read", 0.5, changes, realised, (run, run))
+
+
+def test_a_measured_gain_has_its_pairs_its_interval_and_the_verdict_of_its_runs():
+    sure = str(advised(Measured(1.8, "ratio", 1.7, 1.9, 3), 1.75, 1.2, 1.0))
+    assert "1.8x [1.7, 1.9], 3 pairs" in sure and "no interval" not in sure and "DISTURBED" in sure
+    assert "1.20x" in sure and "1.00x" not in sure
+    assert "no interval" in str(advised(Measured(1.8, "ratio", n=1), 1.75))
+    said = list(advised(Measured(1.8, "ratio", n=1), 1.75, 1.0).details())
+    assert any("others used the CPU" in line for line in said) and any("1.00x" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured", "off"),
+    [
+        (1.75, Measured(1.8, "ratio", 1.7, 1.9, 3), False),
+        (1.5, Measured(1.8, "ratio", 1.7, 1.9, 3), True),
+        (1.5, Measured(1.8, "ratio", n=1), False),
+        (1.5, Measured(1.0, "ratio", n=1), True),
+        (1.5, Absent("not asked for"), False),
+    ],
+)
+def test_a_prediction_that_the_measurement_contradicts_is_remarked(predicted, measured, off):
+    found = advised(measured, predicted)
+    assert found.mispredicted is off and ("prediction is off" in str(found)) is off

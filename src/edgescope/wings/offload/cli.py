@@ -6,8 +6,8 @@ and a network that is given or measured.
   edgescope offload CELL_A CELL_B --iperf3 up.json --iperf3 down.json --ping ping.txt --payload 40kB
   edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --output offload.html
 
-CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). Queries are split between the two
-machines; the layers of a model are not. `edgescope docs offload` says what is computed and what is left out.
+CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, labels, or latest). Queries are split between
+the two machines; the layers of a model are not. `edgescope docs offload` says what is computed and what is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ GIVEN = ("rtt", "jitter", "bandwidth", "uplink", "downlink", "loss")
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument(
-        "local", nargs="?", metavar="EDGE", help="cell measured at the edge: an id's beginning, a label"
+        "local",
+        nargs="?",
+        metavar="EDGE",
+        help="cell measured at the edge: an id's beginning, a label or latest",
     )
     sub.add_argument("remote", nargs="?", metavar="CLOUD", help="cell measured on the remote machine")
     trial_flags.add_store(sub)

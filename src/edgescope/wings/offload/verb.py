@@ -140,8 +140,8 @@ def offload(
 ) -> Offloaded:
     """Return where queries are answered best, given a cell measured at the edge, one in the cloud, and a network.
 
-    A cell is named by its label or the beginning of its id; the network is a mapping (rtt="20ms", bandwidth="20Mbit"),
-    the file of a profile, or a Profile.
+    A cell is named by its label, the beginning of its id or `latest`; the network is a mapping (rtt="20ms",
+    bandwidth="20Mbit"), the file of a profile, or a Profile.
     """
     goals, way = wanted(objective, constraints), _network(network)
     here = store_of(store)
@@ -176,10 +176,13 @@ class Whose:
 
 
 def _place(store: Store, which: str, side: str, whose: Whose) -> Place:
-    """Return the place of a label or the beginning of an id: all replicates of its cell on its machine."""
+    """Return the place of a label, the beginning of an id or `latest`: all replicates of its cell on its machine."""
     every = list(store.results())
     labelled = [r for r in every if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
-    found = whose.share(labelled or ids.starting_with(every, which))
+    if which == ids.LATEST:
+        found = [ids.one(whose.share(every) if every else every, which)]
+    else:
+        found = whose.share(labelled or ids.starting_with(every, which))
     cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
     return place(
         store.fulls(r for r in every if r.trial.cell in cells and r.machine.id in where), which, side

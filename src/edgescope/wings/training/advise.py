@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import registry, units
+from edgescope.analysis.cells.variants import worst_verdict
 from edgescope.analysis.run import epochs
 from edgescope.errors import UnavailableError
 from edgescope.models import zoo
-from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Scalar, Status, Trial
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Scalar, Status, Trial, Verdict
 from edgescope.records.answers import plain
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.search.loop import InOrder
@@ -26,6 +27,10 @@ from edgescope.wings.training import prediction as model_of
 from edgescope.wings.training.prediction import Facts
 
 GOOD = (Status.OK, Status.UNSTABLE)
+SAID = 1.005
+"""Least gain that is said at all: what rounds to 1.00x is no suggestion."""
+OFF = 0.3
+"""Share of the predicted gain by which a measured one without an interval may differ without a remark."""
 WORTH = 1.03
 """Least gain that is worth a change."""
 ALIKE = 1.2
@@ -260,14 +265,46 @@ class TrainingAdvice(Answer):
         if self.pick is None:
             yield f"no setting promises more than {WORTH - 1:.0%}"
         else:
-            realised = self.realised
-            measured = f"; measured {units.ratio(realised)}" if isinstance(realised, Measured) else ""
-            yield f"change: {self.pick.setting}: predicted {self.pick.gain:.2f}x{measured}"
+            yield f"change: {self.pick.setting}: predicted {self.pick.gain:.2f}x"
             yield f"  {self.pick.why}{f' ({self.pick.caution})' if self.pick.caution else ''}"
-            if isinstance(realised, Absent):
-                yield f"  not verified: {realised.reason}"
+            yield from (f"  {line}" for line in self._verification())
         for change in self.changes[bool(self.pick) :]:
-            yield f"  {change.setting}: predicted {change.gain:.2f}x"
+            if change.gain >= SAID:
+                yield f"  {change.setting}: predicted {change.gain:.2f}x"
+        yield f"verdict: {self.verdict.trust.value}"
+
+    def details(self) -> Iterator[str]:
+        """Yield the evidence of the verdict, and the changes that gain nothing."""
+        yield from (f"  {text}" for text in self.verdict.evidence)
+        for change in self.changes[bool(self.pick) :]:
+            if change.gain < SAID:
+                yield f"  gains nothing: {change.setting}: predicted {change.gain:.2f}x"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the worst verdict of all runs that the advice is from."""
+        return worst_verdict(self.results)
+
+    def _verification(self) -> Iterator[str]:
+        """Yield what the change gained when it was measured, how sure that is, and whether the prediction was off."""
+        realised = self.realised
+        if isinstance(realised, Absent):
+            yield f"not verified: {realised.reason}"
+            return
+        bounds = "" if realised.lo is not None else "; no interval: too few pairs, or too far apart"
+        yield f"measured {units.ratio(realised)}, {units.counted(realised.n, 'pair')}{bounds}"
+        if self.mispredicted:
+            yield "the prediction is off: trust the measured gain, and the other predictions less"
+
+    @property
+    def mispredicted(self) -> bool:
+        """Return whether the predicted gain lies outside the measured interval, or without one more than OFF away."""
+        realised, pick = self.realised, self.pick
+        if pick is None or isinstance(realised, Absent):
+            return False
+        if realised.lo is None or realised.hi is None:
+            return abs(realised.value / pick.gain - 1) > OFF
+        return not realised.lo <= pick.gain <= realised.hi
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row for each change that was considered."""
@@ -320,21 +357,25 @@ def train_advise(
     answer = TrainingAdvice(
         asked, facts, part, share, ranked(changes), Absent("not asked for"), tuple(results)
     )
-    return replace(answer, realised=_verified(runs, answer)) if verify and answer.pick else answer
+    return _verified(runs, answer) if verify and answer.pick else answer
 
 
-def _verified(runs: InOrder, answer: TrainingAdvice) -> Field:
-    """Return the gain of the pick over pairs of fresh processes, in turns."""
+def _verified(runs: InOrder, answer: TrainingAdvice) -> TrainingAdvice:
+    """Return the advice with the gain of its pick over pairs of fresh processes, in turns, and with their runs."""
     assert answer.pick is not None
+    results: list[Result] = []
     trials = _pairs(answer.trial, answer.pick.trial)
     rates: tuple[list[float], list[float]] = ([], [])
     for number, trial in enumerate(trials, start=1):
         result = runs.run("verifying", trial, trials[number:])
         if result.status not in GOOD:
-            return Absent(f"a run failed: {result.reason}")
+            failed = Absent(f"a run failed: {result.reason}")
+            return replace(answer, realised=failed, results=(*answer.results, *results))
+        results.append(result)
         changed = trial == replace(answer.pick.trial, replicate=trial.replicate)
         rates[changed].append(rate_of(result))
-    return paired_log_ratio(rates[True], rates[False]).measured("ratio")
+    realised = paired_log_ratio(rates[True], rates[False]).measured("ratio")
+    return replace(answer, realised=realised, results=(*answer.results, *results))
 
 
 def _pairs(before: Trial, after: Trial) -> list[Trial]:

@@ -29,12 +29,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("the advice")
     group.add_argument("--no-verify", action="store_true", help="predict only; do not measure the change")
     trial_flags.add_safety(sub)
+    opened.add_verbose(sub)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the advice; return 1 if the change did not gain what makes it worth it."""
     from edgescope.records import Measured
     from edgescope.records.answers import plain
+    from edgescope.records.codec import to_plain
     from edgescope.wings.training.advise import train_advise
 
     keys = trial_flags.engine_keys(args) | {
@@ -50,11 +52,13 @@ def run(args: argparse.Namespace) -> int:
             "bottleneck": found.bottleneck,
             "share": found.share,
             "realised": plain(found.realised),
+            "mispredicted": found.mispredicted,
+            "verdict": to_plain(found.verdict),
             "changes": found.records(),
             "results": [result.id for result in found.results],
         }
         print(json.dumps(about, indent=1))
     else:
-        print(found)
+        print("\n".join([*found.lines(), *(found.details() if args.verbose else ())]))
     lost = isinstance(found.realised, Measured) and found.realised.hi is not None and found.realised.hi < 1
     return int(lost)
