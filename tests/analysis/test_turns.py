@@ -146,8 +146,13 @@ def test_what_the_store_answered_advises_no_longer_budget():
     found = answered(of_a_model(3.5, 4.0, 4.5), FASTEST)
     assert any("--budget" in line for line in answer(found.chapter).short)
     assert not any("--budget" in line for line in answer(replace(found, measured=False).chapter).short)
-    trial = Trial(model="m")
-    assert [unreached([trial], 90.0, advise=told)[0].fix for told in (True, False)] == ["--budget 3min", ""]
+
+
+@pytest.mark.parametrize(
+    ("enough_s", "named"), [(180.0, "3min"), (180.1, "4min"), (41.0, "50s"), (60.0, "60s")]
+)
+def test_a_budget_that_is_named_is_no_shorter_than_what_it_needs(enough_s, named):
+    assert unreached([Trial(model="m")], enough_s)[0].fix == f"--budget {named}"
 
 
 @pytest.mark.parametrize("about", [0.98, 1.02, 4.0])

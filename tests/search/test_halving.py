@@ -203,7 +203,9 @@ def test_a_candidate_may_take_half_of_the_grace_until_a_rival_stands_then_what_t
 
 def test_what_is_measured_of_the_baselines_own_settings_is_no_rival():
     """Until one stands, the grace is shared: a baseline with one thread answers nothing."""
-    played = Played([BASE, A, B], {BASE.label: 4.0}, seconds=60.0, by_hand=threads(1), stop=4)
+    played = Played(
+        [BASE, A, B], {BASE.label: 4.0, A.label: 4.0, B.label: 4.0}, seconds=60.0, by_hand=threads(1), stop=4
+    )
     assert labels(played.steps)[:2] == ["torch_eager fp32", "torch_eager fp32 threads=1"]
     assert [s.limit_s for s in played.steps[1:3]] == [119 / 2, 118 / 2]
     assert played.steps[3].limit_s == pytest.approx(0.55 * 60 - 3)
@@ -229,6 +231,45 @@ def test_screening_ends_once_two_fifths_of_the_budget_are_gone(seconds, shorts):
     assert len(played.of("short")) == shorts and len(played.race.unreached) == 6 - shorts
     stored = Played([BASE, *MANY], seconds=seconds, known=lambda step: step.stage == "short", stop=9)
     assert len(stored.of("short")) == 6
+
+
+def test_a_session_shares_anew_what_earlier_ones_left():
+    """Three fifths of a longer budget are gone: what was not tried has two fifths of the rest, and comes first."""
+    stored = {t.variant for t in halving.in_order([BASE, *MANY], 0)[:2]}
+    how = {"seconds": 100.0, "known": lambda step: step.trial.variant in stored and step.stage == "short"}
+    played = Played([BASE, *MANY], before=60.0, short_s=3.0, stop=7, **how)
+    assert len(played.of("short")) == 6 and played.race.unreached == []
+    assert played.steps[1].limit_s == pytest.approx(140 / 2 - 1.5) and played.steps[0].eta_s == 40.0
+    assert played.steps[2].limit_s == pytest.approx(0.55 * 40 - 6)
+    gone = Played([BASE, *MANY], before=100.0, **how)
+    assert len(gone.of("short")) == 2 and len(gone.race.unreached) == 4
+
+
+def test_of_a_beaten_rival_no_pairs_are_kept_time_for_so_the_rest_is_tried_first():
+    slow = {t.label: 30.0 for t in MANY}
+    played = Played([BASE, *MANY[:3]], slow, seconds=60.0, short_s=13.0)
+    assert [len(played.of(stage)) for stage in ("short", "confirming")] == [4, 3]
+    assert played.steps[2].limit_s == pytest.approx(60 - 26 - 4 * (2 + 1) - 1.5)
+    brief = Played([BASE, *MANY[:3]], slow, seconds=39.0, short_s=13.0)
+    assert len(brief.of("short")) == 2 and len(brief.race.unreached) == 2
+
+
+def test_the_budget_that_is_named_tries_what_this_one_did_not():
+    for seconds, short_s in ((20.0, 4.0), (20.0, 12.0), (90.0, 20.0)):
+        first = Played([BASE, *MANY], seconds=seconds, short_s=short_s)
+        ran = {s.trial.variant for s in first.of("short")}
+        stored = lambda step: step.trial.variant in ran  # noqa: B023, E731
+        free = lambda step: 0.0 if stored(step) else short_s  # noqa: B023, E731
+        longer = {"seconds": first.race.enough_s, "before": first.now, "known": stored, "short_s": free}
+        assert first.race.unreached and Played([BASE, *MANY], **longer).race.unreached == []
+
+
+def test_what_was_stopped_is_given_twice_the_time():
+    ends = {MANY[0].label: [Status.CANCELLED]}
+    played = Played([BASE, *MANY[:2]], seconds=60.0, short_s=6.0, ends=ends)
+    assert played.race.enough_s == pytest.approx(played.now + 60)
+    played = Played([BASE, *MANY[:2]], seconds=60.0, short_s=15.0, ends=ends)
+    assert played.race.enough_s == pytest.approx(played.now + 30 / 0.4)
 
 
 @pytest.mark.parametrize(("begun", "looked"), [(-15.0, False), (-15.5, True)])

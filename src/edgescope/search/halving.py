@@ -15,9 +15,11 @@ Confirming: the pick alone runs in further pairs, spread over the time that is l
 enough, and in ENOUGH of them at least. Its speed-up is taken from these pairs alone, so the luck that helped it
 through the selection is not in its figure. If they show that a rival was clearly better, the rival is confirmed, too.
 
-The budget is wall time from the first step; what it leaves no time to try is named. A candidate whose outputs are
-wrong, or that cannot run here, leaves at once; of an int8 one the mixture, its worst layers in fp32, runs in its stead
-where its engine has one. If the baseline fails the run stops; a run that was killed reads its pairs from the store.
+The budget is wall time from the first step; what it leaves no time to try is named. The same command with a longer one
+goes on: what earlier sessions left is shared anew, so what they did not try comes before further pairs. A candidate
+whose outputs are wrong, or that cannot run here, leaves at once; of an int8 one the mixture, its worst layers in fp32,
+runs in its stead where its engine has one. If the baseline fails the run stops; a run that was killed reads its pairs
+from the store.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class Budget:
     exhaustive: bool = False
     """No screening: every candidate runs in every round of selecting."""
     begun: float | None = None
-    """When it began, on its clock, earlier sessions included; None: with the first step."""
+    """When this session began, on its clock; None: with the first step."""
+    before: float = 0.0
+    """Seconds that earlier sessions took. This one has the rest, and shares it as if it were the first."""
     known: Callable[[Step], bool] = lambda step: False
     """Whether the store answers a step: that takes no time, so it is done whatever is left."""
     clock: Callable[[], float] = time.monotonic
@@ -151,6 +155,8 @@ class Race:
         self.rounds = 0
         self.took: dict[str, list[float]] = defaultdict(list)
         """Variant -> the seconds of each of its pairs."""
+        self._short_s = 0.0
+        """The longest seconds of a candidate's short run; twice those after which one was stopped."""
         self._table: tuple[list[int], Sequence[Row]] = ([], ())
         """Which results the last table was made of, and its rows."""
 
@@ -161,14 +167,32 @@ class Race:
         return [t for t in self.trials[1:] if t.variant not in tried]
 
     @property
-    def _gone_s(self) -> float:
-        """Return the seconds since it began."""
+    def enough_s(self) -> float:
+        """Return the seconds of a budget that has room for what was not reached, beside what is gone already."""
+        more = len(self.unreached) * self._short_s / SCREENED_BY
+        return self._gone_s + max(self.budget.seconds or 0.0, more)
+
+    @property
+    def _here_s(self) -> float:
+        """Return the seconds since this session began."""
         return self.budget.clock() - self.begun
 
     @property
+    def _gone_s(self) -> float:
+        """Return the seconds that it took so far, in all sessions."""
+        return self.budget.before + self._here_s
+
+    @property
+    def _mine_s(self) -> float:
+        """Return the seconds of the budget that earlier sessions left to this one."""
+        return max(0.0, (self.budget.seconds or 0.0) - self.budget.before)
+
+    @property
     def spent(self) -> float:
-        """Return the share of the budget that is gone; 0 without one."""
-        return self._gone_s / self.budget.seconds if self.budget.seconds else 0.0
+        """Return the share of this session's seconds that is gone; 0 without a budget."""
+        if not self.budget.seconds:
+            return 0.0
+        return self._here_s / self._mine_s if self._mine_s else math.inf
 
     @property
     def left_s(self) -> float:
@@ -241,9 +265,14 @@ class Race:
                 eta_s=self._eta(),
             )
             ended = looked is not None or self.spent > SCREENED_BY
-            if (step.limit_s <= 0 or (ended and self._rivalled())) and not self.budget.known(step):
+            ended = ended and self._rivalled() and not self._beaten()
+            if (step.limit_s <= 0 or ended) and not self.budget.known(step):
                 continue
+            begun = self.budget.clock()
             (result,) = yield step
+            if trial is not first:
+                took = (self.budget.clock() - begun) * (2 if result.status is Status.CANCELLED else 1)
+                self._short_s = max(self._short_s, took)
             if result.status is Status.CANCELLED:  # it took longer than its limit
                 continue
             self.screened.append(result)
@@ -282,14 +311,21 @@ class Race:
         own = {t.variant for t in (self.trials[0], *self.by_hand(self.trials[0]))}
         return any(r.status in MEASURED and r.trial.variant not in own for r in self.screened)
 
+    def _beaten(self) -> bool:
+        """Return whether every candidate that stands is clearly slower than the baseline: no pairs need the time."""
+        return self._survivors(self._standing(self.trials)) == self.trials[:1]
+
     def _limit_s(self, *, last: bool) -> float:
         """Return the seconds that a candidate's short run and the check of its outputs may take.
 
-        Once a rival stands it must end before the pairs need the time. Before, all but the last take half of the grace.
+        Once a rival stands it must end before the pairs need the time; if all of them are beaten, while there is time
+        to confirm it. Before, all but the last take half of the grace.
         """
         if self.budget.seconds is None or not self._rivalled():
             return self._grace_s if last else self._grace_s / 2
-        return (SELECTED_BY - self.spent) * self.budget.seconds
+        share = SELECTED_BY * self._mine_s - self._here_s
+        kept = (LEAST + 1) * (STARTS_S + self.trials[0].max_s) + ANSWERS_S
+        return max(share, self.left_s - kept) if self._beaten() else share
 
     def _eta(self) -> float | None:
         return None if self.budget.seconds is None else max(0.0, self.left_s)

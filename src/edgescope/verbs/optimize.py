@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -44,6 +45,7 @@ No length from 0.05 to 0.2 s was clearly better than the others (benchmarks/pair
 pair of 0.7 s enough blocks. A turn is at least as long as two queries.
 """
 BUDGET_S = 90.0
+LEFT_OUT = "the budget left no time to try it"
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,7 +161,8 @@ def optimize(
             None if exhaustive else budget,
             proposal.trials[0].seed,
             exhaustive,
-            begin - before.seconds,
+            begun=begin,
+            before=before.seconds,
             known=lambda step: loop.known(step) is not None,
         )
         race = halving.Race(
@@ -174,12 +177,13 @@ def optimize(
             if result.status is Status.CANCELLED:  # the race names it, or the other side of its pair
                 continue
             results.append(result)
-            before.keep(time.monotonic() - begin)
+            if loop.measured:  # what only reads the store spends nothing
+                before.keep(time.monotonic() - begin)
             if words := so_far(results, race.screened[0] if race.screened else results[0]):
                 setup.tell(words)
     if loop.note:
         setup.tell(loop.note)
-    left_out = unreached(race.unreached, budget, advise=loop.measured)
+    left_out = unreached(race.unreached, race.enough_s)
     return replace(answered(tuple(results), goals, (*proposal.not_here, *left_out)), measured=loop.measured)
 
 
@@ -262,10 +266,11 @@ def _alone(newest: Result, first: Result) -> str:
     return f"{words}, roughly {value}x [{lo}, {hi}] by one short run"
 
 
-def unreached(trials: Sequence[Trial], budget: float | None, *, advise: bool = True) -> tuple[NotHere, ...]:
-    """Return the candidates that the budget left no time for, with a budget that would if `advise`."""
-    more = f"--budget {units.lasting(2 * (budget or 0.0)).replace(' ', '')}" if advise else ""
-    return tuple(NotHere(t.label, "the budget left no time to try it", more) for t in trials)
+def unreached(trials: Sequence[Trial], enough_s: float) -> tuple[NotHere, ...]:
+    """Return the candidates that the budget left no time for, with a budget that has room for them."""
+    minutes = math.ceil(enough_s / 60)
+    more = f"--budget {minutes}min" if minutes > 1 else f"--budget {10 * math.ceil(enough_s / 10)}s"
+    return tuple(NotHere(t.label, LEFT_OUT, more) for t in trials)
 
 
 def named(model: str | Path | Callable[..., Any], example_inputs: Any = None) -> str:
