@@ -5,6 +5,7 @@ import functools
 import gc
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from behind import behind  # noqa: F401
 from made_cells import make  # noqa: F401
+from processes import Processes
 from reruns import Reruns
 
 HERE = Path(__file__).parent
@@ -31,19 +33,18 @@ def alone(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not read what `-m "alone and ..."` leaves out: reading all tests takes longer than many of them.
+    """Do not read the files that a run leaves out whole: reading all tests takes longer than many of them.
 
     In a copy without the wings (tools/core.py) a file that names one is left out.
     """
-    if collection_path.suffix != ".py":
+    if collection_path.suffix != ".py" or collection_path == HERE / "conftest.py":
         return None
-    others = config.option.markexpr.startswith("alone") and not alone(collection_path)
-    needs = (
-        not WINGS
-        and "edgescope.wings" in collection_path.read_text()
-        and collection_path != HERE / "conftest.py"
-    )
-    return True if others or needs else None
+    wanted, text = config.option.markexpr, collection_path.read_text()
+    marks = {"alone"} if alone(collection_path) else set()
+    marks |= set(re.findall(r"^pytestmark = pytest\.mark\.(\w+)$", text, re.MULTILINE))
+    out = any(f"not {mark}" in wanted for mark in marks)
+    out |= wanted.startswith("alone") and "alone" not in marks
+    return True if out or (not WINGS and "edgescope.wings" in text) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -111,6 +112,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reruns(config.option.reran))
+    if "not process" in config.option.markexpr:
+        denied = Processes()
+        config.pluginmanager.register(denied)
+        sys.addaudithook(denied.heard)
     check = hypothesis.HealthCheck
     unasked = [check.too_slow, check.function_scoped_fixture]  # one folder serves all examples of a test
     calm = {"deadline": None, "suppress_health_check": unasked}
