@@ -46,7 +46,7 @@ from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.runner import ceilings
 from edgescope.runner.builds import Builds
 from edgescope.runner.isolated import Isolated
-from edgescope.runner.run import Cells, Runner
+from edgescope.runner.run import ExperimentRunner, Runner
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
@@ -115,9 +115,9 @@ class Ahead(Setup):
     runner: Runner = dataclasses.field(default_factory=Isolated)
     builds: list[Builds] = dataclasses.field(default_factory=list)
 
-    def cells(self, store: Store) -> Cells:
-        """Return Cells that know what is built."""
-        cells = Cells(store, self.limits, self.runner, here())
+    def cells(self, store: Store) -> ExperimentRunner:
+        """Return a runner that knows what is built."""
+        cells = ExperimentRunner(store, self.limits, self.runner, here())
         self.builds[:] = self.builds or [cells.builds]
         cells.builds = self.builds[0]
         return cells

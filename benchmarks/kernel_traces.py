@@ -39,7 +39,7 @@ from edgescope.records import Measured, Result, Status, Trace, Trial
 from edgescope.records.codec import to_plain
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.reuse import ReusingRunner
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.tracing.read import read
@@ -232,7 +232,7 @@ class Bench:
 
     args: argparse.Namespace
     page: Page
-    cells: Cells
+    cells: ExperimentRunner
     clean: dict[str, Result] = field(default_factory=dict)
     series: dict[str, list[tuple[str, Account]]] = field(default_factory=dict)
 
@@ -456,7 +456,7 @@ def main() -> None:
     if args.traces:
         args.traces.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, ReusingRunner(Isolated()) as runner:
-        cells = Cells(Store(args.store or Path(folder) / "store"), Limits(CELL_S), runner, here())
+        cells = ExperimentRunner(Store(args.store or Path(folder) / "store"), Limits(CELL_S), runner, here())
         every(Bench(args, page, cells), Path(folder))
     page.save()
 

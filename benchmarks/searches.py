@@ -32,7 +32,7 @@ from edgescope.records import Measured, Result, Status, Trial
 from edgescope.records.codec import to_plain
 from edgescope.runner import run
 from edgescope.runner.isolated import Isolated
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.search import halving as optimize
 from edgescope.search.candidates import installed, propose
 from edgescope.search.halving import Budget
@@ -129,8 +129,8 @@ def halving_compared(name: str, args: argparse.Namespace) -> dict[str, Any]:
     return {"model": name, "candidates": len(trials)} | found | scored
 
 
-def cells(folder: Path) -> Cells:
-    return Cells(Store(folder), Limits(), Isolated(), here())
+def cells(folder: Path) -> ExperimentRunner:
+    return ExperimentRunner(Store(folder), Limits(), Isolated(), here())
 
 
 def warm(trials: tuple[Trial, ...]) -> None:
@@ -146,7 +146,7 @@ def warm(trials: tuple[Trial, ...]) -> None:
         list(pool.map(made, trials[1:]))
 
 
-def scheduled(trials: tuple[Trial, ...], where: Cells, budget: Budget) -> dict[str, Any]:
+def scheduled(trials: tuple[Trial, ...], where: ExperimentRunner, budget: Budget) -> dict[str, Any]:
     begun = time.monotonic()
     results = list(Loop(where, print).run(optimize.Race(budget=budget).run(trials)))
     best = variants.pick(variants.table(results))
@@ -162,7 +162,7 @@ def scheduled(trials: tuple[Trial, ...], where: Cells, budget: Budget) -> dict[s
     }
 
 
-def score(picks: list[Trial], where: Cells, count: int) -> dict[str, Any]:
+def score(picks: list[Trial], where: ExperimentRunner, count: int) -> dict[str, Any]:
     """Return how many times longer the first pick takes than the second, and the third, in turns with each."""
     mine, best, *other = picks
     found = against(mine, best, where, count)
@@ -173,7 +173,7 @@ def score(picks: list[Trial], where: Cells, count: int) -> dict[str, Any]:
     return out
 
 
-def against(mine: Trial, best: Trial, where: Cells, count: int) -> Interval:
+def against(mine: Trial, best: Trial, where: ExperimentRunner, count: int) -> Interval:
     """Return the ratio of the times of two picks, mine / best, over `count` fresh pairs that take turns."""
     if mine.variant == best.variant:
         return Interval(1.0, 1.0, 1.0, 0, 0)
@@ -368,7 +368,7 @@ def promises() -> None:
         publish("searches/promises", found, met=found["held"] >= 0.9 * found["runs"] and found["runs"] >= 40)
 
 
-def measured(args: argparse.Namespace, cells: Cells) -> list[Result]:
+def measured(args: argparse.Namespace, cells: ExperimentRunner) -> list[Result]:
     """Measure the grid of every model, round by round in random order."""
     keys = {
         "model": [zoo.pin(name) for name in args.models],
@@ -414,7 +414,7 @@ def binding(pick: Row) -> list[Constraint]:
 
 
 def confirmed(
-    promised: Sequence[tuple[Row, Wanted, Recommendation]], cells: Cells, runs: int
+    promised: Sequence[tuple[Row, Wanted, Recommendation]], cells: ExperimentRunner, runs: int
 ) -> list[dict[str, Any]]:
     """Run the picks again, interleaved; return each run's figures and whether it holds."""
     rng, rows = random.Random(0), []

@@ -43,7 +43,7 @@ from edgescope.wings.studies.page import of
 from edgescope.wings.studies.paper import papers
 from edgescope.wings.studies.video_ladder import cells, climb
 from edgescope.wings.video import what_if
-from edgescope.wings.video.flow import Driven, Flow, Stage, Threaded
+from edgescope.wings.video.flow import Flow, FlowWork, Stage, Threaded
 from edgescope.wings.video.pipeline import Pipeline, planned, supported
 from edgescope.wings.video.prediction import StageModel, frame_ages
 from edgescope.workloads.inference import loaded
@@ -341,7 +341,7 @@ def looked(trial: Trial, seconds: float) -> dict[str, Any]:
     """Return the rates and the times of one setting."""
     began = time.monotonic()
     with parts.open_work(trial) as opened:
-        assert isinstance(opened.work, Driven)
+        assert isinstance(opened.work, FlowWork)
         stages = opened.work.flow.stages
         found: dict[str, Any] = {"opened_s": round(time.monotonic() - began, 1)}
         variants = {

@@ -13,7 +13,7 @@ from edgescope.options import Option, read
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Effective, Trial
 from edgescope.registry import Entry
 from edgescope.workloads import gate
-from edgescope.workloads.base import Opened, Parts
+from edgescope.workloads.base import OpenWorkload, Parts
 
 ENTRY = Entry("camera_work:Camera", summary="frames of a camera", stamps=True)
 NEW_MS = 2.0
@@ -71,11 +71,11 @@ class Camera:
         """Build nothing."""
 
     @contextmanager
-    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
         options = read("camera", trial.workload_options, self.OPTIONS)
         work = Pipeline(options["service_ms"] / 1e3, 2 if options["queue"] == "drop_oldest" else 0)
         try:
-            yield Opened(
+            yield OpenWorkload(
                 work=work,
                 model=parts.model(trial).info,
                 effective=lambda: Effective("cpu", trial.precision),

@@ -1,4 +1,4 @@
-"""A run without the tests marked `process` names each other one that starts a process, whatever it makes of the failure."""
+"""A run without the tests marked `process` fails each other one that starts a process, whatever catches the failure."""
 
 import os
 import subprocess

@@ -20,7 +20,7 @@ from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Machine, Measured, Result, Status, Trial
 from edgescope.runner.eta import needed
 from edgescope.runner.isolated import Isolated
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from edgescope.workloads.blocking import Failures, Inline
 
@@ -34,7 +34,7 @@ FAST = replace(SLOW, options={"delay_us": 2000})
 def found(tmp_path_factory, answered_here):
     """Pairs of real processes whose ratio is 4 by construction, stored, as a search would run them; led from here."""
     store = Store(tmp_path_factory.mktemp("store"))
-    cells = Cells(store, Limits(), Isolated(), bench.here())
+    cells = ExperimentRunner(store, Limits(), Isolated(), bench.here())
     with answered_here():
         ends = [
             cells.run_pair(replace(SLOW, replicate=n), replace(FAST, replicate=n), alternation.CONFIRMING)
@@ -68,7 +68,7 @@ def test_the_store_holds_the_pairing_and_the_turns(found):
         assert speedup.n == 3 and ratio.value == pytest.approx(1 / speedup.value)
     else:  # on a busy machine the three may disagree too much; then for both
         assert not isinstance(ratio, Measured)
-    again = Cells(store, Limits(), Isolated(), bench.here())
+    again = ExperimentRunner(store, Limits(), Isolated(), bench.here())
     pair = again.stored_pair(SLOW, FAST, alternation.CONFIRMING)
     assert pair is not None and [r.id for r in pair] == [r.id for r in ends[0]]
     assert again.stored_pair(SLOW, FAST, alternation.SELECTING) is None
@@ -100,14 +100,16 @@ def test_the_rows_that_count_are_those_of_the_turns(found):
 
 @pytest.mark.slow
 def test_a_side_that_fails_says_so_and_the_other_is_not_stored(tmp_path):
-    cells = Cells(Store(tmp_path), Limits(), Isolated(), bench.here())
+    cells = ExperimentRunner(Store(tmp_path), Limits(), Isolated(), bench.here())
     broken = replace(SLOW, model="hostile_models:segfaults", backend="torch_eager", options={})
     cells.builds._built.add(needed(broken))  # as if it had been built
     first, second = cells.run_pair(SLOW, broken, alternation.CONFIRMING)
     assert second.status is Status.CRASHED and first.status is Status.CANCELLED
     assert "SIGSEGV" in str(second.reason)
     assert [r.trial.id for r in cells.store.results()] == [broken.id]
-    pair = Cells(Store(tmp_path), Limits(), Isolated(), bench.here()).stored_pair(SLOW, broken, "confirming")
+    pair = ExperimentRunner(Store(tmp_path), Limits(), Isolated(), bench.here()).stored_pair(
+        SLOW, broken, "confirming"
+    )
     assert pair is not None and pair[1].status is Status.CRASHED
 
 

@@ -9,7 +9,7 @@ import pytest
 from edgescope.bench import workers
 from edgescope.bench.watch import Watch
 from edgescope.errors import RanElsewhereError, WrongOutputError
-from edgescope.isolate.worker_run import Driven
+from edgescope.isolate.worker_run import LeaderRun
 from edgescope.records import QUERY_DTYPES, Absent, Measured, ModelInfo, Trial, Worker
 from making import result
 
@@ -208,7 +208,7 @@ class Told:
             SimpleNamespace(before_ns=10**9, after_ns=10**9, counts=[20, 16, 20]),
         )
         sizes = [Measured(v, "bytes") for v in (10.0, 20.0, 30.0)]
-        return Driven(
+        return LeaderRun(
             span=SimpleNamespace(start_ns=0, stop_ns=10**9),
             looks=looks,
             ready=[{"settled": each} for each in settled],

@@ -115,8 +115,8 @@ class Program:
     def __init__(self):
         self.asked = []
 
-    def accuracy(self, exam):
-        self.asked.append(exam)
+    def accuracy(self, reference_set):
+        self.asked.append(reference_set)
 
     def notes(self):
         return {"program": {"version": 5}}
@@ -126,7 +126,7 @@ class Program:
 
 
 def test_what_another_program_says_stands_beside_the_result(monkeypatch):
-    """A scenario whose load another program makes asks the work's exam, where it has one."""
+    """A scenario whose load another program makes asks for the reference set, where the work has one."""
     from contextlib import contextmanager
 
     from edgescope.bench.parts import open_work, scenario_of
@@ -144,7 +144,7 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
     @contextmanager
     def work(trial):
         with open_work(trial) as opened:
-            yield opened if bare else SimpleNamespace(**vars(opened) | {"exam": lambda: "an exam"})
+            yield opened if bare else SimpleNamespace(**vars(opened) | {"reference_set": lambda: "a set"})
 
     monkeypatch.setattr(drivers, "scenario_of", scenario)
     monkeypatch.setattr(drivers, "open_work", work)
@@ -154,7 +154,7 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
         )
         assert run.driver == "external" and run.warnings == program.warnings()
         assert run.artifact["program"] == {"version": 5}
-        assert program.asked == ([] if bare else ["an exam"])
+        assert program.asked == ([] if bare else ["a set"])
 
 
 def in_turns(*times_s):

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.backends.base import Driven
+from edgescope.backends.base import ProgramRun
 from edgescope.bench import drivers
 from edgescope.bench.drivers import InProcess, OwnLoop, drive, require
 from edgescope.bench.watch import Watch
 from edgescope.errors import Message, RanElsewhereError
 from edgescope.records import Absent, Effective, Machine, Measured, Spans, Trial, Verification
-from edgescope.workloads.base import Opened
+from edgescope.workloads.base import OpenWorkload
 from fake_time import MS, FakeClock, FakeWork
 from making import queries, result
 
@@ -94,7 +94,7 @@ def driven(monkeypatch):
 
         @contextmanager
         def open_work(trial):
-            yield Opened(
+            yield OpenWorkload(
                 work=FakeWork(clock, lambda query: MS),
                 model=result().model,
                 effective=lambda: Effective("cpu", "fp32"),
@@ -147,7 +147,7 @@ def test_threads_are_waited_for_only_where_several_queries_are_always_in_flight(
 
 def test_a_program_that_owns_its_loop_is_told_as_it_says(monkeypatch):
     of = result()
-    made = Driven(
+    made = ProgramRun(
         queries=queries(),
         window=of.window,
         effective=of.effective,

@@ -165,7 +165,7 @@ def test_workers_are_cameras_with_phases_of_their_own_and_one_alone_has_none(tmp
 )
 def test_what_owns_its_loop_cannot_agree_on_a_start(tmp_path, monkeypatch, scenario, drivable):
     class Loadgen:
-        def accuracy(self, exam):
+        def accuracy(self, reference_set):
             pass
 
         notes = warnings = accuracy

@@ -12,7 +12,7 @@ from edgescope.report import variants
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.result import document, several
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates
 from edgescope.store.results import Store
@@ -135,7 +135,9 @@ class Scripted:
 def test_optimize_prints_the_pick_the_ratio_and_a_row_a_variant(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(candidates, "installed", dict)
     runner = Scripted()
-    monkeypatch.setattr(Setup, "cells", lambda self, store: Cells(store, Limits(), runner, MACHINE))
+    monkeypatch.setattr(
+        Setup, "cells", lambda self, store: ExperimentRunner(store, Limits(), runner, MACHINE)
+    )
     command = ["optimize", "squeezenet1_1", "--device", "cpu", "--budget", "9s", "--output", "r.html"]
     assert main(command) in (0, 1)
     lines = calm(capsys.readouterr().out)

@@ -216,7 +216,7 @@ def test_replicates_end_with_what_they_say_together(capsys, monkeypatch):
     from edgescope.runner import run as sweep
 
     done = iter([result(Trial(model="null", backend="null", replicate=n)) for n in range(3)])
-    monkeypatch.setattr(sweep.Cells, "run", lambda self, trial: next(done))
+    monkeypatch.setattr(sweep.ExperimentRunner, "run", lambda self, trial: next(done))
     assert main(["bench", "null", "--backend", "null", "--replicates", "3"]) == 0
     said = capsys.readouterr()
     assert [line for line in said.err.splitlines() if "measuring [2/3] null" in line]

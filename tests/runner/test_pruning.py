@@ -78,7 +78,7 @@ GRID = grid.grid({"model": "null", "backend": "null", "batch": [1, 2, 4, 8], "pr
 
 
 def cells(tmp_path, runner, retry=()):
-    return sweep.Cells(Store(tmp_path), Limits(), runner, MACHINE, retry)
+    return sweep.ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, retry)
 
 
 @pytest.mark.parametrize("seed", range(4))

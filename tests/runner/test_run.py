@@ -12,7 +12,7 @@ from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Alternation, Machine, Status, Trial
 from edgescope.runner import run as module
-from edgescope.runner.run import Cells, Progress, apart_after, order
+from edgescope.runner.run import ExperimentRunner, Progress, apart_after, order
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import Store
 from making import MACHINE, result
@@ -63,7 +63,9 @@ class InTurns(Alone):
 
 def cells(tmp_path, runner, **keys):
     said = []
-    made = Cells(Store(tmp_path), LIMITS, runner, MACHINE, say=said.append, clock=lambda: runner.now, **keys)
+    made = ExperimentRunner(
+        Store(tmp_path), LIMITS, runner, MACHINE, say=said.append, clock=lambda: runner.now, **keys
+    )
     made.said = said
     return made
 
@@ -353,4 +355,4 @@ def test_with_reused_workers_all_is_built_ahead_and_without_a_runner_that_cares_
     assert sorted(runner.expected[0]) == [1, 2, 3] and len(runner.expected) == 1
     assert list(module.run(trials, cells(tmp_path, Alone()), reuse=True)) == []
     assert order([replace(BASE, replicate=1)], 0, reuse=True) == [replace(BASE, replicate=1)]
-    assert math.isinf(Cells.run.__defaults__[0])
+    assert math.isinf(ExperimentRunner.run.__defaults__[0])

@@ -42,7 +42,7 @@ GRID = grid.grid(
 
 
 def cells(tmp_path, runner):
-    return sweep.Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    return sweep.ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE)
 
 
 def test_the_set_of_trial_ids_equals_the_grid_and_a_second_run_does_nothing(tmp_path):

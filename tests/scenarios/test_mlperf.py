@@ -22,7 +22,7 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
 from edgescope.store import results
 from edgescope.workloads.base import EndOfInput
-from edgescope.workloads.inference import exam
+from edgescope.workloads.inference import reference_set
 from fake_time import MS, FakeClock, FakeWork
 
 needs_loadgen = pytest.mark.skipif(
@@ -169,7 +169,7 @@ def loadgen(scenario="mlperf_offline", **keys):
 def test_accuracy_mode_logs_the_answers_of_the_gate(batch):
     scenario = loadgen(batch=batch)
     assert isinstance(scenario, Foreign)
-    scenario.accuracy(exam(Classifier(), batch, twice))
+    scenario.accuracy(reference_set(Classifier(), batch, twice))
     found = scenario.notes()["loadgen"]["accuracy"]
     assert found == {"samples": 6, "in_log": 6, "identical": 6, "centred_l2": 0.0}
     assert scenario.warnings() == ()
@@ -186,7 +186,7 @@ def test_accuracy_mode_finds_an_engine_that_answers_loadgen_otherwise():
         return [batch["input"] * (2 if calls <= 6 else 3)]
 
     scenario = loadgen()
-    scenario.accuracy(exam(Classifier(), 1, fickle))
+    scenario.accuracy(reference_set(Classifier(), 1, fickle))
     assert scenario.notes()["loadgen"]["accuracy"]["identical"] == 1  # 0 x 3 is 0
     assert "W-MLPERF-3" in str(scenario.warnings()[0])
 
@@ -203,7 +203,7 @@ def test_an_engine_that_raises_in_accuracy_mode_does_not_end_the_process():
         return [batch["input"]]
 
     with pytest.raises(RuntimeError, match="out of luck"):
-        loadgen().accuracy(exam(Classifier(), 1, breaks))
+        loadgen().accuracy(reference_set(Classifier(), 1, breaks))
 
 
 @needs_loadgen

@@ -4,7 +4,7 @@ import pytest
 
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Trial
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.search.loop import InOrder
 from edgescope.store.results import Store
 from making import result
@@ -42,7 +42,7 @@ def runs(tmp_path, told, stored):
     for trial in stored:
         Store(tmp_path).save(result(trial, machine=WHERE, id_=f"{trial.id}-20250101T000000-aaaaaa"))
     runner = Timed()
-    cells = Cells(Store(tmp_path), Limits(), runner, WHERE, clock=lambda: runner.now)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, WHERE, clock=lambda: runner.now)
     made = InOrder(cells, lambda step: told.append((runner.now, step)))
     made.runner = runner
     return made

@@ -32,7 +32,7 @@ from edgescope.records import (
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.variants import document
-from edgescope.runner.run import UNJUDGED, Cells
+from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates, halving
 from edgescope.search.halving import ENOUGH, GRACE, GRACE_S, LEAST, SHORT_S, Budget
@@ -106,7 +106,7 @@ class Scripted:
 
 
 def optimised(tmp_path, runner, trials=TRIALS, asked=None, **budget):
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE)
     return raced(trials, cells, wanted=asked or wanted("latency"), budget=Budget(**budget))
 
 
@@ -141,7 +141,7 @@ class Timed(Scripted):
 
 def budgeted(tmp_path, runner, seconds, tell=lambda step: None, trials=TRIALS):
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in trials]
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic))
     return race, list(Loop(cells, tell).run(race.run(trials)))
 
@@ -225,7 +225,7 @@ def test_nothing_is_screened_once_twice_the_budget_is_gone(tmp_path, monkeypatch
     monkeypatch.setattr(halving, "SMALL_S", 0.0)  # settings by hand come last
     trials, told = [TRIALS[0], TRIALS[4], TRIALS[6]], []
     runner = SlowToCheck(*map(Scripted.key, trials[1:]), build=0.2)
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     budget = Budget(90.0, clock=runner.monotonic)
     race = halving.Race(wanted("latency"), budget, by_hand=one_thread)
     list(Loop(cells, told.append).run(race.run(trials)))
@@ -266,7 +266,9 @@ def test_a_side_alone_is_stopped_where_no_turns_can_be_taken(tmp_path):
     trials = [replace(t, turn_s=None) for t in TRIALS[:2]]
     for slow in trials:
         runner = Alone(Scripted.key(slow), build=0.2)
-        cells = Cells(Store(tmp_path / slow.precision), Limits(), runner, MACHINE, say=lambda line: None)
+        cells = ExperimentRunner(
+            Store(tmp_path / slow.precision), Limits(), runner, MACHINE, say=lambda line: None
+        )
         first, second = cells.run_pair(*trials, alternation.CONFIRMING, 30.0)
         ends = {first.trial.id: first.status, second.trial.id: second.status}
         assert ends.pop(slow.id) is Status.CANCELLED and set(ends.values()) == {Status.OK}
@@ -288,7 +290,9 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
     for build_s, looked in ((5.0, False), (30.0, True)):
         runner = Timed(build=0.0, start=0.2)
         runner.now = build_s
-        cells = Cells(Store(tmp_path / str(build_s)), Limits(), runner, MACHINE, clock=runner.monotonic)
+        cells = ExperimentRunner(
+            Store(tmp_path / str(build_s)), Limits(), runner, MACHINE, clock=runner.monotonic
+        )
         budget = Budget(90.0, begun=0.0, clock=runner.monotonic)
         race = halving.Race(wanted("latency"), budget, look=look, by_hand=one_thread)
         results = list(Loop(cells).run(race.run(list(trials))))
@@ -315,7 +319,7 @@ def test_one_that_goes_on_after_it_was_killed_screens_as_usual(tmp_path):
     runner.now = 30.0  # of 90: more than BUILT_BY, less than SCREENED_BY
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
     race = halving.Race(wanted("latency"), Budget(90.0, begun=0.0, clock=runner.monotonic))
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     results = list(Loop(cells).run(race.run(list(trials))))
     assert variants.pick(variants.table(results)).row.label == "null int8 b1"
     assert len({r.trial.backend for r in race.screened}) > 2
@@ -342,7 +346,7 @@ def test_the_runner_is_told_what_comes_before_anything_is_built(tmp_path):
             stage="confirming", trial=first, beside=base, purpose="confirming", what="", ahead=[second]
         )
 
-    list(Loop(Cells(Store(tmp_path), Limits(), Told(), MACHINE)).run(steps()))
+    list(Loop(ExperimentRunner(Store(tmp_path), Limits(), Told(), MACHINE)).run(steps()))
     base, first, second = TRIALS[:3]
     assert told[0] == [base, first] and told[1] == "built" and [base, first, second] in told
 
@@ -356,7 +360,7 @@ def test_a_look_is_kept_where_nothing_is_screened_too_and_once(tmp_path):
     for _ in range(2):
         race = halving.Race(wanted("latency"), Budget(90.0), look=look)
         results = list(
-            Loop(Cells(Store(tmp_path), Limits(), Scripted(), MACHINE)).run(race.run(list(trials)))
+            Loop(ExperimentRunner(Store(tmp_path), Limits(), Scripted(), MACHINE)).run(race.run(list(trials)))
         )
         assert results[0].trial == halving.short(trials[0], 0) and UNJUDGED in results[0].warnings
         kept.append(results[0].id)
@@ -370,7 +374,7 @@ def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):
     with pytest.raises(
         EdgescopeError, match="E-OPTIM-1: the baseline failed: torch_eager fp32 b1, wrong_output"
     ):
-        list(Loop(Cells(Store(tmp_path), Limits(), runner, MACHINE)).run(race.run(list(TRIALS))))
+        list(Loop(ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE)).run(race.run(list(TRIALS))))
 
 
 def test_a_short_run_is_no_longer_than_the_turns_of_a_process():
@@ -436,7 +440,7 @@ def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(t
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
 
     def go(runner, spent):
-        cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+        cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
         loop = Loop(cells)
         known = lambda step: loop.known(step) is not None  # noqa: E731
         budget = Budget(90.0, begun=-spent, clock=runner.monotonic, known=known)
@@ -452,7 +456,7 @@ def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(t
 @pytest.mark.slow
 def test_one_that_goes_on_after_twice_the_budget_starts_no_pair(tmp_path):
     def go(runner, spent):
-        loop = Loop(Cells(Store(tmp_path), Limits(), runner, MACHINE))
+        loop = Loop(ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE))
         known = lambda step: loop.known(step) is not None  # noqa: E731
         budget = Budget(90.0, begun=-spent, clock=lambda: 0.0, known=known)
         return list(loop.run(halving.Race(wanted("latency"), budget).run(list(TRIALS))))
@@ -487,7 +491,7 @@ def by_hand(trial):
 def test_the_best_and_the_baseline_are_tried_with_what_an_expert_would_set(tmp_path):
     slow = {key: 100 * took for key, took in SPEEDS.items()}  # no small network
     runner = Scripted(speeds=slow)
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE)
     raced(TRIALS, cells, by_hand=by_hand)
     shorts = [(t.backend, t.precision, t.options) for t in runner.ran if t.max_s <= SHORT_S]
     one = {"threads": 1}
@@ -505,7 +509,7 @@ def test_of_a_small_network_one_thread_is_tried_at_once_and_where_it_does_not_ha
             return super().run(trial, limits)
 
     runner = Threads()
-    raced(TRIALS, Cells(Store(tmp_path), Limits(), runner, MACHINE), by_hand=by_hand)
+    raced(TRIALS, ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE), by_hand=by_hand)
     shorts = [(runner.key(t), t.options.get("threads")) for t in runner.ran if t.max_s <= SHORT_S]
     assert shorts[:2] == [(("torch_eager", "fp32"), None), (("torch_eager", "fp32"), 1)]
     assert (shorts[3] == (shorts[2][0], 1)) is (slower == 1.0)
@@ -538,7 +542,7 @@ class Unlucky(Timed):
 @pytest.mark.slow
 def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small):
     speeds = SPEEDS if small else {key: 100 * took for key, took in SPEEDS.items()}
-    cells = Cells(Store(tmp_path), Limits(), Unlucky(speeds=speeds), MACHINE)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), Unlucky(speeds=speeds), MACHINE)
     found = variants.table(raced(TRIALS, cells, by_hand=by_hand))
     picked = variants.pick(found).row
     assert (picked.trial.options == {"threads": 1}) is small
@@ -548,7 +552,7 @@ def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small)
 @pytest.mark.slow
 def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seconds, selecting, held):
     runner = Unlucky(start=10.0)
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic), by_hand=by_hand)
     results = list(Loop(cells).run(race.run([replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS])))
     assert len(runner.keys("selecting")) == selecting and len(runner.keys("confirming")) >= LEAST
@@ -557,7 +561,7 @@ def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seco
 
 def test_a_budget_that_ends_early_has_tried_more_than_the_baselines_own_settings(tmp_path):
     runner = Timed(start=6.0)
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     race = halving.Race(wanted("latency"), Budget(20.0, clock=runner.monotonic), by_hand=by_hand)
     list(Loop(cells).run(race.run(TRIALS)))
     assert {t.backend for t in runner.ran} > {"torch_eager"}
@@ -662,7 +666,7 @@ def test_where_no_turns_can_be_taken_they_run_one_after_the_other(tmp_path):
     said = []
     runner = Scripted()
     trials = [replace(t, turn_s=None) for t in TRIALS[:3]]
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, say=said.append)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, say=said.append)
     found = variants.table(raced(trials, cells))
     row = variants.pick(found).row
     assert runner.paired == [] and row.pairs == f"{ENOUGH} of {ENOUGH} pairs"
@@ -701,7 +705,7 @@ def test_the_mixture_is_tried_once_where_int8_fails(tmp_path, exhaustive, failed
             return super().run(trial, limits)
 
     def go(runner):
-        cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+        cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE)
         return raced(TRIALS, cells, budget=Budget(exhaustive=exhaustive), instead=mixed)
 
     runner = Mixture()
@@ -722,7 +726,7 @@ def test_the_mixture_of_an_only_candidate_is_tried_too(tmp_path, failed):
             wrong = trial.precision == "int8" and not trial.options
             return result(trial, **failed) if wrong else super().run(trial, limits)
 
-    cells = Cells(Store(tmp_path), Limits(), Mixture(), MACHINE)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), Mixture(), MACHINE)
     found = variants.table(raced(TRIALS[:2], cells, instead=mixed))
     assert variants.pick(found).row.label == "torch_eager int8 b1 fallback=true"
 
@@ -885,7 +889,7 @@ def test_without_the_objectives_figure_no_pair_is_run(tmp_path):
 @pytest.mark.slow
 def test_progress_counts_rounds(tmp_path):
     steps = []
-    cells = Cells(Store(tmp_path), Limits(), Scripted(), MACHINE)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), Scripted(), MACHINE)
     raced(TRIALS, cells, tell=steps.append)
     counts = {("short", 0): 10, ("selecting", 1): 4, ("confirming", 0): ENOUGH}
     assert [(s.stage, s.round) for s in steps] == [key for key, n in counts.items() for _ in range(n)]
@@ -897,7 +901,9 @@ def test_progress_counts_rounds(tmp_path):
 
 def quick(monkeypatch, runner):
     monkeypatch.setattr(candidates, "installed", dict)  # asking the engines takes seconds
-    monkeypatch.setattr(Setup, "cells", lambda self, store: Cells(store, Limits(), runner, MACHINE))
+    monkeypatch.setattr(
+        Setup, "cells", lambda self, store: ExperimentRunner(store, Limits(), runner, MACHINE)
+    )
 
 
 def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):

@@ -61,8 +61,8 @@ def holder(tmp_path):
     other.communicate()
 
 
-def cells(root: Path, runner: Runner, said: list[str]) -> sweep.Cells:
-    return sweep.Cells(Store(root), Limits(), runner, MACHINE, say=said.append)
+def cells(root: Path, runner: Runner, said: list[str]) -> sweep.ExperimentRunner:
+    return sweep.ExperimentRunner(Store(root), Limits(), runner, MACHINE, say=said.append)
 
 
 @pytest.mark.slow
@@ -237,7 +237,7 @@ class Slow:
 print("ready", flush=True)
 sys.stdin.readline()
 grid = study.grid({{"model": "null", "backend": "null", "batch": [1, 2, 3, 4], "replicates": 3}})
-list(sweep.run(grid, sweep.Cells(Store(Path(sys.argv[1])), Limits(), Slow(), MACHINE)))
+list(sweep.run(grid, sweep.ExperimentRunner(Store(Path(sys.argv[1])), Limits(), Slow(), MACHINE)))
 """
     both = [
         subprocess.Popen(

@@ -13,7 +13,7 @@ import edgescope
 from edgescope import registry
 from edgescope.errors import EdgescopeError, Message, UnavailableError, UnsupportedError, UsageError
 from edgescope.records import Absent, Measured, Results, Status, Trial, answers
-from edgescope.runner.run import UNJUDGED, Cells
+from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup
 from edgescope.search import start
 from edgescope.search.candidates import Proposal
@@ -48,7 +48,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(
         Setup,
         "cells",
-        lambda self, store: Cells(
+        lambda self, store: ExperimentRunner(
             store, self.limits, runner, MACHINE, map(Status, self.retry), say=self.tell
         ),
     )
@@ -184,7 +184,9 @@ def test_without_the_cache_all_is_measured_again_and_what_was_cut_goes_on(tmp_pa
             at = start.datetime.now(start.timezone.utc).isoformat(timespec="milliseconds")
             return result(trial, id_=f"{trial.id}-{next(ticks):06d}", started_at=at)
 
-    monkeypatch.setattr(Setup, "cells", lambda self, store: Cells(store, self.limits, Dated(), MACHINE))
+    monkeypatch.setattr(
+        Setup, "cells", lambda self, store: ExperimentRunner(store, self.limits, Dated(), MACHINE)
+    )
     assert [counted(tmp_path, cached=True) for _ in range(2)] == [3, 0]
     with pytest.raises(KeyboardInterrupt):
         counted(tmp_path, cached=False, cut=True)
@@ -212,7 +214,9 @@ def test_capacity_tells_where_it_stands_with_a_time_that_is_right_within_a_facto
     monkeypatch.setattr(
         Setup,
         "cells",
-        lambda self, store: Cells(store, self.limits, server, WHERE, say=self.tell, clock=lambda: server.now),
+        lambda self, store: ExperimentRunner(
+            store, self.limits, server, WHERE, say=self.tell, clock=lambda: server.now
+        ),
     )
     setup = Setup(tell=lambda what: told.append((server.now, what)))
     found = edgescope.capacity(

@@ -1,4 +1,4 @@
-"""A network in an engine: its inputs, its phases, its glimpse and its exam."""
+"""A network in an engine: its inputs, its phases, its sample output and its reference set."""
 
 import os
 from types import SimpleNamespace
@@ -14,8 +14,16 @@ from edgescope.models.base import Samples
 from edgescope.models.null import NullModel
 from edgescope.records import UNIT, Absent, Effective, Measured, Trial
 from edgescope.workloads import inference
-from edgescope.workloads.base import Glimpse
-from edgescope.workloads.inference import POOL, Inference, Loaded, batches_of, glimpse, loaded, phase_spans
+from edgescope.workloads.base import SampleOutput
+from edgescope.workloads.inference import (
+    POOL,
+    Inference,
+    Loaded,
+    batches_of,
+    loaded,
+    phase_spans,
+    sample_output,
+)
 
 NULL = Trial(model="null", backend="null")
 NOW_S = 1_700_000_000.0
@@ -81,7 +89,7 @@ def test_there_is_an_exam_only_where_something_is_computed(monkeypatch, referenc
     arrays = {"x": np.arange(3.0)[:, None]}
     monkeypatch.setattr(inference.judge, "gate_samples", lambda model: SimpleNamespace(arrays=arrays))
     monkeypatch.setattr(inference.judge, "outputs", lambda answer, samples, rows: answer(samples.arrays))
-    found = inference.exam(SimpleNamespace(reference=reference), 2, lambda batch: [batch["x"] * 2])
+    found = inference.reference_set(SimpleNamespace(reference=reference), 2, lambda batch: [batch["x"] * 2])
     assert (found is not None) is asked
     if asked:
         assert found.size == 3
@@ -98,10 +106,10 @@ def test_a_glimpse_is_the_first_input_as_often_as_the_batch_is_large():
             return None
 
     given = []
-    found = glimpse(Two(), 3, lambda batch: given.append(batch["x"]) or [batch["x"][:, :1]])
+    found = sample_output(Two(), 3, lambda batch: given.append(batch["x"]) or [batch["x"][:, :1]])
     assert np.array_equal(given[0], np.tile(np.arange(3.0), (3, 1))) and given[0].flags["C_CONTIGUOUS"]
     assert found.input_bytes == 9 * 8 and found.outputs[0].tolist() == [[0.0]] * 3
-    assert glimpse(Empty(), 3, len) == Glimpse()
+    assert sample_output(Empty(), 3, len) == SampleOutput()
 
 
 def test_batches_wrap_round_the_pool_and_are_contiguous():
@@ -273,11 +281,11 @@ def test_one_input_makes_one_batch():
 def test_a_model_without_inputs_cannot_be_run_and_has_no_glimpse():
     with pytest.raises(UnavailableError, match="E-DATA-1"):
         batches_of(SimpleNamespace(samples=lambda purpose, n: None), NULL)
-    assert glimpse(shown([]), 1, len) == Glimpse()
+    assert sample_output(shown([]), 1, len) == SampleOutput()
 
 
 def test_a_glimpse_holds_the_outputs_that_are_numbers():
-    found = glimpse(shown([5, 6]), 2, lambda batch: [batch["x"], ["words"], batch["x"] + 1])
+    found = sample_output(shown([5, 6]), 2, lambda batch: [batch["x"], ["words"], batch["x"] + 1])
     assert [output.tolist() for output in found.outputs] == [[5, 5], [6, 6]] and found.input_bytes == 16
 
 
@@ -292,7 +300,7 @@ def test_an_exam_asks_rows_by_their_numbers_in_batches_of_one_size(monkeypatch):
     arrays = {"x": np.arange(5.0)}
     monkeypatch.setattr(inference.judge, "gate_samples", lambda model: SimpleNamespace(arrays=arrays))
     monkeypatch.setattr(inference.judge, "outputs", lambda answer, samples, rows: (np.zeros(5), np.ones(5)))
-    found = inference.exam(SimpleNamespace(reference="engine"), 3, answer)
+    found = inference.reference_set(SimpleNamespace(reference="engine"), 3, answer)
     assert found.size == 5 and found.expected[1].tolist() == [1] * 5
     assert found.answers([4, 0]) == [(8.0, 5.0), (0.0, 1.0)]
     assert found.answers([1, 2, 3])[2] == (6.0, 4.0) and sizes == [3, 3]
@@ -304,7 +312,7 @@ def test_outputs_that_cannot_be_told_apart_by_row_have_no_exam(monkeypatch):
 
     monkeypatch.setattr(inference.judge, "gate_samples", lambda model: None)
     monkeypatch.setattr(inference.judge, "outputs", outputs)
-    assert inference.exam(SimpleNamespace(reference="engine"), 3, len) is None
+    assert inference.reference_set(SimpleNamespace(reference="engine"), 3, len) is None
 
 
 def parts(engine):
@@ -325,7 +333,7 @@ def test_queries_go_through_the_inputs_in_turn(in_flight):
         assert sorted(given[1:]) == sorted([*given[1:9], given[1], given[2]]) and given[0] in given[1:9]
         assert sorted(done) == [(query, 0) for query in range(10)]
         assert opened.model.name == "null" and opened.failure() == "" and len(threads) in (0, 2)
-        assert opened.glimpse().input_bytes == 4 and opened.exam() is None
+        assert opened.sample_output().input_bytes == 4 and opened.reference_set() is None
         assert opened.verify(None).passed and len(opened.breakdown()) == 0
         assert opened.metrics(None, None) == {}
     assert not any(thread.is_alive() for thread in threads) and session.closed == 1

@@ -121,7 +121,7 @@ class Laned(Protocol):
 
 
 @dataclass(frozen=True)
-class Driven:
+class ProgramRun:
     """The run of a program that owns its loop: every query it made, on this process's monotonic clock."""
 
     queries: Queries
@@ -143,7 +143,7 @@ class Driven:
 class SelfDriven(Protocol):
     """Optional interface of a backend: a program that owns its loop (trtexec); the Result has driver = external."""
 
-    def drive(self, artifact: Artifact, trial: Trial) -> Driven:
+    def drive(self, artifact: Artifact, trial: Trial) -> ProgramRun:
         """Run the program for the trial and return what it did; it times itself."""
 
 

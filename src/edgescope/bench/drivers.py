@@ -102,8 +102,8 @@ class InProcess:
                 own["interpreter_wait_s"] = interpreter_wait(opened.work, trial, self.clock)
             verification = opened.verify(started.machine) if self.judged else None
             foreign = scenario if isinstance(scenario, Foreign) else None
-            if foreign and (exam := opened.exam()):
-                foreign.accuracy(exam)
+            if foreign and (reference_set := opened.reference_set()):
+                foreign.accuracy(reference_set)
         return Run(
             model=opened.model,
             artifact={**opened.artifact, **(foreign.notes() if foreign else {})},

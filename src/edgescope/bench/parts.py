@@ -17,7 +17,7 @@ from edgescope.scenarios import Scenario
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.tracing.base import FOLDER
 from edgescope.verify.judge import Run
-from edgescope.workloads.base import Opened, Parts, Program, RunsPrograms, Workload
+from edgescope.workloads.base import OpenWorkload, Parts, Program, RunsPrograms, Workload
 
 
 class Here:
@@ -64,7 +64,7 @@ def scenario_of(trial: Trial, plan: Plan) -> Scenario:
     return scenario
 
 
-def open_work(trial: Trial, parts: Parts = HERE) -> AbstractContextManager[Opened]:
+def open_work(trial: Trial, parts: Parts = HERE) -> AbstractContextManager[OpenWorkload]:
     """Return a context that holds the trial's work open."""
     return workload_of(trial).open(trial, parts)
 

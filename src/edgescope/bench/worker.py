@@ -34,7 +34,7 @@ from edgescope.isolate.imports import modules
 from edgescope.isolate.worker_run import Agreed, Span
 from edgescope.process import Line, Pipe, die_with_parent
 from edgescope.records import Machine, Measured, Trial, codec
-from edgescope.workloads.base import Opened
+from edgescope.workloads.base import OpenWorkload
 
 
 class Abandoned(Exception):
@@ -73,7 +73,7 @@ class WorkerRun:
                 self._send_driven(measured, opened)
                 self._after(opened, measured)
 
-    def _take_turns(self, opened: Opened) -> None:
+    def _take_turns(self, opened: OpenWorkload) -> None:
         side = Side(self.trial, opened.work, self.pipe)
         side.serve()
         queries = side.queries
@@ -92,7 +92,7 @@ class WorkerRun:
         order = self._receive("start")
         return Span(int(order["start_ns"]), int(order["stop_ns"]))
 
-    def _send_opened(self, opened: Opened) -> None:
+    def _send_opened(self, opened: OpenWorkload) -> None:
         self.pipe.send(
             event="opened",
             effective=asdict(opened.effective()),
@@ -101,7 +101,7 @@ class WorkerRun:
             model=asdict(opened.model),
         )
 
-    def _send_driven(self, measured: joint.Rows, opened: Opened) -> None:
+    def _send_driven(self, measured: joint.Rows, opened: OpenWorkload) -> None:
         path = self.folder / f"rows-{self.number}.npz"
         np.savez(path, **dict[str, Any](measured.columns))
         self.pipe.send(
@@ -113,7 +113,7 @@ class WorkerRun:
             failure=opened.failure(),
         )
 
-    def _after(self, opened: Opened, measured: joint.Rows) -> None:
+    def _after(self, opened: OpenWorkload, measured: joint.Rows) -> None:
         """Carry out the leader's orders on the open session until `close`."""
         while (order := self.pipe.receive())["do"] != "close":
             if order["do"] == "verify":
@@ -134,9 +134,9 @@ class WorkerRun:
             else:
                 raise Abandoned
 
-    def _send_answer(self, opened: Opened) -> None:
+    def _send_answer(self, opened: OpenWorkload) -> None:
         """Send the outputs for one input, to be compared with the other workers', and the batch's size in bytes."""
-        found, path = opened.glimpse(), self.folder / f"answer-{self.number}.npz"
+        found, path = opened.sample_output(), self.folder / f"answer-{self.number}.npz"
         np.savez(path, *found.outputs)
         made = sum(array.nbytes for array in found.outputs)
         self.pipe.send(event="answer", outputs=str(path), input_bytes=found.input_bytes, output_bytes=made)

@@ -25,7 +25,7 @@ from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
 from edgescope.isolate import placement
 from edgescope.isolate.pool import WorkerPools
-from edgescope.isolate.worker_run import AT_STOP, Driven, WorkerRun
+from edgescope.isolate.worker_run import AT_STOP, LeaderRun, WorkerRun
 from edgescope.modes import sharing
 from edgescope.process import Line
 from edgescope.records import (
@@ -85,7 +85,7 @@ class Workers:
                 return _run(started, watch, run, driven, pools)
 
 
-def _run(bare: Result, watch: Watch, run: WorkerRun, driven: Driven[Looked], pools: WorkerPools) -> Run:
+def _run(bare: Result, watch: Watch, run: WorkerRun, driven: LeaderRun[Looked], pools: WorkerPools) -> Run:
     trial, idle = bare.trial, pools.idle(bare.trial)
     rows = [_rows(done) for done in driven.done]
     start_ns, stop_ns = joint.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
@@ -135,7 +135,7 @@ def _rows(done: Line) -> Rows:
     return Rows(table, done["first"], done["stop"], done["stopped_by"] == AT_STOP)
 
 
-def _worker(trial: Trial, run: WorkerRun, driven: Driven[Looked], number: int, rows: Rows) -> Worker:
+def _worker(trial: Trial, run: WorkerRun, driven: LeaderRun[Looked], number: int, rows: Rows) -> Worker:
     process, first, last = run.workers[number], *driven.looks
     start, stop = rows.ends()
     seen = driven.seen[process.pid]
@@ -159,7 +159,7 @@ def _load(opened: Line) -> Field:
     return codec.field_from_json(reported) if reported else Absent("nothing is loaded")
 
 
-def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
+def _gap(driven: LeaderRun[Looked], rows: Sequence[Rows]) -> Field:
     first, last = driven.looks
     looks = ((first.before_ns, first.after_ns), (last.before_ns, last.after_ns))
     gaps = [joint.counter_gap(mine, (first.counts[n], last.counts[n]), looks) for n, mine in enumerate(rows)]

@@ -23,11 +23,11 @@ from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, Trial
 from edgescope.verify.judge import Run
 
-Opened = Callable[[Model], Run]
+Opener = Callable[[Model], Run]
 """Returns the fp32 network as a function of one batch."""
 
 
-def with_data(model: Model, trial: Trial, opened: Opened | None = None) -> Model:
+def with_data(model: Model, trial: Trial, opened: Opener | None = None) -> Model:
     """Return the model with the samples and the preprocessing that a trial names; the model itself for none.
 
     `opened` runs the fp32 network where only the labels can show how it wants its pictures. The option `calibration`
@@ -71,7 +71,7 @@ def checked(trial: Trial) -> None:
 class _Data:
     """The data of one trial for one model."""
 
-    def __init__(self, model: Model, trial: Trial, said: Known | None, opened: Opened | None) -> None:
+    def __init__(self, model: Model, trial: Trial, said: Known | None, opened: Opener | None) -> None:
         self._model, self._opened = model, opened
         self._name = trial.data if opening.PIN.search(trial.data) else opening.pin(trial.data)
         self._said, self._trial = said, trial

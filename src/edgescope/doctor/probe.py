@@ -60,7 +60,9 @@ def probe(
     """Return the machine and every metric of `devices`; watch for `seconds`, then call `facts` for the machine."""
     pid = os.getpid()
     opened = [
-        Opened(name, spec, _open(spec)) for name, device in devices.items() for spec in device.sources(pid)
+        WatchedSource(name, spec, _open(spec))
+        for name, device in devices.items()
+        for spec in device.sources(pid)
     ]
     _look(opened, seconds)
     here = facts()
@@ -69,7 +71,7 @@ def probe(
 
 
 @dataclass
-class Opened:
+class WatchedSource:
     """A source, or why it cannot be opened, and how often each of its channels changed while it was watched."""
 
     device: str
@@ -86,7 +88,7 @@ def _open(spec: SourceSpec) -> Source | Failed:
         return Failed(f"the source cannot be opened: {error!r}")
 
 
-def _look(opened: Sequence[Opened], seconds: float) -> None:
+def _look(opened: Sequence[WatchedSource], seconds: float) -> None:
     """Wait `seconds` and count how often each metric changes.
 
     Sources of interval channels are not read meanwhile, so that their first value covers the whole time.
@@ -121,7 +123,7 @@ def _read(source: Source) -> Sequence[tuple[str, int, Value]]:
         return [(c.name, now, failed) for c in source.channels()]
 
 
-def _metrics(one: Opened, refresh: Callable[[ChannelSpec], float | None]) -> list[Metric]:
+def _metrics(one: WatchedSource, refresh: Callable[[ChannelSpec], float | None]) -> list[Metric]:
     if isinstance(one.source, Failed):
         spec = one.spec
         nothing = (spec.target, "", "", "", spec.target, "failed", one.source.reason, None, 0.0, spec.every)

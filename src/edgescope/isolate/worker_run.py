@@ -89,7 +89,7 @@ class Agreed(Plan):
 
 
 @dataclass(frozen=True)
-class Driven(Generic[Seen]):
+class LeaderRun(Generic[Seen]):
     """One run: the agreed span, the counters at its ends, each worker's messages, and what `at_stop` returned."""
 
     span: Span
@@ -191,7 +191,7 @@ class WorkerRun:
         *,
         patience_s: float = 0.0,
         edge: Callable[[], object] = int,
-    ) -> Driven[Seen]:
+    ) -> LeaderRun[Seen]:
         """Have all workers warm up and measure from an agreed start for `seconds`; return what they sent.
 
         `edge` is called at the start and at the stop, `at_stop(pids)` after the stop. The scenario may take
@@ -211,7 +211,7 @@ class WorkerRun:
             edge()
         seen = at_stop([worker.pid for worker in self.workers])
         done = self.gather("driven", "done", limit_s=self._grace_s() + patience_s, before=early)
-        return Driven(span, (first, last), ready, done, seen)
+        return LeaderRun(span, (first, last), ready, done, seen)
 
     def _grace_s(self) -> float:
         first = max((e["facts"].get("first_s", {}).get("value", 0.0) for e in self.opened), default=0.0)

@@ -36,7 +36,7 @@ MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
 BOARD = "gpu_board_memory_bytes"
 
 
-class Room(Protocol):
+class MemoryBudget(Protocol):
     """The memory that is available to cells."""
 
     unified: bool
@@ -110,7 +110,7 @@ class Need:
 class Forecast:
     """The memory of the measured cells, by family."""
 
-    def __init__(self, room: Room, results: Iterable[Result] = ()) -> None:
+    def __init__(self, room: MemoryBudget, results: Iterable[Result] = ()) -> None:
         self.room = room
         self.cells: dict[str, list[Result]] = {}
         for result in results:

@@ -70,7 +70,7 @@ class Alternates(Protocol):
 
 
 @runtime_checkable
-class Looks(Protocol):
+class Previews(Protocol):
     """Optional, of a Runner: it measures a trial without judging its outputs."""
 
     def look(self, trial: Trial, limits: Limits, meanwhile: Callable[[], object]) -> Result:
@@ -99,7 +99,7 @@ class Progress:
 Tell = Callable[[Progress], None]
 
 
-class Sieve(Protocol):
+class Pruner(Protocol):
     """Keeps cells from being tried; it gets every result, the stored ones first."""
 
     def add(self, result: Result) -> None:
@@ -147,7 +147,7 @@ def _say(text: str) -> None:
     said.say(text)
 
 
-class Cells:
+class ExperimentRunner:
     """Runs cells one at a time and stores each; an artifact is prepared when a cell first needs it.
 
     If another process measures a cell into the same store, this waits for it and takes its result.
@@ -249,7 +249,7 @@ class Cells:
 
         `meanwhile` runs while it loads.
         """
-        return self.runner.look(trial, self.limits, meanwhile) if isinstance(self.runner, Looks) else None
+        return self.runner.look(trial, self.limits, meanwhile) if isinstance(self.runner, Previews) else None
 
     def adopt(self, look: Result, trial: Trial) -> Result:
         """Store a look as the result of the trial, with a warning that says so, and return that."""
@@ -398,12 +398,12 @@ class Cells:
 
 def run(
     trials: Sequence[Trial],
-    cells: Cells,
+    cells: ExperimentRunner,
     *,
     seed: int = 0,
     cooldown_s: float = 0.0,
     rest: Callable[[], object] | None = None,
-    sieves: Sequence[Sieve] = (),
+    sieves: Sequence[Pruner] = (),
     reuse: bool = False,
     tell: Tell = lambda progress: None,
 ) -> Iterator[Result]:
@@ -438,6 +438,6 @@ def run(
         yield result
 
 
-def _add(sieves: Sequence[Sieve], result: Result) -> None:
+def _add(sieves: Sequence[Pruner], result: Result) -> None:
     for sieve in sieves:
         sieve.add(result)

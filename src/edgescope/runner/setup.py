@@ -16,7 +16,7 @@ from edgescope.modes.jetson import NvpMode
 from edgescope.records import Status, Trial
 from edgescope.runner.builds import Waiting
 from edgescope.runner.isolated import Isolated
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 
 Stored = Store | Path | str | None
@@ -41,10 +41,12 @@ class Setup:
     waiting: Waiting = lambda what: contextlib.nullcontext()
     """Makes a context that is open during a long step; its argument describes the step."""
 
-    def cells(self, store: Store) -> Cells:
-        """Return Cells that run trials on this machine into a store, each in its own process."""
+    def cells(self, store: Store) -> ExperimentRunner:
+        """Return what runs trials on this machine into a store, each in its own process."""
         retry = [Status(status) for status in self.retry]
-        return Cells(store, self.limits, Isolated(), here(), retry, say=self.tell, waiting=self.waiting)
+        return ExperimentRunner(
+            store, self.limits, Isolated(), here(), retry, say=self.tell, waiting=self.waiting
+        )
 
 
 def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ from edgescope.options import Option
 from edgescope.records import Json, Queries, Trial
 from edgescope.scenarios import settings
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.workloads.base import Exam, Work
+from edgescope.workloads.base import ReferenceSet, Work
 
 
 class Scenario(Protocol):
@@ -40,8 +40,8 @@ class CheckedScenario:
 class Foreign(Protocol):
     """Optional for a scenario whose load another program makes (LoadGen); the Result's driver is `external`."""
 
-    def accuracy(self, exam: Exam) -> None:
-        """Have that program request every input of the exam in its accuracy mode; check the outputs it received."""
+    def accuracy(self, reference_set: ReferenceSet) -> None:
+        """Have that program request every input in its accuracy mode; check the outputs that it received."""
 
     def notes(self) -> Mapping[str, Json]:
         """Return the program's version, settings and results, and its log files as `files`: name -> text."""

@@ -35,7 +35,7 @@ from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
 from edgescope.verify.reference import QUICK_CEILING
-from edgescope.workloads.base import Exam, Work
+from edgescope.workloads.base import ReferenceSet, Work
 
 OFFICIAL_S = 600.0
 LIBRARY = 1024
@@ -90,26 +90,28 @@ class LoadGen(CheckedScenario):
             self.checked |= {"percentiles": self._percentiles(ours), "early_stopping": self._estimates(ours)}
         return queries
 
-    def accuracy(self, exam: Exam) -> None:
-        """Have LoadGen request every input of the exam; compare its log with the expected outputs."""
+    def accuracy(self, reference_set: ReferenceSet) -> None:
+        """Have LoadGen request every input of the reference set; compare its log with the expected outputs."""
         rows, problems, loadgen = self.trial.batch, list[Exception](), _loadgen()
 
         def issue(query: Sequence[tuple[int, int]]) -> None:
             for start in range(0, len(query), rows):
                 some = query[start : start + rows]
                 try:
-                    outputs = [_bytes(arrays) for arrays in exam.answers([index for _, index in some])]
+                    outputs = [
+                        _bytes(arrays) for arrays in reference_set.answers([index for _, index in some])
+                    ]
                 except Exception as error:  # must not pass through LoadGen's thread: it would end the process
                     problems.append(error)
                     outputs = [b""] * len(some)
                 loadgen.complete([sample for sample, _ in some], outputs)
 
         with scratch.folder("loadgen") as name:
-            loadgen.run_test(issue, self._settings(1e-3, "AccuracyOnly"), exam.size, Path(name))
+            loadgen.run_test(issue, self._settings(1e-3, "AccuracyOnly"), reference_set.size, Path(name))
             if problems:
                 raise problems[0]
             self.files |= mlperf_log.files(Path(name), "accuracy_")
-            self.checked |= {"accuracy": mlperf_log.compared(Path(name), exam.expected)}
+            self.checked |= {"accuracy": mlperf_log.compared(Path(name), reference_set.expected)}
 
     def notes(self) -> Mapping[str, Json]:
         """Return LoadGen's version, settings and results, the comparison with ours, and its logs."""

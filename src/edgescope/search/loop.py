@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from edgescope import units
 from edgescope.records import Result, Trial
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,10 @@ class Loop:
     """Runs strategies; `runs` counts their steps, `stored` those answered by the store."""
 
     def __init__(
-        self, cells: Cells, tell: Tell = lambda step: None, clock: Callable[[], float] = time.monotonic
+        self,
+        cells: ExperimentRunner,
+        tell: Tell = lambda step: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cells, self.tell, self.clock, self.begun = cells, tell, clock, clock()
         self.runs = self.stored = 0
@@ -137,7 +140,7 @@ class InOrder:
     Before each it tells its place and how long the rest takes.
     """
 
-    def __init__(self, cells: Cells, tell: Tell) -> None:
+    def __init__(self, cells: ExperimentRunner, tell: Tell) -> None:
         self.loop, self.done = Loop(cells, tell), 0
 
     def run(

@@ -16,10 +16,12 @@ from datetime import datetime, timezone
 from edgescope import cache
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.records import Json, digest
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 
 
-def known(cells: Cells, grid: Sequence[str], wanted: Wanted, seed: int, held: Collection[str]) -> set[str]:
+def known(
+    cells: ExperimentRunner, grid: Sequence[str], wanted: Wanted, seed: int, held: Collection[str]
+) -> set[str]:
     """Return the variants of `grid` that were stored when this search began: `held` if it begins now.
 
     The same grid, question, seed, machine and packages make the same search whatever its budget, so a run with a larger
@@ -44,7 +46,7 @@ def known(cells: Cells, grid: Sequence[str], wanted: Wanted, seed: int, held: Co
 class Spent:
     """Seconds that earlier sessions of one optimisation took, kept beside the results: its budget is that of all."""
 
-    def __init__(self, cells: Cells, question: Json, *, anew: bool) -> None:
+    def __init__(self, cells: ExperimentRunner, question: Json, *, anew: bool) -> None:
         self.path = cells.store.root / cells.where.id / f"budget-{digest(question)}.json"
         page = None if anew else cache.read_json(self.path)
         found = page.get("seconds") if isinstance(page, dict) else None
@@ -56,7 +58,7 @@ class Spent:
 
 
 @contextmanager
-def counting(cells: Cells, question: Json, *, cached: bool) -> Iterator[Cells]:
+def counting(cells: ExperimentRunner, question: Json, *, cached: bool) -> Iterator[ExperimentRunner]:
     """Yield the cells; they then use stored results, except those older than the last search without the cache.
 
     `cached=False` begins such a search. One that was interrupted is continued, with or without the cache.

@@ -24,7 +24,7 @@ from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Status, Trial
 from edgescope.records.answers import plain
 from edgescope.registry import need
-from edgescope.runner.run import UNJUDGED, Cells
+from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
@@ -188,7 +188,7 @@ def optimize(
 
 
 def _begin(
-    of: Trial, propose: Callable[[], Proposal], cells: Cells, setup: Setup
+    of: Trial, propose: Callable[[], Proposal], cells: ExperimentRunner, setup: Setup
 ) -> tuple[Result | None, Proposal]:
     """Look at the likely baseline and build it, unless the store has a result of it, and find out what is installed.
 

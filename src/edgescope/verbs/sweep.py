@@ -21,7 +21,7 @@ from edgescope.runner import run as runner
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.memory import Exhausted, Forecast, ThisMachine
 from edgescope.runner.reuse import ReusingRunner
-from edgescope.runner.run import Cells, Sieve
+from edgescope.runner.run import ExperimentRunner, Pruner
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.study import grid
 from edgescope.study.grid import Study
@@ -100,7 +100,7 @@ def _seconds(value: Json) -> float:
 
 
 @contextmanager
-def _manner(how: Mapping[str, Json], cells: Cells, setup: Setup) -> Iterator[dict[str, Any]]:
+def _manner(how: Mapping[str, Json], cells: ExperimentRunner, setup: Setup) -> Iterator[dict[str, Any]]:
     """Yield the arguments of runner.run for these keys of [sweep]."""
     out = {
         "seed": int(how["order_seed"]),
@@ -118,7 +118,7 @@ def _manner(how: Mapping[str, Json], cells: Cells, setup: Setup) -> Iterator[dic
         yield out
 
 
-def _sieves(cells: Cells) -> tuple[Sieve, ...]:
+def _sieves(cells: ExperimentRunner) -> tuple[Pruner, ...]:
     """Return the sieves that skip cells that will not fit, or of which a smaller one ran out of memory."""
     room = ThisMachine(cells.limits, _free_gpu(cells.where), unified="jetson" in cells.where.stable)
     return Exhausted(), Forecast(room)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from edgescope.backends.base import Backend, Driven
+from edgescope.backends.base import Backend, ProgramRun
 from edgescope.models.base import Batch, Model
 from edgescope.options import Option
 from edgescope.records import (
@@ -82,7 +82,7 @@ Answer = Callable[[Batch], Sequence[NDArray[Any]]]
 
 
 @dataclass(frozen=True)
-class Exam:
+class ReferenceSet:
     """Inputs that an external load generator (LoadGen) requests one by one, and the expected outputs."""
 
     size: int
@@ -93,7 +93,7 @@ class Exam:
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class SampleOutput:
     """A worker's outputs for the first input, for comparison with the other workers."""
 
     outputs: Sequence[NDArray[Any]] = ()
@@ -101,7 +101,7 @@ class Glimpse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenWorkload:
     """An open workload: the work, the cost of opening it, and the checks and metrics available after the window."""
 
     work: Work
@@ -123,8 +123,8 @@ class Opened:
     Called once, after the window, before `breakdown`, whose they override. Of several workers each is asked for its own
     part of the window that all share, and metrics.toml says how the answers become one (`edgescope docs add-a-metric`).
     """
-    glimpse: Callable[[], Glimpse] = Glimpse
-    exam: Callable[[], Exam | None] = lambda: None
+    sample_output: Callable[[], SampleOutput] = SampleOutput
+    reference_set: Callable[[], ReferenceSet | None] = lambda: None
 
 
 class Parts(Protocol):
@@ -150,7 +150,7 @@ class Workload(Protocol):
     def prepare(self, trial: Trial, parts: Parts) -> None:
         """Build the artifacts that `open` would otherwise build, in a process that does not measure."""
 
-    def open(self, trial: Trial, parts: Parts) -> AbstractContextManager[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> AbstractContextManager[OpenWorkload]:
         """Return a context that holds the open work."""
 
 
@@ -175,8 +175,8 @@ class Program:
     """A program that owns its loop, ready to run; bench watches it but does not drive it."""
 
     model: ModelInfo
-    drive: Callable[[], Driven]
-    verify: Callable[[Driven, Machine], Judged | None]
+    drive: Callable[[], ProgramRun]
+    verify: Callable[[ProgramRun, Machine], Judged | None]
     artifact: Mapping[str, Json]
 
 

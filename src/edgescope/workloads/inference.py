@@ -22,10 +22,10 @@ from edgescope import registry
 from edgescope.backends.base import (
     Artifact,
     Backend,
-    Driven,
     Laned,
     Phased,
     Phases,
+    ProgramRun,
     SelfDriven,
     Session,
     Staged,
@@ -47,7 +47,7 @@ from edgescope.records import (
 )
 from edgescope.verify import judge
 from edgescope.workloads import gate
-from edgescope.workloads.base import Answer, Exam, Glimpse, Opened, Parts, Program
+from edgescope.workloads.base import Answer, OpenWorkload, Parts, Program, ReferenceSet, SampleOutput
 from edgescope.workloads.blocking import Failures, Pool, blocking
 
 #: Distinct inputs cycled through, so that no engine answers from a cache and data-dependent work varies.
@@ -92,7 +92,7 @@ class Inference:
         artifact = backend.prepare(model, spec_of(trial), parts.folder)
         about = described(artifact)
 
-        def verify(driven: Driven, machine: Machine) -> Judged | None:
+        def verify(driven: ProgramRun, machine: Machine) -> Judged | None:
             rows = replace(trial, batch=driven.answer_rows or trial.batch)
             return gate.check(rows, model, driven.answer, about, machine=machine, parts=parts)
 
@@ -101,7 +101,7 @@ class Inference:
         )
 
     @contextmanager
-    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
         """Load the prepared artifact (build it if missing) and run one query; close on leaving."""
         read("inference", trial.workload_options, self.OPTIONS)
         model, backend = parts.model(trial), parts.backend(trial.backend)
@@ -110,7 +110,7 @@ class Inference:
             session, batches = ready.session, ready.batches
             work = blocking(lambda query_id: session(batches[query_id % size]), trial.in_flight, failures)
             try:
-                yield Opened(
+                yield OpenWorkload(
                     work=work,
                     model=model.info,
                     effective=session.effective,
@@ -122,8 +122,8 @@ class Inference:
                     failure=lambda: failures.first,
                     breakdown=lambda: _breakdown(ready),
                     metrics=lambda rows, window: _absent_copies(ready, trial.io),
-                    glimpse=lambda: glimpse(model, trial.batch, ready.answer),
-                    exam=lambda: exam(model, trial.batch, ready.answer),
+                    sample_output=lambda: sample_output(model, trial.batch, ready.answer),
+                    reference_set=lambda: reference_set(model, trial.batch, ready.answer),
                 )
             finally:
                 if isinstance(work, Pool):
@@ -221,18 +221,18 @@ def _absent_copies(ready: Loaded, io: str) -> dict[str, Field]:
     return dict.fromkeys(COPIES, Absent("io device leaves the copies out"))
 
 
-def glimpse(model: Model, batch: int, answer: Answer) -> Glimpse:
+def sample_output(model: Model, batch: int, answer: Answer) -> SampleOutput:
     """Return a session's outputs for the model's first input, without those that are no tensors of numbers."""
     samples = model.samples(Purpose.BENCH, 1)
     if samples is None or not len(samples):
-        return Glimpse()
+        return SampleOutput()
     first = _cut(samples.first(1), 0, batch)
     given = sum(array.nbytes for array in first.values())
-    return Glimpse([np.asarray(array) for array in answer(first) if judge.numeric(array)], given)
+    return SampleOutput([np.asarray(array) for array in answer(first) if judge.numeric(array)], given)
 
 
-def exam(model: Model, rows: int, answer: Answer) -> Exam | None:
-    """Return the gate's inputs as an exam.
+def reference_set(model: Model, rows: int, answer: Answer) -> ReferenceSet | None:
+    """Return the gate's inputs and the expected outputs.
 
     None for a network that computes nothing, has no fp32 reference, or whose outputs cannot be compared row by row.
     """
@@ -249,7 +249,7 @@ def exam(model: Model, rows: int, answer: Answer) -> Exam | None:
         got = answer({name: np.ascontiguousarray(array[index]) for name, array in samples.arrays.items()})
         return [tuple(np.array(array[k]) for array in got) for k in range(len(indices))]
 
-    return Exam(len(expected[0]), answers, expected)
+    return ReferenceSet(len(expected[0]), answers, expected)
 
 
 def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:

@@ -10,7 +10,7 @@ from edgescope.backends.base import spec_of
 from edgescope.options import Option, read
 from edgescope.records import Effective, Trial
 from edgescope.workloads import gate
-from edgescope.workloads.base import Done, Opened, Parts
+from edgescope.workloads.base import Done, OpenWorkload, Parts
 
 
 class NullWork:
@@ -35,9 +35,9 @@ class NullWorkload:
         parts.backend(trial.backend).prepare(parts.model(trial), spec_of(trial), parts.folder)
 
     @contextmanager
-    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
         """Hold work that does nothing."""
-        yield Opened(
+        yield OpenWorkload(
             work=NullWork(),
             model=parts.model(trial).info,
             effective=lambda: Effective("cpu", trial.precision),

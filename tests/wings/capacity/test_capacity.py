@@ -12,7 +12,7 @@ from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.records.codec import to_plain
 from edgescope.runner.builds import Builds
 from edgescope.runner.eta import Pace
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.scenarios.open_loop import Server
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.search.loop import Loop
@@ -67,7 +67,7 @@ def searched(folder, runner, *promised, **asked):
 def stored(folder, runner, **how):
     """A search whose results go to disk, and its loop."""
     search = a_search(folder)
-    return search, done(search, Cells(Store(folder), Limits(), runner, WHERE, **how))
+    return search, done(search, ExperimentRunner(Store(folder), Limits(), runner, WHERE, **how))
 
 
 @pytest.mark.slow

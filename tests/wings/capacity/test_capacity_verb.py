@@ -8,7 +8,7 @@ import pytest
 from edgescope.cli.main import main
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Measured
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup
 from edgescope.wings.capacity import page as words
 from edgescope.wings.capacity import search as capacity
@@ -48,7 +48,9 @@ def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys, trials_h
 
 def slow(monkeypatch):
     monkeypatch.setattr(
-        Setup, "cells", lambda self, store: Cells(store, Limits(), QueueServer(0.05), WHERE, say=self.tell)
+        Setup,
+        "cells",
+        lambda self, store: ExperimentRunner(store, Limits(), QueueServer(0.05), WHERE, say=self.tell),
     )
 
 

@@ -11,7 +11,7 @@ import edgescope
 from edgescope.cli.main import main
 from edgescope.errors import UsageError
 from edgescope.records import Measured
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from worlds import world
 
@@ -75,7 +75,7 @@ def test_verify_runs_both_sides_in_turns_and_holds_the_prediction(store, capsys,
         rate = 100 * gain if trial.options.get("threads") == 4 else 100
         return replace(world(), trial=trial, metrics={"throughput_sps": Measured(rate, "samples/s")})
 
-    monkeypatch.setattr(Cells, "run", run)
+    monkeypatch.setattr(ExperimentRunner, "run", run)
     found, text = said(capsys, "latest", "--store", str(store.root), "--verify")
     assert found == code and ("as predicted" in text) and ("not as predicted" in text) == (code == 1)
     threads = [t.options["threads"] for t in ran]

@@ -9,7 +9,7 @@ import edgescope
 from edgescope.cli.main import main
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from making import MACHINE, result
@@ -174,7 +174,9 @@ def runner(monkeypatch):
     monkeypatch.setattr(
         Setup,
         "cells",
-        lambda self, store: Cells(store, self.limits, made, MACHINE, map(Status, self.retry), say=self.tell),
+        lambda self, store: ExperimentRunner(
+            store, self.limits, made, MACHINE, map(Status, self.retry), say=self.tell
+        ),
     )
     for where in ("edgescope.bench.here", "edgescope.wings.predict.verb.here"):
         monkeypatch.setattr(where, lambda: MACHINE)

@@ -9,7 +9,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Alternation, Measured, Status, Trial, Turn
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from edgescope.wings.recommend.bayes import Search
 from edgescope.wings.recommend.explore import Budget, explore
@@ -65,7 +65,7 @@ class Formula:
 
 
 def explored(tmp_path, runner, asked=None, trials=CELLS, **budget):
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE)
     told = []
     asked = asked or wanted("throughput")
     found = list(
@@ -175,7 +175,7 @@ def test_the_time_left_of_search_and_confirmation_is_right_within_a_factor_of_tw
     if not cells:
         explored(tmp_path, Formula(), cells=len(CELLS), confirm=0)
     runner, reported = Timed(), []
-    where = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=lambda: runner.now)
+    where = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=lambda: runner.now)
     budget = Budget(cells, confirm)
     list(
         explore(

@@ -14,7 +14,7 @@ from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Absent, Measured, Status, Trial, Window
 from edgescope.wings.training import interleaved
 from edgescope.wings.training.interleaved import GAP_S, PAUSE_S, Slices
-from edgescope.workloads.base import Opened
+from edgescope.workloads.base import OpenWorkload
 
 WHOLE = Window(0, 0, 0, 2**62)
 
@@ -57,7 +57,7 @@ def served(step):
 def turns(answer, **loop):
     work = SimpleNamespace(issue=lambda query, samples, done: answer(query))
     usual = {"line": SimpleNamespace(steps=1), "log": [{}, {}], "load": lambda: None}  # an epoch has ended
-    usual["witness"] = SimpleNamespace(stop=lambda: None)
+    usual["precision_check"] = SimpleNamespace(stop=lambda: None)
     usual["between"] = lambda start_ns, stop_ns: SimpleNamespace(sizes=np.array([4, 4, 2]), took_s=0.3)
     return Slices(work, SimpleNamespace(**(usual | loop)), 0.0)
 
@@ -73,8 +73,8 @@ def test_the_thread_that_trains_warms_up_for_an_epoch_before_any_query():
             log.append({})
         return 1
 
-    witness = SimpleNamespace(stop=lambda: stopped.append(True))
-    made = turns(lambda query: None, step=step, log=log, line=line, witness=witness)
+    precision_check = SimpleNamespace(stop=lambda: stopped.append(True))
+    made = turns(lambda query: None, step=step, log=log, line=line, precision_check=precision_check)
     made.warm_up()
     assert len(by) == 3 and stopped  # what looks at each operator would slow the training
     first_gap(made)
@@ -288,8 +288,8 @@ def warmed(clock, *step_s, epoch=99, lasts=99):
         return None if len(taken) > lasts else 8
 
     taken = []
-    witness = SimpleNamespace(stop=lambda: stopped.append(1))
-    made = turns(None, step=step, log=log, witness=witness)
+    precision_check = SimpleNamespace(stop=lambda: stopped.append(1))
+    made = turns(None, step=step, log=log, precision_check=precision_check)
     made._warm()
     assert stopped == [1]
     return len(taken), made.step_s
@@ -375,7 +375,7 @@ class Opening:
     def served(self, trial, parts):
         self.log.append(dict(trial.workload_options))
         told = Measured(1.0, "s")
-        yield Opened(
+        yield OpenWorkload(
             work=SimpleNamespace(),
             model=None,
             effective=None,

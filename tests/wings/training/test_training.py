@@ -292,7 +292,7 @@ def test_losses_are_compared_for_four_seconds_but_two_of_them_in_any_case(monkey
 @pytest.mark.parametrize("check_s", [-1.0, 60.0])
 def test_workers_compare_as_many_losses_however_long_a_step_takes(monkeypatch, check_s):
     monkeypatch.setattr(training, "CHECK_S", check_s)
-    (losses,) = training._glimpse(loop()).outputs
+    (losses,) = training._sample_output(loop()).outputs
     assert losses.shape == (2,)
 
 
@@ -400,7 +400,7 @@ def test_a_training_is_opened_steps_and_is_closed(monkeypatch):
         assert done == [(0, 0, 8, -1, {"fetch_begin": 3}), (1, 0, 4, -1, {"fetch_begin": 3}), (2, QUERY_END)]
         assert opened.verify(None).passed and [of.seed for of, _ in asked[1:]] == [5, 5]
         assert [dropout for _, dropout in asked[1:]] == [False, False]
-        seen = opened.glimpse()
+        seen = opened.sample_output()
         assert asked[-1] == (trial(seed=0), False) and seen.outputs[0].tolist() == [2.5] * 2
         assert (
             seen.input_bytes == len("batch 0") and opened.metrics(rows(8), WINDOW)["loss_first"].value == 2.5

@@ -69,9 +69,9 @@ class TorchCompile(AboutCompile):
         if artifact.spec.place.cuda and tune != "default":
             _assembler_of_workers()
         mode = None if tune == "default" else "max-autotune-no-cudagraphs"
-        witness = Frames()
+        precision_check = Frames()
         run = cast(torch.nn.Module, torch.compile(shared.ready(artifact), dynamic=False, mode=mode))
-        return session_of(artifact)(run, artifact, witness)
+        return session_of(artifact)(run, artifact, precision_check)
 
 
 def _assembler_of_workers() -> None:

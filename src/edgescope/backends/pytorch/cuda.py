@@ -37,9 +37,11 @@ SETTLE = 3
 class CudaSession:
     """Eager calls: inputs to the device, the module, outputs to the host, which waits for the device."""
 
-    def __init__(self, run: Callable[..., Any], artifact: Artifact, witness: shared.Witness) -> None:
+    def __init__(
+        self, run: Callable[..., Any], artifact: Artifact, precision_check: shared.PrecisionCheck
+    ) -> None:
         self.run, self.spec, self.dtype = run, artifact.spec, shared.require(artifact.spec)
-        self.names, self.witness = shared.input_names(artifact), witness
+        self.names, self.precision_check = shared.input_names(artifact), precision_check
         self.streams: SimpleQueue[Any] | None = None
         """Free streams, if there are lanes."""
         self.owned = False
@@ -70,7 +72,7 @@ class CudaSession:
     def _answer(self, batch: Batch) -> Sequence[Any]:
         with torch.inference_mode():
             outputs = self._forward([self._tensor(batch[name]) for name in self.names])
-            self.witness.stop()
+            self.precision_check.stop()
             if self.spec.io != "device":
                 return shared.arrays(outputs)
             torch.cuda.current_stream().synchronize()
@@ -116,7 +118,7 @@ class CudaSession:
 
     def effective(self) -> Effective:
         """Return the precision that most heavy operators produced in the first call, and the GPU."""
-        return self.witness.effective(self.spec)
+        return self.precision_check.effective(self.spec)
 
     def close(self) -> None:
         """Drop the module and free its memory."""
@@ -127,8 +129,10 @@ class CudaSession:
 class GraphSession(CudaSession):
     """One captured graph; captured in the first call, whose batch fixes the shapes."""
 
-    def __init__(self, run: Callable[..., Any], artifact: Artifact, witness: shared.Witness) -> None:
-        super().__init__(run, artifact, witness)
+    def __init__(
+        self, run: Callable[..., Any], artifact: Artifact, precision_check: shared.PrecisionCheck
+    ) -> None:
+        super().__init__(run, artifact, precision_check)
         self.lock = threading.Lock()
         self.ready: _Captured | None = None
         self.idle: SimpleQueue[_Captured] | None = None
@@ -160,7 +164,7 @@ class GraphSession(CudaSession):
     def _capture(self, batch: Batch) -> _Captured:
         example = [batch[name] for name in self.names]
         self.ready = _Captured(self._forward, example, self.spec.io, self.dtype)
-        self.witness.stop()
+        self.precision_check.stop()
         return self.ready
 
     def phases(self, batch: Batch) -> Phases:
@@ -173,7 +177,7 @@ class GraphSession(CudaSession):
         """Return the precision of the calls that were captured."""
         lanes = self.idle.qsize() if self.idle else 1
         prefix = "one CUDA graph; " if lanes == 1 else f"{lanes} CUDA graphs, a stream each; "
-        return self.witness.effective(self.spec, prefix)
+        return self.precision_check.effective(self.spec, prefix)
 
     def close(self) -> None:
         """Drop the graph before the module whose memory it uses."""

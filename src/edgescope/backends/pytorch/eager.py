@@ -27,22 +27,24 @@ from edgescope.records import Effective
 class TorchSession:
     """One module on the CPU; inputs and outputs are numpy arrays on the host."""
 
-    def __init__(self, module: torch.nn.Module, artifact: Artifact, witness: shared.Witness) -> None:
+    def __init__(
+        self, module: torch.nn.Module, artifact: Artifact, precision_check: shared.PrecisionCheck
+    ) -> None:
         self.run, self.spec, self.dtype = module, artifact.spec, shared.require(artifact.spec)
         self.names = shared.input_names(artifact)
-        self.witness = witness
+        self.precision_check = precision_check
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
         """Return the outputs as float32 arrays."""
         with torch.inference_mode():
             inputs = (torch.from_numpy(batch[name]) for name in self.names)
             outputs = self.run(*(shared.shaped(tensor, self.spec, self.dtype) for tensor in inputs))
-        self.witness.stop()
+        self.precision_check.stop()
         return shared.arrays(outputs)
 
     def effective(self) -> Effective:
         """Return the precision that most heavy operators produced in the first call."""
-        return self.witness.effective(self.spec)
+        return self.precision_check.effective(self.spec)
 
     def close(self) -> None:
         """Drop the module."""

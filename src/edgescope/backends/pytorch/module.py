@@ -152,7 +152,7 @@ def settle(spec: Spec) -> None:
     torch.backends.cudnn.allow_tf32 = spec.precision == "tf32"
 
 
-class Witness(Protocol):
+class PrecisionCheck(Protocol):
     """Observes the precision in which a module really ran, in its first calls."""
 
     def stop(self) -> None:

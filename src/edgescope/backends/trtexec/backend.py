@@ -34,7 +34,7 @@ from edgescope import cache, registry
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.artifacts.onnx_names import ModulePaths
-from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
+from edgescope.backends.base import Artifact, ProgramRun, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
 from edgescope.backends.tensorrt.about import AboutTensorRt
 from edgescope.backends.trtexec import errors, exports, flags, layer_times
@@ -110,7 +110,7 @@ class TrtExec(AboutTensorRt):
             fix="edgescope bench ... --backend trtexec; --backend tensorrt runs engines in process",
         )
 
-    def drive(self, artifact: Artifact, trial: Trial) -> Driven:
+    def drive(self, artifact: Artifact, trial: Trial) -> ProgramRun:
         """Run trtexec's loop for the trial; UnsupportedError, SettingError or DeviceError say why it failed."""
         run = _Run(artifact, trial, self._tool(spec_of(trial)))
         with scratch.folder("trtexec") as name:
@@ -164,7 +164,7 @@ class _Run:
         """Whether a query begins only when the query before it has ended."""
         return not self.ahead and self.trial.in_flight == 1
 
-    def measure(self, folder: Path) -> Driven:
+    def measure(self, folder: Path) -> ProgramRun:
         """Run the queries, read the exports, and convert them to our clock."""
         spec, trial = self.artifact.spec, self.trial
         warmup_s = WARMUP_S if trial.warmup is None else trial.warmup
@@ -187,7 +187,7 @@ class _Run:
         )
         found, doubts = self._effective(folder)
         graph = switched(spec, "graph", False)
-        return Driven(
+        return ProgramRun(
             trace.queries,
             trace.window,
             found,

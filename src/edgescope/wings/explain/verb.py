@@ -21,7 +21,7 @@ from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial
 from edgescope.records.answers import figure_text, plain
 from edgescope.runner.own_results import named
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.stats.pairs import paired_log_ratio
 from edgescope.study import grid
@@ -224,7 +224,7 @@ def explain(
     return Explained(diagnoses, checks)
 
 
-def _check(diagnosis: Diagnosis, number: int, cells: Cells, setup: Setup) -> Check:
+def _check(diagnosis: Diagnosis, number: int, cells: ExperimentRunner, setup: Setup) -> Check:
     """Run the trial and its remedy in turns, in fresh processes, and return the gain beside its prediction."""
     finding = diagnosis.findings[0] if diagnosis.findings else None
     remedies = [r for r in finding.remedies if r.change] if finding else []
@@ -248,7 +248,9 @@ def changed(trial: Trial, remedy: Remedy) -> Trial:
     return Trial.from_json({**trial.to_json(), **remedy.change})
 
 
-def _pairs(before: Trial, after: Trial, cells: Cells, setup: Setup) -> Iterator[tuple[Result, Result]]:
+def _pairs(
+    before: Trial, after: Trial, cells: ExperimentRunner, setup: Setup
+) -> Iterator[tuple[Result, Result]]:
     """Yield pairs of fresh, stored runs; each pair begins with the side that the one before it ended with."""
     used = [r.trial.replicate for r in cells.store.results() if r.trial.cell in (before.cell, after.cell)]
     first = max(used, default=-1) + 1

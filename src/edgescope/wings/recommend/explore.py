@@ -23,7 +23,7 @@ from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Absent, Measured, Result, Status, Trial
-from edgescope.runner.run import Cells
+from edgescope.runner.run import ExperimentRunner
 from edgescope.search.loop import Loop, Step, Strategy, Tell
 from edgescope.search.start import known
 from edgescope.wings.recommend.bayes import Search
@@ -50,7 +50,7 @@ class Budget:
 
 def explore(
     trials: Sequence[Trial],
-    cells: Cells,
+    cells: ExperimentRunner,
     wanted: Wanted,
     budget: Budget,
     *,
@@ -70,7 +70,7 @@ class _Exploration:
     def __init__(
         self,
         trials: Sequence[Trial],
-        cells: Cells,
+        cells: ExperimentRunner,
         wanted: Wanted,
         budget: Budget,
         **about: Any,

@@ -22,7 +22,7 @@ from edgescope.options import Option, read
 from edgescope.records import Absent, Field, Measured, Trial, Window
 from edgescope.registry import need
 from edgescope.wings.training.workload import Training
-from edgescope.workloads.base import Done, Opened, Parts, Program, Work
+from edgescope.workloads.base import Done, OpenWorkload, Parts, Program, Work
 from edgescope.workloads.inference import Inference
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Interleaved(Inference):
         return None
 
     @contextmanager
-    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
         """Hold the engine and the training open; it warms up, and goes on with the first gap between queries."""
         options = read("interleaved", trial.workload_options, self.OPTIONS)
         if not registry.scenario(trial.scenario).open_loop:
@@ -170,7 +170,7 @@ class Slices:
                 break
             self.step_s = time.monotonic() - start
             until = min(until, start + self.step_s + WARM_S)
-        self.loop.witness.stop()
+        self.loop.precision_check.stop()
 
     def _step(self) -> None:
         start = time.monotonic()

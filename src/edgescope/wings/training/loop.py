@@ -59,7 +59,7 @@ class Loop:
         if self.spec.options.get("layout") == "channels_last":
             self.task.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.pinned = trial.io == "pinned"
-        self.witness: shared.Witness = self._witness()
+        self.precision_check: shared.PrecisionCheck = self._precision_check()
         self.take = Step(
             self._compiled(), trial.place.called("torch"), trial.precision, non_blocking=self.pinned
         )
@@ -93,7 +93,7 @@ class Loop:
         network: Any = torch.compile(self.task.network)
         return replace(self.task, network=network)
 
-    def _witness(self) -> shared.Witness:
+    def _precision_check(self) -> shared.PrecisionCheck:
         if self.trial.backend != "torch_compile":
             return shared.Heavy(self.task.network)
         from edgescope.backends.pytorch.compile import Frames
@@ -128,7 +128,7 @@ class Loop:
     def alone(self, batch: Any) -> float:
         """Take one step with a minibatch that is there already; return its loss, so the device has finished."""
         self.loss = float(self.take(batch))
-        self.witness.stop()
+        self.precision_check.stop()
         return self.loss
 
     def load(self) -> None:
@@ -295,7 +295,7 @@ class Loop:
 
     def effective(self) -> Effective:
         """Return the output precision of the heavy layers in the first step."""
-        return self.witness.effective(self.spec)
+        return self.precision_check.effective(self.spec)
 
     def close(self) -> None:
         """End the loader's workers."""

@@ -24,7 +24,7 @@ from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Trial, Verification, Window
 from edgescope.registry import need
-from edgescope.workloads.base import EndOfInput, Glimpse, Opened, Parts
+from edgescope.workloads.base import EndOfInput, OpenWorkload, Parts, SampleOutput
 from edgescope.workloads.blocking import Failures, Unit, blocking
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ class Training:
         parts.model(trial).module()
 
     @contextmanager
-    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
         """Hold the network, its optimizer and its loader open; do one step before anything is timed."""
         options = read("training", trial.workload_options, self.OPTIONS)
         _supported(trial)
         with _disk(options):
             yield from self._opened(trial, parts, options)
 
-    def _opened(self, trial: Trial, parts: Parts, options: Mapping[str, Any]) -> Iterator[Opened]:
+    def _opened(self, trial: Trial, parts: Parts, options: Mapping[str, Any]) -> Iterator[OpenWorkload]:
         model = parts.model(trial)
         make = need("edgescope.wings.training.loop:Loop", "training", "pip install 'edgescope[torch]'")
         start = time.monotonic_ns()
@@ -110,7 +110,7 @@ class Training:
             return _losses(make(model, of, options, dropout=False), batches[:steps])
 
         try:
-            yield Opened(
+            yield OpenWorkload(
                 work=blocking(lambda query_id: _stepped(loop), 1, failures),
                 model=model.info,
                 effective=loop.effective,
@@ -131,7 +131,9 @@ class Training:
                 failure=lambda: failures.first,
                 breakdown=loop.spans,
                 metrics=lambda rows, window: _metrics(loop, loss, rows, window),
-                glimpse=lambda: _glimpse(make(model, replace(trial, seed=0), options, dropout=False)),
+                sample_output=lambda: _sample_output(
+                    make(model, replace(trial, seed=0), options, dropout=False)
+                ),
             )
         finally:
             loop.close()
@@ -154,11 +156,11 @@ def _stepped(loop: Loop) -> Unit:
     return Unit(size, loop.line.marks())
 
 
-def _glimpse(loop: Loop) -> Glimpse:
+def _sample_output(loop: Loop) -> SampleOutput:
     """Return the first losses of a loop with the seed that all workers share; as many, however busy the machine is."""
     batches = loop.peek(FEWEST)
     count = need("edgescope.wings.training.loop:bytes_in", "training", "pip install 'edgescope[torch]'")
-    return Glimpse([np.array(_losses(loop, batches))], count(batches[0]))
+    return SampleOutput([np.array(_losses(loop, batches))], count(batches[0]))
 
 
 def _supported(trial: Trial) -> None:

@@ -178,7 +178,7 @@ class Flow(ABC):
 
 
 @runtime_checkable
-class Driven(Protocol):
+class FlowWork(Protocol):
     """Work that is done by a flow."""
 
     flow: Flow

@@ -15,7 +15,7 @@ from edgescope.report.document import Document
 from edgescope.wings.video import page as report
 from edgescope.wings.video.alarm import Rule, Scored
 from edgescope.wings.video.description import SCORED
-from edgescope.wings.video.flow import Driven
+from edgescope.wings.video.flow import FlowWork
 from edgescope.wings.video.watching.event import Event, Sink
 from edgescope.wings.video.watching.session import Session
 
@@ -112,7 +112,7 @@ def opened(
 ) -> Iterator[Session]:
     """Hold open a session that watches the source of a `chain`."""
     with open_work(trial) as work:
-        assert isinstance(work.work, Driven)
+        assert isinstance(work.work, FlowWork)
         source = str(trial.workload_options["source"])
         yield Session(work.work.flow, source, sinks, wall=wall)
 

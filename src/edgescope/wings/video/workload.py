@@ -53,8 +53,8 @@ from edgescope.wings.video.pipeline import (
     widened,
 )
 from edgescope.workloads import gate
-from edgescope.workloads.base import EndOfInput, Opened, Parts
-from edgescope.workloads.inference import Loaded, glimpse, loaded
+from edgescope.workloads.base import EndOfInput, OpenWorkload, Parts
+from edgescope.workloads.inference import Loaded, loaded, sample_output
 
 #: Extra units after the window with a timer around each stage; frames whose results are compared with a plain loop's.
 TIMED, CHECKED = 20, 32
@@ -111,7 +111,7 @@ class Video:
             source.close()
 
     @contextmanager
-    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
         """Hold the decoders and every network open; run one unit through all of it before anything is timed."""
         plan = planned(trial, parts)
         supported(plan)
@@ -135,7 +135,7 @@ class Video:
                 about.update(_annotated(pipeline))
                 return _verified(trial, pipeline, parts, machine)
 
-            yield Opened(
+            yield OpenWorkload(
                 work=Fed(flow, plan.options["cameras"]),
                 model=models[0].info,
                 effective=ready[0].session.effective,
@@ -145,7 +145,7 @@ class Video:
                 failure=lambda: flow.counts.first_error,
                 breakdown=lambda: _breakdown(pipeline),
                 metrics=lambda rows, window: _metrics(flow, pipeline, rows, window),
-                glimpse=lambda: glimpse(models[0], trial.batch, ready[0].answer),
+                sample_output=lambda: sample_output(models[0], trial.batch, ready[0].answer),
             )
 
 
