@@ -48,7 +48,7 @@ from edgescope.stats import (
     upper_rank,
     wilson,
 )
-from edgescope.wings.recommend.choices import CONFIDENCE, PRIOR_DOF, fresh, pooled
+from edgescope.wings.recommend.candidates import CONFIDENCE, PRIOR_DOF, fresh, pooled
 from fake_time import drive, trial
 
 RHO, CV, PROCESS_SD, PAIRS = 0.9, 0.10, 0.01, 10

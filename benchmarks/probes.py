@@ -25,7 +25,7 @@ import torch
 from facts import publish
 
 from edgescope.analysis.run.apart import LIMIT_S, METRIC
-from edgescope.devices import core_to_core, spin, walk
+from edgescope.devices import core_to_core, cpu_probe, memory_probe
 from edgescope.devices.prober import Prober
 from edgescope.telemetry.verdict import LIMITS
 
@@ -39,9 +39,9 @@ class Sampler:
 
     def __init__(self, stack: ExitStack) -> None:
         self.passed = stack.enter_context(Prober(core_to_core.__name__))
-        self.walked = stack.enter_context(Prober(walk.__name__))
+        self.walked = stack.enter_context(Prober(memory_probe.__name__))
         self.loops, self.network, self.threads = (
-            spin.calibrate(),
+            cpu_probe.calibrate(),
             peers_turn.network(),
             torch.get_num_threads(),
         )
@@ -50,7 +50,7 @@ class Sampler:
         """Return the seconds of each, the latency before and after: the longer one counts."""
         before = self.passed.seconds()
         found = {
-            "spin_s": spin.spin(self.loops).best_s,
+            "spin_s": cpu_probe.spin(self.loops).best_s,
             "memory_s": self.walked.seconds(),
             "one_thread_s": self._call_s(1),
             "all_threads_s": self._call_s(self.threads),
@@ -155,11 +155,11 @@ def loops(count: int) -> Iterator[None]:
 
 def slowdowns(work: list[int], order: list[int], neighbours: int) -> list[float]:
     """Return by how much each length finds the core slowed over a pause; `work` is in loops."""
-    before = {i: spin.spin(work[i]) for i in order}
+    before = {i: cpu_probe.spin(work[i]) for i in order}
     with loops(neighbours):
         time.sleep(PAUSE_S)
-        after = {i: spin.spin(work[i]) for i in order}
-    return [spin.slowdown(before[i], after[i]) for i in range(len(work))]
+        after = {i: cpu_probe.spin(work[i]) for i in order}
+    return [cpu_probe.slowdown(before[i], after[i]) for i in range(len(work))]
 
 
 def spin_length() -> None:
@@ -174,7 +174,7 @@ def spin_length() -> None:
     parser = argparse.ArgumentParser(description=facts.summary(spin_length))
     parser.add_argument("--times", type=int, default=40)
     args = parser.parse_args()
-    work = [spin.calibrate(seconds) for seconds in LENGTHS_S]
+    work = [cpu_probe.calibrate(seconds) for seconds in LENGTHS_S]
     many = 2 * len(os.sched_getaffinity(0))
     found: dict[str, list[list[float]]] = {"still": [], "loaded": []}
     for number in range(args.times):

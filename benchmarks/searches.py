@@ -41,11 +41,11 @@ from edgescope.stats import Interval
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.verbs.optimize import TURNS
+from edgescope.wings.capacity.constraints import client_constraints
 from edgescope.wings.capacity.page import line, sentence_of
-from edgescope.wings.capacity.promises import promises as capacity_promises
 from edgescope.wings.capacity.question import Question
 from edgescope.wings.capacity.search import Search
-from edgescope.wings.recommend.choices import choices
+from edgescope.wings.recommend.candidates import choices
 from edgescope.wings.recommend.recommendation import Recommendation, recommend
 
 HALVING_MODELS = ("efficientnet_lite0", "mobilenet_v2", "squeezenet1_1", "resnet50")
@@ -268,7 +268,7 @@ def capacity_compared(name: str, confirm_s: float, longest_s: float, given: floa
     asked = Question(
         base,
         1.0,
-        capacity_promises([case.promise]),
+        client_constraints([case.promise]),
         arrivals=case.arrivals,
         confirm_s=confirm_s,
         max_duration_s=longest_s,

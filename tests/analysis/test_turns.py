@@ -15,7 +15,7 @@ from edgescope.report.variants import answer
 from edgescope.stats import Interval
 from edgescope.stats.alternation import pairs_for
 from edgescope.verbs.optimize import answered, so_far, unreached
-from edgescope.wings.recommend.choices import choices
+from edgescope.wings.recommend.candidates import choices
 from edgescope.wings.recommend.recommendation import recommend
 from making import result
 

@@ -71,7 +71,7 @@ def test_running_elsewhere_than_asked_is_an_error_with_its_own_exit_code(effecti
 
 def test_a_backend_that_lies_about_precision_fails_the_trial(monkeypatch):
     from edgescope.backends.null import NullSession
-    from edgescope.commandline.opened import exit_code
+    from edgescope.commandline.context import exit_code
 
     monkeypatch.setattr(NullSession, "effective", lambda self: Effective("cpu", "bf16", 1, "it says so"))
     result = bench.run(null())

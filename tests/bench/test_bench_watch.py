@@ -102,9 +102,9 @@ def test_idling_lasts_as_long_as_asked_on_both_sides():
 
 def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monkeypatch):
     spins = iter([100, 130])
-    monkeypatch.setattr(watching.spin, "calibrate", lambda: 7)
-    monkeypatch.setattr(watching.spin, "spin", lambda loops: next(spins) if loops == 7 else 0)
-    monkeypatch.setattr(watching.spin, "slowdown", lambda before, after: after / before)
+    monkeypatch.setattr(watching.cpu_probe, "calibrate", lambda: 7)
+    monkeypatch.setattr(watching.cpu_probe, "spin", lambda loops: next(spins) if loops == 7 else 0)
+    monkeypatch.setattr(watching.cpu_probe, "slowdown", lambda before, after: after / before)
     answers = iter([0.010, 2.25e-7, 0.016, 2.07e-7])
     monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(answers))
     watch = Watch({"null": NullDevice()}, 0)
@@ -148,7 +148,7 @@ def test_probers_that_were_started_before_are_those_that_probe(monkeypatch):
         watch.start_probers(stack)
         with watch.watching():
             pass
-    assert started == ["edgescope.devices.walk", "edgescope.devices.core_to_core"]
+    assert started == ["edgescope.devices.memory_probe", "edgescope.devices.core_to_core"]
 
 
 def test_only_devices_that_are_there_are_watched(monkeypatch):

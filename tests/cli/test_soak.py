@@ -8,7 +8,7 @@ import pytest
 
 from edgescope import bench
 from edgescope.cli import bench as verb
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.devices.null import NullDevice
 from edgescope.records import Absent, Measured, Status, Trial
 from fake_time import FakeClock
@@ -25,8 +25,8 @@ def test_a_soak_is_a_window_of_its_length_and_its_time_comes_on_top():
     args = flags("--soak", "20min")
     keys = trial_flags.keys(args)
     assert (keys["min_s"], keys["max_s"]) == (1200.0, 1200.0)
-    assert opened.limits(args).timeout_s == 900.0 + 1200.0
-    assert opened.limits(flags()).timeout_s == 900.0
+    assert context.limits(args).timeout_s == 900.0 + 1200.0
+    assert context.limits(flags()).timeout_s == 900.0
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ from data_sets import SIDE, classifier, coco, folder, picture
 from edgescope import cache
 from edgescope.bench.parts import HERE
 from edgescope.data import folder as folders
-from edgescope.data import opening, preprocessing, shown
+from edgescope.data import opening, preprocessing, thumbnails
 from edgescope.data.base import Record, content_of
+from edgescope.data.dataset_model import with_data
 from edgescope.data.split import split
-from edgescope.data.with_data import with_data
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.isolate import placement
 from edgescope.models import zoo
@@ -263,7 +263,7 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, onnx_file):
         assert sum(len(f.unread) for f in found) == 2
         said = inputs.unread(of)
         assert said.startswith(f"2 inputs of {photos} cannot be read: bad.png (") and "cut.jpg (" in said
-    shown.leave_unread(of, ["a.png (OSError)", "b.png (OSError)"])
+    thumbnails.leave_unread(of, ["a.png (OSError)", "b.png (OSError)"])
     assert inputs.unread(of).endswith(" and 1 more")
     page = "\n".join(
         "".join(text for text, _ in line) for line in terminal.lines(card.document(result(of)), 300)

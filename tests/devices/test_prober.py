@@ -4,17 +4,17 @@ import os
 
 import psutil
 
-from edgescope.devices import prober, walk
+from edgescope.devices import memory_probe, prober
 from edgescope.devices.prober import Prober
 
 
 def test_a_child_that_is_gone_has_no_answer(monkeypatch):
-    with Prober(walk.__name__) as child:
+    with Prober(memory_probe.__name__) as child:
         child._child.kill()
         child._child.wait()
         assert child.seconds() is None
     monkeypatch.setattr(prober.sys, "executable", "/nowhere/python")
-    with Prober(walk.__name__) as none:
+    with Prober(memory_probe.__name__) as none:
         assert none.seconds() is None
 
 
@@ -24,7 +24,7 @@ def test_a_module_that_is_no_probe_has_no_answer():
 
 
 def test_the_child_ends_with_the_block():
-    with Prober(walk.__name__) as child:
+    with Prober(memory_probe.__name__) as child:
         pid = child._child.pid
         assert psutil.pid_exists(pid)
     assert not psutil.pid_exists(pid)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from fake_board import board, write
 
-from edgescope.devices import spin, walk
+from edgescope.devices import cpu_probe, memory_probe
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu.device import CpuDevice, CpuThrottleWatch, _Look, compare
 from edgescope.devices.throttle import Looks, Trip, next_trip
@@ -65,27 +65,29 @@ def ticking(*steps):
 
 
 def test_the_best_round_is_the_speed():
-    probe = spin.spin(1, rounds=3, clock=ticking(0.030, 0.025, 0.040))
+    probe = cpu_probe.spin(1, rounds=3, clock=ticking(0.030, 0.025, 0.040))
     assert probe.best_s == pytest.approx(0.025)
 
 
 def test_slowdown_is_after_over_before():
-    before, after = spin.Spin(10, (0.02, 0.03)), spin.Spin(10, (0.05, 0.04))
-    assert spin.slowdown(before, after) == pytest.approx(2.0)
+    before, after = cpu_probe.Spin(10, (0.02, 0.03)), cpu_probe.Spin(10, (0.05, 0.04))
+    assert cpu_probe.slowdown(before, after) == pytest.approx(2.0)
     with pytest.raises(ValueError, match="different work"):
-        spin.slowdown(before, spin.Spin(11, (0.02,)))
+        cpu_probe.slowdown(before, cpu_probe.Spin(11, (0.02,)))
 
 
 def test_calibration_scales_to_the_target():
-    assert spin.calibrate(0.02, clock=ticking(0.001, 0.0005, 0.001, 0.001, 0.001)) == 80_000
+    assert cpu_probe.calibrate(0.02, clock=ticking(0.001, 0.0005, 0.001, 0.001, 0.001)) == 80_000
 
 
 @pytest.mark.slow
 def test_the_probe_is_steady_here():
-    loops = spin.calibrate(0.005)
-    ratios = [spin.slowdown(spin.spin(loops), spin.spin(loops)) for _ in range(8)]
+    loops = cpu_probe.calibrate(0.005)
+    ratios = [cpu_probe.slowdown(cpu_probe.spin(loops), cpu_probe.spin(loops)) for _ in range(8)]
     assert 0.25 < sorted(ratios)[4] < 4.0  # the other half of the tests runs beside it
-    assert 0.4 < spin.spin(2 * loops, rounds=25).best_s / spin.spin(loops, rounds=25).best_s / 2 < 2.5
+    assert (
+        0.4 < cpu_probe.spin(2 * loops, rounds=25).best_s / cpu_probe.spin(loops, rounds=25).best_s / 2 < 2.5
+    )
 
 
 def look(counts=(), cooling=(), below=()):
@@ -120,9 +122,9 @@ def test_two_looks_tell_what_held_the_clocks(before, after, says):
 
 
 def test_a_probe_takes_ten_milliseconds_five_times():
-    loops = spin.calibrate(clock=ticking(*[0.001] * 5))
-    assert loops == 20_000 and spin.calibrate(clock=ticking(*[1e9] * 5)) == 1
-    assert len(spin.spin(1).rounds_s) == 5 and spin.spin(1).loops == 1
+    loops = cpu_probe.calibrate(clock=ticking(*[0.001] * 5))
+    assert loops == 20_000 and cpu_probe.calibrate(clock=ticking(*[1e9] * 5)) == 1
+    assert len(cpu_probe.spin(1).rounds_s) == 5 and cpu_probe.spin(1).loops == 1
 
 
 def test_a_walk_touches_every_line_seven_times_and_its_program_walks_whenever_asked(monkeypatch):
@@ -133,12 +135,12 @@ def test_a_walk_touches_every_line_seven_times_and_its_program_walks_whenever_as
             touched.append(part)
             return super().__getitem__(part)
 
-    walk.walk(Buffer(4096))
+    memory_probe.walk(Buffer(4096))
     assert touched == [slice(None, None, 64)] * 7
-    monkeypatch.setattr(walk, "size", lambda: 1000)
-    monkeypatch.setattr(walk, "walk", lambda buffer: (len(buffer), set(buffer)))
-    monkeypatch.setattr(walk, "answer", lambda probe: asked.append(probe()))
-    walk.main()
+    monkeypatch.setattr(memory_probe, "size", lambda: 1000)
+    monkeypatch.setattr(memory_probe, "walk", lambda buffer: (len(buffer), set(buffer)))
+    monkeypatch.setattr(memory_probe, "answer", lambda probe: asked.append(probe()))
+    memory_probe.main()
     assert asked == [(1000, {1})]
 
 

@@ -12,9 +12,9 @@ from PIL import Image, ImageOps
 from data_sets import SIDE, classifier, folder
 from edgescope.cli.main import main
 from edgescope.data import opening
+from edgescope.data.dataset_model import checked
 from edgescope.data.preprocessing import known
 from edgescope.data.samples import Wanted, made
-from edgescope.data.with_data import checked
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import TensorSpec

@@ -20,7 +20,7 @@ import edgescope
 from edgescope import bench
 from edgescope.analysis.energy.window import energy
 from edgescope.bench.watch import Watch, available
-from edgescope.devices import manifest, spin
+from edgescope.devices import cpu_probe, manifest
 from edgescope.devices.replay import device
 from edgescope.devices.replay import format as recording
 from edgescope.doctor import report as doctor
@@ -148,7 +148,7 @@ def all_watched():
     found = {}
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr(
-            spin, "calibrate", lambda: 100
+            cpu_probe, "calibrate", lambda: 100
         )  # the spin probe tells of this machine, not of the boards
         for name in sorted(BOARDS):
             here = device.devices(name)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from edgescope import Trial, metrics
 from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.concurrency import setup
+from edgescope.analysis.cells.grouping import in_words
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.cells.question import in_words
 from edgescope.analysis.cells.variants import table
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, Metric, read
@@ -23,7 +23,7 @@ from edgescope.report.render import terminal
 from edgescope.report.result import listing
 from edgescope.report.variants import document
 from edgescope.wings.recommend import page as recommendation
-from edgescope.wings.recommend.choices import belongs, choices, load
+from edgescope.wings.recommend.candidates import belongs, choices, load
 from making import result
 
 FETCH = """

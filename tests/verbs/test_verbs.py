@@ -20,7 +20,7 @@ from edgescope.search.candidates import Proposal
 from edgescope.store.results import Store
 from edgescope.verbs import optimize as optimizing
 from edgescope.verbs import sweep as sweeping
-from edgescope.wings.capacity.promises import promises
+from edgescope.wings.capacity.constraints import client_constraints
 from edgescope.wings.capacity.question import Question
 from making import MACHINE, result
 from queue_server import WHERE, QueueServer
@@ -241,7 +241,7 @@ def test_a_question_of_capacity_that_cannot_be_meant_is_refused():
         edgescope.capacity(
             "null", client_rate=1, constraints=["p99<1s"], server_processes="two", backend="null"
         )
-    assert Question(NULL, 1.0, promises(["p99<1s"])).server_processes == "one"
+    assert Question(NULL, 1.0, client_constraints(["p99<1s"])).server_processes == "one"
 
 
 def test_importing_and_listing_the_names_loads_nothing_heavy():

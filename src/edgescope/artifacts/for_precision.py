@@ -35,7 +35,7 @@ TENSORRT_INT8_OPTIONS = {name: text for name, text in INT8_OPTIONS.items() if na
 def int8_options(options: Mapping[str, Scalar], precision: str) -> dict[str, Any]:
     """Return a trial's options for making its int8 file, as onnx_file() takes them; UsageError for another precision.
 
-    `calibration` is not among them: the model that a trial opens has its inputs already (data/with_data.py).
+    `calibration` is not among them: the model that a trial opens has its inputs already (data/dataset_model.py).
     """
     chosen = {name: value for name, value in options.items() if name in DYNAMIC_OPTIONS}
     if chosen and precision != "int8":

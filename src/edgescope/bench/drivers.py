@@ -9,8 +9,8 @@ from typing import Protocol
 
 from edgescope import registry
 from edgescope.analysis.run import breakdown, summary
-from edgescope.bench.own_use import OwnUse, interpreter_wait
 from edgescope.bench.parts import open_work, recorded, scenario_of
+from edgescope.bench.process_usage import ProcessUsage, interpreter_wait
 from edgescope.bench.watch import Watch, available, peak_rss
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import Message, RanElsewhereError
@@ -80,10 +80,10 @@ class InProcess:
         the trial is charged for, and a fast wrong answer is still rejected.
         """
         trial, plan = started.trial, Plan(started.trial)
-        own_use = OwnUse()
+        process_usage = ProcessUsage()
 
         def edge() -> None:
-            own_use.mark()
+            process_usage.mark()
             watch.mark()
 
         plan.edge = edge
@@ -97,7 +97,7 @@ class InProcess:
             peak = peak_rss()
             its_own = opened.metrics(queries.rows(plan.window), plan.window)
             spans = opened.breakdown()
-            own = {**own_use.metrics(), **breakdown.metrics(spans), **its_own}
+            own = {**process_usage.metrics(), **breakdown.metrics(spans), **its_own}
             if trial.in_flight > 1 and registry.scenario(trial.scenario).keeps_in_flight:
                 own["interpreter_wait_s"] = interpreter_wait(opened.work, trial, self.clock)
             verification = opened.verify(started.machine) if self.judged else None

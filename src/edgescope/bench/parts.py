@@ -33,7 +33,9 @@ class Here:
         model = zoo.get(trial.model, trial.shapes, trial.batch)
         if not trial.has_data:
             return model
-        from edgescope.data.with_data import with_data  # a tenth of a second, and most trials have no data
+        from edgescope.data.dataset_model import (
+            with_data,  # a tenth of a second, and most trials have no data
+        )
 
         return with_data(model, trial, self._fp32)
 

@@ -24,7 +24,7 @@ from edgescope import registry
 from edgescope.analysis.energy.idle import inner
 from edgescope.analysis.run.apart import METRIC
 from edgescope.clock import Clock
-from edgescope.devices import core_to_core, spin, walk
+from edgescope.devices import core_to_core, cpu_probe, memory_probe
 from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled
 from edgescope.devices.prober import Prober
 from edgescope.process import scratch
@@ -56,13 +56,15 @@ class Watch:
 
     def start_probers(self, stack: ExitStack) -> None:
         """Start the processes that probe, before their answers are needed; they end with the stack."""
-        self._probers = tuple(stack.enter_context(Prober(probe.__name__)) for probe in (walk, core_to_core))
+        self._probers = tuple(
+            stack.enter_context(Prober(probe.__name__)) for probe in (memory_probe, core_to_core)
+        )
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch while the block runs."""
-        loops = spin.calibrate()
-        before = spin.spin(loops)
+        loops = cpu_probe.calibrate()
+        before = cpu_probe.spin(loops)
         with ExitStack() as stack:
             if not self._probers:
                 self.start_probers(stack)
@@ -73,7 +75,7 @@ class Watch:
             with self.throttling(), telemetry:
                 yield
             again, passed_again = (prober.seconds() for prober in self._probers)
-        self.slowdown = spin.slowdown(before, spin.spin(loops))
+        self.slowdown = cpu_probe.slowdown(before, cpu_probe.spin(loops))
         self.memory = again / walked if walked and again else None
         self.core_to_core = min((s for s in (passed, passed_again) if s is not None), default=None)
 

@@ -12,7 +12,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.commandline.waiting import waiting
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--replicates", type=int, default=1, help="fresh processes; --json prints one line for each (1)"
     )
     trial_flags.add_board(sub)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -46,19 +46,19 @@ def run(args: argparse.Namespace) -> int:
 
     trials = trial_flags.trials_of(args)
     if trials[0].data:
-        from edgescope.data.with_data import checked
+        from edgescope.data.dataset_model import checked
 
         checked(trials[0])
     if args.on:
-        opened.use_board(args.on, trials[0])
+        context.use_board(args.on, trials[0])
     else:
-        check_modes(trials, opened.say)
-    cells = opened.setup(args).cells(opened.store(args))
+        check_modes(trials, context.say)
+    cells = context.setup(args).cells(context.store(args))
     code, results = 0, []
     for number, trial in enumerate(trials):
         failed = cells.builds.failure(trial)
         if failed is not None and refused(failed.reason):
-            opened.say(failed.reason)  # a mistake is no result, so nothing is stored
+            context.say(failed.reason)  # a mistake is no result, so nothing is stored
             return 2
         place = f"[{number + 1}/{len(trials)}] " if len(trials) > 1 else ""
         left = remaining(cells.pace.left(trials[number:]))
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(codec.to_json(result), indent=1 if args.replicates == 1 else None))
         elif len(trials) == 1:
             terminal.show(card.document(result), verbose=args.verbose)
-        code = max(code, opened.exit_code(result))
+        code = max(code, context.exit_code(result))
     if len(results) > 1 and not args.json:
         terminal.show(card.several(results), verbose=args.verbose)
     return code

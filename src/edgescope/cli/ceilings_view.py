@@ -9,7 +9,7 @@ import json
 def run(args: argparse.Namespace) -> int:
     """Measure the ceilings, store them and print them; return 0."""
     from edgescope.bench import here
-    from edgescope.commandline import opened
+    from edgescope.commandline import context
     from edgescope.devices.replay import device
     from edgescope.errors import UsageError
     from edgescope.report.ceilings import document
@@ -18,9 +18,9 @@ def run(args: argparse.Namespace) -> int:
 
     if device.played():
         raise UsageError("E-CEIL-3", "a recording can do no work", fix="leave --board away")
-    store = opened.store(args)
+    store = context.store(args)
     store.check()
-    opened.say(f"measuring the ceilings of {args.roofline} ...")
+    context.say(f"measuring the ceilings of {args.roofline} ...")
     figures = ceilings.measure(args.roofline, mode=args.mode)
     path = ceilings.keep(figures, store.root, here(), args.mode)
     if args.json:

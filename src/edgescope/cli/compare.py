@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.errors import ExitCode
 
 
@@ -34,7 +34,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--power-budget", type=trial_flags.number, default=None, metavar="W", help=text)
     sub.add_argument("--force", action="store_true", help="show numbers side by side even if not comparable")
     trial_flags.add_json(sub)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
 
 
 def price(text: str) -> tuple[str, float]:
@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     """Compare two results, or the replicates of two cells; return whether a judgement was possible."""
     from edgescope.verbs.compare import compare, named_results
 
-    store = opened.store(args)
-    baseline = named_results(args.baseline, store, args.machine, opened.say)
+    store = context.store(args)
+    baseline = named_results(args.baseline, store, args.machine, context.say)
     found = compare(
         baseline,
         args.candidate,
@@ -66,5 +66,5 @@ def run(args: argparse.Namespace) -> int:
 
     noise = noise_view.stored(store, baseline[0].machine.id)
     page = document(found, noise=noise, forced=args.force)
-    opened.show(args, page)
+    context.show(args, page)
     return ExitCode.OK if found.decided else ExitCode.UNDECIDED

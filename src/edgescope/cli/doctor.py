@@ -78,21 +78,21 @@ def _json(report: Report, args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from edgescope.analysis.run import noise
-    from edgescope.commandline import opened
+    from edgescope.commandline import context
     from edgescope.records.codec import to_plain
 
-    found = noise.stored(opened.store(args).root, report.machine.id)
+    found = noise.stored(context.store(args).root, report.machine.id)
     print(json.dumps(to_plain(report) | {"noise": asdict(found) if found else None}, indent=1))
 
 
 def _show(report: Report, args: argparse.Namespace) -> None:
     from edgescope.cli import noise_view
-    from edgescope.commandline import opened
+    from edgescope.commandline import context
     from edgescope.doctor.view import lines
     from edgescope.report.render import terminal
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-    noise = noise_view.stored(opened.store(args), report.machine.id)
+    noise = noise_view.stored(context.store(args), report.machine.id)
     for text, style in lines(report, width, everything=args.all, noise=noise):
         print(terminal.painted([(text, style)]))
 

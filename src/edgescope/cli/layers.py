@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_what(sub, lists=True)
     text = "files of trtexec's --exportProfile, --exportLayerInfo, --exportTimes: one more engine, of any machine"
     sub.add_argument("--trtexec", type=trial_flags.words, default=(), metavar="FILE,..", help=text)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_output(sub, "file to write: the tables as well (.html, .md, .csv, .json)")
     trial_flags.add_store(sub)
@@ -35,11 +35,11 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.report.layers import document
     from edgescope.verbs.layers import layers
 
-    opened.ready(args)
+    context.ready(args)
     what = {name: trial_flags.axis(name, getattr(args, name), single=False) for name in trial_flags.WHAT}
     backend = what.pop("backend") or ()
     keys = what | trial_flags.engine_keys(args)
-    found = layers(args.model, backend=backend, trtexec=args.trtexec, store=opened.store(args), **keys)
-    page = document(found, command=opened.command())
-    opened.show(args, page)
+    found = layers(args.model, backend=backend, trtexec=args.trtexec, store=context.store(args), **keys)
+    page = document(found, command=context.command())
+    context.show(args, page)
     return 0

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.records import Result
@@ -28,7 +28,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     add_filters(sub)
     text = "order by: a figure, the best first, such as latency, fps, memory, energy; or started (started)"
     sub.add_argument("--sort", default=STARTED, metavar="WORD", help=text)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.records import Status, codec
     from edgescope.units import counted
 
-    store = opened.store(args)
+    store = context.store(args)
     found = ordered(chosen(store, args), args.sort)
     if args.json:
         print(json.dumps([codec.to_json(r) for r in found]))
@@ -60,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
         terminal.listing(page, verbose=args.verbose)
         failed = sum(r.status is not Status.OK for r in found)
         if failed and not args.verbose:
-            opened.say(f"{counted(failed, 'result')} without a usable figure: edgescope list -v says why")
+            context.say(f"{counted(failed, 'result')} without a usable figure: edgescope list -v says why")
         if not found:
-            opened.say(f"no such result in {store.root}: edgescope bench MODEL measures one")
+            context.say(f"no such result in {store.root}: edgescope bench MODEL measures one")
     for problem in store.problems:
-        opened.say(problem)
+        context.say(problem)
     return 0
 
 
@@ -100,7 +100,7 @@ def chosen(store: Store, args: argparse.Namespace) -> list[Result]:
     check_name("--status", args.status, [s.value for s in Status])
     return [
         r
-        for r in own_results(store, args.machine, opened.say, apart=True)
+        for r in own_results(store, args.machine, context.say, apart=True)
         if args.model in r.trial.model
         and args.backend in ("", r.trial.backend)
         and args.status in ("", r.status.value)

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace) -> int:
     """Measure the noise floor, store it and print it; return 0."""
     from edgescope.analysis.run import noise
-    from edgescope.commandline import opened
+    from edgescope.commandline import context
     from edgescope.devices.replay import device
     from edgescope.errors import UsageError
     from edgescope.runner.noise import measure
 
     if device.played():
         raise UsageError("E-NOISE-4", "a recording has no noise of its own", fix="leave --board away")
-    store = opened.store(args)
+    store = context.store(args)
     store.check()
 
-    opened.say(f"identical runs in pairs for about {args.minutes:g} minutes ...")
-    found = measure(args.minutes * 60, tell=opened.say)
+    context.say(f"identical runs in pairs for about {args.minutes:g} minutes ...")
+    found = measure(args.minutes * 60, tell=context.say)
     path = noise.save(found, store.root)
     if args.json:
         print(json.dumps(asdict(found), indent=1))

@@ -17,7 +17,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.commandline.waiting import waiting
 from edgescope.errors import Message, is_wrong_request
 
@@ -54,7 +54,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     text = "write the pick into DIR: its model file, a run.py that needs only its engine, and a card"
     group.add_argument("--save", default=None, metavar="DIR", help=text)
     trial_flags.add_output(group, "file to write: the report as well (.html, .md, .csv)")
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.verbs.optimize import optimize
 
     wanted(args.objective, args.constraint)  # before minutes are spent
-    setup = opened.setup(args)
+    setup = context.setup(args)
     if args.output:
         from edgescope.report import writable
 
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         budget=args.budget,
         exhaustive=args.exhaustive,
         cached=not args.no_cache,
-        store=opened.store(args),
+        store=context.store(args),
         setup=setup,
         **trial_flags.keys(args, single=True, axes=trial_flags.AXES.keys() - {"backend", "precision"}),
     )

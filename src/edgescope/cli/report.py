@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.commandline.waiting import waiting
 
 INTERRUPTED = "No report was written; an earlier one is unchanged."
@@ -30,12 +30,12 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.runner.own_results import own_results
 
     writable(args.output)  # before anything is read
-    store = opened.store(args)
+    store = context.store(args)
     with waiting(f"reading {store.root}"):
-        found = own_results(store, args.machine, opened.say, apart=True)
+        found = own_results(store, args.machine, context.say, apart=True)
         results = store.fulls([r for r in found if args.model in r.trial.model])
     for problem in store.problems:
-        opened.say(problem)
+        context.say(problem)
     if not results:
         raise UsageError("E-REPORT-2", f"there are no results in {store.root}", fix="edgescope bench MODEL")
     with waiting(f"writing {args.output} from {len(results)} result{'s' * (len(results) != 1)}"):

@@ -11,7 +11,7 @@ import json
 import sys
 
 from edgescope.cli import list_results
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 INTERRUPTED = "Results that were not removed yet are unchanged."
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.report.result import listing
     from edgescope.runner.own_results import named
 
-    store, filtered = opened.store(args), any(getattr(args, name) for name in list_results.FILTERS)
+    store, filtered = context.store(args), any(getattr(args, name) for name in list_results.FILTERS)
     if bool(args.results) == filtered:
         what = (
             "names of results cannot be combined with filters" if filtered else "no result to remove is named"
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             fix = "the same command with --yes"
             raise UsageError("E-RM-2", f"{len(found)} results would be removed", effect="None was", fix=fix)
         terminal.listing(listing(found))
-        opened.say(f"Remove {'this result' if len(found) == 1 else f'these {len(found)} results'}? [y/N]")
+        context.say(f"Remove {'this result' if len(found) == 1 else f'these {len(found)} results'}? [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             return 1
     for result in found:

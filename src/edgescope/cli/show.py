@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("result", help="a result, by its name in edgescope list, or latest")
-    opened.add_verbose(sub)  # as everywhere; a card that was asked for by name holds the evidence anyway
+    context.add_verbose(sub)  # as everywhere; a card that was asked for by name holds the evidence anyway
     trial_flags.add_machine(sub, "whose results the name means")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
@@ -29,10 +29,10 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.report.result import document
     from edgescope.runner.own_results import named
 
-    store = opened.store(args)
-    result = store.full(named(store, args.result, ids.one, args.machine, opened.say))
+    store = context.store(args)
+    result = store.full(named(store, args.result, ids.one, args.machine, context.say))
     if args.json:
         print(json.dumps(codec.to_json(result), indent=1))
     else:
         terminal.show(document(result), verbose=True)
-    return opened.exit_code(result)
+    return context.exit_code(result)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.records import Result, Trial
@@ -51,7 +51,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     _add_manner(sub.add_argument_group("order and pauses"))
     trial_flags.add_load(sub, lists=True)
     trial_flags.add_timing(sub)
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     plan, manner = _plan(args)
     if plan.store is not None and args.store is None:
         args.store = str(plan.store)
-    setup = opened.setup(args)
+    setup = context.setup(args)
     if args.dry_run:
         return _dry(plan.trials, args)
     from edgescope.cli.sweep_screen import Screen
@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
 
     view = Screen(plan.trials, args.study or "", verbose=args.verbose)
     if not args.json:
-        setup = replace(setup, tell=lambda at: view.tell(at) if isinstance(at, Progress) else opened.say(at))
+        setup = replace(setup, tell=lambda at: view.tell(at) if isinstance(at, Progress) else context.say(at))
     show = _row if args.json else view.show
-    found = sweep(plan, store=opened.store(args), machine=args.machine, setup=setup, show=show, **manner)
+    found = sweep(plan, store=context.store(args), machine=args.machine, setup=setup, show=show, **manner)
     if not args.json:
         view.close({r.trial.id: r for r in found})
     return _code(plan.trials, found)
@@ -106,7 +106,7 @@ def _code(trials: Sequence[Trial], found: Sequence[Result]) -> int:
     """Return 0 if every cell has ended well, now or in an earlier run, else the highest code of a failed cell."""
     from edgescope.report.sweep import GOOD
 
-    codes = [opened.exit_code(r) for r in found if r.status not in GOOD]
+    codes = [context.exit_code(r) for r in found if r.status not in GOOD]
     return max(codes, default=int(len(found) < len(trials)))
 
 
@@ -120,11 +120,11 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     from edgescope.runner.run import pending
     from edgescope.runner.setup import check_modes
 
-    store, where = opened.store(args), here()
-    check_modes(trials, opened.say)
+    store, where = context.store(args), here()
+    check_modes(trials, context.say)
     machines.measured_by(where, args.machine)
-    own_results(store, machines.HERE, opened.say)
-    missing = {t.id for t in pending(trials, store, where, opened.retried(args))}
+    own_results(store, machines.HERE, context.say)
+    missing = {t.id for t in pending(trials, store, where, context.retried(args))}
     if not args.json:
         terminal.show(grid(trials, missing), limit=None)
         return 0
@@ -143,7 +143,7 @@ def _plan(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
     from edgescope.verbs.sweep import USUAL, planned
 
     if not args.study:
-        return planned(_of_flags(args), opened.say), {name: getattr(args, name) for name in USUAL}
+        return planned(_of_flags(args), context.say), {name: getattr(args, name) for name in USUAL}
     typed = trial_flags.typed(configure, args)
     stray = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(typed - BESIDE_STUDY))
     if stray:
@@ -154,7 +154,7 @@ def _plan(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
             effect="Nothing was measured",
             fix=f"write it into [trial] of {args.study}, or give no study file (edgescope docs sweeps)",
         )
-    return planned(args.study, opened.say), {name: getattr(args, name) for name in MANNER if name in typed}
+    return planned(args.study, context.say), {name: getattr(args, name) for name in MANNER if name in typed}
 
 
 def _of_flags(args: argparse.Namespace) -> dict[str, Any]:

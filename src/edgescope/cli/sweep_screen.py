@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgescope.commandline import opened
+from edgescope.commandline import context
 from edgescope.process import said
 from edgescope.report import sweep
 from edgescope.report.document import Document
@@ -37,7 +37,7 @@ class Screen:
     def tell(self, progress: Progress) -> None:
         """Print which cell runs now; on a terminal, the line of its result replaces it."""
         if self.at is None and (same := sweep.shared(self.trials)):
-            opened.say(f"all cells: {same}")
+            context.say(f"all cells: {same}")
         self.at = progress
         eta = remaining(progress.eta_s, progress.spent_s)
         text = f"[{progress.done + 1}/{progress.total}] {self.name(progress.trial)}{eta}"
@@ -45,7 +45,7 @@ class Screen:
             sys.stderr.write(f"{_CLEAR}{said.fitted(text, said.columns() - 5)} ...")
             sys.stderr.flush()
         else:
-            opened.say(text)
+            context.say(text)
 
     def show(self, result: Result) -> None:
         """Print the line of one result."""
@@ -59,7 +59,7 @@ class Screen:
         if self.verbose:
             terminal.printed([line])
         else:
-            opened.say(terminal.words(line))
+            context.say(terminal.words(line))
 
     def close(self, stored: Mapping[str, Result]) -> None:
         """Print the summary of the grid."""

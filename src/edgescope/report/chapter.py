@@ -1,6 +1,6 @@
 """Splits results into the chapters of a report: one per model, machine and load, each with its table and its pick.
 
-Numbers of different models, machines or loads do not belong in one table (analysis.cells.question). Results that did
+Numbers of different models, machines or loads do not belong in one table (analysis.cells.grouping). Results that did
 not finish are kept: a chapter with only failures still says what happened.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgescope import registry
-from edgescope.analysis.cells import question
+from edgescope.analysis.cells import grouping
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.machines import called
 from edgescope.analysis.cells.objective import FASTEST, Wanted
@@ -56,7 +56,7 @@ class Chapter:
     @property
     def load(self) -> str:
         """Return the load: `single_stream, batch 4`."""
-        return question.in_words(self.results[0].trial)
+        return grouping.in_words(self.results[0].trial)
 
     @property
     def measured(self) -> list[Row]:
@@ -67,7 +67,7 @@ class Chapter:
     def alone(self) -> Row | None:
         """Return the variant that has no rival (the only one measured under this load, or the harness), or None."""
         rows = [row for row in self.measured if not row.rejected]
-        harness = bool(rows) and all(question.of_harness(row.trial) for row in rows)
+        harness = bool(rows) and all(grouping.of_harness(row.trial) for row in rows)
         one = len(self.measured) == 1 and not self.table.screened
         return rows[0] if rows and (one or harness) else None
 
@@ -86,7 +86,7 @@ def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapte
     groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in results:
         loads = groups.setdefault((result.trial.model, result.machine.id), {})
-        loads.setdefault(question.question_id(result.trial), []).append(result)
+        loads.setdefault(grouping.question_id(result.trial), []).append(result)
     return [_chapter(group, wanted) for loads in groups.values() for group in loads.values()]
 
 
@@ -107,6 +107,6 @@ def _chapter(results: list[Result], wanted: Wanted) -> Chapter:
 def _undisputed(row: Row, wanted: Wanted) -> str:
     """Return the figures of a variant without rivals, and why nothing is chosen."""
     why = "Nothing else was measured under this load, so there is nothing to choose."
-    if question.of_harness(row.trial):
+    if grouping.of_harness(row.trial):
         why = "It measures edgescope itself and computes nothing, so there is nothing to choose."
     return f"{described(row, wanted)} {why}"

@@ -48,7 +48,7 @@ def judge(
     """Return the verdict on the window [start_ns, stop_ns], each sentence of evidence with its figure.
 
     `cost` is the sampler's cost(), `throttle` the change of the devices' counters, `slowdown` the spin probe's
-    seconds after divided by before (devices.spin.slowdown), `memory` the memory probe's (devices.walk); None if not
+    seconds after divided by before (devices.cpu_probe), `memory` the memory probe's (devices.memory_probe); None if not
     taken. `speeds` names the speeds of the window's own queries if there were several (analysis.run.summary).
     `core_to_core`: the seconds of a cache line from CPU to CPU (devices.core_to_core), `apart`: whether a hypervisor
     has the CPUs apart (analysis.run.apart).

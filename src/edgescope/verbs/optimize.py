@@ -18,7 +18,7 @@ from edgescope.analysis.cells.objective import FASTEST, Wanted, least_share, wan
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
-from edgescope.data import opening, with_data
+from edgescope.data import dataset_model, opening
 from edgescope.errors import UsageError, is_wrong_request
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Status, Trial
@@ -147,7 +147,7 @@ def optimize(
     trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
     model = named(model, example_inputs)
     of = base(model, trial, goals)
-    with_data.checked(of)
+    dataset_model.checked(of)
     propose = partial(proposed, of, backend, precision, exclude, piled=goals.goal.name == "throughput_sps")
     look, proposal = _begin(of, propose, cells, setup)
     there = candidates.installed()
@@ -203,7 +203,7 @@ def _begin(
             seen = cells.look(unjudged(likely), meanwhile=candidates.installed)
     if seen is not None and (words := first_look(seen)):
         setup.tell(words)
-    with_data.checked(of)  # the inputs of a callable are known once it ran
+    dataset_model.checked(of)  # the inputs of a callable are known once it ran
     with nullcontext() if seen else setup.waiting("checking which engines are installed"):
         found = propose()
     cells.expect([first])

@@ -8,8 +8,8 @@ from edgescope import units
 from edgescope.analysis.run.throttling import Hold
 from edgescope.analysis.run.usage import Usage
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.wings.capacity.constraints import Held, Kept, Point, client_constraints, judge, near, words
 from edgescope.wings.capacity.limit import binding, evidence, serving
-from edgescope.wings.capacity.promises import Held, Kept, Point, judge, near, promises, words
 from making import result
 
 NONE = Absent("not read")
@@ -56,7 +56,7 @@ def test_the_part_that_serves_is_the_one_that_is_busy_while_queries_are(parts, b
 
 
 def held(text, value, bound=None, kept=Kept.NO, **keys):
-    asked = promises([text])[0]
+    asked = client_constraints([text])[0]
     top = share(bound if bound is not None else value)
     return Held(asked, Measured(value, asked.metric.unit, n=9), top, kept, **keys)
 
@@ -217,7 +217,7 @@ def test_a_run_without_rows_says_how_it_ended():
     found = judge(
         result(trial, status=Status.TIMEOUT, queries=None, window=None),
         3,
-        promises(["p99<40ms"]),
+        client_constraints(["p99<40ms"]),
         offered=30.0,
     )
     assert (found.seconds, found.offered, found.why, found.clear) == (

@@ -18,8 +18,8 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from edgescope.wings.capacity import search as capacity
+from edgescope.wings.capacity.constraints import Kept, client_constraints
 from edgescope.wings.capacity.page import facts, sentence_of
-from edgescope.wings.capacity.promises import Kept, promises
 from edgescope.wings.capacity.question import DRAWS, Question
 from edgescope.wings.capacity.search import Search
 from queue_server import WHERE, QueueServer
@@ -54,12 +54,12 @@ def done(search, cells, **how):
     return loop
 
 
-def a_search(folder, *promised, rate=15.0, **asked):
-    return Search(Question(BASE, rate, promises(promised or ("p99<40ms",)), **asked), folder)
+def a_search(folder, *constraints, rate=15.0, **asked):
+    return Search(Question(BASE, rate, client_constraints(constraints or ("p99<40ms",)), **asked), folder)
 
 
-def searched(folder, runner, *promised, **asked):
-    search = a_search(folder, *promised, **asked)
+def searched(folder, runner, *constraints, **asked):
+    search = a_search(folder, *constraints, **asked)
     done(search, Quick(runner))
     return search
 
@@ -115,7 +115,7 @@ def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
 
 @pytest.mark.slow
 def test_seeds_of_two_attempts_never_meet(tmp_path):
-    question = Question(BASE, 15.0, promises(["p99<40ms"]), "per-client", max_clients=1024)
+    question = Question(BASE, 15.0, client_constraints(["p99<40ms"]), "per-client", max_clients=1024)
     first, second = (question.trial(1024, 5.0, attempt, tmp_path).seed for attempt in (0, 1))
     assert first + 1024 <= 16 * 1024 <= second
 
@@ -124,7 +124,7 @@ def test_of_random_arrivals_those_as_many_as_the_rate_says_are_taken(tmp_path):
     def due(trial):
         return sum(1 for _ in takewhile(lambda t: t < 5e9, Server(trial, Plan(trial)).offsets()))
 
-    asked = Question(BASE, 7.0, promises(["p99<40ms"]), "one", "poisson").trial(2, 5.0, 0, tmp_path)
+    asked = Question(BASE, 7.0, client_constraints(["p99<40ms"]), "one", "poisson").trial(2, 5.0, 0, tmp_path)
     off = [abs(due(replace(asked, seed=BASE.seed + n)) - 70) for n in range(DRAWS)]
     assert abs(due(asked) - 70) == min(off) < max(off)
 
@@ -275,16 +275,16 @@ class Timed(Quick):
 
 
 @pytest.mark.parametrize(
-    ("service_s", "promised", "rate"),
+    ("service_s", "constraints", "rate"),
     [(0.005, "p99<40ms", 5.0), (0.002, "p99<100ms", 15.0), (0.02, "p99<100ms", 15.0)],
 )
 @pytest.mark.slow
 def test_how_long_the_rest_takes_is_estimated_without_what_nobody_knows_yet(
-    tmp_path, service_s, promised, rate
+    tmp_path, service_s, constraints, rate
 ):
     """How long the confirming run is depends on the answer: its range is told, and the rest never jumps."""
     cells, told = Timed(QueueServer(service_s)), []
-    search = a_search(tmp_path, promised, rate=rate)
+    search = a_search(tmp_path, constraints, rate=rate)
     list(Loop(cells, lambda step: told.append((cells.now, step))).run(search.run()))
     (_, first), *rest = told
     assert first.eta_s is None and "30 s to 10 min to confirm" in str(first)

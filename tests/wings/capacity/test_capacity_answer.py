@@ -9,15 +9,15 @@ import pytest
 from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Queries, Trial, Trust, Verdict, Window
 from edgescope.wings.capacity.answer import Edge, Terms, Tried, answer, doubts, edge, following
-from edgescope.wings.capacity.promises import Held, Kept, Point, promises
+from edgescope.wings.capacity.constraints import Held, Kept, Point, client_constraints
 from making import queries, result
 
-TERMS = Terms("null", 15.0, promises(["p99<40ms"]))
+TERMS = Terms("null", 15.0, client_constraints(["p99<40ms"]))
 NONE = Absent("x")
 
 
 def point(clients, kept, stage="search", seconds=5.0, weaker=False, likely=True):
-    held = Held(TERMS.promised[0], NONE, NONE, kept, likely=likely)
+    held = Held(TERMS.constraints[0], NONE, NONE, kept, likely=likely)
     return Point(
         clients, stage, result(), seconds, 1.0, NONE, NONE, NONE, (held,), kept, True, "", weaker=weaker
     )
@@ -112,8 +112,8 @@ def test_the_next_number_to_try(tried, estimate, following_):
     assert following([Tried(*t) for t in tried], estimate, 500) == following_
 
 
-def crew(*each_ms, trust=Trust.CLEAN, promised="p99<40ms", processes=None):
-    """A run of one worker for each list of latencies in milliseconds, judged on one promise."""
+def crew(*each_ms, trust=Trust.CLEAN, constraints="p99<40ms", processes=None):
+    """A run of one worker for each list of latencies in milliseconds, judged on one constraint."""
     worker = np.concatenate([np.full(len(ms), n) for n, ms in enumerate(each_ms)]).astype(np.int16)
     took = np.round(np.concatenate(each_ms) * 1e6).astype(np.int64)
     due = np.arange(len(took), dtype=np.int64) * 1000
@@ -124,7 +124,7 @@ def crew(*each_ms, trust=Trust.CLEAN, promised="p99<40ms", processes=None):
         window=Window(0, len(took), 0, 10**9),
         verdict=Verdict(trust, ("one", "two", "three")),
     )
-    held = tuple(Held(p, NONE, NONE, YES, likely=True) for p in promises([promised]))
+    held = tuple(Held(p, NONE, NONE, YES, likely=True) for p in client_constraints([constraints]))
     return replace(point(4, YES, "confirm"), result=run, held=held)
 
 
@@ -145,7 +145,7 @@ def test_the_run_that_counts_is_the_confirmed_one_else_the_one_above():
 
 
 @pytest.mark.parametrize(
-    ("second", "promised", "told"),
+    ("second", "constraints", "told"),
     [
         (FAST, "p99<40ms", []),
         ([50.0] * 100, "p99<40ms", ["W-CAP-4"]),
@@ -159,16 +159,16 @@ def test_the_run_that_counts_is_the_confirmed_one_else_the_one_above():
         ([50.0] * 100, "memory<=2GB", []),
     ],
 )
-def test_each_client_of_its_own_process_is_judged_by_its_own_tail(second, promised, told):
-    assert doubted(crew(FAST, second, promised=promised)) == told
-    assert doubted(crew(second, FAST, promised=promised)) == told
-    assert doubted(crew(second, FAST, promised=promised, processes=1)) == [], "all clients share one"
+def test_each_client_of_its_own_process_is_judged_by_its_own_tail(second, constraints, told):
+    assert doubted(crew(FAST, second, constraints=constraints)) == told
+    assert doubted(crew(second, FAST, constraints=constraints)) == told
+    assert doubted(crew(second, FAST, constraints=constraints, processes=1)) == [], "all clients share one"
     if told == ["W-CAP-4"]:
-        both = doubted(crew(FAST, second, promised=promised, **DISTURBED))
+        both = doubted(crew(FAST, second, constraints=constraints, **DISTURBED))
         assert both == ["W-CAP-3", "W-CAP-4"]
-        assert doubted(None, crew(FAST, second, promised=promised)) == []
+        assert doubted(None, crew(FAST, second, constraints=constraints)) == []
 
 
 def test_clients_with_too_few_queries_each_are_not_judged_one_by_one():
-    for promised in ("p99<40ms", "p99<1s"):
-        assert doubted(crew([50.0] * 99, [50.0] * 99, promised=promised)) == []
+    for constraints in ("p99<40ms", "p99<1s"):
+        assert doubted(crew([50.0] * 99, [50.0] * 99, constraints=constraints)) == []

@@ -14,7 +14,7 @@ from edgescope.scenarios.open_loop import DRAWN, poisson
 from edgescope.wings.capacity import question as capacity_question
 from edgescope.wings.capacity import queueing
 from edgescope.wings.capacity import search as capacity
-from edgescope.wings.capacity.promises import Held, Point, promises
+from edgescope.wings.capacity.constraints import Held, Point, client_constraints
 from edgescope.wings.capacity.question import Question, typical
 from edgescope.wings.capacity.queueing import Forecast
 from edgescope.wings.capacity.search import Search
@@ -38,7 +38,7 @@ class Played:
     ):
         self.fits, self.ends = fits, {key: list(found) for key, found in dict(ends).items()}
         self.steps, self.guides, self.offered = [], [], []
-        question = {"rate": 15.0, "promised": promises(["p99<40ms"])} | asked
+        question = {"rate": 15.0, "constraints": client_constraints(["p99<40ms"])} | asked
         monkeypatch.setattr(capacity, "judge", self.judge)
         monkeypatch.setattr(queueing, "estimate", lambda *given: self.estimated(given, start))
         monkeypatch.setattr(queueing, "forecast", self.forecast)
@@ -54,7 +54,7 @@ class Played:
             0.01, self.seconds(clients) if callable(self.seconds) else self.seconds, 1 + clients / 10
         )
 
-    def judge(self, told, clients, promised, *, offered, stage, guide):
+    def judge(self, told, clients, constraints, *, offered, stage, guide):
         self.guides.append(guide)
         self.offered.append(offered)
         ends = self.ends.get((stage, clients)) or self.ends.get(stage)
@@ -220,11 +220,11 @@ def test_looks_ahead_halve_what_lies_between_hit_and_miss(played):
 
 
 def test_a_power_that_is_not_measured_here_is_refused_after_the_closed_loop(played):
-    found = played(promised=promises(["power<=5W"]))
+    found = played(constraints=client_constraints(["power<=5W"]))
     with pytest.raises(UnsupportedError) as raised:
         found.play()
     assert raised.value.code == "E-CAP-1" and len(found.steps) == 1
-    failed = played(promised=promises(["power<=5W"]), closed=Status.CRASHED).play()
+    failed = played(constraints=client_constraints(["power<=5W"]), closed=Status.CRASHED).play()
     assert len(failed.steps) == 1
 
 
@@ -327,7 +327,7 @@ def test_a_confirmation_is_as_long_as_every_bound_needs_if_that_is_allowed(playe
 
 
 @pytest.mark.parametrize(
-    ("promised", "clients", "rate", "confirm_s", "seconds"),
+    ("constraints", "clients", "rate", "confirm_s", "seconds"),
     [
         ("p99<40ms", 1, 15.0, 60.0, 40.0),
         ("p99<40ms", 1, 15.0, 30.0, 30.0),
@@ -339,14 +339,16 @@ def test_a_confirmation_is_as_long_as_every_bound_needs_if_that_is_allowed(playe
         ("p99<40ms", 1, 1.0, 2.0, 5.0),
     ],
 )
-def test_a_short_run_has_six_queries_beyond_the_quantile(played, promised, clients, rate, confirm_s, seconds):
-    search = played(promised=promises([promised]), rate=rate, confirm_s=confirm_s).search
+def test_a_short_run_has_six_queries_beyond_the_quantile(
+    played, constraints, clients, rate, confirm_s, seconds
+):
+    search = played(constraints=client_constraints([constraints]), rate=rate, confirm_s=confirm_s).search
     assert search.short_s(clients) == seconds
 
 
 def held(text="p99<40ms", *, kept=Kept.PERHAPS, bound=NO):
-    (promise,) = promises([text])
-    return Held(promise, Measured(0.03, "s"), bound, kept, likely=True)
+    (constraint,) = client_constraints([text])
+    return Held(constraint, Measured(0.03, "s"), bound, kept, likely=True)
 
 
 BOUND = Measured(0.05, "s")
@@ -374,7 +376,7 @@ def test_a_missing_bound_needs_twice_what_the_queries_so_far_are_short_of(
     search = played(10).search
     search.question = replace(search.question, base=replace(BASE, deadline_s=0.04))
     monkeypatch.setattr(capacity, "measured_rows", lambda told: told.queries)
-    monkeypatch.setattr(capacity, "timed", lambda promise, rows: np.zeros(100))
+    monkeypatch.setattr(capacity, "timed", lambda constraint, rows: np.zeros(100))
     monkeypatch.setattr(capacity, "quantile_effective_n", lambda x, q: float(len(x)))
     mine = point(10, "confirm", kept, held=tuple(each), seconds=10.0)
     assert search._longer(mine) == seconds
@@ -382,7 +384,7 @@ def test_a_missing_bound_needs_twice_what_the_queries_so_far_are_short_of(
 
 def test_few_queries_are_worth_one_at_least(played, monkeypatch):
     search = played(10).search
-    monkeypatch.setattr(capacity, "timed", lambda promise, rows: np.zeros(0))
+    monkeypatch.setattr(capacity, "timed", lambda constraint, rows: np.zeros(0))
     monkeypatch.setattr(capacity, "measured_rows", lambda told: told.queries)
     monkeypatch.setattr(capacity, "quantile_effective_n", lambda x, q: 0.0)
     assert search._longer(point(10, "confirm", Kept.PERHAPS, held=(held(),), seconds=1.0)) == 2 * 459
@@ -390,7 +392,7 @@ def test_few_queries_are_worth_one_at_least(played, monkeypatch):
 
 def test_service_times_are_those_of_the_nearest_measured_run(played):
     """A query that never began or never ended has none."""
-    found = played(promised=promises(["p99<40ms"]))
+    found = played(constraints=client_constraints(["p99<40ms"]))
     search, rows = found.search, queries(4, 1000).columns
     rows["issued_ns"][3], rows["done_ns"][2] = -1, -1
     search.closed = result(BASE, queries=Queries(rows), window=Window(0, 4, 0, 10_000))
@@ -406,11 +408,11 @@ def test_service_times_are_those_of_the_nearest_measured_run(played):
 
 
 def test_the_worst_promise_says_how_far_a_bound_lies_beyond_its_figure(played, monkeypatch):
-    search = played(promised=promises(["p99<40ms", "p90<9ms"])).play().search
+    search = played(constraints=client_constraints(["p99<40ms", "p90<9ms"])).play().search
     over = {0.99: 1.2, 0.9: 1.7}
     monkeypatch.setattr(queueing, "forecast", lambda s, load, n, q, least: Forecast(0.01, 1.0, over[q]))
     assert search._guide(3) == 1.7
-    search.question = replace(search.question, promised=promises(["memory<2GB"]))
+    search.question = replace(search.question, constraints=client_constraints(["memory<2GB"]))
     assert search._guide(3) == 1.0 and search.sustained_s(3) == (30.0, False)
 
 
@@ -419,7 +421,12 @@ def test_the_worst_promise_says_how_far_a_bound_lies_beyond_its_figure(played, m
 
 def asked(processes="one", arrivals="even", **keys):
     return Question(
-        replace(BASE, seed=7, replicate=3), 15.0, promises(["p99<40ms"]), processes, arrivals, **keys
+        replace(BASE, seed=7, replicate=3),
+        15.0,
+        client_constraints(["p99<40ms"]),
+        processes,
+        arrivals,
+        **keys,
     )
 
 

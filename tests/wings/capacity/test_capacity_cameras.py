@@ -12,8 +12,8 @@ from edgescope.runner.builds import Builds
 from edgescope.runner.eta import Pace
 from edgescope.search.loop import Loop
 from edgescope.wings.capacity.answer import answer
+from edgescope.wings.capacity.constraints import client_constraints, tail, words
 from edgescope.wings.capacity.page import sentence_of
-from edgescope.wings.capacity.promises import promises, tail, words
 from edgescope.wings.capacity.question import Question
 from edgescope.wings.capacity.search import Search
 from edgescope.wings.capacity.verb import capacity
@@ -67,8 +67,8 @@ class CameraServer(QueueServer):
         return replace(found, queries=Queries(c), window=w, readings=None)
 
 
-def searched(folder, runner, *promised, rate=15.0, **base):
-    question = Question(replace(BASE, **base), rate, promises(promised), arrivals="camera")
+def searched(folder, runner, *constraints, rate=15.0, **base):
+    question = Question(replace(BASE, **base), rate, client_constraints(constraints), arrivals="camera")
     search = Search(question, folder)
     list(Loop(Quick(runner)).run(search.run()))
     return search
@@ -92,7 +92,7 @@ def test_a_constraint_on_misses_is_one_on_the_quantile_of_the_ages(tmp_path):
     assert search.closed.trial.deadline_s is None
     assert all(p.result.trial.deadline_s == 0.040 for p in search.points)
     assert "misses" in words(found.confirmed.held[0]) and "bound" in words(found.confirmed.held[0])
-    (constraint,) = promises(["misses<5%"])
+    (constraint,) = client_constraints(["misses<5%"])
     assert tail(constraint, 0.04) == (pytest.approx(0.95), 0.04) and tail(constraint, None) is None
 
 
@@ -117,4 +117,4 @@ def test_misses_without_a_deadline_are_refused(tmp_path):
     with pytest.raises(UsageError, match="a constraint on misses needs --deadline"):
         capacity("null", backend="null", client_rate=5, constraints=["misses<1%"], store=tmp_path)
     with pytest.raises(UsageError, match=r"frame_age_p50 to frame_age_p99\.99"):
-        promises(["frame_age_p30<1s"])
+        client_constraints(["frame_age_p30<1s"])

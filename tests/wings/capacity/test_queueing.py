@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.stats import needed, quantile_effective_n, upper_rank
-from edgescope.wings.capacity.promises import promises, tail
+from edgescope.wings.capacity.constraints import client_constraints, tail
 from edgescope.wings.capacity.queueing import Load, arrivals, ceiling, estimate, forecast, latencies
 
 SERVICE = np.full(100, 0.01)
@@ -137,7 +137,7 @@ def test_a_queue_is_forecast_until_it_is_full():
 
 @pytest.mark.parametrize("limit", ["p99<30ms", "p99<40ms", "p90<=19ms,p99<90ms"])
 def test_the_estimate_is_the_most_clients_that_a_walk_through_all_of_them_finds(limit):
-    load, asked = Load(6), promises([limit])
+    load, asked = Load(6), client_constraints([limit])
 
     def fits(clients):
         found = [(s, forecast(UNEVEN, load, clients, s.quantile, 30)) for s in asked]

@@ -17,12 +17,12 @@ from edgescope.records import (
     Window,
     Worker,
 )
+from edgescope.wings.capacity.constraints import Held, Kept, client_constraints, judge, words
 from edgescope.wings.capacity.limit import binding
-from edgescope.wings.capacity.promises import Held, Kept, judge, promises, words
 from making import queries, result
 from queue_server import WHERE, readings
 
-SLO = promises(["p99<40ms"])
+SLO = client_constraints(["p99<40ms"])
 SECOND = 1_000_000_000
 
 
@@ -47,7 +47,15 @@ def rows(latency_s, *, rate=100.0, wait_s=0.0, dropped=0):
 
 
 def point(
-    latency_s, *, promised=SLO, clients=7, device="cpu", status=Status.OK, shares=None, metrics=None, **given
+    latency_s,
+    *,
+    constraints=SLO,
+    clients=7,
+    device="cpu",
+    status=Status.OK,
+    shares=None,
+    metrics=None,
+    **given,
 ):
     made = rows(np.asarray(latency_s, dtype=np.float64), **given)
     window = Window(0, len(made), 0, max(int(made.columns["done_ns"].max()), 1))
@@ -62,7 +70,7 @@ def point(
         readings=readings(window, **shares),
         metrics=metrics or {},
     )
-    return judge(run, clients, promised, offered=100.0)
+    return judge(run, clients, constraints, offered=100.0)
 
 
 QUICK = np.random.default_rng(0).uniform(0.008, 0.012, 1000)
@@ -104,7 +112,7 @@ def test_a_tail_clearly_beyond_the_limit_breaks_it():
 
 def test_a_wait_that_grows_does_not_fit_though_every_promise_is_kept():
     wait = np.arange(1000) / 100 * 0.05  # 50 ms a second
-    found = point(wait + 0.01, wait_s=wait, promised=promises(["p50<10s"]))
+    found = point(wait + 0.01, wait_s=wait, constraints=client_constraints(["p50<10s"]))
     assert found.kept is Kept.NO and found.clear
     assert "the wait grows by 50 ms each second" in found.why and "service 95.24/s" in found.why
 
@@ -129,12 +137,12 @@ def test_what_a_crew_did_after_its_stop_is_part_of_the_tail():
 
 
 def test_a_promise_that_could_not_be_judged_names_no_limit():
-    asked = promises(["p99<40ms", "memory<=1GB"])
-    found = point(np.full(1000, 0.1), promised=asked)  # no figure of memory
+    asked = client_constraints(["p99<40ms", "memory<=1GB"])
+    found = point(np.full(1000, 0.1), constraints=asked)  # no figure of memory
     assert binding(found, None).name != "memory"
     held = point(
         np.full(1000, 0.1),
-        promised=promises(["memory<1GB"]),
+        constraints=client_constraints(["memory<1GB"]),
         metrics={"peak_rss_bytes": Measured(1e9, "bytes")},
     )
     assert binding(held, None).name == "memory"
@@ -194,7 +202,11 @@ def test_memory_power_and_one_client_alone():
         result(status=Status.OOM, reason="E-MEM-1: x.", queries=None, window=None), 9, SLO, offered=9
     )
     assert binding(full, point(QUICK)).name == "memory"
-    hungry = point(QUICK, promised=promises(["power<=5W"]), metrics={"power_w": Measured(4.0, "W", 3.0, 6.0)})
+    hungry = point(
+        QUICK,
+        constraints=client_constraints(["power<=5W"]),
+        metrics={"power_w": Measured(4.0, "W", 3.0, 6.0)},
+    )
     assert hungry.kept is Kept.NO and binding(hungry, None).name == "power"
     assert binding(point(LATE, clients=1), None).name == "promise"
     assert binding(None, point(QUICK)).name == "untried"
@@ -216,9 +228,9 @@ def test_usage_is_of_the_cores_that_are_allowed():
 
 
 def judged_latency(x, text="p99<40ms", guide=1.0):
-    from edgescope.wings.capacity.promises import _latency
+    from edgescope.wings.capacity.constraints import _latency
 
-    asked = promises([text])[0]
+    asked = client_constraints([text])[0]
     return _latency(asked, np.asarray(x, dtype=float), asked.quantile, guide)
 
 
@@ -236,7 +248,7 @@ def test_a_quantile_needs_one_query_beyond_it_and_before_that_the_slowest_stands
     x = np.random.default_rng(0).permutation(np.linspace(0.01, 0.02, n))
     found = judged_latency(x, text)
     assert found.whole is whole and found.found.n == n
-    q = promises([text])[0].quantile
+    q = client_constraints([text])[0].quantile
     assert found.found.value == pytest.approx(np.quantile(x, q) if whole else x.max())
 
 
@@ -271,7 +283,7 @@ def test_what_a_longer_run_may_be_expected_to_show_decides_between_likely_and_cl
 
 
 def test_several_promises_make_one_answer():
-    from edgescope.wings.capacity.promises import Held, _together
+    from edgescope.wings.capacity.constraints import Held, _together
 
     def one(kept, clear=True):
         return Held(SLO[0], Absent("x"), Absent("x"), kept, clear)
@@ -290,11 +302,13 @@ def test_several_promises_make_one_answer():
 def test_a_resource_is_judged_on_the_end_that_hurts():
     def power(value, hi=None):
         metrics = {"power_w": Measured(value, "W", None if hi is None else 1.0, hi, 5)}
-        return point(QUICK, promised=promises(["power<=5W"]), metrics=metrics).held[0]
+        return point(QUICK, constraints=client_constraints(["power<=5W"]), metrics=metrics).held[0]
 
     assert power(4.0).kept is Kept.YES and power(4.0, 5.0).kept is Kept.YES
     assert power(4.0, 5.1).kept is Kept.NO and power(4.0, 5.1).bound == Measured(5.1, "W", n=5)
-    lost = point(QUICK, promised=promises(["power<=5W"]), metrics={"power_w": Absent("no sensor")}).held[0]
+    lost = point(
+        QUICK, constraints=client_constraints(["power<=5W"]), metrics={"power_w": Absent("no sensor")}
+    ).held[0]
     assert lost.kept is Kept.NO and lost.found == Absent("no sensor")
 
 

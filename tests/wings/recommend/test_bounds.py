@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.stats import Judgement
-from edgescope.wings.recommend.choices import PRIOR_DOF, Spread, compared, fresh, moderated, pooled
+from edgescope.wings.recommend.candidates import PRIOR_DOF, Spread, compared, fresh, moderated, pooled
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -18,7 +18,7 @@ from edgescope.analysis.cells.percentiles import lacks_rows, percentiles
 from edgescope.analysis.cells.variants import table
 from edgescope.analysis.run.summary import metrics
 from edgescope.records import Absent, Measured, Queries, Trial, Window
-from edgescope.wings.recommend.choices import choices
+from edgescope.wings.recommend.candidates import choices
 from making import queries, result
 
 

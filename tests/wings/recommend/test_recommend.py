@@ -12,7 +12,7 @@ from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.analysis.pareto import nondominated
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial, Trust, Verdict, Window, Worker
-from edgescope.wings.recommend.choices import belongs, choices, load
+from edgescope.wings.recommend.candidates import belongs, choices, load
 from edgescope.wings.recommend.recommendation import _beside, recommend
 from making import MACHINE, queries, result
 

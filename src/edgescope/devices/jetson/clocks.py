@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from edgescope.devices import spin
+from edgescope.devices import cpu_probe
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
 
@@ -70,7 +70,7 @@ def busy_hz(policy: Path, seconds: float) -> Fact:
             refused.append(f"CPU {cpus[0]} cannot be used: {error.strerror}")
             return
         while not stop.is_set():
-            spin.work(_LOOPS)  # holds no interpreter lock
+            cpu_probe.work(_LOOPS)  # holds no interpreter lock
 
     worker = threading.Thread(target=burn, daemon=True)
     worker.start()

@@ -19,8 +19,8 @@ from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.errors import Message
 from edgescope.records import Field, Queries, Trust
 from edgescope.stats import percentile
+from edgescope.wings.capacity.constraints import Point, timed
 from edgescope.wings.capacity.limit import Limit, binding
-from edgescope.wings.capacity.promises import Point, timed
 
 #: A number of clients does not fit when it clearly failed, or failed this often.
 FAILURES = 2
@@ -84,13 +84,13 @@ def following(tried: Sequence[Tried], estimate: int, most: int) -> int | None:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of the question how many clients can be served with all promises kept."""
+    """The terms of the question how many clients can be served with all constraints kept."""
 
     subject: str
     """The model and how it runs."""
     rate: float
     """Queries per second of one client."""
-    promised: tuple[Constraint, ...]
+    constraints: tuple[Constraint, ...]
     server_processes: str = "one"
     arrivals: str = "poisson"
     in_flight: int = 1
@@ -162,19 +162,19 @@ def _untrusted(point: Point) -> Message | None:
 
 
 def _unequal(point: Point) -> Message | None:
-    """Return a warning if a client with its own process misses a promise that all clients together get."""
+    """Return a warning if a client with its own process misses a constraint that all clients together get."""
     if point.result.trial.processes == 1:
         return None
     rows = measured_rows(point.result)
-    for promise in (h.promise for h in point.held if h.promise.quantile is not None):
-        q = promise.quantile or 0.0
-        each = [timed(promise, _of(rows, n)) for n in range(point.result.trial.processes)]
+    for constraint in (h.constraint for h in point.held if h.constraint.quantile is not None):
+        q = constraint.quantile or 0.0
+        each = [timed(constraint, _of(rows, n)) for n in range(point.result.trial.processes)]
         worst = max((percentile(x, q) for x in each if len(x) * (1 - q) >= 1), default=0.0)
-        if not promise.holds(worst):
+        if not constraint.holds(worst):
             return Message(
                 "W-CAP-4",
-                f"the worst client's own {promise.name} is {units.text(worst, 's')}",
-                evidence=f"promised {units.text(promise.limit, 's')}, which all clients together keep",
+                f"the worst client's own {constraint.name} is {units.text(worst, 's')}",
+                evidence=f"promised {units.text(constraint.limit, 's')}, which all clients together keep",
                 effect="The promise does not hold for each of them",
                 fix="--sharing pinned, or --server-processes one",
             )

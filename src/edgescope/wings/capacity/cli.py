@@ -17,7 +17,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.wings.capacity.verb import Fitting
@@ -32,7 +32,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     _add_promise(sub)
     _add_serving(sub)
     _add_search(sub)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
 
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.capacity.page import document
     from edgescope.wings.capacity.verb import capacity
 
-    opened.ready(args)
+    context.ready(args)
     found = capacity(
         args.model,
         client_rate=args.client_rate,
@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
         max_clients=args.max_clients,
         exhaustive=args.exhaustive,
         cached=not args.no_cache,
-        store=opened.store(args),
-        setup=opened.setup(args),
+        store=context.store(args),
+        setup=context.setup(args),
         **{name: trial_flags.axis(name, getattr(args, name), single=True) for name in trial_flags.WHAT},
         in_flight=args.in_flight,
         sharing=args.sharing,
@@ -107,8 +107,8 @@ def run(args: argparse.Namespace) -> int:
     if found.found is None:
         return _nothing(found, args.json)
     written = str(args.output or "")
-    page = document(found.found, found.question, command=opened.command(), written=written)
-    opened.show(args, page)
+    page = document(found.found, found.question, command=context.command(), written=written)
+    context.show(args, page)
     return 0 if found.clients else 1
 
 
@@ -123,4 +123,4 @@ def _nothing(found: Fitting, as_json: bool) -> int:
         print(json.dumps(capacity.nothing(found.failed, found.question), indent=1))
     else:
         terminal.show(card.document(found.failed), limit=None)
-    return opened.exit_code(found.failed)
+    return context.exit_code(found.failed)

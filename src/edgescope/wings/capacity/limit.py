@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from edgescope import units
 from edgescope.analysis.run.usage import Usage, usage
 from edgescope.records import Absent, Field, Measured, Result, Status
-from edgescope.wings.capacity.promises import Held, Point, words
+from edgescope.wings.capacity.constraints import Held, Point, words
 
 BUSY = 0.90
 """A part that is busy for this share of the time in which queries are served is what serves them."""
@@ -57,14 +57,14 @@ def binding(above: Point | None, at: Point | None, in_flight: int = 1) -> Limit:
 def _memory(above: Point) -> tuple[str, str]:
     if above.result.status is Status.OOM:
         return "memory", "memory is the limit: the run was stopped or refused for it"
-    broken = [h for h in above.held if "memory" in h.promise.name and _broken(h)]
+    broken = [h for h in above.held if "memory" in h.constraint.name and _broken(h)]
     return ("memory", f"memory is the limit: {words(broken[0])}") if broken else ("", "")
 
 
 def _power(above: Point, used: Usage) -> tuple[str, str]:
-    broken = [h for h in above.held if h.promise.name in ("power", "energy") and _broken(h)]
+    broken = [h for h in above.held if h.constraint.name in ("power", "energy") and _broken(h)]
     if broken:
-        return "power", f"{broken[0].promise.name} is the limit: {words(broken[0])}"
+        return "power", f"{broken[0].constraint.name} is the limit: {words(broken[0])}"
     causes = [(WORDS.get(h.cause, ""), h) for h in used.holds]
     for name, what in (("power", "power is the limit"), ("heat", "heat is the limit")):
         hold = next((h for found, h in causes if found == name), None)
@@ -159,7 +159,7 @@ def _idle(used: Usage) -> bool:
 
 def _broken(held: Held) -> bool:
     """Whether a promise was measured and broken; a promise that could not be judged names no limit."""
-    return isinstance(held.bound, Measured) and not held.promise.holds(held.bound.value)
+    return isinstance(held.bound, Measured) and not held.constraint.holds(held.bound.value)
 
 
 def evidence(point: Point, used: Usage) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.units import counted
 from edgescope.wings.capacity.answer import Capacity
-from edgescope.wings.capacity.promises import RESOURCES, Held, Point, words
+from edgescope.wings.capacity.constraints import RESOURCES, Held, Point, words
 
 if TYPE_CHECKING:
     from edgescope.wings.capacity.question import Question
@@ -29,7 +29,7 @@ CAPTION = (
 
 def document(found: Capacity, question: Question, *, command: str = "", written: str = "") -> doc.Document:
     """Return the document; `written` is the file of the report, or ''."""
-    curves = tuple(_curve(found, i) for i in range(len(found.terms.promised)))
+    curves = tuple(_curve(found, i) for i in range(len(found.terms.constraints)))
     aside_of = doc.Section(
         "What it is based on", (doc.Pairs(tuple(aside(found)), kind="rests"),), level=doc.DETAIL
     )
@@ -57,40 +57,40 @@ def _answer(found: Capacity) -> doc.Answer:
 
 
 def _curve(found: Capacity, number: int) -> doc.Figure:
-    promise = found.terms.promised[number]
-    return doc.Figure(f"promise-{number}", promise.text, CAPTION, partial(_drawn, found, promise))
+    constraint = found.terms.constraints[number]
+    return doc.Figure(f"promise-{number}", constraint.text, CAPTION, partial(_drawn, found, constraint))
 
 
-def _drawn(found: Capacity, promise: Constraint) -> Any:
+def _drawn(found: Capacity, constraint: Constraint) -> Any:
     from edgescope.wings.capacity.plot import over_clients
 
-    return over_clients(found, promise)
+    return over_clients(found, constraint)
 
 
 def _runs(found: Capacity) -> doc.Table:
-    promised = found.terms.promised
+    constraints = found.terms.constraints
     columns = (
         doc.Column("Clients", "1", head="clients"),
         doc.Column("Run", head="run"),
         doc.Column("Offered/s", "1", head="offered/s", rank=3),
         doc.Column("Answered/s", "1", head="answered/s", rank=2),
-        *(doc.Column(p.text) for p in promised),
+        *(doc.Column(p.text) for p in constraints),
         doc.Column("Server busy", "share", head="busy", rank=1),
         doc.Column("Fits", head="fits"),
         doc.Column("Verdict", key="verdict", head="verdict"),
     )
     points = sorted(found.points, key=lambda p: (p.clients, p.stage != "search"))
-    return doc.Table(columns, tuple(_row(p, found, len(promised)) for p in points), reasons=True)
+    return doc.Table(columns, tuple(_row(p, found, len(constraints)) for p in points), reasons=True)
 
 
-def _row(point: Point, found: Capacity, promised: int) -> doc.Row:
+def _row(point: Point, found: Capacity, constraints: int) -> doc.Row:
     offered = Measured(point.offered, "queries")
     cells: tuple[doc.Value, ...] = (
         Measured(point.clients, "1"),
         f"{point.stage} {point.seconds:.0f} s",
         offered,
     )
-    cells += (_bare(point.achieved), *(_figure(point, i) for i in range(promised)), _bare(point.busy))
+    cells += (_bare(point.achieved), *(_figure(point, i) for i in range(constraints)), _bare(point.busy))
     cells += (fits(point), doc.badge(point.result.verdict.trust, point.result.verdict.evidence))
     return doc.Row(cells, "picked" if point is found.confirmed else "" if point.fits else "dim")
 
@@ -106,10 +106,10 @@ def _figure(point: Point, index: int) -> str:
     held = point.held[index]
     if isinstance(held.found, Absent):
         return "n/a"
-    text = ("" if held.whole else "<= ") + units.text(held.found.value, held.promise.metric.unit)
-    if held.promise.name in RESOURCES:
+    text = ("" if held.whole else "<= ") + units.text(held.found.value, held.constraint.metric.unit)
+    if held.constraint.name in RESOURCES:
         return text
-    bound, unit = held.bound, held.promise.metric.unit
+    bound, unit = held.bound, held.constraint.metric.unit
     return (
         f"{text} [{units.text(bound.value, unit)}]" if isinstance(bound, Measured) else f"{text} [no bound]"
     )
@@ -166,7 +166,7 @@ def _confirmed(point: Point, confirm_s: float) -> str:
         return f"{text}, too few queries for a bound"
     if point.seconds < confirm_s + 1:
         return text
-    names = ", ".join(h.promise.name for h in point.held if h.promise.name not in RESOURCES)
+    names = ", ".join(h.constraint.name for h in point.held if h.constraint.name not in RESOURCES)
     why = "queries that wait together are not independent, so a bound of"
     return f"{text}, not {confirm_s:.0f}: {why} {names} needs more of them"
 
@@ -234,7 +234,7 @@ def nothing(result: Result, question: Question) -> Json:
 
 def _question(question: Question) -> dict[str, Json]:
     given = {name: getattr(question, name) for name in ("rate", "server_processes", "arrivals", "confirm_s")}
-    return given | {"constraints": [c.text for c in question.promised], "trial": question.base.to_json()}
+    return given | {"constraints": [c.text for c in question.constraints], "trial": question.base.to_json()}
 
 
 def _plain(point: Point) -> dict[str, Json]:
@@ -259,7 +259,7 @@ def _plain(point: Point) -> dict[str, Json]:
 
 def _held(held: Held) -> dict[str, Json]:
     return {
-        "constraint": held.promise.text,
+        "constraint": held.constraint.text,
         "value": held.found,
         "bound": held.bound,
         "kept": held.kept.value,

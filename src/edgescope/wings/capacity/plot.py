@@ -1,4 +1,4 @@
-"""One promise over the number of clients: the figure, its bound, the limit and the answer."""
+"""One constraint over the number of clients: the figure, its bound, the limit and the answer."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from edgescope.analysis.cells.objective import Constraint
 from edgescope.plots.style import COLOURS, INK, Figure, Scale, axis, axis_kind, layout, seconds
 from edgescope.records import Absent, Measured
 from edgescope.wings.capacity.answer import Capacity
-from edgescope.wings.capacity.promises import Point
+from edgescope.wings.capacity.constraints import Point
 
 HEIGHT = 360
 STAGES = {"search": ("short run", "circle-open"), "confirm": ("sustained run", "circle")}
 
 
-def over_clients(found: Capacity, promise: Constraint) -> Figure | Absent:
-    """Return the plot of one promise over the clients, with whiskers up to the bounds; Absent if nothing was read."""
-    spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.promise == promise]
+def over_clients(found: Capacity, constraint: Constraint) -> Figure | Absent:
+    """Return the plot of one constraint over the clients, with whiskers up to the bounds; Absent if nothing was read."""
+    spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.constraint == constraint]
     read = [(p, f.value, b) for p, f, b in spots if isinstance(f, Measured)]
     if not read:
         reasons = [f.reason for _, f, _ in spots if isinstance(f, Absent)]
         return Absent(next(iter(reasons), "no run was judged by it"))
-    scale = _scale(promise, [value for _, value, _ in read])
+    scale = _scale(constraint, [value for _, value, _ in read])
     figure = go.Figure()
     for stage, (words, symbol) in STAGES.items():
         mine = [(p, v * scale.factor, _over(v, b) * scale.factor) for p, v, b in read if p.stage == stage]
         if mine:
-            figure.add_trace(_marks(mine, words, symbol, f"{promise.name}, {scale.unit}"))
-    figure.add_hline(y=promise.limit * scale.factor, line={"color": COLOURS[4], "dash": "dash"})
+            figure.add_trace(_marks(mine, words, symbol, f"{constraint.name}, {scale.unit}"))
+    figure.add_hline(y=constraint.limit * scale.factor, line={"color": COLOURS[4], "dash": "dash"})
     if found.clients:
         figure.add_vline(x=found.clients, line={"color": COLOURS[2], "width": 6}, opacity=0.3)
     shown = [v * scale.factor for _, v, _ in read]
     up = axis(
-        f"{promise.name} ({scale.unit}), limit dashed",
-        type=axis_kind([*shown, promise.limit * scale.factor]),
+        f"{constraint.name} ({scale.unit}), limit dashed",
+        type=axis_kind([*shown, constraint.limit * scale.factor]),
         rangemode="tozero",
     )
     across = axis(f"{found.terms.client}s, {found.terms.rate:g} queries/s each", rangemode="tozero")
@@ -64,8 +64,8 @@ def _over(value: float, bound: Measured | Absent) -> float:
     return bound.value - value if isinstance(bound, Measured) else 0.0
 
 
-def _scale(promise: Constraint, values: list[float]) -> Scale:
-    if promise.quantile is not None:
-        return seconds([*values, promise.limit])
+def _scale(constraint: Constraint, values: list[float]) -> Scale:
+    if constraint.quantile is not None:
+        return seconds([*values, constraint.limit])
     known = {"W": Scale(1.0, "W"), "J": Scale(1e3, "mJ"), "share": Scale(100.0, "%")}
-    return known.get(promise.metric.unit, Scale(1e-6, "MB"))
+    return known.get(constraint.metric.unit, Scale(1e-6, "MB"))

@@ -15,7 +15,7 @@ from edgescope.records import Absent, Result, Scalar, Trial
 from edgescope.scenarios.open_loop import Trace, poisson
 from edgescope.wings.capacity import queueing
 from edgescope.wings.capacity.answer import Terms
-from edgescope.wings.capacity.promises import resource, tail
+from edgescope.wings.capacity.constraints import resource, tail
 from edgescope.wings.capacity.queueing import Load
 
 CAMERA = "camera"
@@ -31,12 +31,12 @@ SEEDS = 1000
 
 @dataclass(frozen=True)
 class Question:
-    """The question how many clients of `rate` queries/s keep all promises."""
+    """The question how many clients of `rate` queries/s keep all constraints."""
 
     base: Trial
     """Model, engine, precision, batch, options, in_flight; the search sets its scenario and processes."""
     rate: float
-    promised: tuple[Constraint, ...]
+    constraints: tuple[Constraint, ...]
     server_processes: str = "one"
     """one: a single process answers all clients; per-client: each client has its own process."""
     arrivals: str = "poisson"
@@ -53,7 +53,7 @@ class Question:
         return Terms(
             subject,
             self.rate,
-            self.promised,
+            self.constraints,
             self.server_processes,
             self.arrivals,
             base.in_flight,
@@ -62,8 +62,8 @@ class Question:
 
     @property
     def tails(self) -> list[tuple[float, float]]:
-        """(quantile, seconds below which it must lie) of every promise about time."""
-        found = (tail(promise, self.base.deadline_s) for promise in self.promised)
+        """(quantile, seconds below which it must lie) of every constraint about time."""
+        found = (tail(constraint, self.base.deadline_s) for constraint in self.constraints)
         return [one for one in found if one is not None]
 
     def trial(self, clients: int, seconds: float, attempt: int, store: Path) -> Trial:
@@ -124,13 +124,13 @@ def _due(rate: float, seed: int, seconds: float) -> int:
     return count
 
 
-def judgeable(promise: Constraint, result: Result) -> None:
-    """Raise UnsupportedError if this machine does not measure the figure that `promise` bounds."""
-    found = resource(promise, result)
+def judgeable(constraint: Constraint, result: Result) -> None:
+    """Raise UnsupportedError if this machine does not measure the figure that `constraint` bounds."""
+    found = resource(constraint, result)
     if isinstance(found, Absent):
         raise UnsupportedError(
             "E-CAP-1",
-            f"{promise.text} cannot be judged here",
+            f"{constraint.text} cannot be judged here",
             evidence=found.reason,
             effect="The search could not show that any number of clients keeps it",
             fix="leave it out; edgescope doctor --all lists what can be measured",

@@ -27,7 +27,7 @@ from edgescope.stats import needed, quantile_effective_n
 from edgescope.units import counted, lasting
 from edgescope.wings.capacity import queueing
 from edgescope.wings.capacity.answer import Capacity, Edge, Tried, answer, doubts, edge, following
-from edgescope.wings.capacity.promises import (
+from edgescope.wings.capacity.constraints import (
     FULL,
     MEASURED,
     RESOURCES,
@@ -128,7 +128,7 @@ class Search:
                 return
 
     def _closed_loop(self) -> Strategy:
-        """Run one query after the other; UnsupportedError if a promise is about something not measured here."""
+        """Run one query after the other; UnsupportedError if a constraint is about something not measured here."""
         base = replace(self.question.base, processes=1, sharing="time_slicing", colocated="")
         trial = replace(
             base,
@@ -145,9 +145,9 @@ class Search:
             stage="closed loop", trial=trial, what=what, ahead=ahead, then=self._sustained
         )
         if self.closed.status in MEASURED:
-            for promise in self.question.promised:
-                if promise.name in RESOURCES:
-                    judgeable(promise, self.closed)
+            for constraint in self.question.constraints:
+                if constraint.name in RESOURCES:
+                    judgeable(constraint, self.closed)
 
     @property
     def hopeless(self) -> bool:
@@ -191,7 +191,7 @@ class Search:
         )
 
     def _confirm(self, clients: int, attempt: int = 0) -> Look:
-        """Run `clients` long enough for the bound of every promise.
+        """Run `clients` long enough for the bound of every constraint.
 
         A run that was too short, that was disturbed, or whose figures nearly keep the promises is repeated once: a
         number of clients must fail twice, here as in an exhaustive search.
@@ -228,7 +228,7 @@ class Search:
         return question.confirm_s, True
 
     def _needed(self, clients: int) -> float:
-        """Return the seconds of a confirming run that gives every promise's bound."""
+        """Return the seconds of a confirming run that gives every constraint's bound."""
         service, load, least = self._service(clients), self.load, self.question.confirm_s
         found = [queueing.forecast(service, load, clients, q, least).seconds for q, _ in self.question.tails]
         return max([least, *filter(math.isfinite, found)])
@@ -255,13 +255,15 @@ class Search:
         """Return the seconds that would give this run's missing bounds; 0 if none is missing."""
         need = 0.0
         for held in point.held:
-            found = tail(held.promise, self.question.base.deadline_s)
+            found = tail(held.constraint, self.question.base.deadline_s)
             if found is None or not point.fits or held.kept is Kept.YES:
                 continue
-            x, (q, _) = timed(held.promise, measured_rows(point.result)), found
+            x, (q, _) = timed(held.constraint, measured_rows(point.result)), found
             share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))
             seconds = queueing.SPARE * share * point.seconds
-            if isinstance(held.bound, Absent) or (held.promise.quantile is None and seconds > point.seconds):
+            if isinstance(held.bound, Absent) or (
+                held.constraint.quantile is None and seconds > point.seconds
+            ):
                 need = max(need, seconds)
         return float(math.ceil(need))
 
@@ -291,7 +293,12 @@ class Search:
         then = self._goes_on if stage == "confirm" else self._sustained
         results = yield Step(stage=stage, trial=trial, what=what, ahead=ahead, then=then)
         point = judge(
-            results[0], clients, question.promised, offered=clients * question.rate, stage=stage, guide=guide
+            results[0],
+            clients,
+            question.constraints,
+            offered=clients * question.rate,
+            stage=stage,
+            guide=guide,
         )
         self.points.append(replace(point, weaker=weaker))
         self.found(self.points[-1])

@@ -18,8 +18,8 @@ from edgescope.search import start
 from edgescope.search.loop import Loop
 from edgescope.study import grid, ranges
 from edgescope.wings.capacity.answer import Capacity
+from edgescope.wings.capacity.constraints import MISSES, Point, client_constraints
 from edgescope.wings.capacity.page import line, sentence_of
-from edgescope.wings.capacity.promises import MISSES, Point, promises
 from edgescope.wings.capacity.question import PER_CLIENT, Question
 from edgescope.wings.capacity.search import Search
 
@@ -53,7 +53,7 @@ class Fitting(Answer):
 
 def _row(point: Point) -> dict[str, Json]:
     about = {"clients": point.clients, "stage": point.stage, "seconds": point.seconds, "fits": point.fits}
-    figures = {held.promise.text: plain(held.found) for held in point.held}
+    figures = {held.constraint.text: plain(held.found) for held in point.held}
     return about | {"offered_qps": point.offered, "achieved_qps": plain(point.achieved)} | figures
 
 
@@ -82,7 +82,7 @@ def capacity(
     question = Question(
         _base(model, trial),
         client_rate,
-        promises(list(constraints)),
+        client_constraints(list(constraints)),
         server_processes,
         arrivals,
         confirm_duration_s,
@@ -92,7 +92,13 @@ def capacity(
     _check(question)
     check_modes([question.base], setup.tell)
     place = store_of(store)
-    named = [question.base.id, *(c.text for c in question.promised), client_rate, server_processes, arrivals]
+    named = [
+        question.base.id,
+        *(c.text for c in question.constraints),
+        client_rate,
+        server_processes,
+        arrivals,
+    ]
     with start.counting(
         setup.cells(place), ["capacity", *named, confirm_duration_s, exhaustive], cached=cached
     ) as cells:
@@ -120,7 +126,7 @@ def _base(model: str, trial: dict[str, Any]) -> Trial:
 def _check(question: Question) -> None:
     """Raise UsageError if a value is out of range or contradicts another."""
     rate, one = question.rate, question.server_processes == "one"
-    misses = any(promise.metric == MISSES for promise in question.promised)
+    misses = any(constraint.metric == MISSES for constraint in question.constraints)
     confirm, longest = question.confirm_s, question.max_duration_s
     rules = (
         (one or question.server_processes == PER_CLIENT, "--server-processes is one or per-client"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.wings.energy.meter_table import QUANTITIES, Dialect
 
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
         dialect=_said(args),
         scope=args.scope,
         machine=args.machine,
-        store=opened.store(args),
-        tell=opened.say,
+        store=context.store(args),
+        tell=context.say,
     )
     from edgescope.wings.energy.page import document
 
     page = document(spent, args.meter.name if args.meter else "")
-    opened.show(args, page)
+    context.show(args, page)
     return 0 if args.json or spent.meters or spent.wall else 3
 
 

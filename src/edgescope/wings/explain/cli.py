@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 INTERRUPTED = "Finished runs are stored; the same command takes them into account."
 
@@ -30,7 +30,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--remedy", type=trial_flags.whole, default=1, metavar="N", help=text)
     trial_flags.add_output(sub, "file to write: the explanation as well (.html, .md, .csv, .json)")
     trial_flags.add_machine(sub, "whose results the names mean")
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_safety(sub)
 
 
@@ -39,16 +39,16 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.explain.page import document
     from edgescope.wings.explain.verb import explain
 
-    opened.ready(args)
+    context.ready(args)
     found = explain(
         *args.results,
         verify=args.verify,
         remedy=args.remedy,
         trace=args.trace,
         machine=args.machine,
-        store=opened.store(args),
-        setup=opened.setup(args),
+        store=context.store(args),
+        setup=context.setup(args),
     )
-    page = document(found.diagnoses, found.checks, command=opened.command())
-    opened.show(args, page)
+    page = document(found.diagnoses, found.checks, command=context.command())
+    context.show(args, page)
     return int(any(check is not None and check.holds is False for check in found.checks))

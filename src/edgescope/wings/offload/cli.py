@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.store import whole_file
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "file to write: the answer as well (.html, .md, .csv, .json), or the profile that --probe measured",
     )
     trial_flags.add_json(sub)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
 
 
 def _network(group: argparse._ArgumentGroup) -> None:
@@ -115,8 +115,8 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.offload import page as offload
 
     found = _question(args)
-    page = offload.document(found, opened.command(), written=str(args.output or ""))
-    opened.show(args, page)
+    page = offload.document(found, context.command(), written=str(args.output or ""))
+    context.show(args, page)
     return 0 if found.answer.pick else 1
 
 
@@ -127,7 +127,7 @@ def _probe(args: argparse.Namespace) -> int:
     from edgescope.wings.offload.page import probed
     from edgescope.wings.offload.probe import probe
 
-    keys = probe(args.probe, tell=opened.say)
+    keys = probe(args.probe, tell=context.say)
     path = args.output or Path("network.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write_text(path, json.dumps(keys) + "\n")
@@ -149,7 +149,7 @@ def _question(args: argparse.Namespace) -> Question:
         raise UsageError(
             "E-OFF-4", "two cells are needed, one measured at the edge and one in the cloud", fix=fix
         )
-    opened.ready(args)
+    context.ready(args)
     sent = {name: getattr(args, name) for name in SENT}
     found = offload(
         args.local,
@@ -158,11 +158,11 @@ def _question(args: argparse.Namespace) -> Question:
         objective=args.objective,
         constraints=args.constraint,
         sent=Sent(**sent, poisson=args.arrivals == "poisson"),
-        store=opened.store(args),
+        store=context.store(args),
         remote_store=args.remote_store or None,
         machine=args.machine,
         remote_machine=args.remote_machine,
-        tell=opened.say,
+        tell=context.say,
     )
     return found.question
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
@@ -53,7 +53,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--all", action="store_true", help="show everything: every mode, not only the Pareto front"
     )
     trial_flags.add_output(sub, "file to write: the answer as well (.html, .md, .csv, .json)")
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_load(sub, lists=True)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -81,11 +81,11 @@ def run(args: argparse.Namespace) -> int:
         other_store=args.other_store,
         machine=args.machine,
         store=args.store,
-        setup=opened.setup(args),
+        setup=context.setup(args),
         **(trial_flags.selected(args) | modes),
     )
     pages = [document(a.name, a.prediction, a.confirmed, a.pick, everything=args.all) for a in answers]
     if args.output and pages:
         save(pages[0], args.output)
-    opened.show_each(args, pages)
+    context.show_each(args, pages)
     return 0 if all(a.pick for a in answers) else 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.commandline.waiting import waiting
 
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
@@ -38,7 +38,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--all", action="store_true", help="show everything: every cell, not only the Pareto set"
     )
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
     trial_flags.add_timing(sub)
@@ -81,11 +81,11 @@ def run(args: argparse.Namespace) -> int:
         confirm=args.confirm_runs,
         machine=args.machine,
         store=args.store,
-        setup=opened.setup(args),
+        setup=context.setup(args),
         **trial_flags.selected(args),
     )
     from edgescope.wings.recommend.page import document
 
     pages = [document(a, everything=args.all) for a in answers]
-    opened.show_each(args, pages)
+    context.show_each(args, pages)
     return 0 if all(a.pick for a in answers) else 1

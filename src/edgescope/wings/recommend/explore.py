@@ -27,7 +27,7 @@ from edgescope.runner.run import ExperimentRunner
 from edgescope.search.loop import Loop, Step, Strategy, Tell
 from edgescope.search.start import known
 from edgescope.wings.recommend.bayes import Search
-from edgescope.wings.recommend.choices import choices
+from edgescope.wings.recommend.candidates import choices
 
 #: Statuses that describe the machine's state and say nothing about the cell's neighbours.
 UNRELATED = frozenset({Status.UNSTABLE, Status.CANCELLED, Status.SKIPPED})

@@ -27,8 +27,8 @@ from edgescope.metrics import METRICS, shown
 from edgescope.records import Absent, Measured, Result
 from edgescope.stats import Judgement, judge
 from edgescope.stats.intervals import Interval
-from edgescope.wings.recommend import choices as rows_of
-from edgescope.wings.recommend.choices import Spreads, compared
+from edgescope.wings.recommend import candidates as rows_of
+from edgescope.wings.recommend.candidates import Spreads, compared
 
 #: How much cells of one process each must differ if the spread between processes is not known.
 UNKNOWN_SPREAD = 0.05

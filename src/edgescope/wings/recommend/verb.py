@@ -16,9 +16,9 @@ from typing import Any
 from edgescope import bench, registry
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.compare import by_cell
+from edgescope.analysis.cells.grouping import of_harness
 from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.percentiles import lacks_rows
-from edgescope.analysis.cells.question import of_harness
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.records import TABLES, Answer, Json, Result, Trial
@@ -29,7 +29,7 @@ from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.study.grid import Study
 from edgescope.verbs.optimize import WINDOW, row_line, row_of
-from edgescope.wings.recommend.choices import Load, asks_tails, belongs, load
+from edgescope.wings.recommend.candidates import Load, asks_tails, belongs, load
 from edgescope.wings.recommend.explore import Budget, explore
 from edgescope.wings.recommend.recommendation import Recommendation
 from edgescope.wings.recommend.recommendation import recommend as best

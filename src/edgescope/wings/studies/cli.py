@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.wings.studies.paper import Paper, papers
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
             kind = {"type": Path, "default": None} if "kind" in keys else {"default": ""}
             one.add_argument(f"--{option}", **kind | {k: v for k, v in keys.items() if k != "kind"})
         trial_flags.add_output(one, "file to write: the answer as well (.html, .md, .csv, .json)")
-        opened.add_verbose(one)
+        context.add_verbose(one)
         if not paper.measured_by:
             trial_flags.add_store(one)
             trial_flags.add_json(one)
@@ -53,22 +53,22 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.runner.own_results import own_results
     from edgescope.wings.studies.page import study
 
-    opened.ready(args)
-    paper, store = papers()[args.paper], opened.store(args)
+    context.ready(args)
+    paper, store = papers()[args.paper], context.store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
     if getattr(args, "run", False):
         MEASURES[paper.measured_by](args, paper, store)
     found = study(
         paper.name,
         store,
-        own_results(store, args.machine, opened.say),
+        own_results(store, args.machine, context.say),
         models=args.models,
-        command=opened.command(),
+        command=context.command(),
         **options,
     )
     for problem in store.problems:
-        opened.say(str(problem))
-    opened.show(args, found, whole=True)
+        context.say(str(problem))
+    context.show(args, found, whole=True)
     if args.output and not args.json:
         print(f"written to {args.output}")
     return int(any(isinstance(part, Answer) and part.kind == "none" for part in found.parts))
@@ -120,7 +120,7 @@ def _climb(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     from edgescope.wings.studies.verb import ladder
 
     for model in args.models or ("",):
-        ladder(model, args.source, device=args.device, store=store, setup=opened.setup(args))
+        ladder(model, args.source, device=args.device, store=store, setup=context.setup(args))
 
 
 def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
@@ -128,12 +128,12 @@ def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     from edgescope.errors import EdgescopeError
     from edgescope.verbs.optimize import optimize
 
-    keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, opened.setup(args)
+    keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, context.setup(args)
     for model in args.models or paper.own.models():
         try:
             optimize(model, budget=args.budget, store=store, setup=setup, **keys)
         except EdgescopeError as error:
-            opened.say(f"{model}: {error}")
+            context.say(f"{model}: {error}")
 
 
 def _plan(args: argparse.Namespace, paper: Paper, store: Store) -> None:
@@ -141,7 +141,7 @@ def _plan(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     from edgescope.models import zoo
     from edgescope.study import grid
 
-    setup = opened.setup(args)
+    setup = context.setup(args)
     cells = setup.cells(store)
     for trial in paper.own.planned(paper, **{name: getattr(args, name) for name in paper.options}):
         asked = grid.pinned(trial, zoo.pin)

@@ -16,7 +16,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.commandline.waiting import waiting
 from edgescope.errors import ExitCode
 
@@ -49,7 +49,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--query", default="", metavar="SQL", help=text)
     trial_flags.add_board(group, "; for edgescope trace: run the program after -- there")
     trial_flags.add_what(sub)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _exit_code(found: Traced) -> ExitCode:
     """Return the code of a trial that did not run; else what is missing from the answer, else whether it concludes."""
-    runs = [opened.exit_code(r) for r in (found.clean, found.profiled) if r is not None]
+    runs = [context.exit_code(r) for r in (found.clean, found.profiled) if r is not None]
     if failed := max(runs, default=ExitCode.OK):
         return failed
     if not found.accounts or not found.whole or found.program_failed:
@@ -111,7 +111,7 @@ def _traced(args: argparse.Namespace) -> Traced:
             on=args.on or "",
             range_name=args.range,
             seconds=args.seconds,
-            setup=opened.setup(args),
+            setup=context.setup(args),
         )
     if args.on:
         raise UnsupportedError(
@@ -122,13 +122,13 @@ def _traced(args: argparse.Namespace) -> Traced:
         )
     if args.kind or len(args.what) > 1 or _is_trace(args.what[0]):
         with waiting(f"reading {', '.join(args.what)}", patience_s=1.0):
-            return trace(args.what, range_name=args.range, kind=args.kind, setup=opened.setup(args))
+            return trace(args.what, range_name=args.range, kind=args.kind, setup=context.setup(args))
 
     args.model, args.replicates = args.what[0], 1
     with waiting(f"tracing {args.model}"):
         return trace(
             trial_flags.trials_of(args)[0],
             profiler=args.profiler,
-            store=opened.store(args),
-            setup=opened.setup(args),
+            store=context.store(args),
+            setup=context.setup(args),
         )

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import trial_flags
-from edgescope.commandline.opened import ready, say
+from edgescope.commandline.context import ready, say
 from edgescope.commandline.waiting import waiting
 from edgescope.errors import Message
 

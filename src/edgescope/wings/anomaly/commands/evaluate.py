@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 HELP = "evaluate a detector, alone or against another"
 
@@ -30,7 +30,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "sets of videos drawn anew for the intervals (1000)"
     sub.add_argument("--draws", type=trial_flags.whole, default=1000, metavar="N", help=text)
     trial_flags.add_output(sub, "file to write: the answer as well (.html, .md, .csv, .json)")
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_json(sub)
 
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.anomaly import verb as anomaly
     from edgescope.wings.anomaly.page import document
 
-    opened.ready(args)
+    context.ready(args)
     found = anomaly.evaluate(
         args.detector,
         args.features,
@@ -49,6 +49,6 @@ def run(args: argparse.Namespace) -> int:
         recall=args.recall,
         draws=args.draws,
     )
-    page = document(found, command=opened.command())
-    opened.show(args, page)
+    page = document(found, command=context.command())
+    context.show(args, page)
     return 0

@@ -13,7 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.commandline.countdown import Countdown
 from edgescope.commandline.waiting import waiting
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     def tell(done: int, of: int) -> None:
         if countdown.due(done, of):
-            opened.say(f"{done} of {of} videos{countdown.words(done, of)}")
+            context.say(f"{done} of {of} videos{countdown.words(done, of)}")
 
     with waiting(f"making {args.count} videos"):
         made = anomaly.generate(

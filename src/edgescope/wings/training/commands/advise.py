@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 HELP = "name a training run's bottleneck, the setting to change and its gain, and verify it"
 WHAT = ("backend", "precision", "batch")
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         **{name: trial_flags.axis(name, getattr(args, name), single=True) for name in WHAT},
     }
     found = train_advise(
-        args.model, verify=not args.no_verify, store=opened.store(args), setup=opened.setup(args), **keys
+        args.model, verify=not args.no_verify, store=context.store(args), setup=context.setup(args), **keys
     )
     if args.json:
         about = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 from edgescope.commandline.waiting import waiting
 
 HELP = "measure the grid of a published study of training (edgescope study training)"
@@ -24,7 +24,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "time until the answer (20min); what it leaves no time for is measured by the same command"
     sub.add_argument("--budget", type=trial_flags.seconds, default=1200.0, metavar="TIME", help=text)
     trial_flags.add_output(sub, "file to write: the study's page as well (.html, .md, .csv, .json)")
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
     trial_flags.add_safety(sub)
 
 
@@ -32,16 +32,16 @@ def run(args: argparse.Namespace) -> int:
     """Measure what the store lacks, print the study's answer, write the page; return 1 if nothing was measured."""
     from edgescope.wings.studies.verb import train_characterize
 
-    opened.ready(args)
+    context.ready(args)
     found = train_characterize(
         device=args.device,
         models=args.models,
         budget=args.budget,
-        store=opened.store(args),
-        setup=opened.setup(args),
+        store=context.store(args),
+        setup=context.setup(args),
         waiting=waiting,
     )
-    opened.show(args, found.document, whole=True)
+    context.show(args, found.document, whole=True)
     if not args.json:
         print(f"{found.measured} of {found.planned} runs are measured")
     return int(not found.measured)

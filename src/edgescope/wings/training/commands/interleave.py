@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 HELP = "choose the minibatch with which this device trains between queries, and verify it"
 WHAT = ("backend", "precision", "batch")
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
         train=args.train,
         train_batch=[trial_flags.counted(part, "train-batch") for part in args.train_batch.split(",")],
         verify=not args.no_verify,
-        store=opened.store(args),
-        setup=opened.setup(args),
+        store=context.store(args),
+        setup=context.setup(args),
         **keys,
     )
     print(json.dumps(found.records(), indent=1) if args.json else found)

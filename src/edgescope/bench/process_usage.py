@@ -100,7 +100,7 @@ def _periods(root: Path) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class OwnUse:
+class ProcessUsage:
     """Looks at the counters at both ends of the window; `metrics` is what lies between them."""
 
     look: Callable[[], Counters] = now

@@ -1,4 +1,4 @@
-"""Judge whether one run kept its promises and whether the machine kept up with the offered load.
+"""Judge whether one run kept its constraints and whether the machine kept up with the offered load.
 
 Two things must hold for N clients to fit. Each promise is kept: the upper bound of a latency quantile lies within the
 limit. And the load is sustained: no backlog grows. A queue that gets longer by 5 ms every second keeps any limit for a
@@ -48,19 +48,19 @@ MISSES, DROPPED = metrics.METRICS["deadline_miss_ratio"], metrics.METRICS["dropp
 SHARES = (*MISSES.bound, *DROPPED.bound)
 
 
-def promises(texts: Iterable[str]) -> tuple[Constraint, ...]:
-    """Return the promises in these texts, each with one or several joined by commas; UsageError if there are none."""
+def client_constraints(texts: Iterable[str]) -> tuple[Constraint, ...]:
+    """Return the constraints in these texts, each with one or several joined by commas; UsageError if there are none."""
     parts = [part for text in texts for part in text.split(",") if part.strip()]
-    found = tuple(parse(part, _promised) for part in parts)
+    found = tuple(parse(part, _metric_of) for part in parts)
     if not found:
         raise unreadable("", "nothing is promised")
-    for promise in found:
-        if promise.limit <= 0:
-            raise unreadable(promise.text, "the limit must be a positive number")
+    for constraint in found:
+        if constraint.limit <= 0:
+            raise unreadable(constraint.text, "the limit must be a positive number")
     return found
 
 
-def _promised(name: str) -> Metric | str:
+def _metric_of(name: str) -> Metric | str:
     """Return the metric that `name` bounds: a quantile from the median up, one of RESOURCES or SHARES; or why not."""
     known = metrics.bounded()
     match = QUANTILE.fullmatch("frame_age_p99" if name == "age" else name)
@@ -75,30 +75,30 @@ def _promised(name: str) -> Metric | str:
     return f"{name!r} {what or 'cannot be promised'}; known: {can}"
 
 
-def tail(promise: Constraint, deadline_s: float | None) -> tuple[float, float] | None:
-    """Return (quantile, seconds below which it must lie) of a promise about time, or None if it is about none.
+def tail(constraint: Constraint, deadline_s: float | None) -> tuple[float, float] | None:
+    """Return (quantile, seconds below which it must lie) of a constraint about time, or None if it is about none.
 
     `misses<1%` of a deadline of 33 ms means that the 99 % quantile of the ages lies below 33 ms.
     """
-    if promise.quantile is not None:
-        return promise.quantile, promise.limit
-    if promise.metric == MISSES and deadline_s is not None and 0.0 < promise.limit <= 0.5:
-        return 1.0 - promise.limit, deadline_s
+    if constraint.quantile is not None:
+        return constraint.quantile, constraint.limit
+    if constraint.metric == MISSES and deadline_s is not None and 0.0 < constraint.limit <= 0.5:
+        return 1.0 - constraint.limit, deadline_s
     return None
 
 
-def timed(promise: Constraint, rows: Queries) -> Floats:
-    """Return what a promise about time judges, in seconds and the order of the rows: latencies, or ages of frames."""
-    if promise.quantile is None or promise.metric.name.startswith("frame_age"):
+def timed(constraint: Constraint, rows: Queries) -> Floats:
+    """Return what a constraint about time judges, in seconds and the order of the rows: latencies, or ages of frames."""
+    if constraint.quantile is None or constraint.metric.name.startswith("frame_age"):
         return frame_age.ages(rows)[1]
     return np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
 
 
 @dataclass(frozen=True)
 class Held:
-    """One promise in one run."""
+    """One constraint in one run."""
 
-    promise: Constraint
+    constraint: Constraint
     found: Field
     """The figure: a quantile of the latencies (the largest of too few), bytes or watts."""
     bound: Field
@@ -107,7 +107,7 @@ class Held:
     clear: bool = True
     """Whether another run at the same load would almost surely give the same answer."""
     likely: bool = True
-    """For a `perhaps`: whether a run long enough to show it is expected to keep the promise."""
+    """For a `perhaps`: whether a run long enough to show it is expected to keep the constraint."""
     whole: bool = True
     """False if `found` is the slowest query because there are too few for the quantile itself."""
     expected: float = 0.0
@@ -116,7 +116,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Point:
-    """One run with the load of N clients: its figures and the judgement on each promise."""
+    """One run with the load of N clients: its figures and the judgement on each constraint."""
 
     clients: int
     stage: str
@@ -167,7 +167,7 @@ class Point:
 def judge(
     result: Result,
     clients: int,
-    promised: Sequence[Constraint],
+    constraints: Sequence[Constraint],
     *,
     offered: float,
     stage: str = "search",
@@ -181,9 +181,9 @@ def judge(
     if result.status not in MEASURED or result.queries is None or result.window is None:
         return _unmeasured(result, clients, offered, stage)
     rows = measured_rows(result)
-    held = tuple(_held(promise, result, rows, guide) for promise in promised)
+    held = tuple(_held(constraint, result, rows, guide) for constraint in constraints)
     growing = growth(rows)
-    may_drop = any(promise.metric in (MISSES, DROPPED) for promise in promised)
+    may_drop = any(constraint.metric in (MISSES, DROPPED) for constraint in constraints)
     slow = behind(rows, growing, offered, may_drop=may_drop)
     kept, clear = _together(held, bool(slow))
     return Point(
@@ -212,7 +212,7 @@ def _unmeasured(result: Result, clients: int, offered: float, stage: str) -> Poi
 
 
 def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
-    """Return the judgement on all promises together, and whether it is clear."""
+    """Return the judgement on all constraints together, and whether it is clear."""
     broken = [h for h in held if h.kept is Kept.NO]
     if grows or broken:
         return Kept.NO, grows or any(h.clear for h in broken)
@@ -220,18 +220,18 @@ def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
     return (Kept.PERHAPS, all(h.clear for h in perhaps)) if perhaps else (Kept.YES, True)
 
 
-def _held(promise: Constraint, result: Result, rows: Queries, guide: float) -> Held:
-    if promise.metric in (MISSES, DROPPED):
-        return _share(promise, result, rows)
-    if promise.quantile is None:
-        return _resource(promise, result)
-    return _latency(promise, timed(promise, rows), promise.quantile, guide)
+def _held(constraint: Constraint, result: Result, rows: Queries, guide: float) -> Held:
+    if constraint.metric in (MISSES, DROPPED):
+        return _share(constraint, result, rows)
+    if constraint.quantile is None:
+        return _resource(constraint, result)
+    return _latency(constraint, timed(constraint, rows), constraint.quantile, guide)
 
 
-def _latency(promise: Constraint, x: Floats, q: float, guide: float) -> Held:
+def _latency(constraint: Constraint, x: Floats, q: float, guide: float) -> Held:
     if not len(x):
         none = Absent("no query succeeded")
-        return Held(promise, none, none, Kept.NO)
+        return Held(constraint, none, none, Kept.NO)
     whole = len(x) * (1 - q) >= 1 - 1e-9
     point = percentile(x, q) if whole else float(x.max())
     interval = quantile_interval(x, q) if whole else None
@@ -239,70 +239,70 @@ def _latency(promise: Constraint, x: Floats, q: float, guide: float) -> Held:
     bound = upper_bound(x, q)
     found = Measured(point, "s", lo, interval.hi if isinstance(interval, Interval) else None, len(x))
     top: Field = bound if isinstance(bound, Absent) else Measured(bound, "s", n=len(x))
-    kept = promise.check(None if isinstance(top, Absent) else top.value, max(lo or 0.0, point / FAR))
+    kept = constraint.check(None if isinstance(top, Absent) else top.value, max(lo or 0.0, point / FAR))
     if kept is not Kept.PERHAPS:
-        return Held(promise, found, top, kept, whole=whole)
+        return Held(constraint, found, top, kept, whole=whole)
     expected = point * max(1.0, guide)
-    clear = expected > BAND * promise.limit
-    likely = promise.holds(expected)
-    return Held(promise, found, top, Kept.PERHAPS, clear, likely, whole, expected)
+    clear = expected > BAND * constraint.limit
+    likely = constraint.holds(expected)
+    return Held(constraint, found, top, Kept.PERHAPS, clear, likely, whole, expected)
 
 
-def _share(promise: Constraint, result: Result, rows: Queries) -> Held:
+def _share(constraint: Constraint, result: Result, rows: Queries) -> Held:
     """Judge a share of the queries on the upper end of its interval."""
     limit_s = result.trial.deadline_s
     found: Field = deadline.dropped_share(rows)
-    if promise.metric == MISSES:
+    if constraint.metric == MISSES:
         found = deadline.metrics(rows, limit_s)[MISSES.name] if limit_s else Absent("no --deadline")
     if isinstance(found, Absent):
-        return Held(promise, found, found, Kept.NO)
+        return Held(constraint, found, found, Kept.NO)
     lo, hi = (found.value if end is None else end for end in (found.lo, found.hi))
-    clear, likely = found.value > BAND * promise.limit, promise.holds(found.value)
+    clear, likely = found.value > BAND * constraint.limit, constraint.holds(found.value)
     top = Measured(hi, found.unit, n=found.n)
-    kept = promise.check(hi, lo)
-    return Held(promise, found, top, kept, clear or kept is not Kept.PERHAPS, likely)
+    kept = constraint.check(hi, lo)
+    return Held(constraint, found, top, kept, clear or kept is not Kept.PERHAPS, likely)
 
 
-def _resource(promise: Constraint, result: Result) -> Held:
-    """Judge bytes or watts on the worse end of the interval; a metric that was not measured keeps no promise."""
-    found = resource(promise, result)
+def _resource(constraint: Constraint, result: Result) -> Held:
+    """Judge bytes or watts on the worse end of the interval; a metric that was not measured keeps no constraint."""
+    found = resource(constraint, result)
     if isinstance(found, Absent):
-        return Held(promise, found, found, Kept.NO)
-    end = judged_end(found, promise.at_most)
-    return Held(promise, found, Measured(end, found.unit, n=found.n), promise.check(end, end))
+        return Held(constraint, found, found, Kept.NO)
+    end = judged_end(found, constraint.at_most)
+    return Held(constraint, found, Measured(end, found.unit, n=found.n), constraint.check(end, end))
 
 
-def resource(promise: Constraint, result: Result) -> Field:
+def resource(constraint: Constraint, result: Result) -> Field:
     """Return how much of the promised resource a run used, or Absent with the sensor's reason."""
-    return first(result, promise.metric.of)
+    return first(result, constraint.metric.of)
 
 
 def near(point: Point) -> bool:
     """Whether a run fails only by bounds that lie a little beyond their limits."""
     missed = [h for h in point.held if h.kept is not Kept.YES]
     return point.kept is Kept.PERHAPS and all(
-        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.promise.limit for h in missed
+        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.constraint.limit for h in missed
     )
 
 
 def words(held: Held) -> str:
-    """Return `p99 31.2 ms (bound 33 ms) < 40 ms`, or the words for a promise that is broken or not shown."""
-    promise = held.promise
-    sign = "<" if promise.strict else "<="
+    """Return `p99 31.2 ms (bound 33 ms) < 40 ms`, or the words for a constraint that is broken or not shown."""
+    constraint = held.constraint
+    sign = "<" if constraint.strict else "<="
     if isinstance(held.found, Absent):
-        return f"{promise.text} cannot be judged: {held.found.reason}"
-    name = promise.name if held.whole else f"the slowest of {held.found.n} queries"
+        return f"{constraint.text} cannot be judged: {held.found.reason}"
+    name = constraint.name if held.whole else f"the slowest of {held.found.n} queries"
     figure, limit = (
-        f"{name} {units.text(held.found.value, promise.metric.unit)}",
-        units.text(promise.limit, promise.metric.unit),
+        f"{name} {units.text(held.found.value, constraint.metric.unit)}",
+        units.text(constraint.limit, constraint.metric.unit),
     )
     if isinstance(held.bound, Absent):
-        inside = sign if promise.holds(held.found.value) else ">"
+        inside = sign if constraint.holds(held.found.value) else ">"
         have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
         if held.kept is Kept.PERHAPS and not held.likely and held.expected > held.found.value:
-            expected = units.text(held.expected, promise.metric.unit)
+            expected = units.text(held.expected, constraint.metric.unit)
             return f"{figure} of {limit}, and a bound of some {expected} is to be expected"
         return f"{figure} {inside} {limit}, no bound ({have})"
-    if promise.quantile is not None or promise.metric in (MISSES, DROPPED):
-        figure += f" (bound {units.text(held.bound.value, promise.metric.unit)})"
-    return f"{figure} {sign if promise.holds(held.bound.value) else '>'} {limit}"
+    if constraint.quantile is not None or constraint.metric in (MISSES, DROPPED):
+        figure += f" (bound {units.text(held.bound.value, constraint.metric.unit)})"
+    return f"{figure} {sign if constraint.holds(held.bound.value) else '>'} {limit}"

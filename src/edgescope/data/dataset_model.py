@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from edgescope.data import opening, preprocessing, samples, shown
+from edgescope.data import opening, preprocessing, samples, thumbnails
 from edgescope.data.fitting import picture_input
 from edgescope.data.preprocessing import Known, known, ready, searched
 from edgescope.data.samples import Wanted
@@ -97,11 +97,11 @@ class _Data:
             but = self._judged() if purpose is Purpose.CALIBRATION else ()
             samples.keep(place, samples.made(opening.read(self._name), purpose, n, wanted, but))
         given = samples.kept(place)
-        if purpose is Purpose.GATE and given is not None and not shown.there(self._trial):
+        if purpose is Purpose.GATE and given is not None and not thumbnails.there(self._trial):
             with suppress(UsageError):  # the inputs are in the cache, and where they came from is gone
-                shown.leave(self._trial, opening.read(self._name), self._said, given)
+                thumbnails.leave(self._trial, opening.read(self._name), self._said, given)
         if given is not None and given.unread:
-            shown.leave_unread(self._trial, given.unread)
+            thumbnails.leave_unread(self._trial, given.unread)
         return given
 
     def _judged(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgescope.data import opening, shown, with_data
+from edgescope.data import dataset_model, opening, thumbnails
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
@@ -39,12 +39,12 @@ def of(data="", **options):
 
 def test_without_data_it_is_the_model_itself():
     model = Takes(ROW)
-    assert with_data.with_data(model, Trial(model="null")) is model
+    assert dataset_model.with_data(model, Trial(model="null")) is model
 
 
 def test_data_bring_samples_and_make_an_unknown_network_a_trained_one(tmp_path):
     model = Takes(ROW, source="a file")
-    made = with_data.with_data(model, of(rows(tmp_path / "a.npz")))
+    made = dataset_model.with_data(model, of(rows(tmp_path / "a.npz")))
     assert made is not model and model.samples(Purpose.GATE, 3) == "own gate 3"
     judged, ranges = made.samples(Purpose.GATE, 99), made.samples(Purpose.CALIBRATION, 99)
     assert (len(judged), len(ranges)) == (9, 3) and not {*judged.digests} & {*ranges.digests}
@@ -56,17 +56,17 @@ def test_data_bring_samples_and_make_an_unknown_network_a_trained_one(tmp_path):
     ("facts", "trained"), [({"task": "classify"}, False), ({"trained": True}, True), ({}, True)]
 )
 def test_a_network_of_which_more_is_known_stays_what_it_is(tmp_path, facts, trained):
-    made = with_data.with_data(Takes(ROW, **facts), of(rows(tmp_path / "a.npz")))
+    made = dataset_model.with_data(Takes(ROW, **facts), of(rows(tmp_path / "a.npz")))
     assert made.info.trained is trained
     assert ("judged on" in made.info.source) is (facts == {})
 
 
 def test_other_data_set_the_ranges_alone(tmp_path):
     ranges = rows(tmp_path / "r.npz", 100, n=5)
-    made = with_data.with_data(Takes(ROW), of(calibration=ranges))
+    made = dataset_model.with_data(Takes(ROW), of(calibration=ranges))
     assert made.samples(Purpose.GATE, 3) == "own gate 3"
     assert len(made.samples(Purpose.CALIBRATION, 99)) == 5
-    both = with_data.with_data(Takes(ROW), of(rows(tmp_path / "a.npz"), calibration=ranges))
+    both = dataset_model.with_data(Takes(ROW), of(rows(tmp_path / "a.npz"), calibration=ranges))
     assert both.samples(Purpose.CALIBRATION, 99).arrays["x"].min() == 100
     assert both.samples(Purpose.GATE, 99).arrays["x"].max() == 23
 
@@ -74,27 +74,27 @@ def test_other_data_set_the_ranges_alone(tmp_path):
 def test_inputs_of_the_gate_never_set_ranges(tmp_path):
     """A picture saved twice is one input, though its files differ: here float64 and float32 of the same numbers."""
     data = rows(tmp_path / "a.npz")
-    made = with_data.with_data(Takes(ROW), of(data))
+    made = dataset_model.with_data(Takes(ROW), of(data))
     gate = made.samples(Purpose.GATE, 99)
-    own = with_data._Data(Takes(ROW), of(data), None, None)
+    own = dataset_model._Data(Takes(ROW), of(data), None, None)
     assert own._judged() == gate.digests
 
 
 def test_what_lies_in_the_cache_is_not_read_again(tmp_path, monkeypatch):
     trial = of(rows(tmp_path / "a.npz", 50))
-    first = with_data.with_data(Takes(ROW), trial).samples(Purpose.GATE, 4)
-    monkeypatch.setattr(with_data.samples, "made", None)
-    again = with_data.with_data(Takes(ROW), trial).samples(Purpose.GATE, 4)
+    first = dataset_model.with_data(Takes(ROW), trial).samples(Purpose.GATE, 4)
+    monkeypatch.setattr(dataset_model.samples, "made", None)
+    again = dataset_model.with_data(Takes(ROW), trial).samples(Purpose.GATE, 4)
     assert again.digests == first.digests
     with pytest.raises(TypeError):
-        with_data.with_data(Takes(ROW), trial).samples(Purpose.GATE, 5)
+        dataset_model.with_data(Takes(ROW), trial).samples(Purpose.GATE, 5)
 
 
 def test_facts_for_the_report_are_left_once_with_the_gates_inputs(tmp_path, monkeypatch):
     trial, left = of(rows(tmp_path / "a.npz", 70)), []
-    made = with_data.with_data(Takes(ROW), trial)
-    leave = shown.leave
-    monkeypatch.setattr(shown, "leave", lambda *given: left.append(given[0]) or leave(*given))
+    made = dataset_model.with_data(Takes(ROW), trial)
+    leave = thumbnails.leave
+    monkeypatch.setattr(thumbnails, "leave", lambda *given: left.append(given[0]) or leave(*given))
     made.samples(Purpose.CALIBRATION, 2)  # which asks for the gate's, to leave them out
     assert left == [trial] and inputs.place(trial).exists()
     made.samples(Purpose.GATE, 3)
@@ -108,11 +108,11 @@ def test_facts_for_the_report_are_left_once_with_the_gates_inputs(tmp_path, monk
 
 def test_inputs_whose_source_is_gone_are_used_from_the_cache(tmp_path):
     trial = of(rows(tmp_path / "a.npz", 90))
-    with_data.with_data(Takes(ROW), trial).samples(Purpose.GATE, 3)
+    dataset_model.with_data(Takes(ROW), trial).samples(Purpose.GATE, 3)
     inputs.place(trial).unlink()
     rows(tmp_path / "a.npz", 91)
     opening._read.cache_clear()
-    assert len(with_data.with_data(Takes(ROW), trial).samples(Purpose.GATE, 3)) == 3
+    assert len(dataset_model.with_data(Takes(ROW), trial).samples(Purpose.GATE, 3)) == 3
     assert not inputs.place(trial).exists()
 
 
@@ -123,14 +123,14 @@ def net(monkeypatch):
 
     def knows(spec, described=True):
         model = SimpleNamespace(inputs=(spec,), info=SimpleNamespace(name="net", digest="d"))
-        monkeypatch.setattr(with_data.zoo, "described", lambda *given: described)
-        monkeypatch.setattr(with_data.zoo, "get", lambda *given: model)
+        monkeypatch.setattr(dataset_model.zoo, "described", lambda *given: described)
+        monkeypatch.setattr(dataset_model.zoo, "get", lambda *given: model)
         return asked
 
     for module, name in (("samples", "fits"), ("preprocessing", "shown_by_labels")):
-        kept = getattr(getattr(with_data, module), name)
+        kept = getattr(getattr(dataset_model, module), name)
         monkeypatch.setattr(
-            getattr(with_data, module), name, lambda *given, n=name, k=kept: asked.append(n) or k(*given)
+            getattr(dataset_model, module), name, lambda *given, n=name, k=kept: asked.append(n) or k(*given)
         )
     return knows
 
@@ -145,42 +145,44 @@ def pictures(path, **more):
 
 def test_data_are_checked_before_anything_is_built(tmp_path, net):
     asked = net(ROW)
-    with_data.checked(of(rows(tmp_path / "a.npz")))
+    dataset_model.checked(of(rows(tmp_path / "a.npz")))
     assert asked == ["fits"]
     with pytest.raises(UsageError, match="E-DATASET-6"):
         np.savez(tmp_path / "b.npz", x=np.ones((4, 3)) * np.arange(4)[:, None])
-        with_data.checked(of(str(tmp_path / "b.npz")))
+        dataset_model.checked(of(str(tmp_path / "b.npz")))
 
 
 def test_there_is_nothing_to_check_without_data_or_before_a_network_is_known(tmp_path, net):
     asked = net(ROW, described=False)
-    with_data.checked(of(rows(tmp_path / "a.npz")))
+    dataset_model.checked(of(rows(tmp_path / "a.npz")))
     net(ROW)
-    with_data.checked(Trial(model="null"))
+    dataset_model.checked(Trial(model="null"))
     assert asked == []
 
 
 def test_labels_have_to_show_how_pictures_are_prepared_where_nobody_says_it(tmp_path, net):
     asked = net(PICTURE)
-    with_data.checked(of(pictures(tmp_path / "a.npz", labels=np.arange(8) % 2)))
+    dataset_model.checked(of(pictures(tmp_path / "a.npz", labels=np.arange(8) % 2)))
     assert asked == ["shown_by_labels"]
     with pytest.raises(UsageError, match="E-PREPROCESS-2"):
-        with_data.checked(of(pictures(tmp_path / "b.npz")))
+        dataset_model.checked(of(pictures(tmp_path / "b.npz")))
     del asked[:]
     trial = of(pictures(tmp_path / "b.npz"))
-    with_data.checked(Trial(model="null", data=trial.data, preprocess="half"))
+    dataset_model.checked(Trial(model="null", data=trial.data, preprocess="half"))
     assert asked == ["fits"]
     del asked[:]
     np.savez(tmp_path / "c.npz", x=np.random.default_rng(0).random((8, 3, 2, 2), dtype=np.float32))
-    with_data.checked(of(str(tmp_path / "c.npz")))
+    dataset_model.checked(of(str(tmp_path / "c.npz")))
     assert asked == ["fits"]
 
 
 def test_the_report_says_how_pictures_were_prepared(tmp_path):
     trial = of(pictures(tmp_path / "a.npz"))
-    made = with_data.with_data(Takes(PICTURE), Trial(model="null", data=trial.data, preprocess="half,crop=1"))
+    made = dataset_model.with_data(
+        Takes(PICTURE), Trial(model="null", data=trial.data, preprocess="half,crop=1")
+    )
     assert made.preprocess.crop == 1.0
     assert made.info.prepared == f"--preprocess half,crop=1: {made.preprocess.said}"
     ready = tmp_path / "r.npz"
     np.savez(ready, x=np.random.default_rng(0).random((8, 3, 2, 2), dtype=np.float32))
-    assert with_data.with_data(Takes(PICTURE), of(str(ready))).info.prepared == ""
+    assert dataset_model.with_data(Takes(PICTURE), of(str(ready))).info.prepared == ""

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Measured, Queries, Trial
-from edgescope.wings.capacity.promises import (
+from edgescope.wings.capacity.constraints import (
     Held,
     Kept,
     _latency,
     _resource,
     _share,
     _together,
-    promises,
+    client_constraints,
     tail,
     timed,
     words,
@@ -36,7 +36,7 @@ from making import queries, result
     ],
 )
 def test_what_can_be_promised(text, name, limit, strict, quantile):
-    found = promises([text])[0]
+    found = client_constraints([text])[0]
     assert (found.name, found.strict, found.quantile) == (name, strict, quantile)
     assert found.limit == pytest.approx(limit)
 
@@ -51,12 +51,14 @@ def test_what_can_be_promised(text, name, limit, strict, quantile):
     ],
 )
 def test_a_promise_is_of_a_metric_by_its_own_name(text, metric, title):
-    found = promises([text])[0].metric
+    found = client_constraints([text])[0].metric
     assert found.name == metric and title in (None, found.title) and found.unit == "s" and not found.higher
 
 
 def test_the_limit_itself_keeps_a_promise_of_at_most():
-    assert promises(["p99<=40ms"])[0].holds(0.04) and not promises(["p99<40ms"])[0].holds(0.04)
+    assert client_constraints(["p99<=40ms"])[0].holds(0.04) and not client_constraints(["p99<40ms"])[0].holds(
+        0.04
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,18 +79,18 @@ def test_the_limit_itself_keeps_a_promise_of_at_most():
 )
 def test_what_cannot_is_refused_with_what_can(text):
     with pytest.raises(UsageError) as caught:
-        promises([text])
+        client_constraints([text])
     assert caught.value.code == "E-CONS-1" and caught.value.evidence
 
 
 @pytest.mark.parametrize("text", ["throughput>=30", "accuracy>=0.9", "top1>=0.98ref"])
 def test_a_constraint_that_is_no_promise_is_told_so(text):
     with pytest.raises(UsageError, match="is a constraint of recommend and optimize"):
-        promises([text])[0]
+        client_constraints([text])[0]
 
 
 def test_several_promises_by_commas_or_flags():
-    assert [s.text for s in promises(["p99<40ms, p50<10ms", "memory<=1GB"])] == [
+    assert [s.text for s in client_constraints(["p99<40ms, p50<10ms", "memory<=1GB"])] == [
         "p99<40ms",
         "p50<10ms",
         "memory<=1GB",
@@ -100,7 +102,7 @@ def test_several_promises_by_commas_or_flags():
 @pytest.mark.slow
 def test_any_text_is_read_or_refused(text):
     try:
-        assert all(p.limit > 0 for p in promises([text]))
+        assert all(p.limit > 0 for p in client_constraints([text]))
     except UsageError as error:
         assert error.code == "E-CONS-1"
 
@@ -119,7 +121,7 @@ def test_any_text_is_read_or_refused(text):
     ],
 )
 def test_a_promise_about_time_is_a_quantile_and_its_limit(text, deadline_s, found):
-    assert tail(promises([text])[0], deadline_s) == (found and pytest.approx(found))
+    assert tail(client_constraints([text])[0], deadline_s) == (found and pytest.approx(found))
 
 
 def stamped(late_ms, dropped=()):
@@ -135,9 +137,9 @@ def stamped(late_ms, dropped=()):
 
 def test_latencies_are_judged_of_a_latency_and_ages_of_an_age_or_a_share():
     rows = stamped([5, 7, 9])
-    assert timed(promises(["p99<1s"])[0], rows) == pytest.approx([0.001] * 3)
+    assert timed(client_constraints(["p99<1s"])[0], rows) == pytest.approx([0.001] * 3)
     for text in ("age<1s", "frame_age_p50<1s", "misses<1%"):
-        assert timed(promises([text])[0], rows) == pytest.approx([0.005, 0.007, 0.009])
+        assert timed(client_constraints([text])[0], rows) == pytest.approx([0.005, 0.007, 0.009])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_latencies_are_judged_of_a_latency_and_ages_of_an_age_or_a_share():
 def test_a_share_is_judged_by_the_ends_of_its_interval(late, limit, kept, clear, likely):
     rows = stamped([30 if i % 25 == 7 and i // 25 < late else 5 for i in range(100)])
     run = result(Trial(model="null", deadline_s=0.02))
-    held = _share(promises([f"misses<{limit}"])[0], run, rows)
+    held = _share(client_constraints([f"misses<{limit}"])[0], run, rows)
     assert (held.kept, held.clear, held.likely) == (kept, clear, likely)
     assert held.found.value == pytest.approx(late / 100) and held.found.lo <= late / 100 < held.bound.value
     assert held.bound == Measured(held.found.hi, "share", n=100)
@@ -161,9 +163,9 @@ def test_a_share_is_judged_by_the_ends_of_its_interval(late, limit, kept, clear,
 
 def test_drops_need_no_deadline_and_misses_do():
     rows, run = stamped([5] * 40, dropped=[3]), result(Trial(model="null"))
-    held = _share(promises(["dropped<50%"])[0], run, rows)
+    held = _share(client_constraints(["dropped<50%"])[0], run, rows)
     assert held.kept is Kept.YES and held.found.value == pytest.approx(1 / 40)
-    none = _share(promises(["misses<50%"])[0], run, rows)
+    none = _share(client_constraints(["misses<50%"])[0], run, rows)
     assert none.kept is Kept.NO and none.found == none.bound == Absent("no --deadline")
 
 
@@ -178,7 +180,7 @@ def test_drops_need_no_deadline_and_misses_do():
     ],
 )
 def test_watts_are_judged_by_their_worse_end(text, found, kept, bound):
-    held = _resource(promises([text])[0], result(Trial(model="null"), metrics={"power_w": found}))
+    held = _resource(client_constraints([text])[0], result(Trial(model="null"), metrics={"power_w": found}))
     assert held.kept is kept and held.found == found
     assert held.bound == (found if bound is None else Measured(bound, "W", n=5))
 
@@ -205,20 +207,20 @@ STEADY = np.linspace(0.010, 0.020, 1000)[np.random.default_rng(3).permutation(10
     ],
 )
 def test_a_latency_is_judged_by_its_bound_and_else_by_what_is_to_be_expected(text, x, guide, expected):
-    promise = promises([text])[0]
-    held = _latency(promise, x, promise.quantile, guide)
+    constraint = client_constraints([text])[0]
+    held = _latency(constraint, x, constraint.quantile, guide)
     assert (held.kept, held.clear, held.likely, held.whole) == expected
     if not len(x):
         assert held.found == held.bound == Absent("no query succeeded")
     else:
-        q = promise.quantile if held.whole else 1.0
+        q = constraint.quantile if held.whole else 1.0
         assert held.found.value == pytest.approx(np.quantile(x, q)) and held.found.n == len(x)
         at = held.found.value * max(1.0, guide) if held.kept is Kept.PERHAPS else 0.0
         assert held.expected == pytest.approx(at)
 
 
 def held(kept, clear=True):
-    return Held(promises(["p99<1s"])[0], Absent(""), Absent(""), kept, clear)
+    return Held(client_constraints(["p99<1s"])[0], Absent(""), Absent(""), kept, clear)
 
 
 YES, NO, PERHAPS = Kept.YES, Kept.NO, Kept.PERHAPS
@@ -264,4 +266,4 @@ def ms(value, **keys):
     ],
 )  # fmt: skip
 def test_a_promise_in_words(text, found, bound, keys, said):
-    assert words(Held(promises([text])[0], found, bound, Kept.PERHAPS, **keys)) == said
+    assert words(Held(client_constraints([text])[0], found, bound, Kept.PERHAPS, **keys)) == said

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.bench import own_use
-from edgescope.bench.own_use import NAMES, Counters, OwnUse, interpreter_wait
+from edgescope.bench import process_usage
+from edgescope.bench.process_usage import NAMES, Counters, ProcessUsage, interpreter_wait
 from edgescope.clock import MonotonicClock
 from edgescope.records import QUERY_END, Absent, Measured, Trial
 from edgescope.workloads.base import EndOfInput
@@ -24,7 +24,7 @@ AFTER = Counters(2 * S, 2.5, 1.0, 30, 300, {1: S, 2: 5 * S, 3: S}, 5000, (120, 2
 
 def between(a=BEFORE, b=AFTER):
     looks = iter((a, b))
-    use = OwnUse(lambda: next(looks))
+    use = ProcessUsage(lambda: next(looks))
     use.mark()
     use.mark()
     return {
@@ -52,8 +52,8 @@ def test_what_the_kernel_does_not_tell_is_absent_with_its_reason():
         found["run_wait_share"] == "this kernel has no schedstat" and "quota" in found["quota_stopped_share"]
     )
     assert "read" in found["disk_read_bps"] and found["cores_used"] == 1.0
-    assert all(isinstance(field, Absent) for field in OwnUse().metrics().values())
-    assert between(b=replace(AFTER, at_ns=0))["cores_used"] == own_use.UNSEEN.reason
+    assert all(isinstance(field, Absent) for field in ProcessUsage().metrics().values())
+    assert between(b=replace(AFTER, at_ns=0))["cores_used"] == process_usage.UNSEEN.reason
 
 
 @pytest.mark.parametrize("line", ["0::/trial", "4:cpu,cpuacct:/trial"])
@@ -64,17 +64,17 @@ def test_the_quota_of_either_version_of_control_groups(tmp_path, line):
     (folder / "cpu.stat").write_text("usage_usec 5\nnr_periods 40\nnr_throttled 7\n")
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(line + "\n")
-    assert own_use.now(tmp_path).periods == (40, 7)
+    assert process_usage.now(tmp_path).periods == (40, 7)
 
 
 def test_a_real_process_knows_itself():
-    first = own_use.now()
+    first = process_usage.now()
     end = time.monotonic() + 0.05
     while time.monotonic() < end:
         pass
-    second = own_use.now()
+    second = process_usage.now()
     assert second.user_s + second.system_s > first.user_s + first.system_s and second.at_ns > first.at_ns
-    assert set(NAMES) == set(OwnUse().metrics())
+    assert set(NAMES) == set(ProcessUsage().metrics())
 
 
 def late(call) -> float:
@@ -124,8 +124,8 @@ class Looks:
                 go.release()
 
         fakes = {"Event": Event, "Thread": threading.Thread, "Semaphore": threading.Semaphore}
-        monkeypatch.setattr(own_use, "threading", SimpleNamespace(**fakes))
-        monkeypatch.setattr(own_use, "time", SimpleNamespace(sleep=self.sleep))
+        monkeypatch.setattr(process_usage, "threading", SimpleNamespace(**fakes))
+        monkeypatch.setattr(process_usage, "time", SimpleNamespace(sleep=self.sleep))
 
     def sleep(self, seconds):
         self.asleep.release()
@@ -195,7 +195,7 @@ def test_what_is_under_way_when_the_input_ends_is_waited_for(monkeypatch):
             raise EndOfInput
         threading.Timer(0.02, lambda: (through.append(number), done(number, 0))).start()
 
-    monkeypatch.setattr(own_use, "LOOKS", 1)
+    monkeypatch.setattr(process_usage, "LOOKS", 1)
     trial = Trial(model="null", backend="null", in_flight=2)
     interpreter_wait(SimpleNamespace(issue=issue), trial, MonotonicClock())
     assert through == [0]
@@ -214,7 +214,7 @@ def test_what_is_under_way_when_the_input_ends_is_waited_for(monkeypatch):
     ],
 )
 def test_a_look_counts_for_as_long_as_it_lasts(late_ms, median_ms):
-    assert own_use.over_time([1_000_000 * ms for ms in late_ms]) == 1_000_000 * median_ms
+    assert process_usage.over_time([1_000_000 * ms for ms in late_ms]) == 1_000_000 * median_ms
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def root(tmp_path):
 
 
 def test_counters_are_read_from_proc(root):
-    seen = own_use.now(root)
+    seen = process_usage.now(root)
     assert (seen.waited, seen.read_bytes, seen.periods) == ({11: 70, 12: 30}, 4096, None)
     for ended, left in (
         ("11", {12: 30}),
@@ -236,24 +236,24 @@ def test_counters_are_read_from_proc(root):
     ):  # one thread ended meanwhile, whichever is looked at first
         (root / f"proc/self/task/{ended}").rename(root / ended)
         (root / f"proc/self/task/{ended}").mkdir()
-        assert own_use.now(root).waited == left
+        assert process_usage.now(root).waited == left
         (root / f"proc/self/task/{ended}").rmdir()
         (root / ended).rename(root / f"proc/self/task/{ended}")
     (root / "proc/self/task/11/schedstat").unlink()
     (root / "proc/self/task/12/schedstat").write_text("800\n")
     (root / "proc/self/io").write_text("read_bytes:\n")
-    seen = own_use.now(root)
+    seen = process_usage.now(root)
     assert seen.waited is None and seen.read_bytes is None
     (root / "proc/self/task/12/schedstat").unlink()
     (root / "proc/self/io").unlink()
-    seen = own_use.now(root)
+    seen = process_usage.now(root)
     assert seen.waited is None and seen.read_bytes is None
 
 
 def test_faults_are_those_of_both_kinds(monkeypatch):
     used = SimpleNamespace(ru_utime=1.5, ru_stime=0.5, ru_nivcsw=7, ru_minflt=20, ru_majflt=3)
-    monkeypatch.setattr(own_use.resource, "getrusage", lambda who: used)
-    seen = own_use.now()
+    monkeypatch.setattr(process_usage.resource, "getrusage", lambda who: used)
+    seen = process_usage.now()
     assert (seen.user_s, seen.system_s, seen.forced, seen.faults) == (1.5, 0.5, 7, 23)
 
 
@@ -276,14 +276,14 @@ def test_the_quota_is_that_of_the_group_that_limits_the_cpu(tmp_path, groups, fi
     (tmp_path / file / "cpu.stat").write_text(said)
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(groups)
-    assert own_use._periods(tmp_path) == periods
+    assert process_usage._periods(tmp_path) == periods
 
 
 def test_the_first_look_and_the_last_count_whatever_lies_between():
     looks = iter((BEFORE, replace(AFTER, at_ns=0, user_s=99.0), AFTER))
-    use = OwnUse(lambda: next(looks))
+    use = ProcessUsage(lambda: next(looks))
     use.mark()
-    assert set(use.metrics().values()) == {own_use.UNSEEN}
+    assert set(use.metrics().values()) == {process_usage.UNSEEN}
     use.mark()
     use.mark()
     assert use.metrics()["cores_used"] == Measured(1.0, "1")
@@ -293,7 +293,7 @@ def test_a_process_that_did_nothing_has_no_shares():
     idle = replace(BEFORE, at_ns=S, waited={1: 0, 2: 5 * S, 3: 0})
     found = between(b=idle)
     assert found["cores_used"] == 0.0 and found["kernel_time_share"] == "the process used no CPU time"
-    assert found["run_wait_share"] == own_use.UNSEEN.reason  # it neither ran nor waited
+    assert found["run_wait_share"] == process_usage.UNSEEN.reason  # it neither ran nor waited
     assert found["quota_stopped_share"] == "no CPU quota was in force"  # no period ended
     assert between(b=replace(AFTER, user_s=1.25, system_s=0.75))["kernel_time_share"] == 0.5
     waited = between(b=replace(idle, waited={1: S}))
