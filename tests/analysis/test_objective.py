@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.cells.objective import Constraint, Kept, least_share, parse, units, wanted
+from edgescope.analysis.cells.objective import Compliance, Constraint, least_share, parse, units, wanted
 from edgescope.errors import UsageError
 from edgescope.metrics import bounded
 from edgescope.records import Absent, Measured
@@ -172,8 +172,10 @@ def test_a_check_is_sure_where_both_ends_agree_and_unsure_between(text, a, b):
     scale = 1e-3 if asked.at_most else 1.0
     best, worst = sorted((a * scale, b * scale), reverse=not asked.at_most)
     told = asked.check(worst, best)
-    assert (told is Kept.YES) == asked.holds(worst) and (told is Kept.NO) == (not asked.holds(best))
-    assert asked.check(None, best) is (Kept.PERHAPS if asked.holds(best) else Kept.NO)
+    assert (told is Compliance.YES) == asked.holds(worst) and (told is Compliance.NO) == (
+        not asked.holds(best)
+    )
+    assert asked.check(None, best) is (Compliance.PERHAPS if asked.holds(best) else Compliance.NO)
     field = {asked.metric.name: Measured(worst, asked.metric.unit)}
     assert asked.holds(worst) == (asked.broken(field) == "")
 

@@ -124,7 +124,7 @@ def _tensor_cores(layer: Layer, device: str) -> str:
 
 
 @dataclass(frozen=True)
-class Joined:
+class LayerRow:
     """One layer as several engines ran it."""
 
     name: str
@@ -132,7 +132,7 @@ class Joined:
     """By engine, in the order of the question; None where an engine has no layer of this name."""
 
 
-def joined(engines: Sequence[Sequence[Layer]]) -> tuple[Joined, ...]:
+def joined(engines: Sequence[Sequence[Layer]]) -> tuple[LayerRow, ...]:
     """Return the layers of several engines side by side, by name; a fused layer stands under its first name.
 
     Engines fuse: a layer may be called `conv1 + relu1` or `conv1,relu1`. It is found by any of the names in it, and its
@@ -149,7 +149,7 @@ def joined(engines: Sequence[Sequence[Layer]]) -> tuple[Joined, ...]:
         for names, layer in each:
             row = rows[leaders[names[0]]]
             row[i] = (row[i] or 0.0) + layer.seconds
-    return tuple(Joined(name, tuple(times)) for name, times in rows.items())
+    return tuple(LayerRow(name, tuple(times)) for name, times in rows.items())
 
 
 def _names(text: str) -> list[str]:

@@ -19,8 +19,8 @@ from edgescope.records import (
     Alternation,
     Effective,
     Field,
+    GateOutcome,
     Json,
-    Judged,
     ModelInfo,
     Queries,
     Result,
@@ -41,7 +41,7 @@ class Run:
     model: ModelInfo
     artifact: Mapping[str, Json]
     effective: Effective
-    verification: Judged | None
+    verification: GateOutcome | None
     """What the accuracy gate said, or why it can say nothing."""
     queries: Queries
     window: Window

@@ -33,7 +33,7 @@ from edgescope.records import (
     Effective,
     Field,
     Json,
-    Judged,
+    GateOutcome,
     Machine,
     Measured,
     ModelInfo,
@@ -240,7 +240,7 @@ def _apart(
     return float(np.linalg.norm(a - b)) / size if size else float(np.linalg.norm(a))
 
 
-def _verified(run: WorkerRun, bare: Result) -> Judged | None:
+def _verified(run: WorkerRun, bare: Result) -> GateOutcome | None:
     """Return the accuracy gate's result in worker 0."""
     (found,) = run.ask("verify", "verified", run.workers[:1], machine=told(bare.machine))
     return codec.judged_from_json(found["verification"])

@@ -38,7 +38,7 @@ def read(name: str) -> Found:
     about = _parsed(path)
     kinds, images = _once(path, about, "categories", "name"), _once(path, about, "images", "file_name")
     number = {key: i for i, key in enumerate(sorted(kinds, key=_order))}
-    joined = _Joined(number, images.keys())
+    joined = _Annotations(number, images.keys())
     for row in _rows(path, about, "annotations"):
         joined.add(row)
     if joined.left_out and not joined.boxes:
@@ -102,7 +102,7 @@ def _order(key: Hashable) -> tuple[bool, int, str]:
 
 
 @dataclass
-class _Joined:
+class _Annotations:
     """Annotations on their way to the images that they belong to."""
 
     number: Mapping[Hashable, int]

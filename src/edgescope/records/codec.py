@@ -16,8 +16,8 @@ from edgescope.records import (
     Absent,
     Channel,
     Field,
+    GateOutcome,
     Json,
-    Judged,
     Measured,
     Result,
     Trial,
@@ -52,14 +52,14 @@ def verification_from_json(data: Mapping[str, Json]) -> Verification:
     return plain_json.record(Verification, data, "verification")
 
 
-def judged_to_json(found: Judged | None) -> dict[str, Json] | None:
+def judged_to_json(found: GateOutcome | None) -> dict[str, Json] | None:
     """Return what the gate said as plain JSON values: a Verification, or {unjudged: why}."""
     if isinstance(found, Message):
         return {"unjudged": dataclasses.asdict(found)}
     return verification_to_json(found) if found is not None else None
 
 
-def judged_from_json(data: Mapping[str, Json] | None) -> Judged | None:
+def judged_from_json(data: Mapping[str, Json] | None) -> GateOutcome | None:
     """Return what the gate said."""
     if data is not None and "unjudged" in data:
         return Message(**data["unjudged"])

@@ -101,7 +101,7 @@ class Verification:
         return self.fields.get(name) or self.fields.get(own) or Absent(f"not judged by {name}")
 
 
-Judged = Verification | Message
+GateOutcome = Verification | Message
 """The answer of the gate, or why the outputs cannot be judged: they are timed, and not verified."""
 
 

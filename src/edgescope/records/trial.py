@@ -289,9 +289,9 @@ def usual_backend(model: str) -> str:
     return next((engine for ending, engine in OF_FILE.items() if plain.endswith(ending)), "torch_eager")
 
 
-def colocated_with(beside: str, change: Callable[[str], str]) -> str:
-    """Return `beside` with each of its models changed and the settings after a model kept."""
-    parts = [part.split() for part in beside.split("+") if part.strip()]
+def colocated_with(colocated: str, change: Callable[[str], str]) -> str:
+    """Return `colocated` with each of its models changed and the settings after a model kept."""
+    parts = [part.split() for part in colocated.split("+") if part.strip()]
     return "+".join(" ".join((change(model), *differs)) for model, *differs in parts)
 
 

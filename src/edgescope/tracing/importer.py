@@ -68,7 +68,7 @@ class Table:
 
 
 @dataclass
-class Collected:
+class ImportedFile:
     """The tables and notes of one file."""
 
     source: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgescope import bench
 from edgescope.analysis import roofline
-from edgescope.analysis.layers import Exported, Joined, Placed, joined, placed
+from edgescope.analysis.layers import Exported, LayerRow, Placed, joined, placed
 from edgescope.analysis.roofline import Ceilings
 from edgescope.backends.base import counted, precision_of
 from edgescope.bench.layers import exported as exported_by
@@ -37,7 +37,7 @@ class Layers(Answer):
     """The last engine, where its layers come from files that trtexec exported elsewhere."""
 
     @property
-    def joined(self) -> tuple[Joined, ...]:
+    def joined(self) -> tuple[LayerRow, ...]:
         """Return the layers of all engines side by side, by the path of their module."""
         return joined([[p.layer for p in engine] for engine in self.engines])
 

@@ -20,8 +20,8 @@ from edgescope.options import Option
 from edgescope.records import (
     Effective,
     Field,
+    GateOutcome,
     Json,
-    Judged,
     Machine,
     Marks,
     ModelInfo,
@@ -108,7 +108,7 @@ class OpenWorkload:
     model: ModelInfo
     effective: Callable[[], Effective]
     """Returns the device, precision and threads that the engine ran with, read back from it."""
-    verify: Callable[[Machine], Judged | None] = lambda machine: None
+    verify: Callable[[Machine], GateOutcome | None] = lambda machine: None
     """Returns whether its outputs are right, or why that cannot be judged; None if there is no such question."""
     facts: Mapping[str, Field] = field(default_factory=dict)
     """build_s, load_s, first_s: what happened before steady state, in seconds."""
@@ -176,7 +176,7 @@ class Program:
 
     model: ModelInfo
     drive: Callable[[], ProgramRun]
-    verify: Callable[[ProgramRun, Machine], Judged | None]
+    verify: Callable[[ProgramRun, Machine], GateOutcome | None]
     artifact: Mapping[str, Json]
 
 

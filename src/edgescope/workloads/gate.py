@@ -13,7 +13,7 @@ from typing import Any
 from edgescope.backends.base import Spec, spec_of
 from edgescope.errors import EdgescopeError, Message, UnavailableError
 from edgescope.models.base import Model, usual_batch, written
-from edgescope.records import Json, Judged, Machine, Measured, Trial, Verification
+from edgescope.records import GateOutcome, Json, Machine, Measured, Trial, Verification
 from edgescope.verify import judge, reference
 from edgescope.verify.judge import Reference, Run
 from edgescope.verify.silent import silent
@@ -119,7 +119,7 @@ def check(
     *,
     machine: Machine,
     parts: Parts,
-) -> Judged:
+) -> GateOutcome:
     """Return the gate's verdict on `answer`, made from `artifact`, or why there is none."""
     truth = prepare(model, parts, trial.metric, trial.batch)
     if truth is None:

@@ -38,8 +38,8 @@ from edgescope.records import (
     UNIT,
     Absent,
     Field,
+    GateOutcome,
     Json,
-    Judged,
     Machine,
     Measured,
     Spans,
@@ -92,7 +92,7 @@ class Inference:
         artifact = backend.prepare(model, spec_of(trial), parts.folder)
         about = described(artifact)
 
-        def verify(driven: ProgramRun, machine: Machine) -> Judged | None:
+        def verify(driven: ProgramRun, machine: Machine) -> GateOutcome | None:
             rows = replace(trial, batch=driven.answer_rows or trial.batch)
             return gate.check(rows, model, driven.answer, about, machine=machine, parts=parts)
 

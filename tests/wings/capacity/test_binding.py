@@ -8,7 +8,15 @@ from edgescope import units
 from edgescope.analysis.run.throttling import Hold
 from edgescope.analysis.run.usage import Usage
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.wings.capacity.constraints import Held, Kept, Point, client_constraints, judge, near, words
+from edgescope.wings.capacity.constraints import (
+    Compliance,
+    Held,
+    Point,
+    client_constraints,
+    judge,
+    near,
+    words,
+)
 from edgescope.wings.capacity.limit import binding, evidence, serving
 from making import result
 
@@ -55,7 +63,7 @@ def test_the_part_that_serves_is_the_one_that_is_busy_while_queries_are(parts, b
     assert serving(used(**parts), busy) == (part, text)
 
 
-def held(text, value, bound=None, kept=Kept.NO, **keys):
+def held(text, value, bound=None, kept=Compliance.NO, **keys):
     asked = client_constraints([text])[0]
     top = share(bound if bound is not None else value)
     return Held(asked, Measured(value, asked.metric.unit, n=9), top, kept, **keys)
@@ -65,7 +73,7 @@ def a_point(*promises_, busy=0.5, clients=5, status=Status.OK, sustained=True, p
     run = result(
         Trial(model="null", backend="null", processes=processes, device=device), status=status, readings=None
     )
-    kept = Kept.NO if promises_ else Kept.YES
+    kept = Compliance.NO if promises_ else Compliance.YES
     field = NONE if busy is None else share(busy)
     return Point(
         clients, "search", run, 9.0, 50.0, NONE, field, NONE, promises_, kept, True, "why", sustained
@@ -175,10 +183,10 @@ def test_the_slowest_stage_of_a_pipeline_is_named():
     [(0.046, "p99<40ms", True), (0.0461, "p99<40ms", False)],
 )
 def test_a_bound_a_little_beyond_its_limit_is_near(bound, text, close):
-    unsure = held(text, 0.03, bound, Kept.PERHAPS)
-    assert near(replace(a_point(unsure), kept=Kept.PERHAPS)) is close
+    unsure = held(text, 0.03, bound, Compliance.PERHAPS)
+    assert near(replace(a_point(unsure), kept=Compliance.PERHAPS)) is close
     unbounded = replace(unsure, bound=Absent("n/a: have 5, need 459"))
-    assert not near(replace(a_point(unbounded), kept=Kept.PERHAPS))
+    assert not near(replace(a_point(unbounded), kept=Compliance.PERHAPS))
     assert not near(a_point(unsure))
 
 
@@ -195,13 +203,13 @@ def test_values_are_shown_in_the_unit_people_use(value, unit, text):
 
 
 def test_a_promise_in_words():
-    kept = held("p99<40ms", 0.03, 0.035, Kept.YES)
+    kept = held("p99<40ms", 0.03, 0.035, Compliance.YES)
     assert words(kept) == "p99 30 ms (bound 35 ms) < 40 ms"
     assert words(held("p99<=40ms", 0.04, 0.041)) == "p99 40 ms (bound 41 ms) > 40 ms"
     assert words(held("p99<=40ms", 0.04, 0.04)) == "p99 40 ms (bound 40 ms) <= 40 ms"
     assert words(held("power<5W", 4.0)) == "power 4 W < 5 W"
     assert words(replace(kept, found=Absent("lost"))) == "p99<40ms cannot be judged: lost"
-    few = replace(kept, bound=Absent("n/a: have 20, need 459"), whole=False, kept=Kept.PERHAPS)
+    few = replace(kept, bound=Absent("n/a: have 20, need 459"), whole=False, kept=Compliance.PERHAPS)
     assert (
         words(few)
         == "the slowest of 9 queries 30 ms < 40 ms, no bound (have 20 independent queries, need 459)"

@@ -18,7 +18,7 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from edgescope.wings.capacity import search as capacity
-from edgescope.wings.capacity.constraints import Kept, client_constraints
+from edgescope.wings.capacity.constraints import Compliance, client_constraints
 from edgescope.wings.capacity.page import facts, sentence_of
 from edgescope.wings.capacity.question import DRAWS, Question
 from edgescope.wings.capacity.search import Search
@@ -185,7 +185,7 @@ def test_an_interrupted_search_resumes_and_repeats_nothing(tmp_path):
 def test_too_few_queries_for_a_bound_is_said_and_the_weaker_statement_taken(tmp_path):
     search = searched(tmp_path, QueueServer(0.5), "p99<4s", rate=0.1, max_clients=2)
     found = search.answer()
-    assert found.clients == 2 and found.confirmed.weaker and found.confirmed.kept is Kept.PERHAPS
+    assert found.clients == 2 and found.confirmed.weaker and found.confirmed.kept is Compliance.PERHAPS
     assert [w for w in found.warnings if w.code == "W-CAP-1" and " s at 0.2 queries/s" in str(w)]
     assert "too few queries for a bound" in sentence_of(found)
 

@@ -9,7 +9,7 @@ import pytest
 from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Queries, Trial, Trust, Verdict, Window
 from edgescope.wings.capacity.answer import Edge, Terms, Tried, answer, doubts, edge, following
-from edgescope.wings.capacity.constraints import Held, Kept, Point, client_constraints
+from edgescope.wings.capacity.constraints import Compliance, Held, Point, client_constraints
 from making import queries, result
 
 TERMS = Terms("null", 15.0, client_constraints(["p99<40ms"]))
@@ -23,7 +23,7 @@ def point(clients, kept, stage="search", seconds=5.0, weaker=False, likely=True)
     )
 
 
-YES, NO, PERHAPS = Kept.YES, Kept.NO, Kept.PERHAPS
+YES, NO, PERHAPS = Compliance.YES, Compliance.NO, Compliance.PERHAPS
 RATE = Measured(100.0, "queries/s")
 
 

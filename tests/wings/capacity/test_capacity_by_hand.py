@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells.objective import Kept
+from edgescope.analysis.cells.objective import Compliance
 from edgescope.errors import UnsupportedError
 from edgescope.records import Absent, Measured, Queries, Status, Trial, Trust, Verdict, Window
 from edgescope.scenarios.open_loop import DRAWN, poisson
@@ -24,7 +24,7 @@ BASE = Trial(model="null", backend="null", warmup=0.0)
 NO = Absent("not measured")
 
 
-def point(clients, stage="search", kept=Kept.YES, status=Status.OK, trust=Trust.CLEAN, **keys):
+def point(clients, stage="search", kept=Compliance.YES, status=Status.OK, trust=Trust.CLEAN, **keys):
     told = result(BASE, status=status, verdict=Verdict(trust, ()))
     given = {"clear": True, "held": (), "seconds": 5.0, "why": ""} | keys
     return Point(clients, stage, told, offered=0.0, achieved=NO, busy=NO, growth=NO, kept=kept, **given)
@@ -58,7 +58,7 @@ class Played:
         self.guides.append(guide)
         self.offered.append(offered)
         ends = self.ends.get((stage, clients)) or self.ends.get(stage)
-        given = ends.pop(0) if ends else {"kept": Kept.YES if clients <= self.fits else Kept.NO}
+        given = ends.pop(0) if ends else {"kept": Compliance.YES if clients <= self.fits else Compliance.NO}
         return point(clients, stage, **given)
 
     def play(self, **how):
@@ -139,8 +139,8 @@ def test_no_more_than_the_most_clients_are_tried_and_no_more_processes_than_memo
     ],
 )
 def test_a_miss_that_is_not_clear_is_looked_at_again_with_another_replicate(played, run, again):
-    miss = {"kept": Kept.NO} | run
-    found = played(ends={("search", 9): [miss, {"kept": Kept.NO}]}).play()
+    miss = {"kept": Compliance.NO} | run
+    found = played(ends={("search", 9): [miss, {"kept": Compliance.NO}]}).play()
     assert found.clients("search").count(9) == 1 + again
     assert [s.trial.replicate for s in found.of("search") if s.trial.rate == 135.0] == [0, 1][: 1 + again]
     if again:
@@ -149,12 +149,12 @@ def test_a_miss_that_is_not_clear_is_looked_at_again_with_another_replicate(play
 
 def test_what_cannot_run_ends_it(played):
     for status in (Status.UNSUPPORTED, Status.WRONG_OUTPUT):
-        found = played(ends={"search": [{"status": status, "kept": Kept.NO}]}).play()
+        found = played(ends={"search": [{"status": status, "kept": Compliance.NO}]}).play()
         assert found.search.hopeless and len(found.search.points) == 1
-        confirmed = played(ends={"confirm": [{"status": status, "kept": Kept.NO}]}).play()
+        confirmed = played(ends={"confirm": [{"status": status, "kept": Compliance.NO}]}).play()
         assert confirmed.clients("confirm") == [10]
     assert len(played(closed=Status.UNSUPPORTED).play().steps) == 1
-    every = played(9, {"confirm": [{"status": Status.WRONG_OUTPUT, "kept": Kept.NO}] * 2}).play(
+    every = played(9, {"confirm": [{"status": Status.WRONG_OUTPUT, "kept": Compliance.NO}] * 2}).play(
         exhaustive=True
     )
     assert [s.trial.replicate for s in every.of("confirm")] == [100, 110]
@@ -164,13 +164,13 @@ def test_what_cannot_run_ends_it(played):
 
 
 def test_a_run_that_crashed_is_repeated_once_under_another_number(played):
-    found = played(ends={("search", 8): [{"status": Status.CRASHED, "kept": Kept.NO}]}).play()
+    found = played(ends={("search", 8): [{"status": Status.CRASHED, "kept": Compliance.NO}]}).play()
     first, again = found.of("search")[:2]
     assert (first.trial.replicate, again.trial.replicate) == (0, 50)
     assert again.what == "8 clients, 5 s, again: crashed" and again.ahead == first.ahead
     (warning,) = found.search.warnings
     assert warning.code == "W-CAP-2" and warning.what.startswith("8 clients: ") and "crashed" in warning.what
-    memory = played(ends={("search", 8): [{"status": Status.OOM, "kept": Kept.NO}]}).play()
+    memory = played(ends={("search", 8): [{"status": Status.OOM, "kept": Compliance.NO}]}).play()
     assert memory.clients("search").count(8) == 1 and not memory.search.warnings
 
 
@@ -180,7 +180,7 @@ def test_a_run_that_crashed_is_repeated_once_under_another_number(played):
 )
 @pytest.mark.slow
 def test_confirming_steps_down_by_one_and_after_three_failures_by_a_twentieth(played, start, tried):
-    found = played(start, {"confirm": [{"kept": Kept.NO}] * 99}, start=start).play()
+    found = played(start, {"confirm": [{"kept": Compliance.NO}] * 99}, start=start).play()
     assert found.clients("confirm")[: len(tried)] == tried and found.clients("confirm")[-1] == 1
 
 
@@ -188,7 +188,7 @@ def test_every_number_is_confirmed_until_one_fails_twice(played):
     found = played(3, max_clients=9).play(exhaustive=True)
     assert found.clients("confirm") == [1, 2, 3, 4, 4] and found.clients("search") == []
     assert [s.trial.replicate for s in found.of("confirm")] == [100] * 4 + [110]
-    lucky = {("confirm", 4): [{"kept": Kept.NO}, {}]}
+    lucky = {("confirm", 4): [{"kept": Compliance.NO}, {}]}
     assert played(3, lucky, max_clients=9).play(exhaustive=True).clients("confirm") == [1, 2, 3, 4, 4, 5, 5]
     assert played(9, max_clients=3).play(exhaustive=True).clients("confirm") == [1, 2, 3]
 
@@ -270,17 +270,17 @@ def test_processes_of_their_own_serve_as_many_at_once_as_cores_have_room(
     ("first", "notes"),
     [
         ({}, [""]),
-        ({"kept": Kept.NO}, [""]),
-        ({"kept": Kept.PERHAPS}, ["", "disturbed"]),
-        ({"kept": Kept.NO, "trust": Trust.DISTURBED}, ["", "disturbed"]),
-        ({"kept": Kept.NO, "status": Status.CRASHED}, ["", "disturbed"]),
-        ({"kept": Kept.NO, "status": Status.OOM}, [""]),
-        ({"kept": Kept.NO, "status": Status.WRONG_OUTPUT}, [""]),
+        ({"kept": Compliance.NO}, [""]),
+        ({"kept": Compliance.PERHAPS}, ["", "disturbed"]),
+        ({"kept": Compliance.NO, "trust": Trust.DISTURBED}, ["", "disturbed"]),
+        ({"kept": Compliance.NO, "status": Status.CRASHED}, ["", "disturbed"]),
+        ({"kept": Compliance.NO, "status": Status.OOM}, [""]),
+        ({"kept": Compliance.NO, "status": Status.WRONG_OUTPUT}, [""]),
         ({"trust": Trust.DISTURBED}, [""]),
     ],
 )
 def test_a_confirmation_that_may_be_bad_luck_is_repeated_once(played, first, notes):
-    found = played(10, {("confirm", 10): [first, {"kept": Kept.NO}]}).play()
+    found = played(10, {("confirm", 10): [first, {"kept": Compliance.NO}]}).play()
     mine = [s for s in found.of("confirm") if s.trial.rate == 150.0]
     assert [s.what for s in mine] == ["10 clients, 30 s" + (f", {note}" if note else "") for note in notes]
     assert [s.trial.replicate for s in mine] == [100, 101][: len(notes)]
@@ -291,7 +291,7 @@ def test_one_that_was_too_short_is_repeated_for_as_long_as_its_bound_needs(
     played, monkeypatch, longer, seconds
 ):
     monkeypatch.setattr(Search, "_longer", lambda search, point: longer)
-    found = played(10, {("confirm", 10): [{"kept": Kept.PERHAPS}, {}]}).play()
+    found = played(10, {("confirm", 10): [{"kept": Compliance.PERHAPS}, {}]}).play()
     first, second = found.of("confirm")
     assert second.what == f"10 clients, {seconds:g} s, too short" and second.trial.max_s == seconds
     assert (first.trial.replicate, second.trial.replicate) == (100, 101) and not found.search.warnings
@@ -299,7 +299,7 @@ def test_one_that_was_too_short_is_repeated_for_as_long_as_its_bound_needs(
 
 def test_one_that_would_need_longer_than_allowed_counts_without_a_bound(played, monkeypatch):
     monkeypatch.setattr(Search, "_longer", lambda search, point: 601.0)
-    found = played(10, {("confirm", 10): [{"kept": Kept.PERHAPS}]}).play()
+    found = played(10, {("confirm", 10): [{"kept": Compliance.PERHAPS}]}).play()
     assert len(found.of("confirm")) == 1 and found.search.points[-1].weaker
     (warning,) = found.search.warnings
     assert warning.code == "W-CAP-1" and warning.fix == "--max-duration 11min"
@@ -346,7 +346,7 @@ def test_a_short_run_has_six_queries_beyond_the_quantile(
     assert search.short_s(clients) == seconds
 
 
-def held(text="p99<40ms", *, kept=Kept.PERHAPS, bound=NO):
+def held(text="p99<40ms", *, kept=Compliance.PERHAPS, bound=NO):
     (constraint,) = client_constraints([text])
     return Held(constraint, Measured(0.03, "s"), bound, kept, likely=True)
 
@@ -357,16 +357,16 @@ BOUND = Measured(0.05, "s")
 @pytest.mark.parametrize(
     ("each", "kept", "seconds"),
     [
-        ([held()], Kept.PERHAPS, 92.0),
-        ([held(bound=BOUND)], Kept.PERHAPS, 0.0),
-        ([held(kept=Kept.YES)], Kept.YES, 0.0),
-        ([held("memory<2GB")], Kept.PERHAPS, 0.0),
-        ([held("misses<1%", bound=BOUND)], Kept.PERHAPS, 92.0),
-        ([held("p90<40ms")], Kept.PERHAPS, 9.0),
-        ([held("p90<40ms"), held()], Kept.PERHAPS, 92.0),
-        ([held(), held("p90<40ms")], Kept.PERHAPS, 92.0),
-        ([held("memory<2GB"), held("p90<40ms", kept=Kept.YES), held()], Kept.PERHAPS, 92.0),
-        ([held()], Kept.NO, 0.0),
+        ([held()], Compliance.PERHAPS, 92.0),
+        ([held(bound=BOUND)], Compliance.PERHAPS, 0.0),
+        ([held(kept=Compliance.YES)], Compliance.YES, 0.0),
+        ([held("memory<2GB")], Compliance.PERHAPS, 0.0),
+        ([held("misses<1%", bound=BOUND)], Compliance.PERHAPS, 92.0),
+        ([held("p90<40ms")], Compliance.PERHAPS, 9.0),
+        ([held("p90<40ms"), held()], Compliance.PERHAPS, 92.0),
+        ([held(), held("p90<40ms")], Compliance.PERHAPS, 92.0),
+        ([held("memory<2GB"), held("p90<40ms", kept=Compliance.YES), held()], Compliance.PERHAPS, 92.0),
+        ([held()], Compliance.NO, 0.0),
     ],
 )
 def test_a_missing_bound_needs_twice_what_the_queries_so_far_are_short_of(
@@ -387,7 +387,7 @@ def test_few_queries_are_worth_one_at_least(played, monkeypatch):
     monkeypatch.setattr(capacity, "timed", lambda constraint, rows: np.zeros(0))
     monkeypatch.setattr(capacity, "measured_rows", lambda told: told.queries)
     monkeypatch.setattr(capacity, "quantile_effective_n", lambda x, q: 0.0)
-    assert search._longer(point(10, "confirm", Kept.PERHAPS, held=(held(),), seconds=1.0)) == 2 * 459
+    assert search._longer(point(10, "confirm", Compliance.PERHAPS, held=(held(),), seconds=1.0)) == 2 * 459
 
 
 def test_service_times_are_those_of_the_nearest_measured_run(played):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Measured, Queries, Trial
 from edgescope.wings.capacity.constraints import (
+    Compliance,
     Held,
-    Kept,
     _latency,
     _resource,
     _share,
@@ -145,11 +145,11 @@ def test_latencies_are_judged_of_a_latency_and_ages_of_an_age_or_a_share():
 @pytest.mark.parametrize(
     ("late", "limit", "kept", "clear", "likely"),
     [
-        (0, "10%", Kept.YES, True, True),  # at most 3.7 % of so many independent ones
-        (4, "3%", Kept.PERHAPS, True, False),  # 4 % measured: more than a quarter above
-        (4, "3.5%", Kept.PERHAPS, False, False),
-        (4, "5%", Kept.PERHAPS, False, True),
-        (4, "0.1%", Kept.NO, True, False),
+        (0, "10%", Compliance.YES, True, True),  # at most 3.7 % of so many independent ones
+        (4, "3%", Compliance.PERHAPS, True, False),  # 4 % measured: more than a quarter above
+        (4, "3.5%", Compliance.PERHAPS, False, False),
+        (4, "5%", Compliance.PERHAPS, False, True),
+        (4, "0.1%", Compliance.NO, True, False),
     ],
 )
 def test_a_share_is_judged_by_the_ends_of_its_interval(late, limit, kept, clear, likely):
@@ -164,19 +164,19 @@ def test_a_share_is_judged_by_the_ends_of_its_interval(late, limit, kept, clear,
 def test_drops_need_no_deadline_and_misses_do():
     rows, run = stamped([5] * 40, dropped=[3]), result(Trial(model="null"))
     held = _share(client_constraints(["dropped<50%"])[0], run, rows)
-    assert held.kept is Kept.YES and held.found.value == pytest.approx(1 / 40)
+    assert held.kept is Compliance.YES and held.found.value == pytest.approx(1 / 40)
     none = _share(client_constraints(["misses<50%"])[0], run, rows)
-    assert none.kept is Kept.NO and none.found == none.bound == Absent("no --deadline")
+    assert none.kept is Compliance.NO and none.found == none.bound == Absent("no --deadline")
 
 
 @pytest.mark.parametrize(
     ("text", "found", "kept", "bound"),
     [
-        ("power<10W", Measured(9.0, "W", 8.0, 9.9, 5), Kept.YES, 9.9),
-        ("power<10W", Measured(9.0, "W", 8.0, 10.0, 5), Kept.NO, 10.0),
-        ("power<=10W", Measured(9.0, "W", 8.0, 10.0, 5), Kept.YES, 10.0),
-        ("power<10W", Measured(9.0, "W", n=5), Kept.YES, 9.0),
-        ("power<10W", Absent("no meter"), Kept.NO, None),
+        ("power<10W", Measured(9.0, "W", 8.0, 9.9, 5), Compliance.YES, 9.9),
+        ("power<10W", Measured(9.0, "W", 8.0, 10.0, 5), Compliance.NO, 10.0),
+        ("power<=10W", Measured(9.0, "W", 8.0, 10.0, 5), Compliance.YES, 10.0),
+        ("power<10W", Measured(9.0, "W", n=5), Compliance.YES, 9.0),
+        ("power<10W", Absent("no meter"), Compliance.NO, None),
     ],
 )
 def test_watts_are_judged_by_their_worse_end(text, found, kept, bound):
@@ -191,19 +191,19 @@ STEADY = np.linspace(0.010, 0.020, 1000)[np.random.default_rng(3).permutation(10
 @pytest.mark.parametrize(
     ("text", "x", "guide", "expected"),
     [
-        ("p50<30ms", STEADY, 1.0, (Kept.YES, True, True, True)),
-        ("p50<9ms", STEADY, 1.0, (Kept.NO, True, True, True)),
-        ("p99<30ms", STEADY[:120], 1.0, (Kept.PERHAPS, False, True, True)),  # too few for its bound
-        ("p99<30ms", STEADY[:120], 1.6, (Kept.PERHAPS, False, False, True)),
-        ("p99<20ms", STEADY[:120], 1.6, (Kept.PERHAPS, True, False, True)),
+        ("p50<30ms", STEADY, 1.0, (Compliance.YES, True, True, True)),
+        ("p50<9ms", STEADY, 1.0, (Compliance.NO, True, True, True)),
+        ("p99<30ms", STEADY[:120], 1.0, (Compliance.PERHAPS, False, True, True)),  # too few for its bound
+        ("p99<30ms", STEADY[:120], 1.6, (Compliance.PERHAPS, False, False, True)),
+        ("p99<20ms", STEADY[:120], 1.6, (Compliance.PERHAPS, True, False, True)),
         (
             "p99<30ms",
             STEADY[:99],
             0.5,
-            (Kept.PERHAPS, False, True, False),
+            (Compliance.PERHAPS, False, True, False),
         ),  # not even one beyond the quantile
-        ("p99<30ms", STEADY[:100], 0.5, (Kept.PERHAPS, False, True, True)),
-        ("p99<1s", STEADY[:0], 1.0, (Kept.NO, True, True, True)),
+        ("p99<30ms", STEADY[:100], 0.5, (Compliance.PERHAPS, False, True, True)),
+        ("p99<1s", STEADY[:0], 1.0, (Compliance.NO, True, True, True)),
     ],
 )
 def test_a_latency_is_judged_by_its_bound_and_else_by_what_is_to_be_expected(text, x, guide, expected):
@@ -215,7 +215,7 @@ def test_a_latency_is_judged_by_its_bound_and_else_by_what_is_to_be_expected(tex
     else:
         q = constraint.quantile if held.whole else 1.0
         assert held.found.value == pytest.approx(np.quantile(x, q)) and held.found.n == len(x)
-        at = held.found.value * max(1.0, guide) if held.kept is Kept.PERHAPS else 0.0
+        at = held.found.value * max(1.0, guide) if held.kept is Compliance.PERHAPS else 0.0
         assert held.expected == pytest.approx(at)
 
 
@@ -223,7 +223,7 @@ def held(kept, clear=True):
     return Held(client_constraints(["p99<1s"])[0], Absent(""), Absent(""), kept, clear)
 
 
-YES, NO, PERHAPS = Kept.YES, Kept.NO, Kept.PERHAPS
+YES, NO, PERHAPS = Compliance.YES, Compliance.NO, Compliance.PERHAPS
 
 
 @pytest.mark.parametrize(
@@ -266,4 +266,4 @@ def ms(value, **keys):
     ],
 )  # fmt: skip
 def test_a_promise_in_words(text, found, bound, keys, said):
-    assert words(Held(client_constraints([text])[0], found, bound, Kept.PERHAPS, **keys)) == said
+    assert words(Held(client_constraints([text])[0], found, bound, Compliance.PERHAPS, **keys)) == said

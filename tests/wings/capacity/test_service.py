@@ -17,7 +17,7 @@ from edgescope.records import (
     Window,
     Worker,
 )
-from edgescope.wings.capacity.constraints import Held, Kept, client_constraints, judge, words
+from edgescope.wings.capacity.constraints import Compliance, Held, client_constraints, judge, words
 from edgescope.wings.capacity.limit import binding
 from making import queries, result
 from queue_server import WHERE, readings
@@ -78,17 +78,17 @@ QUICK = np.random.default_rng(0).uniform(0.008, 0.012, 1000)
 
 def test_a_bound_within_the_limit_keeps_the_promise():
     found = point(QUICK)
-    assert found.kept is Kept.YES and found.fits and found.shown and found.why == ""
+    assert found.kept is Compliance.YES and found.fits and found.shown and found.why == ""
     assert words(found.held[0]).endswith("< 40 ms") and "bound" in words(found.held[0])
     assert found.busy.value == pytest.approx(1.0, abs=0.02)  # 100/s of 10 ms
 
 
 def test_too_few_for_a_bound_is_perhaps_and_the_guide_decides_what_is_likely():
     few = QUICK[:200]
-    assert point(few).kept is Kept.PERHAPS and point(few).fits and not point(few).shown
+    assert point(few).kept is Compliance.PERHAPS and point(few).fits and not point(few).shown
     run = point(few).result
     unlikely = judge(run, 7, SLO, offered=100.0, guide=3.4)
-    assert unlikely.kept is Kept.PERHAPS and not unlikely.fits
+    assert unlikely.kept is Compliance.PERHAPS and not unlikely.fits
     assert "a bound of some 40" in unlikely.why
     assert point(QUICK[:20]).held[0].whole is False
 
@@ -100,20 +100,20 @@ def test_a_figure_passes_for_a_bound_only_where_there_is_none():
     assert held.found.value < 0.040 < held.bound.value and tight.fits
     assert not tight.shown and not tight.by_figure
     short = replace(point(np.full(50, 0.010)), weaker=True)
-    assert short.by_figure and short.shown and short.kept is Kept.PERHAPS
+    assert short.by_figure and short.shown and short.kept is Compliance.PERHAPS
     assert not replace(point(np.full(1000, 0.010)), weaker=True).by_figure  # shown by its bound
 
 
 def test_a_tail_clearly_beyond_the_limit_breaks_it():
     slow = np.where(np.arange(1000) % 20 == 0, 0.1, 0.01)
     found = point(slow)
-    assert found.kept is Kept.NO and found.clear and "> 40 ms" in found.why
+    assert found.kept is Compliance.NO and found.clear and "> 40 ms" in found.why
 
 
 def test_a_wait_that_grows_does_not_fit_though_every_promise_is_kept():
     wait = np.arange(1000) / 100 * 0.05  # 50 ms a second
     found = point(wait + 0.01, wait_s=wait, constraints=client_constraints(["p50<10s"]))
-    assert found.kept is Kept.NO and found.clear
+    assert found.kept is Compliance.NO and found.clear
     assert "the wait grows by 50 ms each second" in found.why and "service 95.24/s" in found.why
 
 
@@ -207,7 +207,7 @@ def test_memory_power_and_one_client_alone():
         constraints=client_constraints(["power<=5W"]),
         metrics={"power_w": Measured(4.0, "W", 3.0, 6.0)},
     )
-    assert hungry.kept is Kept.NO and binding(hungry, None).name == "power"
+    assert hungry.kept is Compliance.NO and binding(hungry, None).name == "power"
     assert binding(point(LATE, clients=1), None).name == "promise"
     assert binding(None, point(QUICK)).name == "untried"
 
@@ -254,17 +254,17 @@ def test_a_quantile_needs_one_query_beyond_it_and_before_that_the_slowest_stands
 
 def test_a_point_far_beyond_its_limit_needs_no_bound():
     few = np.full(20, 0.0599)
-    assert judged_latency(few).kept is Kept.PERHAPS  # one and a half times the limit is 60 ms
-    assert judged_latency(few * 0.0600 / 0.0599).kept is Kept.NO
-    assert judged_latency(np.full(20, 0.06), "p99<=40ms").kept is Kept.PERHAPS
+    assert judged_latency(few).kept is Compliance.PERHAPS  # one and a half times the limit is 60 ms
+    assert judged_latency(few * 0.0600 / 0.0599).kept is Compliance.NO
+    assert judged_latency(np.full(20, 0.06), "p99<=40ms").kept is Compliance.PERHAPS
 
 
 def test_an_interval_wholly_beyond_the_limit_breaks_a_promise_that_its_point_would_leave_open():
     x = np.random.default_rng(0).permutation(np.linspace(0.045, 0.055, 2000))
     broken = judged_latency(x, "p50<45ms")
-    assert broken.kept is Kept.NO and broken.found.lo > 0.045 and broken.found.value < 1.5 * 0.045
-    assert judged_latency(x, "p50<50.05ms").kept is Kept.PERHAPS
-    assert judged_latency(x, "p50<52ms").kept is Kept.YES
+    assert broken.kept is Compliance.NO and broken.found.lo > 0.045 and broken.found.value < 1.5 * 0.045
+    assert judged_latency(x, "p50<50.05ms").kept is Compliance.PERHAPS
+    assert judged_latency(x, "p50<52ms").kept is Compliance.YES
 
 
 def test_what_a_longer_run_may_be_expected_to_show_decides_between_likely_and_clear():
@@ -276,10 +276,10 @@ def test_what_a_longer_run_may_be_expected_to_show_decides_between_likely_and_cl
         (1.67, False, True),
     ):
         found = judged_latency(few, guide=guide)
-        assert (found.kept, found.likely, found.clear) == (Kept.PERHAPS, likely, clear)
+        assert (found.kept, found.likely, found.clear) == (Compliance.PERHAPS, likely, clear)
         assert found.expected == pytest.approx(0.030 * max(1.0, guide))
     nothing = judged_latency([])
-    assert nothing.kept is Kept.NO and nothing.found == nothing.bound == Absent("no query succeeded")
+    assert nothing.kept is Compliance.NO and nothing.found == nothing.bound == Absent("no query succeeded")
 
 
 def test_several_promises_make_one_answer():
@@ -288,15 +288,15 @@ def test_several_promises_make_one_answer():
     def one(kept, clear=True):
         return Held(SLO[0], Absent("x"), Absent("x"), kept, clear)
 
-    yes, no, perhaps = one(Kept.YES), one(Kept.NO), one(Kept.PERHAPS)
-    assert _together([yes, yes], False) == (Kept.YES, True) == _together([], False)
-    assert _together([yes, yes], True) == (Kept.NO, True)
-    assert _together([yes, no, perhaps], False) == (Kept.NO, True)
-    assert _together([one(Kept.NO, False), yes], False) == (Kept.NO, False)
-    assert _together([one(Kept.NO, False)], True) == (Kept.NO, True)
-    assert _together([one(Kept.NO, False), no], False) == (Kept.NO, True)
-    assert _together([yes, perhaps], False) == (Kept.PERHAPS, True)
-    assert _together([perhaps, one(Kept.PERHAPS, False)], False) == (Kept.PERHAPS, False)
+    yes, no, perhaps = one(Compliance.YES), one(Compliance.NO), one(Compliance.PERHAPS)
+    assert _together([yes, yes], False) == (Compliance.YES, True) == _together([], False)
+    assert _together([yes, yes], True) == (Compliance.NO, True)
+    assert _together([yes, no, perhaps], False) == (Compliance.NO, True)
+    assert _together([one(Compliance.NO, False), yes], False) == (Compliance.NO, False)
+    assert _together([one(Compliance.NO, False)], True) == (Compliance.NO, True)
+    assert _together([one(Compliance.NO, False), no], False) == (Compliance.NO, True)
+    assert _together([yes, perhaps], False) == (Compliance.PERHAPS, True)
+    assert _together([perhaps, one(Compliance.PERHAPS, False)], False) == (Compliance.PERHAPS, False)
 
 
 def test_a_resource_is_judged_on_the_end_that_hurts():
@@ -304,12 +304,12 @@ def test_a_resource_is_judged_on_the_end_that_hurts():
         metrics = {"power_w": Measured(value, "W", None if hi is None else 1.0, hi, 5)}
         return point(QUICK, constraints=client_constraints(["power<=5W"]), metrics=metrics).held[0]
 
-    assert power(4.0).kept is Kept.YES and power(4.0, 5.0).kept is Kept.YES
-    assert power(4.0, 5.1).kept is Kept.NO and power(4.0, 5.1).bound == Measured(5.1, "W", n=5)
+    assert power(4.0).kept is Compliance.YES and power(4.0, 5.0).kept is Compliance.YES
+    assert power(4.0, 5.1).kept is Compliance.NO and power(4.0, 5.1).bound == Measured(5.1, "W", n=5)
     lost = point(
         QUICK, constraints=client_constraints(["power<=5W"]), metrics={"power_w": Absent("no sensor")}
     ).held[0]
-    assert lost.kept is Kept.NO and lost.found == Absent("no sensor")
+    assert lost.kept is Compliance.NO and lost.found == Absent("no sensor")
 
 
 def test_a_run_is_as_long_as_its_window():
@@ -320,5 +320,5 @@ def test_a_run_is_as_long_as_its_window():
 
 
 def test_a_promise_that_says_no_more_is_kept_clearly():
-    held = Held(SLO[0], Absent("x"), Absent("x"), Kept.YES)
+    held = Held(SLO[0], Absent("x"), Absent("x"), Compliance.YES)
     assert (held.clear, held.likely, held.whole, held.expected) == (True, True, True, 0.0)

@@ -32,39 +32,39 @@ S = 1_000_000_000
 
 
 def test_the_spread_within_cells_is_pooled_over_them():
-    found = choices.pooled([[1.0, math.e], [5.0], [1.0, math.e**2, math.e**4]])
+    found = candidates.pooled([[1.0, math.e], [5.0], [1.0, math.e**2, math.e**4]])
     assert (found.sd, found.dof) == (pytest.approx(math.sqrt((0.5 + 8) / 3)), 3)
-    assert choices.pooled([[1.0], []]) is None
+    assert candidates.pooled([[1.0], []]) is None
 
 
 def test_the_spread_of_a_cell_is_moderated_by_the_others():
     own, other = [1.0, math.e**0.2], [1.0, math.e**0.4, math.e**0.8]
-    machine = choices.pooled([own, other])
+    machine = candidates.pooled([own, other])
     prior = 1 / (1 / 2 + 1 / 2)
-    found = choices.moderated(own, machine)
+    found = candidates.moderated(own, machine)
     variance = (prior * 0.16 + 1 * 0.02) / (prior + 1)
     assert (found.dof, found.sd) == (pytest.approx(prior + 1), pytest.approx(math.sqrt(variance)))
-    wide = choices.moderated(other, machine)
-    alone = choices.Spread(0.4, 2)
+    wide = candidates.moderated(other, machine)
+    alone = candidates.Spread(0.4, 2)
     prior = 1 / (1 / 2 + 1 / 1)
-    both = choices.Spread(math.sqrt((prior * 0.02 + 2 * 0.16) / (prior + 2)), prior + 2)
+    both = candidates.Spread(math.sqrt((prior * 0.02 + 2 * 0.16) / (prior + 2)), prior + 2)
     assert (wide.sd, wide.dof) == pytest.approx(
         max(((s.sd, s.dof) for s in (alone, both)), key=lambda s: t_quantile(0.95, s[1]) * s[0])
     )
-    single = choices.moderated([3.0], choices.Spread(0.4, 6))
+    single = candidates.moderated([3.0], candidates.Spread(0.4, 6))
     assert (single.sd, single.dof) == (0.4, pytest.approx(1 / (1 / 2 + 1 / 6)))
-    assert choices.moderated(own, None) == choices.pooled([own]) and choices.moderated([3.0], None) is None
-    assert choices.moderated(own, choices.pooled([own])) == choices.pooled([own]), (
+    assert candidates.moderated(own, None) == candidates.pooled([own]) and candidates.moderated([3.0], None) is None
+    assert candidates.moderated(own, candidates.pooled([own])) == candidates.pooled([own]), (
         "its own cell is not among the others"
     )
 
 
 def test_a_further_process_lies_within_its_bounds():
-    values, machine = [1.0, math.e**0.2], choices.Spread(0.3, 5)
-    spread = choices.moderated(values, machine)
+    values, machine = [1.0, math.e**0.2], candidates.Spread(0.3, 5)
+    spread = candidates.moderated(values, machine)
     reach = t_quantile(0.95, spread.dof) * spread.sd * math.sqrt(1.5)
-    assert choices.fresh(values, machine) == pytest.approx((math.exp(0.1 - reach), math.exp(0.1 + reach)))
-    assert choices.fresh([], machine) is None and choices.fresh([2.0], None) is None
+    assert candidates.fresh(values, machine) == pytest.approx((math.exp(0.1 - reach), math.exp(0.1 + reach)))
+    assert candidates.fresh([], machine) is None and candidates.fresh([2.0], None) is None
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,21 @@ def test_a_further_process_lies_within_its_bounds():
     ],
 )
 def test_two_cells_differ_by_more_than_their_spread(gap, said):
-    machine = choices.Spread(0.1, 400)
-    spread = choices.moderated([1.0], machine)
+    machine = candidates.Spread(0.1, 400)
+    spread = candidates.moderated([1.0], machine)
     edge = t_quantile(0.975, spread.dof) * math.sqrt(2) * spread.sd
-    assert choices.compared([math.exp(gap * edge)], [1.0], machine) is said
-    assert choices.compared([1.0], [], machine) is None and choices.compared([1.0], [1.0], None) is None
+    assert candidates.compared([math.exp(gap * edge)], [1.0], machine) is said
+    assert candidates.compared([1.0], [], machine) is None and candidates.compared([1.0], [1.0], None) is None
 
 
 def test_two_cells_are_the_same_where_their_ratio_surely_is():
     dof = 1 / (1 / 2 + 1 / 400)
     sd = math.log1p(SAME_WITHIN) / (t_quantile(0.95, dof) * math.sqrt(2))
     for share, said in ((0.99, Judgement.SAME), (1.01, Judgement.AMBIGUOUS)):
-        assert choices.compared([1.0], [1.0], choices.Spread(share * sd, 400)) is said
+        assert candidates.compared([1.0], [1.0], candidates.Spread(share * sd, 400)) is said
     gap = 0.2 * math.log1p(SAME_WITHIN)
-    assert choices.compared([math.exp(gap)], [1.0], choices.Spread(0.81 * sd, 400)) is Judgement.AMBIGUOUS
-    assert choices.compared([math.exp(gap)], [1.0], choices.Spread(0.79 * sd, 400)) is Judgement.SAME
+    assert candidates.compared([math.exp(gap)], [1.0], candidates.Spread(0.81 * sd, 400)) is Judgement.AMBIGUOUS
+    assert candidates.compared([math.exp(gap)], [1.0], candidates.Spread(0.79 * sd, 400)) is Judgement.SAME
 
 
 # -- replicates --------------------------------------------------------------------------------------------------------

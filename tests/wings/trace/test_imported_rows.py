@@ -13,7 +13,7 @@ import pytest
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Spans, Trace
 from edgescope.tracing import importer as base
-from edgescope.tracing.importer import Collected, clean, exact_ns, examples, indexed, kind_of_call
+from edgescope.tracing.importer import ImportedFile, clean, exact_ns, examples, indexed, kind_of_call
 from edgescope.tracing.read import read
 from edgescope.tracing.salvage import Salvage
 from edgescope.wings.trace import chrome
@@ -80,7 +80,7 @@ def test_numbers_names_and_examples():
 
 
 def made(*spans: tuple[int, int], timed: bool = True) -> Trace:
-    found = Collected("x")
+    found = ImportedFile("x")
     start, end = (np.array(column, "int64") for column in zip(*spans, strict=True))
     found.tables.append(base.Table("op", {"start_ns": start, "end_ns": end, "name": 0}, ["a"]))
     return found.trace(Path("x"), timed=timed)
@@ -99,7 +99,7 @@ def test_spans_that_cannot_be_are_left_out_and_counted():
 
 
 def test_what_is_lost_is_counted_and_said_once():
-    found = Collected("x")
+    found = ImportedFile("x")
     found.lose("W", "rows", 0)
     found.pass_over("marks", 0)
     assert (found.notes, found.facts) == ([], {})
@@ -719,7 +719,7 @@ def test_a_time_of_a_report_of_openvino(text, ns):
 def test_a_packed_file_whose_check_fails_is_damaged_though_all_of_it_is_there(tmp_path):
     whole = gzip.compress(b"[1, 2]")
     for name, packed, damaged in (("whole", whole, False), ("off", whole[:-8] + bytes(8), True)):
-        found, to = Collected("x"), tmp_path / name
+        found, to = ImportedFile("x"), tmp_path / name
         (tmp_path / f"{name}.gz").write_bytes(packed)
         kineto._unpack(tmp_path / f"{name}.gz", to, found)
         assert to.read_bytes() == b"[1, 2]" and found.facts == ({"damaged": True} if damaged else {})
@@ -770,7 +770,7 @@ def test_an_array_without_its_end_was_cut_unless_another_tool_leaves_it_out(
 ):
     path, events = tmp_path / "a.json", tmp_path / "events.json"
     events.write_text(text)
-    found = Collected(kineto.KINETO if said else source)
+    found = ImportedFile(kineto.KINETO if said else source)
     kineto._salvaged(path, events, found)
     assert [n.code for n in found.notes] == ["W-PROF-3"] * (said and not whole)
     assert found.facts.get("damaged", False) is (said and not whole)
@@ -780,6 +780,6 @@ def test_an_array_without_its_end_was_cut_unless_another_tool_leaves_it_out(
 def test_an_array_that_lost_rows_was_cut_where_it_has_no_end_whatever_wrote_it(tmp_path, ended):
     events = tmp_path / "events.json"
     events.write_text('[{"ph": "X", "name": "a"}, {"ph": "X", "name": "b" oops}' + "]" * ended)
-    found = Collected("another tool")
+    found = ImportedFile("another tool")
     kineto._salvaged(tmp_path / "a.json", events, found)
     assert len(found.notes) == 1 + (not ended) and found.facts["damaged"] is True

@@ -68,7 +68,7 @@ def units(metric: Metric) -> Mapping[str, float]:
     return {**plain, "ref": 1.0} if metric.measure else plain
 
 
-class Kept(str, Enum):
+class Compliance(str, Enum):
     """Whether a constraint, or all of a run's, is kept."""
 
     YES = "yes"
@@ -112,11 +112,11 @@ class Constraint:
         inside = value < limit if self.at_most else value > limit
         return inside or (value == limit and not self.strict)
 
-    def check(self, worst: float | None, best: float) -> Kept:
+    def check(self, worst: float | None, best: float) -> Compliance:
         """Return whether the constraint is kept, given the figure's two ends; None if no bound is known yet."""
         if worst is not None and self.holds(worst):
-            return Kept.YES
-        return Kept.PERHAPS if self.holds(best) else Kept.NO
+            return Compliance.YES
+        return Compliance.PERHAPS if self.holds(best) else Compliance.NO
 
     def excess(self, of: Mapping[str, Field]) -> float:
         """Return the figure as a multiple of the limit: up to 1 keeps it, infinity if nothing was measured."""

@@ -40,7 +40,7 @@ Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedSet:
     """What was made."""
 
     root: Path
@@ -59,7 +59,7 @@ def generate(
     disjoint: bool = False,
     threads: int = 1,
     tell: Callable[[int, int], None] = lambda done, of: None,
-) -> Made:
+) -> GeneratedSet:
     """Write `clips` videos, half of them anomalous, and videos.csv below `root`; return what was made.
 
     Without `sources`, the films of the sample packages are cut. The same arguments make the same pixels. UsageError for
@@ -83,7 +83,7 @@ def generate(
             made.append(video)
             tell(len(made), clips)
     listed.write(root, made)
-    return Made(root, tuple(made))
+    return GeneratedSet(root, tuple(made))
 
 
 @dataclass(frozen=True)

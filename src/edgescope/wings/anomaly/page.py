@@ -10,7 +10,7 @@ from edgescope.report import document as doc
 from edgescope.wings.anomaly.evaluation import Difference, telling
 
 if TYPE_CHECKING:
-    from edgescope.wings.anomaly.verb import Evaluated, Judged
+    from edgescope.wings.anomaly.verb import DetectorEvaluation, Evaluated
 
 TITLES = {
     "auc": ("AUC, frames", "1"),
@@ -67,7 +67,7 @@ def chance(auc: Field) -> list[str]:
     return ["not surely better than chance: the interval holds 0.5"]
 
 
-def sentence(difference: Difference, against: Judged) -> str:
+def sentence(difference: Difference, against: DetectorEvaluation) -> str:
     """Return how much better it is than another detector, in one sentence."""
     gain = difference.gain
     how = "better than" if gain.value > 0 else "worse than"
@@ -93,7 +93,7 @@ def text(field: Field) -> str:
     return f"{field.value:.3f}{bounds}"
 
 
-def _figures(sides: list[Judged]) -> doc.Table:
+def _figures(sides: list[DetectorEvaluation]) -> doc.Table:
     rows = []
     for name, (title, unit) in TITLES.items():
         cells = [_cell(name, side.evaluation.figures[name], unit) for side in sides]
@@ -102,7 +102,7 @@ def _figures(sides: list[Judged]) -> doc.Table:
     return doc.Table(columns, tuple(rows), "Figures", "In brackets: 95 % interval over videos drawn anew.")
 
 
-def _drawn(sides: list[Judged]) -> list[doc.Figure]:
+def _drawn(sides: list[DetectorEvaluation]) -> list[doc.Figure]:
     """Return the curves of all detectors, and the first one's scores over the time of the videos that tell most."""
     videos, threshold = telling(sides[0].scored, SHOWN), sides[0].evaluation.figures["threshold"]
 
@@ -128,7 +128,7 @@ def _drawn(sides: list[Judged]) -> list[doc.Figure]:
     ]
 
 
-def _categories(sides: list[Judged]) -> doc.Table:
+def _categories(sides: list[DetectorEvaluation]) -> doc.Table:
     names = sorted({name for side in sides for name in side.evaluation.by_category})
     missing = Absent("there is no such video")
     rows = tuple(
@@ -148,7 +148,7 @@ def _cell(name: str, field: Field, unit: str) -> str:
     return over_videos(field) if name in OVER_VIDEOS else text(field)
 
 
-def _trained(judged: Judged) -> list[tuple[doc.Value, doc.Value]]:
+def _trained(judged: DetectorEvaluation) -> list[tuple[doc.Value, doc.Value]]:
     about = judged.about
     recipe: Any = about.get("recipe", {})
     facts: dict[str, Any] = {

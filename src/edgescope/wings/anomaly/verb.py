@@ -28,7 +28,7 @@ from edgescope.wings.anomaly.evaluation import Difference, Evaluation, ScoredVid
 from edgescope.wings.anomaly.extract import Extracted, Progress
 from edgescope.wings.anomaly.feature_set import FeatureSet
 from edgescope.wings.anomaly.features import Engine
-from edgescope.wings.anomaly.generate import Made
+from edgescope.wings.anomaly.generate import GeneratedSet
 
 if TYPE_CHECKING:
     from edgescope.fit.loop import Epoch
@@ -38,7 +38,7 @@ TORCH = "pip install 'edgescope[torch]'"
 Name = str | Path
 
 
-def generate(root: Name, **settings: Any) -> Made:
+def generate(root: Name, **settings: Any) -> GeneratedSet:
     """Write a small set of videos with planted anomalies, cut from real films, to the folder `root`.
 
     `settings` are clips, kinds, sources, frames, size and seed (edgescope.wings.anomaly.generate.generate).
@@ -119,7 +119,7 @@ def recipe(head: str, **changed: Any) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Judged:
+class DetectorEvaluation:
     """One detector on one split of a set."""
 
     detector: Path
@@ -136,8 +136,8 @@ class Judged:
 class Evaluated(Answer):
     """How well a detector finds anomalies, and how much better than another one."""
 
-    judged: Judged
-    against: Judged | None
+    judged: DetectorEvaluation
+    against: DetectorEvaluation | None
     difference: Difference | None
     split: str
 
@@ -204,7 +204,7 @@ def evaluate(
     return Evaluated(judged, other, figures.compared(judged.scored, other.scored, draws=draws), split)
 
 
-def _judged(path: Path, features: FeatureSet, split: str, recall: float, draws: int) -> Judged:
+def _judged(path: Path, features: FeatureSet, split: str, recall: float, draws: int) -> DetectorEvaluation:
     load = need("edgescope.wings.anomaly.detector:Detector", "a detector", TORCH).load
     scored_video = need("edgescope.wings.anomaly.train:scored_video", "a detector", TORCH)
     found = load(path)
@@ -228,7 +228,9 @@ def _judged(path: Path, features: FeatureSet, split: str, recall: float, draws: 
         )
     scored = tuple(scored_video(row, found.scores(features.features(row)), theirs.snippet) for row in rows)
     evaluation = figures.evaluate(scored, recall=recall, draws=draws)
-    return Judged(path, mine.network, found.checkpoint.head, found.checkpoint.about, evaluation, scored)
+    return DetectorEvaluation(
+        path, mine.network, found.checkpoint.head, found.checkpoint.about, evaluation, scored
+    )
 
 
 def _columns(field: Field) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import metrics, units
-from edgescope.analysis.cells.objective import Constraint, Kept, judged_end, parse, unreadable
+from edgescope.analysis.cells.objective import Compliance, Constraint, judged_end, parse, unreadable
 from edgescope.analysis.run import deadline, frame_age
 from edgescope.analysis.run.open_loop import achieved, behind, busy, growth, measured_rows
 from edgescope.analysis.run.usage import first
@@ -49,7 +49,7 @@ SHARES = (*MISSES.bound, *DROPPED.bound)
 
 
 def client_constraints(texts: Iterable[str]) -> tuple[Constraint, ...]:
-    """Return the constraints in these texts, each with one or several joined by commas; UsageError if there are none."""
+    """Return the constraints in these texts, each with one or several joined by commas; UsageError for none."""
     parts = [part for text in texts for part in text.split(",") if part.strip()]
     found = tuple(parse(part, _metric_of) for part in parts)
     if not found:
@@ -88,7 +88,7 @@ def tail(constraint: Constraint, deadline_s: float | None) -> tuple[float, float
 
 
 def timed(constraint: Constraint, rows: Queries) -> Floats:
-    """Return what a constraint about time judges, in seconds and the order of the rows: latencies, or ages of frames."""
+    """Return what a constraint about time judges, in seconds and row order: latencies, or ages of frames."""
     if constraint.quantile is None or constraint.metric.name.startswith("frame_age"):
         return frame_age.ages(rows)[1]
     return np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
@@ -103,7 +103,7 @@ class Held:
     """The figure: a quantile of the latencies (the largest of too few), bytes or watts."""
     bound: Field
     """The end that is judged: the upper bound of a quantile, or the reason why there is none yet."""
-    kept: Kept
+    kept: Compliance
     clear: bool = True
     """Whether another run at the same load would almost surely give the same answer."""
     likely: bool = True
@@ -132,7 +132,7 @@ class Point:
     growth: Field
     """Seconds by which the wait for a server grew in each second; n the queries."""
     held: tuple[Held, ...]
-    kept: Kept
+    kept: Compliance
     clear: bool
     why: str
     """Why it does not fit; '' if it does."""
@@ -144,19 +144,21 @@ class Point:
     @property
     def fits(self) -> bool:
         """Whether the search goes on as if this load fits: shown, or likely."""
-        return self.kept is Kept.YES or (self.kept is Kept.PERHAPS and all(h.likely for h in self.held))
+        return self.kept is Compliance.YES or (
+            self.kept is Compliance.PERHAPS and all(h.likely for h in self.held)
+        )
 
     @property
     def shown(self) -> bool:
         """Whether it is shown to fit, or passes on its figures."""
-        return self.kept is Kept.YES or self.by_figure
+        return self.kept is Compliance.YES or self.by_figure
 
     @property
     def by_figure(self) -> bool:
         """Whether it passes only on a figure that has no bound."""
-        unsure = [h for h in self.held if h.kept is not Kept.YES]
+        unsure = [h for h in self.held if h.kept is not Compliance.YES]
         unbounded = all(isinstance(h.bound, Absent) for h in unsure)
-        return self.weaker and self.kept is Kept.PERHAPS and self.fits and unbounded
+        return self.weaker and self.kept is Compliance.PERHAPS and self.fits and unbounded
 
     @property
     def disturbed(self) -> bool:
@@ -198,7 +200,7 @@ def judge(
         held,
         kept,
         clear,
-        "; ".join(slow + [words(h) for h in held if h.kept is kept is not Kept.YES]),
+        "; ".join(slow + [words(h) for h in held if h.kept is kept is not Compliance.YES]),
         not slow,
     )
 
@@ -208,16 +210,16 @@ def _unmeasured(result: Result, clients: int, offered: float, stage: str) -> Poi
     ended = f"the run ended as {result.status.value}"
     none, full = Absent(ended), result.status in FULL
     seconds, why = result.trial.max_s, str(result.reason or ended)
-    return Point(clients, stage, result, seconds, offered, none, none, none, (), Kept.NO, full, why)
+    return Point(clients, stage, result, seconds, offered, none, none, none, (), Compliance.NO, full, why)
 
 
-def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
+def _together(held: Sequence[Held], grows: bool) -> tuple[Compliance, bool]:
     """Return the judgement on all constraints together, and whether it is clear."""
-    broken = [h for h in held if h.kept is Kept.NO]
+    broken = [h for h in held if h.kept is Compliance.NO]
     if grows or broken:
-        return Kept.NO, grows or any(h.clear for h in broken)
-    perhaps = [h for h in held if h.kept is Kept.PERHAPS]
-    return (Kept.PERHAPS, all(h.clear for h in perhaps)) if perhaps else (Kept.YES, True)
+        return Compliance.NO, grows or any(h.clear for h in broken)
+    perhaps = [h for h in held if h.kept is Compliance.PERHAPS]
+    return (Compliance.PERHAPS, all(h.clear for h in perhaps)) if perhaps else (Compliance.YES, True)
 
 
 def _held(constraint: Constraint, result: Result, rows: Queries, guide: float) -> Held:
@@ -231,7 +233,7 @@ def _held(constraint: Constraint, result: Result, rows: Queries, guide: float) -
 def _latency(constraint: Constraint, x: Floats, q: float, guide: float) -> Held:
     if not len(x):
         none = Absent("no query succeeded")
-        return Held(constraint, none, none, Kept.NO)
+        return Held(constraint, none, none, Compliance.NO)
     whole = len(x) * (1 - q) >= 1 - 1e-9
     point = percentile(x, q) if whole else float(x.max())
     interval = quantile_interval(x, q) if whole else None
@@ -240,12 +242,12 @@ def _latency(constraint: Constraint, x: Floats, q: float, guide: float) -> Held:
     found = Measured(point, "s", lo, interval.hi if isinstance(interval, Interval) else None, len(x))
     top: Field = bound if isinstance(bound, Absent) else Measured(bound, "s", n=len(x))
     kept = constraint.check(None if isinstance(top, Absent) else top.value, max(lo or 0.0, point / FAR))
-    if kept is not Kept.PERHAPS:
+    if kept is not Compliance.PERHAPS:
         return Held(constraint, found, top, kept, whole=whole)
     expected = point * max(1.0, guide)
     clear = expected > BAND * constraint.limit
     likely = constraint.holds(expected)
-    return Held(constraint, found, top, Kept.PERHAPS, clear, likely, whole, expected)
+    return Held(constraint, found, top, Compliance.PERHAPS, clear, likely, whole, expected)
 
 
 def _share(constraint: Constraint, result: Result, rows: Queries) -> Held:
@@ -255,19 +257,19 @@ def _share(constraint: Constraint, result: Result, rows: Queries) -> Held:
     if constraint.metric == MISSES:
         found = deadline.metrics(rows, limit_s)[MISSES.name] if limit_s else Absent("no --deadline")
     if isinstance(found, Absent):
-        return Held(constraint, found, found, Kept.NO)
+        return Held(constraint, found, found, Compliance.NO)
     lo, hi = (found.value if end is None else end for end in (found.lo, found.hi))
     clear, likely = found.value > BAND * constraint.limit, constraint.holds(found.value)
     top = Measured(hi, found.unit, n=found.n)
     kept = constraint.check(hi, lo)
-    return Held(constraint, found, top, kept, clear or kept is not Kept.PERHAPS, likely)
+    return Held(constraint, found, top, kept, clear or kept is not Compliance.PERHAPS, likely)
 
 
 def _resource(constraint: Constraint, result: Result) -> Held:
     """Judge bytes or watts on the worse end of the interval; a metric that was not measured keeps no constraint."""
     found = resource(constraint, result)
     if isinstance(found, Absent):
-        return Held(constraint, found, found, Kept.NO)
+        return Held(constraint, found, found, Compliance.NO)
     end = judged_end(found, constraint.at_most)
     return Held(constraint, found, Measured(end, found.unit, n=found.n), constraint.check(end, end))
 
@@ -279,8 +281,8 @@ def resource(constraint: Constraint, result: Result) -> Field:
 
 def near(point: Point) -> bool:
     """Whether a run fails only by bounds that lie a little beyond their limits."""
-    missed = [h for h in point.held if h.kept is not Kept.YES]
-    return point.kept is Kept.PERHAPS and all(
+    missed = [h for h in point.held if h.kept is not Compliance.YES]
+    return point.kept is Compliance.PERHAPS and all(
         isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.constraint.limit for h in missed
     )
 
@@ -299,7 +301,7 @@ def words(held: Held) -> str:
     if isinstance(held.bound, Absent):
         inside = sign if constraint.holds(held.found.value) else ">"
         have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
-        if held.kept is Kept.PERHAPS and not held.likely and held.expected > held.found.value:
+        if held.kept is Compliance.PERHAPS and not held.likely and held.expected > held.found.value:
             expected = units.text(held.expected, constraint.metric.unit)
             return f"{figure} of {limit}, and a bound of some {expected} is to be expected"
         return f"{figure} {inside} {limit}, no bound ({have})"

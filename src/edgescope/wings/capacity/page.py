@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgescope import units
-from edgescope.analysis.cells.objective import Constraint, Kept
+from edgescope.analysis.cells.objective import Compliance, Constraint
 from edgescope.records import Absent, Json, Measured, Result
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Ratio of a run's rate to the closed loop's from which the run was faster, not only noisy.
 EXCEEDED = 1.02
-FITS = {Kept.YES: "yes", Kept.NO: "no"}
+FITS = {Compliance.YES: "yes", Compliance.NO: "no"}
 CAPTION = (
     "A whisker ends at the upper bound of the quantile, which decides; a mark without one had too few queries. "
     "The green line is the answer."
@@ -122,7 +122,7 @@ def fits(point: Point) -> str:
     """Return yes or no, or how likely a run makes it that the clients fit."""
     if point.by_figure:
         return "yes, without a bound"
-    if point.kept is Kept.PERHAPS:
+    if point.kept is Compliance.PERHAPS:
         confirmed = point.stage == "confirm"
         return "not shown" if confirmed else "likely" if point.fits else "unlikely"
     return FITS[point.kept]
@@ -173,7 +173,7 @@ def _confirmed(point: Point, confirm_s: float) -> str:
 
 def _others(above: Point, fit: int) -> str:
     """Return `one more does not`, or `one more is not expected to` if only a short run shows it."""
-    sure = above.kept is Kept.NO or above.stage == "confirm"
+    sure = above.kept is Compliance.NO or above.stage == "confirm"
     if above.clients == fit + 1:
         return "one more does not" if sure else "one more is not expected to"
     return f"{above.clients} {'do not' if sure else 'are not expected to'}"

@@ -15,7 +15,7 @@ STAGES = {"search": ("short run", "circle-open"), "confirm": ("sustained run", "
 
 
 def over_clients(found: Capacity, constraint: Constraint) -> Figure | Absent:
-    """Return the plot of one constraint over the clients, with whiskers up to the bounds; Absent if nothing was read."""
+    """Return the plot of a constraint over the clients, with whiskers up to the bounds; Absent if nothing was read."""
     spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.constraint == constraint]
     read = [(p, f.value, b) for p, f, b in spots if isinstance(f, Measured)]
     if not read:

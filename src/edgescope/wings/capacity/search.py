@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgescope.analysis.cells.objective import Kept
+from edgescope.analysis.cells.objective import Compliance
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.errors import Message
@@ -256,7 +256,7 @@ class Search:
         need = 0.0
         for held in point.held:
             found = tail(held.constraint, self.question.base.deadline_s)
-            if found is None or not point.fits or held.kept is Kept.YES:
+            if found is None or not point.fits or held.kept is Compliance.YES:
                 continue
             x, (q, _) = timed(held.constraint, measured_rows(point.result)), found
             share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))

@@ -134,7 +134,7 @@ def predict(
     place = store_of(study.store if study and store is None else store)
     scope = Scope(_axes(keys, study, run), study, run, machine, place, tell=setup.tell)
     other = store_of(other_store) if other_store is not None else place
-    asked = Asked(goals, profiles, confirm_runs, epoch_samples, int(keys.get("seed", 0)), run)
+    asked = PredictSettings(goals, profiles, confirm_runs, epoch_samples, int(keys.get("seed", 0)), run)
     return Predictions(
         _answer(question, scope, asked, _other(prior_model, other, scope), setup)
         for question in scope.questions(models)
@@ -142,7 +142,7 @@ def predict(
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictSettings:
     """What is asked of every question alike."""
 
     wanted: Wanted
@@ -181,7 +181,7 @@ def _axes(keys: Mapping[str, Any], study: Study | None, run: bool) -> dict[str, 
     return own | {k: v for k, v in keys.items() if v is not None and v != []}
 
 
-def _answer(question: Question, scope: Scope, asked: Asked, like: Other, setup: Setup) -> Predicted:
+def _answer(question: Question, scope: Scope, asked: PredictSettings, like: Other, setup: Setup) -> Predicted:
     """Return the answer to one question."""
     trials = _trials(question, scope, asked.run)
     if not trials:

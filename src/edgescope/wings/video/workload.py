@@ -29,8 +29,8 @@ from edgescope.records import (
     UNIT,
     Absent,
     Field,
+    GateOutcome,
     Json,
-    Judged,
     Machine,
     Measured,
     Queries,
@@ -131,7 +131,7 @@ class Video:
             flow.ledger = Ledger()
             about = _described(pipeline)
 
-            def verify(machine: Machine) -> Judged | None:
+            def verify(machine: Machine) -> GateOutcome | None:
                 about.update(_annotated(pipeline))
                 return _verified(trial, pipeline, parts, machine)
 
@@ -288,7 +288,7 @@ def _breakdown(pipeline: Pipeline) -> Spans:
     return Spans.joined([Spans.of("stage", rows), Spans.of("phase", device)])
 
 
-def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) -> Judged | None:
+def _verified(trial: Trial, pipeline: Pipeline, parts: Parts, machine: Machine) -> GateOutcome | None:
     """Return the gate's verdict on the worst network, or why one cannot be judged.
 
     It is a failed one if the pipeline finds other things than a plain loop.

@@ -22,7 +22,7 @@ import numpy as np
 
 from edgescope.records import SPAN_KINDS, Trace
 from edgescope.tracing.importer import (
-    Collected,
+    ImportedFile,
     Importer,
     Table,
     empty,
@@ -87,7 +87,7 @@ def read(path: Path) -> Trace:
     """Return the spans of a trace; UsageError if there are none."""
     import duckdb
 
-    found = Collected(KINETO)
+    found = ImportedFile(KINETO)
     with _events(path, found) as events, duckdb.connect() as base:
         base.execute("SET enable_progress_bar = false")
         try:
@@ -117,7 +117,7 @@ def _load(base: Any, events: Path) -> None:
     )
 
 
-def _pairs(base: Any, found: Collected) -> None:
+def _pairs(base: Any, found: ImportedFile) -> None:
     """Add what begins in one event and ends in another as one span each; those without a partner are said."""
     rows = base.execute(
         "SELECT rowid, ph, pid, tid, start FROM e WHERE ph IN ('B', 'E') AND start IS NOT NULL ORDER BY start, rowid"
@@ -148,7 +148,7 @@ def _pairs(base: Any, found: Collected) -> None:
         base.execute("UPDATE e SET ph = 'X', length = ended.length FROM ended WHERE e.rowid = ended.r")
 
 
-def _left(base: Any, found: Collected) -> None:
+def _left(base: Any, found: ImportedFile) -> None:
     """Say which events are not read: of unknown categories and phases, and without a start or a length."""
     spans = ", ".join(f"'{p}'" for p in ("X", BEGINS, ENDS))
     for cat, count in base.execute(
@@ -181,7 +181,7 @@ def _left(base: Any, found: Collected) -> None:
     _without(base, found, "start IS NOT NULL AND length IS NULL", "have no duration that can be read")
 
 
-def _without(base: Any, found: Collected, where: str, what: str) -> None:
+def _without(base: Any, found: ImportedFile, where: str, what: str) -> None:
     count, first = base.execute(
         f"SELECT count(*), min(rowid) + 1 FROM e WHERE ph IN ('X', 'B', 'E') AND kind >= 0 AND {where} "
         f"AND (ph = 'X' OR start IS NULL)"
@@ -199,7 +199,7 @@ def _without(base: Any, found: Collected, where: str, what: str) -> None:
         )
 
 
-def _tables(base: Any, found: Collected) -> None:
+def _tables(base: Any, found: ImportedFile) -> None:
     """Add the rows of the table `e`; of a kernel, `pid` is the GPU, and its process is the one that made the calls."""
     base.execute("DELETE FROM e WHERE ph != 'X' OR kind < 0 OR start IS NULL OR length IS NULL")
     base.execute(
@@ -236,7 +236,7 @@ def _tables(base: Any, found: Collected) -> None:
 
 
 @contextmanager
-def _events(path: Path, found: Collected) -> Iterator[Path]:
+def _events(path: Path, found: ImportedFile) -> Iterator[Path]:
     """Yield a file that holds the array of events alone; it is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="edgescope-") as folder:
         plain, array = path, Path(folder) / "events.json"
@@ -248,7 +248,7 @@ def _events(path: Path, found: Collected) -> Iterator[Path]:
         yield array
 
 
-def _unpack(path: Path, to: Path, found: Collected) -> None:
+def _unpack(path: Path, to: Path, found: ImportedFile) -> None:
     with gzip.open(path) as packed, to.open("wb") as file:
         try:
             while piece := packed.read1(CHUNK):  # read() would keep back what lies before the damage
@@ -263,7 +263,7 @@ def _unpack(path: Path, to: Path, found: Collected) -> None:
             found.facts["damaged"] = True
 
 
-def _copy_array(path: Path, plain: Path, to: Path, found: Collected) -> None:
+def _copy_array(path: Path, plain: Path, to: Path, found: ImportedFile) -> None:
     """Copy the array of events into a file of its own; take the facts from what lies before and after it."""
     size = plain.stat().st_size
     with plain.open("rb") as file, to.open("wb") as out:
@@ -282,7 +282,7 @@ def _copy_array(path: Path, plain: Path, to: Path, found: Collected) -> None:
         out.write(rest)
 
 
-def _array_begin(path: Path, file: IO[bytes], found: Collected) -> int:
+def _array_begin(path: Path, file: IO[bytes], found: ImportedFile) -> int:
     """Return where the array begins; what lies before it may be of any length."""
     head = file.read(TAIL)
     bare = head.removeprefix(BOM).lstrip()
@@ -297,7 +297,7 @@ def _array_begin(path: Path, file: IO[bytes], found: Collected) -> int:
     return begin.end() - 1
 
 
-def _facts(text: bytes, found: Collected) -> None:
+def _facts(text: bytes, found: ImportedFile) -> None:
     """Read the GPUs from what lies around the events; a version of torch may write it so that it is no JSON."""
     gpus = {}
     devices = re.search(rb'"deviceProperties"\s*:\s*(\[.*?\])\s*(?:,\s*"|\})', text, re.DOTALL)
@@ -329,7 +329,7 @@ def _array_end(file: IO[bytes], first: int, size: int) -> int:
     return size
 
 
-def _salvaged(path: Path, events: Path, found: Collected) -> Path:
+def _salvaged(path: Path, events: Path, found: ImportedFile) -> Path:
     """Return a file with the sound events of a damaged array; say what is missing."""
     array = Salvage(events.read_text(encoding="utf-8", errors="replace"), ("ph",), ("cat", "name", "ts"))
     whole = events.with_name("whole.json")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
 from edgescope.tracing.importer import (
-    Collected,
+    ImportedFile,
     Importer,
     Table,
     empty,
@@ -131,7 +131,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 class _Export:
     def __init__(self, base: sqlite3.Connection, path: Path) -> None:
         self.base, self.path = base, path
-        self.collected = Collected("Nsight Systems")
+        self.collected = ImportedFile("Nsight Systems")
         self.tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type='table'")}
         self.has: dict[str, set[str]] = {}
         self.strings: dict[int, str] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgescope.records import SPAN_KINDS, Trace
-from edgescope.tracing.importer import Collected, Importer, Table, clean, exact_ns, examples, indexed
+from edgescope.tracing.importer import ImportedFile, Importer, Table, clean, exact_ns, examples, indexed
 from edgescope.tracing.salvage import Salvage
 
 RUN, US = "model_run", 1000
@@ -21,7 +21,7 @@ def knows(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """Return the nodes as `op` and each run of the session as `range`; kernels of a GPU provider as `kernel`."""
-    found = Collected("ONNX Runtime profile")
+    found = ImportedFile("ONNX Runtime profile")
     events = _events(path, found)
     rows = _timed([e for e in events if e.get("ph") == "X"], found)
     names, index = indexed([_name(e) for e in rows])
@@ -48,7 +48,7 @@ def read(path: Path) -> Trace:
     return found.trace(path)
 
 
-def _events(path: Path, found: Collected) -> list[dict[str, Any]]:
+def _events(path: Path, found: ImportedFile) -> list[dict[str, Any]]:
     """Return the events; of a file that was damaged or cut, those that can be read."""
     array = Salvage(path.read_text(encoding="utf-8-sig", errors="replace"), ("ph",), ("cat", "name", "ts"))
     events = list(array.rows(array.text.find("[") + 1))
@@ -57,7 +57,7 @@ def _events(path: Path, found: Collected) -> list[dict[str, Any]]:
     return events
 
 
-def _timed(events: list[dict[str, Any]], found: Collected) -> list[dict[str, Any]]:
+def _timed(events: list[dict[str, Any]], found: ImportedFile) -> list[dict[str, Any]]:
     """Return the events that have a start and a length; say how many have not."""
     whole = [e for e in events if None not in (exact_ns(e.get("ts"), US), exact_ns(e.get("dur"), US))]
     left = [e for e in events if None in (exact_ns(e.get("ts"), US), exact_ns(e.get("dur"), US))]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edgescope.records import SPAN_KINDS, Json, Trace
-from edgescope.tracing.importer import Collected, Importer, Table, empty, exact_ns, examples, indexed
+from edgescope.tracing.importer import ImportedFile, Importer, Table, empty, exact_ns, examples, indexed
 from edgescope.tracing.salvage import Salvage
 
 HEADS = ("layerName", "execStatus")
@@ -45,7 +45,7 @@ def _is_json(head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """Return one `op` per executed layer of each report in the file."""
-    found = Collected("OpenVINO performance counters")
+    found = ImportedFile("OpenVINO performance counters")
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     rows = _of_json(text, path, found) if text.lstrip()[:1] == "{" else _of_csv(text, path)
     layers = [
@@ -97,7 +97,7 @@ def _of_csv(text: str, path: Path) -> list[Counter]:
     ]
 
 
-def _of_json(text: str, path: Path, found: Collected) -> list[Counter]:
+def _of_json(text: str, path: Path, found: ImportedFile) -> list[Counter]:
     """Return the counters of a JSON report (-json_stats), whose times are milliseconds.
 
     Of averages benchmark_app writes the first layer only (2026.4), which is an input and executes nothing.
@@ -108,7 +108,7 @@ def _of_json(text: str, path: Path, found: Collected) -> list[Counter]:
     return [(f"{name}", f"{kind or ''}", f"{status}", _ns(time, MS)) for name, kind, status, time in words]
 
 
-def _nodes(text: str, path: Path, found: Collected) -> list[Json]:
+def _nodes(text: str, path: Path, found: ImportedFile) -> list[Json]:
     """Return the layers of all requests; of a damaged file those that can be read."""
     try:
         report = json.loads(text, parse_float=str)
@@ -131,7 +131,7 @@ def _time(path: Path, heads: Sequence[str]) -> tuple[str, int]:
     return time, UNITS[word]
 
 
-def laid_out(path: Path, found: Collected, rows: Sequence[tuple[str, int]], kind: str) -> Trace:
+def laid_out(path: Path, found: ImportedFile, rows: Sequence[tuple[str, int]], kind: str) -> Trace:
     """Return rows (name, nanoseconds) as spans end to end from 0, with a note that says so."""
     names, index = indexed([name for name, _ in rows])
     end = np.cumsum(np.array([ns for _, ns in rows], "int64"))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgescope.records import Trace
-from edgescope.tracing.importer import Collected, Importer, Table, indexed
+from edgescope.tracing.importer import ImportedFile, Importer, Table, indexed
 
 LINE = re.compile(
     r"^\s*(?P<comm>.{1,16}?)\s+(?:(?P<pid>-?\d+)/)?(?P<tid>-?\d+)\s+\[(?P<cpu>\d+)\]\s+"
@@ -34,7 +34,7 @@ def knows(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """Return the time on CPUs as `sched`, the time between a wake-up (or a preemption) and running as `ready`."""
-    found = Collected("perf sched")
+    found = ImportedFile("perf sched")
     with path.open(encoding="utf-8", errors="replace") as lines:
         on, ready, odd, process, switches = _spans(lines)
     found.lose(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
 from edgescope.tracing.importer import (
-    Collected,
+    ImportedFile,
     Importer,
     Table,
     empty,
@@ -163,7 +163,7 @@ def _stats(path: Path, rows: Sequence[Mapping[str, str]], mark: str) -> Trace:
     """Return as many equal spans of a name as the summary counts, laid end to end: mean and total hold."""
     column = next((c for c in ("Name", "Range", "Operation") if c in rows[0]), "")
     kind = "range" if column == "Range" else "copy" if column == "Operation" else ""
-    found = Collected("nsys stats summary")
+    found = ImportedFile("nsys stats summary")
     told = [(row, _count(row, mark), number(row.get("Total Time (ns)"), mark)) for row in rows]
     read = [
         (row, min(count, MOST), total)
@@ -235,7 +235,7 @@ def _ncu(path: Path, rows: Sequence[Mapping[str, str]], mark: str) -> Trace:
         odd += [
             f"{k} = {v}" for k, v, _ in pairs if re.match(r"\s*[+-]?\d", v or "") and number(v, mark) is None
         ]
-    found = Collected("Nsight Compute")
+    found = ImportedFile("Nsight Compute")
     lengths = [_duration(m) for m in launches.values()]
     known = np.array([length or 0 for length in lengths], "int64")
     start = np.cumsum(known) - known
@@ -253,7 +253,7 @@ def _ncu(path: Path, rows: Sequence[Mapping[str, str]], mark: str) -> Trace:
     return found.trace(path, timed=False, samples=_samples(list(launches.values()), start))
 
 
-def _missing(found: Collected, without: Sequence[str], odd: Sequence[str]) -> None:
+def _missing(found: ImportedFile, without: Sequence[str], odd: Sequence[str]) -> None:
     """Say which kernels have no duration, and which values cannot be read."""
     if without:
         found.note(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgescope.foreign.trtexec import COLUMNS
 from edgescope.records import Json, Trace
-from edgescope.tracing.importer import Collected, Importer, Table, exact_ns
+from edgescope.tracing.importer import ImportedFile, Importer, Table, exact_ns
 from edgescope.tracing.salvage import Salvage
 from edgescope.wings.trace.importers.openvino import laid_out
 
@@ -47,13 +47,13 @@ def read(path: Path) -> Trace:
     is_times = any(f'"{key}"' in text for key in ROWS[0])
     array = Salvage(text, ROWS[0] if is_times else ROWS[1])
     rows = list(array.rows(text.find("[") + 1))
-    found = Collected("trtexec times" if is_times else "trtexec layer profile")
+    found = ImportedFile("trtexec times" if is_times else "trtexec layer profile")
     found.salvaged(array, path, "rows", ended=array.ended)
     runs = [run for run in array.runs if run < len(rows)]
     return _times(path, found, rows, runs) if is_times else _layers(path, found, rows)
 
 
-def _layers(path: Path, found: Collected, rows: Sequence[Json]) -> Trace:
+def _layers(path: Path, found: ImportedFile, rows: Sequence[Json]) -> Trace:
     """Return one `op` a layer of each profile in the file."""
     layers = [(str(r.get("name", "")), exact_ns(r.get("averageMs"), MS)) for r in rows if "count" not in r]
     counts = [n for r in rows if "count" in r and (n := exact_ns(r["count"], 1)) is not None]
@@ -68,7 +68,7 @@ def _layers(path: Path, found: Collected, rows: Sequence[Json]) -> Trace:
     return laid_out(path, found, [(name, ns) for name, ns in layers if ns is not None], "op")
 
 
-def _several(found: Collected, arrays: int) -> None:
+def _several(found: ImportedFile, arrays: int) -> None:
     if arrays > 1:
         found.note(
             "I-PROF-7",
@@ -77,7 +77,7 @@ def _several(found: Collected, arrays: int) -> None:
         )
 
 
-def _times(path: Path, found: Collected, rows: Sequence[Json], runs: Sequence[int]) -> Trace:
+def _times(path: Path, found: ImportedFile, rows: Sequence[Json], runs: Sequence[int]) -> Trace:
     """Return the spans of each inference; the computation is one launch of the whole engine."""
     known = {
         name: _column(rows, names) for name, names in COLUMNS.items() if name.startswith(("start", "end"))
@@ -115,7 +115,7 @@ def _moved(known: Mapping[str, Times], runs: Sequence[int]) -> Times:
     return shift
 
 
-def _add(found: Collected, name: str, kind: str, start: Times, end: Times) -> None:
+def _add(found: ImportedFile, name: str, kind: str, start: Times, end: Times) -> None:
     """Add the spans that have both times; say how many have not."""
     there = (start > NO_TIME // 2) & (end > NO_TIME // 2)
     found.lose(
