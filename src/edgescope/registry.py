@@ -743,6 +743,14 @@ def about(backend: str) -> type[About]:
     return data
 
 
+def facts(backend: str) -> type[About]:
+    """Return the class data of a stored result's backend; the defaults for one that is not installed."""
+    try:
+        return about(backend)
+    except (UsageError, UnavailableError):
+        return about("null")
+
+
 def load(family: Family, name: str, word: str) -> Any:
     """Import and return the member called `name`; `word` is the family's name for messages."""
     found = entry(family, name, word)

@@ -52,6 +52,22 @@ def test_a_backends_class_has_its_class_data(name):
     assert name == "null" or (about.__module__, about.__qualname__) in inherited
 
 
+def test_each_answer_about_a_kind_of_engine_names_the_engines():
+    def those(name):
+        return {backend for backend in registry.BACKENDS if getattr(registry.about(backend), name)}
+
+    assert those("BASELINE") == {"torch_eager"} == {*registry.BACKENDS} - those("COMPILES")
+    assert those("CAPTURES") == {"tensorrt", "trtexec"}
+    assert those("TRAINS") == {"torch_eager", "torch_compile"}
+    assert {name: registry.about(name).TRACER for name in those("TRACER")} == {
+        **dict.fromkeys(("torch_eager", "torch_compile"), "kineto"),
+        **dict.fromkeys(("onnxruntime", "openvino"), "engine"),
+    }
+    assert registry.facts("sold by nobody") is About and registry.facts("openvino") is registry.about(
+        "openvino"
+    )
+
+
 def test_of_a_backend_that_says_nothing_the_usual_is_known():
     assert registry.about("null") is About
     with pytest.raises(UsageError, match="no backend is called 'nul'"):

@@ -172,6 +172,16 @@ class About:
     """Options for running an artifact that change no output."""
     BUILDS: ClassVar[bool] = True
     """Whether it builds something for a precision and options; False: one preparation of a model serves them all."""
+    BASELINE: ClassVar[bool] = False
+    """Whether its fp32 is what the variants of a network are compared with, unless another baseline is named."""
+    COMPILES: ClassVar[bool] = True
+    """Whether it plans the network as a whole; False: it calls each operator as the model's code does."""
+    CAPTURES: ClassVar[bool] = False
+    """Whether it launches all kernels of a query at once, without an option that asks for it."""
+    TRAINS: ClassVar[bool] = False
+    """Whether it computes gradients, so that the training workload runs in it."""
+    TRACER: ClassVar[str] = ""
+    """The tracer that sees its operators on a CPU: `engine` if it profiles itself; '' if none does."""
     PACKAGES: ClassVar[Sequence[str]] = ()
     """Installed packages whose versions affect its outputs or speed; every result lists them."""
 

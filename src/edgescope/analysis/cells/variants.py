@@ -148,7 +148,8 @@ def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
 def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str:
     trials = {cell: group[0].trial for cell, group in groups.items()}
     if wanted is None:
-        plain = [c for c, t in trials.items() if (t.backend, t.precision) == ("torch_eager", "fp32")]
+        fp32 = (c for c, t in trials.items() if t.precision == "fp32")
+        plain = [c for c in fp32 if registry.facts(trials[c].backend).BASELINE]
         return min(plain or list(trials)[:1], key=lambda c: len(trials[c].options))
     found = [c for c, t in trials.items() if wanted in (c, t.label)]
     if not found:

@@ -36,6 +36,7 @@ class AboutOpenVino(About):
         "intel_gpu": tried("fp32 fp16 int8"),
         "intel_npu": tried("fp16 int8"),
     }
+    TRACER: ClassVar[str] = "engine"
     PACKAGES: ClassVar[Sequence[str]] = ("openvino",)
 
     @staticmethod

@@ -26,6 +26,7 @@ class AboutOrt(About):
             *tried("fp16", {"layout": "channels_last", **_GRAPH}),
         ),
     }
+    TRACER: ClassVar[str] = "engine"
     PACKAGES: ClassVar[Sequence[str]] = ("onnxruntime", "onnxruntime-gpu")
 
     @staticmethod

@@ -30,6 +30,10 @@ class AboutEager(About):
     }
     READS: ClassVar[frozenset[str]] = frozenset({"network"})
     BUILDS: ClassVar[bool] = False
+    BASELINE: ClassVar[bool] = True
+    COMPILES: ClassVar[bool] = False
+    TRAINS: ClassVar[bool] = True
+    TRACER: ClassVar[str] = "kineto"
     PACKAGES: ClassVar[Sequence[str]] = ("torch",)
 
     @staticmethod
@@ -48,6 +52,8 @@ class AboutCompile(AboutEager):
             *tried("tf32 fp16", {**_LAST, **_GRAPH, **_TUNED}),
         ),
     }
+    BASELINE: ClassVar[bool] = False
+    COMPILES: ClassVar[bool] = True
     SLOW_OPTIONS: ClassVar[Mapping[str, Scalar]] = _TUNED
     SLOW_START: ClassVar[bool] = True
 

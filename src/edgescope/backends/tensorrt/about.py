@@ -22,6 +22,7 @@ class AboutTensorRt(About):
     """tensorrt and trtexec; the available precisions depend on the GPU and the version."""
 
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {"cuda": tried("fp32 tf32 fp16 int8")}
+    CAPTURES: ClassVar[bool] = True
     PACKAGES: ClassVar[Sequence[str]] = ("tensorrt",)
 
     @staticmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from edgescope import units
+from edgescope import registry, units
 from edgescope.analysis.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.analysis.roofline import BYTES, Limit
 from edgescope.analysis.run.usage import of_gpu
@@ -101,7 +101,7 @@ def _launches(case: Case) -> Finding | None:
 
 def _graph(case: Case) -> bool:
     """Return whether all kernels are launched at once already."""
-    return case.trial.options.get("graph") in (True, "true") or case.trial.backend in ("tensorrt", "trtexec")
+    return case.trial.options.get("graph") in (True, "true") or registry.facts(case.trial.backend).CAPTURES
 
 
 def _least(case: Case, device: float) -> tuple[float | None, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgescope import units
+from edgescope import registry, units
 from edgescope.analysis.finding import Bound, Confidence, Evidence, Finding, Remedy
 from edgescope.analysis.roofline import BYTES, Ceilings, Limit
 from edgescope.records import Absent, Field, Json, Measured
@@ -97,7 +97,7 @@ def _fewer_calls(case: Case, fixed: float) -> Iterator[Remedy]:
         Measured(now / then, "ratio") if then > 0 else Absent("a unit costs nothing"),
         "fixed and growing part of a unit's time, from two batches",
     )
-    if case.trial.backend == "torch_eager":
+    if not registry.facts(case.trial.backend).COMPILES:
         yield Remedy(
             "an engine that compiles the network: --backend onnxruntime, openvino or torch_compile",
             {},

@@ -12,9 +12,6 @@ from edgescope import registry
 from edgescope.errors import Message
 from edgescope.records import Trial
 
-#: Engines that can profile themselves.
-OWN = ("onnxruntime", "openvino")
-
 
 @dataclass(frozen=True)
 class Step:
@@ -48,8 +45,11 @@ CUDA = (
     Step("cupti", "cupti", "less perturbation", "pip install cupti-python", imports="cupti.cupti"),
     Step("kineto", "torch", "every call, kernel and copy", "pip install 'edgescope[torch]'"),
 )
-CPU_TORCH = (Step("kineto", "torch", "every operator", "pip install 'edgescope[torch]'"),)
-CPU_OWN = (Step("engine", "", "every operator", ""),)
+CPU = {
+    "kineto": (Step("kineto", "torch", "every operator", "pip install 'edgescope[torch]'"),),
+    "engine": (Step("engine", "", "every operator", ""),),
+}
+"""What sees an engine's operators on a CPU (About.TRACER) -> the steps."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,4 @@ def _ended_by(step: Step, why: str) -> Message:
 
 
 def _ladder(trial: Trial) -> tuple[Step, ...]:
-    if trial.place.cuda:
-        return CUDA
-    if trial.backend in OWN:
-        return CPU_OWN
-    return CPU_TORCH if trial.backend.startswith("torch") else ()
+    return CUDA if trial.place.cuda else CPU.get(registry.facts(trial.backend).TRACER, ())

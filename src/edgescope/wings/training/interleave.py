@@ -290,7 +290,7 @@ class _Sides:
     def training(self, batch: int) -> Trial:
         """Return the trial of the training side alone."""
         taken = {name: self.options[name] for name in ("images", "num_workers") if name in self.options}
-        threads = self.asked.options.get("threads") if self.asked.backend.startswith("torch") else None
+        threads = self.asked.options.get("threads") if registry.facts(self.asked.backend).TRAINS else None
         alike = ("device", "mode", "seed", "warmup", "min_s", "max_s")
         return Trial(
             model=str(self.options["train"]),

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from edgescope import registry
 from edgescope.analysis.run.epochs import STAGES
 from edgescope.backends.base import spec_of
 from edgescope.backends.pytorch import module as shared
@@ -88,13 +89,13 @@ class Loop:
         """The minibatch of the next step, if it was loaded before."""
 
     def _compiled(self) -> Task:
-        if self.trial.backend != "torch_compile":
+        if not registry.facts(self.trial.backend).COMPILES:
             return self.task
         network: Any = torch.compile(self.task.network)
         return replace(self.task, network=network)
 
     def _precision_check(self) -> shared.PrecisionCheck:
-        if self.trial.backend != "torch_compile":
+        if not registry.facts(self.trial.backend).COMPILES:
             return shared.Heavy(self.task.network)
         from edgescope.backends.pytorch.compile import Frames
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.analysis.run import epochs
 from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
@@ -164,12 +165,9 @@ def _sample_output(loop: Loop) -> SampleOutput:
 
 
 def _supported(trial: Trial) -> None:
+    able = [name for name in registry.BACKENDS if registry.facts(name).TRAINS]
     problems = (
-        (
-            trial.backend in ("torch_eager", "torch_compile"),
-            f"backend {trial.backend}",
-            "--backend torch_eager or torch_compile",
-        ),
+        (trial.backend in able, f"backend {trial.backend}", f"--backend {' or '.join(able)}"),
         (
             trial.precision in PRECISIONS,
             f"precision {trial.precision}",
