@@ -6,6 +6,7 @@ field that is added to Trial without a flag fails the tests instead of being los
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -37,9 +38,7 @@ SOAK_S = 60.0
 
 
 def flag(field: str) -> str:
-    """Return the flag that sets a field of a Trial: `--in-flight` for in_flight; KeyError if it is no field."""
-    if field not in WRITTEN:
-        raise KeyError(field)
+    """Return the flag that sets a field of a Trial: `--in-flight` for in_flight."""
     return NAMES.get(field, f"--{field.replace('_', '-')}")
 
 
@@ -52,7 +51,8 @@ def bench_arguments(trial: Trial, replicates: int = 1) -> list[str]:
     """Return the arguments after `edgescope`; parsing them gives `trial` back if its files are unchanged."""
     count = max(replicates, trial.replicate + 1)
     words = ["bench", PIN.sub("", trial.model)]
-    for name, written in WRITTEN.items():
+    for name in (field.name for field in dataclasses.fields(trial)):
+        written = WRITTEN.get(name) or _usual(name)
         words += [word for value in written(trial) for word in _flagged(flag(name), value)]
     words += _window(trial) + _threads(trial)
     words += ["--allow-power-limit"] if "gpu_power=" in trial.mode else []
@@ -71,15 +71,24 @@ def _always(name: str) -> Written:
     return lambda trial: iter([str(getattr(trial, name))])
 
 
-def _other(name: str, text: Callable[[Any], str] = str) -> Written:
-    """Return a writer that writes a field unless it has its default."""
+def _usual(name: str) -> Written:
+    """Return a writer for a field that is left out at its default; file names lose the pin of their content."""
 
     def written(trial: Trial) -> Iterator[str]:
         value = getattr(trial, name)
-        if value != getattr(_plain(trial), name):
-            yield text(value)
+        if isinstance(value, Mapping):
+            yield from (f"{key}={option_text(_bare(part))}" for key, part in value.items())
+        elif value != getattr(_plain(trial), name):
+            timed = name == "warmup" or name.endswith("_s")
+            yield (
+                str(_bare(value)) if not isinstance(value, float) else (_seconds if timed else _number)(value)
+            )
 
     return written
+
+
+def _bare(value: Any) -> Any:
+    return PIN.sub("", value) if isinstance(value, str) else value
 
 
 def _plain(trial: Trial) -> Trial:
@@ -108,18 +117,7 @@ def _shapes(trial: Trial) -> Iterator[str]:
 def _options(trial: Trial) -> Iterator[str]:
     for name, value in trial.options.items():
         if not _is_threads(name, value):
-            bare = PIN.sub("", value) if name == "calibration" and isinstance(value, str) else value
-            yield f"{name}={option_text(bare)}"
-
-
-def _table(name: str) -> Written:
-    """Return a writer for a table of options; it writes file names without the pin of their content."""
-
-    def written(trial: Trial) -> Iterator[str]:
-        for key, value in getattr(trial, name).items():
-            yield f"{key}={option_text(PIN.sub('', value) if isinstance(value, str) else value)}"
-
-    return written
+            yield f"{name}={option_text(_bare(value) if name == 'calibration' else value)}"
 
 
 def _is_threads(name: str, value: Json) -> bool:
@@ -149,41 +147,18 @@ def _window(trial: Trial) -> list[str]:
 
 
 WRITTEN: Mapping[str, Written] = {
-    "model": _nothing,  # comes first, without a flag
     "backend": _always("backend"),
     "device": _device,
     "precision": _always("precision"),
     "batch": _always("batch"),
     "shapes": _shapes,
-    "data": _other("data", lambda name: PIN.sub("", name)),
-    "preprocess": _other("preprocess", lambda name: PIN.sub("", name)),
-    "workload": _other("workload"),
-    "workload_options": _table("workload_options"),
-    "scenario": _other("scenario"),
-    "rate": _other("rate", _number),
-    "scenario_options": _table("scenario_options"),
-    "in_flight": _other("in_flight"),
-    "processes": _other("processes"),
-    "sharing": _other("sharing"),
     "colocated": _colocated,
-    "mode": _other("mode"),
     "options": _options,
-    "io": _other("io"),
-    "warmup": _other("warmup", _seconds),
-    "idle_s": _other("idle_s", _seconds),
-    "min_s": _nothing,  # both bounds of the window are written together (_window)
-    "max_s": _nothing,
-    "rel_width": _other("rel_width", _number),
-    "max_queries": _other("max_queries"),
-    "metric": _other("metric", lambda name: PIN.sub("", name)),
-    "min_accuracy": _other("min_accuracy", _number),
-    "min_agreement": _other("min_agreement", _number),
-    "deadline_s": _other("deadline_s", _seconds),
-    "tracer": _other("tracer"),
-    "seed": _other("seed"),
-    "replicate": _nothing,  # the number of fresh processes comes last
+    # the model comes first, without a flag; both bounds of the window are written together (_window); the number of
+    # fresh processes comes last; bench measures a trial alone, and turns are taken by the verbs that compare
+    **dict.fromkeys(("model", "min_s", "max_s", "replicate", "turn_s"), _nothing),
 }
-"""Field of a Trial -> its writer. Every field has a line here, whether or not it has its own flag."""
+"""Field of a Trial -> its writer, where it is not written as its type is (_usual): if it differs from its default."""
 
 
 # -- options: K=V, where V says its type ---------------------------------------------------------------------

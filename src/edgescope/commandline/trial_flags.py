@@ -430,20 +430,9 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         os.environ["EDGESCOPE_ALLOW_POWER_LIMIT"] = "1"
     if args.threads is not None:
         options["threads"] = args.threads
-    return {
-        "mode": args.mode,
-        "io": args.io,
-        "device": args.device,
-        "options": options,
-        "shapes": dict(args.shapes),
-        "metric": _metric(args.metric),
-        "min_accuracy": args.min_accuracy,
-        "data": args.data,
-        "preprocess": args.preprocess,
-        "min_agreement": args.min_agreement,
-        "tracer": args.tracer,
-        "seed": args.seed,
-    }
+    plain = ("mode", "io", "device", "min_accuracy", "data", "preprocess", "min_agreement", "tracer", "seed")
+    read = {"options": options, "shapes": dict(args.shapes), "metric": _metric(args.metric)}
+    return {name: getattr(args, name) for name in plain} | read
 
 
 def keys(args: argparse.Namespace, *, single: bool = False, axes: Iterable[str] = AXES) -> dict[str, Any]:

@@ -65,77 +65,97 @@ class Role(Flag):
         return ~cls(0)
 
 
+@dataclass(frozen=True)
+class Range:
+    """The values that a number may have, as words and as a rule."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+AT_LEAST_1 = Range("be at least 1", lambda n: n >= 1)
+POSITIVE = Range("be positive", lambda x: x > 0)
+NOT_NEGATIVE = Range("not be negative", lambda x: x >= 0)
+A_SHARE = Range("lie between 0 and 1", lambda x: 0 <= x <= 1)
+INSIDE = Range("lie between 0 and 1", lambda x: 0 < x < 1)
+
+
+def of(role: Role, within: Range | None = None) -> dict[str, Role | Range | None]:
+    """Return what is known of a field besides its type and default: its role, and its range where it has one."""
+    return {"role": role, "range": within}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One complete question: `run(trial)` answers it with a Result."""
 
-    model: str
+    model: str = field(metadata=of(Role.ARTIFACT))
     """Zoo name, `name@weights.pth`, `file.onnx` or `module:callable`; files carry `#digest` once pinned."""
-    backend: str = ""
+    backend: str = field(default="", metadata=of(Role.ARTIFACT))
     """The engine; one that is left out becomes the usual one of the model: `usual_backend`."""
-    device: str = "cpu"
+    device: str = field(default="cpu", metadata=of(Role.ARTIFACT))
     """Where the heavy operators run (registry.PLACES): cpu, cuda ...; an engine that ran elsewhere is an error."""
-    precision: str = "fp32"
-    batch: int = 1
+    precision: str = field(default="fp32", metadata=of(Role.ARTIFACT))
+    batch: int = field(default=1, metadata=of(Role.BATCH, AT_LEAST_1))
     """Samples in one query."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=of(Role.ARTIFACT))
     """Input name -> full shape, for models with open axes."""
-    data: str = ""
+    data: str = field(default="", metadata=of(Role.ARTIFACT))
     """The user's own inputs and labels (registry.DATA), `folder#digest` once pinned; '' for the model's own."""
-    preprocess: str = ""
+    preprocess: str = field(default="", metadata=of(Role.ARTIFACT))
     """How pictures become inputs: keys, a name, or a file that carries `#digest` once pinned; '' as it is known."""
-    workload: str = "inference"
+    workload: str = field(default="inference", metadata=of(Role.ARTIFACT))
     """What one unit of work is (registry.WORKLOADS): a forward pass, a training step, a frame of a video ..."""
-    workload_options: Mapping[str, Scalar] = field(default_factory=dict)
+    workload_options: Mapping[str, Scalar] = field(default_factory=dict, metadata=of(Role.ARTIFACT))
     """Options of the workload; each names its own."""
-    scenario: str = "single_stream"
-    rate: float | None = None
+    scenario: str = field(default="single_stream", metadata=of(Role.LOAD))
+    rate: float | None = field(default=None, metadata=of(Role.LOAD, POSITIVE))
     """Queries per second offered by an open-loop scenario."""
-    scenario_options: Mapping[str, Scalar] = field(default_factory=dict)
+    scenario_options: Mapping[str, Scalar] = field(default_factory=dict, metadata=of(Role.LOAD))
     """Options of the scenario (burst_size, trace, gaps_ms ...); each names its own."""
-    in_flight: int = 1
+    in_flight: int = field(default=1, metadata=of(Role.CONCURRENCY, AT_LEAST_1))
     """Queries that may be outstanding at once."""
-    processes: int = 1
+    processes: int = field(default=1, metadata=of(Role.CONCURRENCY, AT_LEAST_1))
     """Worker processes that run this model at once, each with its own load; start and stop are agreed."""
-    sharing: str = "time_slicing"
+    sharing: str = field(default="time_slicing", metadata=of(Role.SHARING))
     """How the workers share the device: time_slicing (a GPU runs them in turn, a CPU as its scheduler decides), mps,
     mps=50 (at most that per cent of the GPU's threads each), pinned (each worker has CPUs of its own)."""
-    colocated: str = ""
+    colocated: str = field(default="", metadata=of(Role.SHARING))
     """The models that run at the same time, one more worker each, joined by `+`; they have their own figures.
 
     Each is a model, followed by the settings that differ from this trial: `lenet5 workload=training batch=32`.
     """
-    mode: str = "as_is"
+    mode: str = field(default="as_is", metadata=of(Role.MODE))
     """Reversible settings entered for this trial and restored after it, e.g. 15W, cpus=0-1, MAXN+jetson_clocks."""
-    options: Mapping[str, Scalar] = field(default_factory=dict)
+    options: Mapping[str, Scalar] = field(default_factory=dict, metadata=of(Role.ARTIFACT))
     """Backend options (threads, layout, streams ...); each backend names its own."""
-    io: str = "host"
+    io: str = field(default="host", metadata=of(Role.ARTIFACT))
     """Where inputs and outputs live; `host` puts the copies inside the latency."""
-    warmup: float | None = None
+    warmup: float | None = field(default=None, metadata=of(Role.EFFORT, NOT_NEGATIVE))
     """Seconds of warm-up; None lets the data decide."""
-    idle_s: float = 0.0
+    idle_s: float = field(default=0.0, metadata=of(Role.EFFORT, NOT_NEGATIVE))
     """Seconds for which the loaded process idles before the warm-up and again after the window, watched."""
-    min_s: float = 1.0
-    max_s: float = 10.0
+    min_s: float = field(default=1.0, metadata=of(Role.EFFORT))
+    max_s: float = field(default=10.0, metadata=of(Role.EFFORT))
     """Measured seconds: at least, and at most."""
-    rel_width: float = 0.01
+    rel_width: float = field(default=0.01, metadata=of(Role.EFFORT, INSIDE))
     """Stop once the 95 % half-width of the mean latency is this share of the mean."""
-    max_queries: int | None = None
-    turn_s: float | None = None
+    max_queries: int | None = field(default=None, metadata=of(Role.EFFORT, AT_LEAST_1))
+    turn_s: float | None = field(default=None, metadata=of(Role.EFFORT, POSITIVE))
     """Seconds of a turn where two variants are measured in alternation; None where a trial is measured alone."""
-    tracer: str = "none"
+    tracer: str = field(default="none", metadata=of(Role.TRACING))
     """The profiler that watches the trial's processes (registry.TRACERS); its cost is included in the numbers."""
-    metric: str = ""
+    metric: str = field(default="", metadata=of(Role.JUDGING))
     """The measure of right answers that the gate judges by: top1, top5, map, miou, agreement, or `module:callable`; ''
     takes what the labels of the inputs call for. Code carries `#digest` once pinned."""
-    min_accuracy: float | None = None
+    min_accuracy: float | None = field(default=None, metadata=of(Role.JUDGING, A_SHARE))
     """Required share of fp32's value of the measure; None takes the gate's default, 0.99."""
-    min_agreement: float | None = None
+    min_agreement: float | None = field(default=None, metadata=of(Role.JUDGING, A_SHARE))
     """Required lower bound of the agreement with fp32, which then judges; None takes the gate's default."""
-    deadline_s: float | None = None
+    deadline_s: float | None = field(default=None, metadata=of(Role.JUDGING, POSITIVE))
     """Seconds in which a result must come after its query was due or its frame was created; None: no deadline."""
-    seed: int = 0
-    replicate: int = 0
+    seed: int = field(default=0, metadata=of(Role.REPEAT))
+    replicate: int = field(default=0, metadata=of(Role.REPEAT))
     """Number of the fresh process that repeats this cell."""
 
     def __post_init__(self) -> None:
@@ -236,42 +256,8 @@ class Trial:
         return cls(**data)
 
 
-ROLES: Mapping[str, Role] = {
-    "model": Role.ARTIFACT,
-    "backend": Role.ARTIFACT,
-    "device": Role.ARTIFACT,
-    "precision": Role.ARTIFACT,
-    "batch": Role.BATCH,
-    "shapes": Role.ARTIFACT,
-    "data": Role.ARTIFACT,
-    "preprocess": Role.ARTIFACT,
-    "workload": Role.ARTIFACT,
-    "workload_options": Role.ARTIFACT,
-    "scenario": Role.LOAD,
-    "rate": Role.LOAD,
-    "scenario_options": Role.LOAD,
-    "in_flight": Role.CONCURRENCY,
-    "processes": Role.CONCURRENCY,
-    "sharing": Role.SHARING,
-    "colocated": Role.SHARING,
-    "mode": Role.MODE,
-    "options": Role.ARTIFACT,
-    "io": Role.ARTIFACT,
-    "warmup": Role.EFFORT,
-    "idle_s": Role.EFFORT,
-    "min_s": Role.EFFORT,
-    "max_s": Role.EFFORT,
-    "rel_width": Role.EFFORT,
-    "max_queries": Role.EFFORT,
-    "turn_s": Role.EFFORT,
-    "tracer": Role.TRACING,
-    "metric": Role.JUDGING,
-    "min_accuracy": Role.JUDGING,
-    "min_agreement": Role.JUDGING,
-    "deadline_s": Role.JUDGING,
-    "seed": Role.REPEAT,
-    "replicate": Role.REPEAT,
-}
+ROLES: Mapping[str, Role] = {f.name: f.metadata["role"] for f in dataclasses.fields(Trial)}
+_RANGES: Mapping[str, Range] = {f.name: r for f in dataclasses.fields(Trial) if (r := f.metadata["range"])}
 _NONE = object()
 _BY_TYPE: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
@@ -352,32 +338,19 @@ def _problem(t: Trial) -> str:
     """Return what is wrong with a Trial, or ''."""
     if t.device not in registry.PLACES:
         return f"device must be one of {', '.join(registry.PLACES)}, not {t.device!r}"
+    numbers = ((name, getattr(t, name), within) for name, within in _RANGES.items())
     rules = (
-        (t.batch >= 1, f"batch must be at least 1, not {t.batch}"),
+        *(
+            (value is None or within.holds(value), f"{name} must {within.words}, not {value}")
+            for name, value, within in numbers
+        ),
         (t.precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, not {t.precision!r}"),
         (t.io in IO_KINDS, f"io must be one of {', '.join(IO_KINDS)}, not {t.io!r}"),
-        (t.in_flight >= 1, f"in_flight must be at least 1, not {t.in_flight}"),
-        (t.processes >= 1, f"processes must be at least 1, not {t.processes}"),
         (
             SHARING.fullmatch(t.sharing) is not None,
             f"sharing must be time_slicing, pinned, mps or mps=PER CENT, not {t.sharing!r}",
         ),
-        (t.rate is None or t.rate > 0, f"rate must be positive, not {t.rate}"),
         (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
-        (0 < t.rel_width < 1, f"rel_width must lie between 0 and 1, not {t.rel_width}"),
-        (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
-        (t.turn_s is None or t.turn_s > 0, f"turn_s must be positive, not {t.turn_s}"),
-        (t.deadline_s is None or t.deadline_s > 0, f"deadline_s must be positive, not {t.deadline_s}"),
-        (t.idle_s >= 0, f"idle_s must not be negative, not {t.idle_s}"),
-        (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
-        (
-            t.min_agreement is None or 0 <= t.min_agreement <= 1,
-            f"min_agreement must lie between 0 and 1, not {t.min_agreement}",
-        ),
-        (
-            t.min_accuracy is None or 0 <= t.min_accuracy <= 1,
-            f"min_accuracy must lie between 0 and 1, not {t.min_accuracy}",
-        ),
         (
             all(n >= 1 for s in t.shapes.values() for n in s),
             f"every dimension must be at least 1: {dict(t.shapes)}",
