@@ -11,8 +11,7 @@ import jsonschema
 import pytest
 
 from edgescope import registry
-from edgescope.cli import versions
-from edgescope.cli.main import VERBS, main, parser
+from edgescope.cli.main import ENGINES, VERBS, installed, main, parser
 from edgescope.commandline.trial_flags import option, seconds, shape
 from edgescope.errors import ExitCode, Message
 from edgescope.records import Absent, Measured, Status, Trial
@@ -282,9 +281,9 @@ def test_the_package_is_a_program():
         "Python",
         platform.python_version(),
     ]
-    assert {line.split()[0] for line in engines} >= set(versions.installed())
+    assert {line.split()[0] for line in engines} >= set(installed())
 
 
 def test_the_engines_whose_versions_are_told_are_those_of_the_backends():
     named = {package for name in registry.BACKENDS for package in registry.about(name).PACKAGES}
-    assert set(versions.ENGINES) == named
+    assert set(ENGINES) == named

@@ -56,9 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
         return noise_view.run(args)
     if args.roofline:
-        from edgescope.cli import ceilings_view
-
-        return ceilings_view.run(args)
+        return _ceilings(args)
     from edgescope.bench import present
     from edgescope.devices.replay import device
     from edgescope.doctor.report import examine
@@ -71,6 +69,30 @@ def run(args: argparse.Namespace) -> int:
         _container(report)
     else:
         _show(report, args)
+    return 0
+
+
+def _ceilings(args: argparse.Namespace) -> int:
+    """Measure the ceilings of a device, store them and print them; return 0."""
+    from edgescope.bench import here
+    from edgescope.commandline import context
+    from edgescope.devices.replay import device
+    from edgescope.errors import UsageError
+    from edgescope.report.ceilings import document
+    from edgescope.report.render import terminal
+    from edgescope.runner import ceilings
+
+    if device.played():
+        raise UsageError("E-CEIL-3", "a recording can do no work", fix="leave --board away")
+    store = context.store(args)
+    store.check()
+    context.say(f"measuring the ceilings of {args.roofline} ...")
+    figures = ceilings.measure(args.roofline, mode=args.mode)
+    path = ceilings.keep(figures, store.root, here(), args.mode)
+    if args.json:
+        print(json.dumps(figures, indent=1))
+        return 0
+    terminal.show(document(figures, str(path)), verbose=True)
     return 0
 
 

@@ -8,9 +8,10 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
+from typing import Any
 
-from edgescope import registry
-from edgescope.cli.versions import Version
+from edgescope import __version__, registry
 from edgescope.commandline.hints import fits
 from edgescope.commandline.parsing import WHOLE, Parser
 from edgescope.errors import EdgescopeError, ExitCode, Message, UnavailableError, fitting
@@ -44,6 +45,40 @@ REMEDY = {
     errno.ENOSPC: "free some space, or use another path",
     errno.EDQUOT: "free some space, or use another path",
 }
+
+ENGINES = (
+    *("torch", "onnxruntime", "onnxruntime-gpu", "openvino"),
+    *("ai-edge-litert", "tensorrt", "torch-tensorrt"),
+)
+"""The packages of the engines, as their class data name them; reading those imports numpy."""
+
+
+class Version(argparse.Action):
+    """Print the versions and end."""
+
+    def __init__(self, option_strings: list[str], dest: str, **how: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **how)
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
+        """Print one line for each version."""
+        print(f"edgescope {__version__}")
+        found = {"Python": ".".join(map(str, sys.version_info[:3])), **installed()}
+        wide = max(map(len, found))
+        print("\n".join(f"  {name:<{wide}}  {version}" for name, version in found.items()))
+        if len(found) == 1:
+            print("  no engine is installed: edgescope backends says how")
+        parser.exit()
+
+
+def installed() -> dict[str, str]:
+    """Return package -> version of each engine that is installed."""
+    found = {}
+    for name in ENGINES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def parser(flags_of: Collection[str] = VERBS) -> Parser:
