@@ -43,8 +43,7 @@ from edgescope.records.rows import (
     Window,
     mark_column,
 )
-from edgescope.records.spans import SPAN_DTYPES, SPAN_KINDS, SPAN_LATER, UNIT, Spans
-from edgescope.records.trace import CLOCK_MARK, Trace
+from edgescope.records.spans import CLOCK_MARK, SPAN_DTYPES, SPAN_KINDS, SPAN_LATER, UNIT, Spans, Trace
 from edgescope.records.trial import (
     IO_KINDS,
     PRECISIONS,

@@ -1,14 +1,18 @@
-"""Where time went, as one table of spans: phases of a unit, calls of the host, kernels, copies, threads on CPUs."""
+"""Where time went: one table of spans (phases, calls, kernels, copies, threads), and the trace of a profiler."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgescope.errors import Message
+from edgescope.records.field import Json
+from edgescope.records.rows import Readings
 
 #: What a span may be; edgescope docs profiling says what each kind is. New kinds go to the end: files hold the numbers.
 SPAN_KINDS = (
@@ -37,6 +41,8 @@ SPAN_DTYPES: Mapping[str, str] = MappingProxyType(
 SPAN_LATER = ("thread", "device", "context", "graph")
 #: Name of the span of a whole unit of work; its phases or stages lie within it.
 UNIT = "unit"
+#: How the name of a range begins that holds the queries' clock at its start; it is no work of the program.
+CLOCK_MARK = "edgescope clock "
 
 
 @dataclass(frozen=True)
@@ -143,3 +149,29 @@ def _joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     if len(constants) == 1 and all(c.strides == (0,) for c in columns if len(c)):
         return np.broadcast_to(np.array(constants.pop(), columns[0].dtype), sum(map(len, columns)))
     return np.concatenate(columns)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Spans of any profiler's file, and the GPU's metric samples beside them."""
+
+    spans: Spans
+    source: str
+    """The program and the format that it comes from: `Nsight Systems 2025.3.2, schema 3.20.3`."""
+    samples: Readings | None = None
+    """Samples over time (SM active, tensor active ...), on the clock of the spans."""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """What the file says of the machine: `gpus`, `processes`, `cpu_cores`."""
+    clock: str = "its own"
+    """`monotonic` if the times are those of the queries; `its own` if they only compare within this trace."""
+    timed: bool = True
+    """Whether starts mean anything; False for a summary, whose rows are laid end to end."""
+    notes: tuple[Message, ...] = ()
+    """What is missing, repaired or unknown in the file."""
+
+    def on_monotonic(self, ns: int) -> Trace:
+        """Return the trace with `ns` added to every time, which makes its clock that of the queries."""
+        samples = self.samples
+        if samples is not None:
+            samples = replace(samples, t_ns=samples.t_ns + ns)
+        return replace(self, spans=self.spans.moved(ns), samples=samples, clock="monotonic")
