@@ -38,8 +38,8 @@ class Processes:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Fail a test that took the failure for one of its own: a thread's, or one that it waits for."""
+        """Fail a test that got over the failure: a thread's, or one that it caught."""
         report = yield
-        if item.nodeid in self.tried and report.passed:
+        if item.nodeid in self.tried and report.passed and report.when == "call":
             report.outcome, report.longrepr = "failed", WHY
         return report
