@@ -53,7 +53,10 @@ def test_the_spread_of_a_cell_is_moderated_by_the_others():
     )
     single = candidates.moderated([3.0], candidates.Spread(0.4, 6))
     assert (single.sd, single.dof) == (0.4, pytest.approx(1 / (1 / 2 + 1 / 6)))
-    assert candidates.moderated(own, None) == candidates.pooled([own]) and candidates.moderated([3.0], None) is None
+    assert (
+        candidates.moderated(own, None) == candidates.pooled([own])
+        and candidates.moderated([3.0], None) is None
+    )
     assert candidates.moderated(own, candidates.pooled([own])) == candidates.pooled([own]), (
         "its own cell is not among the others"
     )
@@ -90,7 +93,9 @@ def test_two_cells_are_the_same_where_their_ratio_surely_is():
     for share, said in ((0.99, Judgement.SAME), (1.01, Judgement.AMBIGUOUS)):
         assert candidates.compared([1.0], [1.0], candidates.Spread(share * sd, 400)) is said
     gap = 0.2 * math.log1p(SAME_WITHIN)
-    assert candidates.compared([math.exp(gap)], [1.0], candidates.Spread(0.81 * sd, 400)) is Judgement.AMBIGUOUS
+    assert (
+        candidates.compared([math.exp(gap)], [1.0], candidates.Spread(0.81 * sd, 400)) is Judgement.AMBIGUOUS
+    )
     assert candidates.compared([math.exp(gap)], [1.0], candidates.Spread(0.79 * sd, 400)) is Judgement.SAME
 
 
