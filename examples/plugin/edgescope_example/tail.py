@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edgescope.commandline import opened, trial_flags
+from edgescope.commandline import context, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.records import Result
@@ -40,8 +40,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, write the page; return 0."""
-    store = opened.store(args)
-    opened.show(args, tail(store.results()))
+    store = context.store(args)
+    context.show(args, tail(store.results()))
     return 0
 
 
