@@ -29,7 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("the advice")
     group.add_argument("--no-verify", action="store_true", help="predict only; do not measure the change")
     trial_flags.add_safety(sub)
-    opened.add_verbose(sub)
+    context.add_verbose(sub)
 
 
 def run(args: argparse.Namespace) -> int:
