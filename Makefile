@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo docs test test-unit test-page test-core test-all test-gpu tests tests-all lint types check dist changelog clean
+.PHONY: venv demo docs test test-page test-core test-all test-gpu tests tests-all lint types check dist changelog clean
 
 venv: $(VENV)/.ok
 
@@ -43,13 +43,6 @@ types: venv
 # `make test-all` runs everything.
 test: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests
-
-# What a contributor runs after each change: no test that starts a process, and a tenth of the examples of each property.
-test-unit: export MALLOC_MMAP_MAX_ = 0
-test-unit: export MALLOC_TRIM_THRESHOLD_ = 268435456
-test-unit: $(VENV)/.compiled
-	$(BIN)/python -m pytest -n 2 --dist worksteal \
-	  -m "not process and not slow and not alone and not gpu and not jetson and not page"
 
 test-all: lint
 	$(MAKE) --no-print-directory --keep-going --jobs 2 types tests-all
