@@ -12,7 +12,7 @@ import torch
 from edgescope.errors import ModelError, UsageError
 from edgescope.wings.anomaly import detector, feature_set, train
 from edgescope.wings.anomaly.detector import folded, segmented, stretched
-from edgescope.wings.anomaly.evaluation import evaluate
+from edgescope.wings.anomaly.evaluation import evaluate, false_alarms_per_hour, weakness
 from edgescope.wings.anomaly.feature_set import Row
 from edgescope.wings.anomaly.networks.heads import HEADS
 from edgescope.wings.anomaly.preparation import Preparation
@@ -396,6 +396,22 @@ class Judged:
         return SimpleNamespace(roc_auc=self.auc, youden=0.3), "frames"
 
 
+@pytest.mark.parametrize(("fps", "rate"), [(25.0, 2 * 3600 / (6 * 16 / 25)), (None, None)])
+def test_false_alarms_are_the_times_that_usual_scores_rise_to_the_threshold(fps, rate):
+    usual, _ = scored("normal", [0.1, 0.6, 0.7, 0.1, 0.5, 0.2])
+    other, _ = scored("theft", [0.9, 0.1])
+    videos = [replace(usual, fps=fps), other]
+    assert false_alarms_per_hour(videos, 0.5) == (rate and pytest.approx(rate))
+
+
+@pytest.mark.parametrize(
+    ("threshold", "false", "weak"),
+    [(9.4e-7, 0.0, True), (0.5, 0.0, False), (0.5, 61.0, True), (0.5, 60.0, False), (0.01, None, False)],
+)
+def test_a_threshold_next_to_0_or_with_more_than_one_false_alarm_a_minute_is_weak(threshold, false, weak):
+    assert bool(weakness(threshold, false)) is weak
+
+
 def test_a_threshold_is_chosen_only_where_the_validation_split_has_both_kinds_and_the_detector_beats_chance(
     tmp_path, monkeypatch
 ):
@@ -406,6 +422,7 @@ def test_a_threshold_is_chosen_only_where_the_validation_split_has_both_kinds_an
     assert train._threshold(network, one)["threshold"] is None
     monkeypatch.setattr(train, "judging", judged := Judged())
     both = train._threshold(network, features)
+    assert both["false_alarms_per_hour"] >= 0
     assert 0 < both["threshold"] < 1 and "frames of the validation split" in both["threshold_of"]
     judged.auc = 0.5
     blind = train._threshold(network, features)

@@ -29,6 +29,10 @@ from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured
 
 Floats = NDArray[np.float64]
+FALSE_ALARMS = 60.0
+"""False alarms an hour of usual validation video from which a threshold is warned of: one a minute."""
+SQUEEZED = 0.01
+"""A threshold below this lies where scores of the two kinds are both next to 0: any other scene may exceed it."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,27 @@ class ScoredVideo:
         labels = frame_labels(self.frames, self.intervals, self.snippet)
         counts: NDArray[np.int64] = labels.reshape(-1, self.snippet).sum(axis=1)
         return counts
+
+
+def false_alarms_per_hour(videos: Sequence[ScoredVideo], threshold: float) -> float | None:
+    """Return how often the scores of usual videos rise to a threshold, an hour; None if no length in time is known."""
+    count, seconds = 0, 0.0
+    for video in videos:
+        if video.anomalous or not video.fps:
+            continue
+        above = np.concatenate([[False], video.scores >= threshold])
+        count += int(np.sum(above[1:] & ~above[:-1]))
+        seconds += video.frames / video.fps
+    return 3600 * count / seconds if seconds else None
+
+
+def weakness(threshold: float, false: float | None) -> str:
+    """Return why alarms at a threshold would mean little, '' if nothing speaks against it."""
+    if threshold < SQUEEZED:
+        return f"it lies below {SQUEEZED:g}: the scores of both kinds are squeezed towards 0"
+    if false is not None and false > FALSE_ALARMS:
+        return f"usual validation videos give {false:.0f} false alarms an hour at it; {FALSE_ALARMS:.0f} are too many"
+    return ""
 
 
 def frame_labels(frames: int, intervals: Intervals, snippet: int = 16) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from edgescope.fit.task import Task
 from edgescope.records import Json, digest
 from edgescope.wings.anomaly import detector, feature_set
 from edgescope.wings.anomaly.detector import SEGMENTS, segmented
-from edgescope.wings.anomaly.evaluation import Curve, ScoredVideo, curve
+from edgescope.wings.anomaly.evaluation import Curve, ScoredVideo, curve, false_alarms_per_hour
 from edgescope.wings.anomaly.feature_set import FeatureSet, Row
 from edgescope.wings.anomaly.losses import LOSSES
 from edgescope.wings.anomaly.networks.heads import HEADS
@@ -303,12 +303,14 @@ def _threshold(network: torch.nn.Module, features: FeatureSet) -> dict[str, Json
     if len({row.anomalous for row in rows}) < 2:
         why = "not chosen: the validation split does not hold videos of both kinds"
         return {"threshold": None, "threshold_of": why}
-    found, of = judging(scored(network, features, rows), rows)
+    videos = scored(network, features, rows)
+    found, of = judging(videos, rows)
     if not found.roc_auc > CHANCE:
         why = f"not chosen: the AUC on {of} of the validation split is {found.roc_auc:.3f}, no better than chance"
         return {"threshold": None, "threshold_of": why}
     why = f"largest true less false positive rate on {of} of the validation split"
-    return {"threshold": found.youden, "threshold_of": why}
+    false = false_alarms_per_hour(videos, found.youden)
+    return {"threshold": found.youden, "threshold_of": why, "false_alarms_per_hour": false}
 
 
 def _about(

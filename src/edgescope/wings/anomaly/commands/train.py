@@ -59,6 +59,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, print losses and values, write the detector; return 0."""
     from edgescope.wings.anomaly import verb as anomaly
+    from edgescope.wings.anomaly.evaluation import weakness
 
     changed = {
         name: getattr(args, name)
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
         say(_blind(about["threshold_of"]))
     else:
         print(f"alarms at a score of {about['threshold']:.3g} or above: {about['threshold_of']}")
+        if why := weakness(about["threshold"], about["false_alarms_per_hour"]):
+            say(_weak(why))
     print(f"next: edgescope anomaly evaluate {args.output} {args.features}")
     return 0
 
@@ -99,6 +102,17 @@ def _blind(why: str) -> Message:
         evidence=why,
         effect="`anomaly watch` takes 0.5, and its alarms may mean nothing",
         fix="more videos of both kinds, or more --steps",
+    )
+
+
+def _weak(why: str) -> Message:
+    """Return the warning for a threshold at which alarms would mean little."""
+    return Message(
+        "W-ANOMALY-5",
+        "the detector's own threshold is weak",
+        evidence=why,
+        effect="`anomaly watch` alarms at it unless --alarm is given",
+        fix="more videos or --steps, or choose: anomaly watch --alarm on=0.5,off=0.4",
     )
 
 
