@@ -19,9 +19,10 @@ from edgescope.analysis.cells.compare import (
 )
 from edgescope.analysis.cells.replicates import across
 from edgescope.errors import Message, UsageError
-from edgescope.records import Absent, Machine, Measured, Status, Trial
+from edgescope.records import Absent, Machine, Measured, Status, Trial, Verification
 from edgescope.report.compare import document
 from edgescope.stats import Interval, Judgement
+from edgescope.verbs.compare import compare as verb
 from making import result
 
 MS = 1_000_000
@@ -368,3 +369,32 @@ def test_facts_that_vary_within_a_side_or_are_momentary_are_no_differences():
     absent = differences([run(a={"absent": "no"})], [run(a={"absent": "never"})])
     assert [(d.name, d.baseline) for d in absent] == [("state.a", {"absent": "no"})]
     assert [d.name for d in differences([run(a={})], [run(a={"b": 1})])] == ["state.a", "state.a.b"]
+
+
+def test_what_edgescope_tells_its_processes_is_no_setting():
+    sides = [
+        [replace(result(), machine=Machine({}, {"environment": {"EDGESCOPE_JOB": n, "OMP_NUM_THREADS": n}}))]
+        for n in ("1", "2")
+    ]
+    assert [d.name for d in differences(*sides)] == ["state.environment.OMP_NUM_THREADS"]
+
+
+def test_two_models_are_named_and_one_is_not():
+    a, b = ([replace(result(), trial=replace(result().trial, model=name))] for name in ("one#1", "two"))
+    found = compare(a, b)
+    assert found.baseline.split()[0] == "one" and found.candidate.split()[0] == "two"
+    assert compare(a, a).baseline == a[0].trial.label
+
+
+def test_wrong_outputs_are_said_first_with_how():
+    check = Verification(False, "centred_l2", {}, 0.1, "outputs differ by 3.0")
+    bad = [replace(result(), status=Status.WRONG_OUTPUT, verification=check)]
+    found = compare([result()], bad)
+    assert "outputs differ by 3.0" in next(found.lines()) and "candidate" in found.wrong[0]
+    assert compare([result()], [result()]).wrong == ()
+
+
+def test_a_result_is_not_compared_with_itself():
+    run = result()
+    with pytest.raises(UsageError, match="E-CMP-5"):
+        verb([run], [run, replace(run, id="other")])

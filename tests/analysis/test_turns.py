@@ -10,11 +10,12 @@ from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import FASTEST, goal, wanted
 from edgescope.deploy import card
 from edgescope.records import Absent, Alternation, Machine, Measured, Status, Trial, Turn
-from edgescope.report.document import plain
-from edgescope.report.variants import answer
+from edgescope.records.result import ModelInfo
+from edgescope.report.document import Mark, plain
+from edgescope.report.variants import answer, comparison
 from edgescope.stats import Interval
 from edgescope.stats.alternation import pairs_for
-from edgescope.verbs.optimize import answered, so_far, unreached
+from edgescope.verbs.optimize import LEFT_OUT, answered, so_far, unreached
 from edgescope.wings.recommend.candidates import choices
 from edgescope.wings.recommend.recommendation import recommend
 from making import result
@@ -418,3 +419,26 @@ def test_five_per_cent_either_way_is_narrow_enough(half, asks):
     twelve = alternation.further([*begun, *begun], replace(said, lo=0.6, hi=2.4))
     once = alternation.further(begun, replace(said, lo=0.6, hi=2.4))
     assert twelve.pairs == 2 * once.pairs  # one of two counted
+
+
+@pytest.mark.parametrize(("about", "chip"), [(1.02, "nearest"), (4.0, "pick")])
+def test_what_is_not_shown_to_be_faster_is_not_marked_the_pick(about, chip):
+    found = answered(of_a_model(about - 0.08, about, about + 0.08), FASTEST)
+    marks = {
+        m.text for row in comparison(found.chapter).rows for m in row.cells[0].value if isinstance(m, Mark)
+    }
+    assert chip in marks and not {"pick", "nearest"} - {chip} & marks
+
+
+@pytest.mark.parametrize("ending", [".md", ".html"])
+def test_a_report_names_what_was_not_tried(tmp_path, ending):
+    found = answered(
+        of_a_model(4.0, 4.01, 4.02), FASTEST, unreached([Trial(model="m", backend="openvino")], 90.0)
+    )
+    text = found.report(tmp_path / f"r{ending}").read_text()
+    assert found.not_here[0].label in text and LEFT_OUT in text
+
+
+def test_of_a_file_whose_data_judge_it_the_weights_are_not_known():
+    info = ModelInfo(name="m", task="unknown", trained=True, source="m.onnx; judged on x", digest="0")
+    assert info.weights == "weights not known" and replace(info, task="classify").weights == "trained weights"

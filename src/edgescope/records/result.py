@@ -138,9 +138,9 @@ class ModelInfo:
     @property
     def weights(self) -> str:
         """Return what is known of the weights: of a user's own file nobody knows whether they were trained."""
-        if self.trained:
-            return "trained weights"
-        return "weights not known" if self.task == "unknown" else "untrained weights"
+        if self.task == "unknown":  # `trained` says then that its data judge it
+            return "weights not known"
+        return "trained weights" if self.trained else "untrained weights"
 
 
 @dataclass(frozen=True, kw_only=True)

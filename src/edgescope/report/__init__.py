@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from edgescope.store import whole_file
 if TYPE_CHECKING:
     from edgescope.records import Result
     from edgescope.report.document import Document
+    from edgescope.search.candidates import NotHere
 
 RENDERERS: Mapping[str, str] = {
     ".html": "edgescope.report.render.html",
@@ -32,19 +33,26 @@ FORMATS = (".html", ".htm", ".md", ".csv")
 
 
 def write(
-    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", wanted: Wanted = FASTEST
+    results: Iterable[Result],
+    path: Path,
+    *,
+    title: str = "",
+    command: str = "",
+    wanted: Wanted = FASTEST,
+    missing: Sequence[NotHere] = (),
 ) -> Path:
     """Write the report of these results' variants and return the path; UsageError for another suffix.
 
     `results` with their raw rows (Store.full) give plots and pooled percentiles. `command` made this file and is
-    printed in it.
+    printed in it; `missing` are the candidates that were not tried.
     """
     from edgescope.report import variants
     from edgescope.report.chapter import chapters
 
     writable(path, FORMATS)
     found = chapters(results, wanted)
-    return save(variants.document(found, title=title, command=command or made_by(path)), path)
+    page = variants.document(found, title=title, command=command or made_by(path), missing=missing)
+    return save(page, path)
 
 
 def save(document: Document, path: Path) -> Path:

@@ -25,6 +25,7 @@ def document(found: Comparison, *, noise: str = "", forced: bool = False) -> doc
     blocked = [f"W-CMP-1: NOT-COMPARABLE: {b}" for b in found.blockers]
     advice = "" if forced else ". Try: --force, which shows the numbers without a judgement"
     parts = (
+        *(doc.Text(doc.Mark(f"{text[:1].upper()}{text[1:]}", "warn")) for text in found.wrong),
         doc.Answer(
             "",
             name,

@@ -44,7 +44,8 @@ def verified(chapter: Chapter) -> doc.Section:
     if info is None:
         weights = "No result loaded the model, so nothing is known about its weights."
     else:
-        weights = "The model has trained weights." if info.trained else f"{info.weights}: no task accuracy."
+        known = f"{info.weights[:1].upper()}{info.weights[1:]}"
+        weights = f"{known}." if info.trained else f"{known}: no task accuracy."
     lead = f"{weights} Each variant answered the same inputs as the reference, after its measured window."
     rows = [_gate_row(chapter, row) for row in chapter.table.ordered()]
     head = ("Variant", "Gate", "Method and threshold", "Result", "Task accuracy")

@@ -302,7 +302,8 @@ def _row(chapter: Chapter, row: Row, columns: Sequence[Metric], series: int) -> 
     best, base = chapter.pick.row, row.cell == chapter.table.baseline
     picked = best is not None and best.cell == row.cell
     marks: list[doc.Value] = [doc.Mark(row.label, "struck" if row.rejected else "")]
-    marks += [doc.Mark("pick", "pick")] if picked else []
+    guess = bool(chapter.pick.unproven)
+    marks += [doc.Mark("nearest", "chip") if guess else doc.Mark("pick", "pick")] if picked else []
     marks += [doc.Mark("baseline", "chip")] if base else []
     counted, asked = len(row.replicates), len(chapter.groups[row.cell])
     below = [f"{counted} of {asked} runs counted"] if 0 < counted < asked else []
@@ -313,7 +314,7 @@ def _row(chapter: Chapter, row: Row, columns: Sequence[Metric], series: int) -> 
     cells = (_figure(m, row, base) for m in columns)
     return doc.Row(
         (doc.Cell(tuple(marks), "; ".join(below) or None), *cells, doc.Cell(_verdict(row), why or None)),
-        "rejected" if row.rejected else "picked" if picked else "",
+        "rejected" if row.rejected else "picked" if picked and not guess else "",
         row.cell,
         series,
     )
@@ -367,13 +368,12 @@ def _seconds(row: Row) -> float:
 
 
 def _out_of_time(missing: Sequence[NotHere]) -> doc.Part | None:
-    """Return how many candidates the budget left no time for, and the budget that would."""
-    late = [m.fix for m in missing if m.fix.startswith("--budget")]
+    """Return which candidates the budget left no time for, and a budget that has room for them."""
+    late = [m for m in missing if m.fix.startswith("--budget")]
     if not late:
         return None
-    return doc.Text(
-        f"{units.counted(len(late), 'candidate')} not tried in this time: {late[0]}", "lead", doc.BRIEF
-    )
+    said = f"{units.counted(len(late), 'candidate')} not tried in this time: {late[0].fix}"
+    return doc.Text(f"{said} ({', '.join(m.label for m in late)})", "lead", doc.BRIEF)
 
 
 def _not_here(missing: Sequence[NotHere]) -> doc.Part | None:
@@ -410,7 +410,7 @@ def _contents(found: Sequence[Chapter]) -> doc.Section:
             rows.append(doc.Row((*cells, "no recommendation", *("" for _ in told))))
             continue
         name = row.label.removesuffix(f" {row.trial.load}")
-        chip = doc.Mark("measured" if c.alone else "pick", "chip")
+        chip = doc.Mark("measured" if c.alone else "nearest" if c.pick.unproven else "pick", "chip")
         fields = (row[m.name] for m in told)
         bare = (replace(f, lo=None, hi=None) if isinstance(f, Measured) else f for f in fields)
         rows.append(doc.Row((*cells, (name, chip), *bare)))

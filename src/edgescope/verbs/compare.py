@@ -9,6 +9,7 @@ from edgescope.analysis.cells import compare as cells
 from edgescope.analysis.cells import ids
 from edgescope.analysis.cells.compare import Comparison
 from edgescope.analysis.cells.devices import SIDES, Terms, same_work
+from edgescope.errors import UsageError
 from edgescope.records import Result
 from edgescope.runner.own_results import Tell, silent
 from edgescope.runner.own_results import named as of_name
@@ -39,6 +40,14 @@ def compare(
     """
     there = store if other_store is None else other_store
     named = (named_results(baseline, store, machine, tell), named_results(candidate, there, machine, tell))
+    if shared := {r.id for r in named[0]} & {r.id for r in named[1]}:
+        raise UsageError(
+            "E-CMP-5",
+            "both sides hold the same result",
+            evidence=", ".join(sorted(shared)),
+            effect="Nothing was compared",
+            fix="name two different cells (edgescope list)",
+        )
     sides = dict(zip(SIDES, named, strict=True))
     chosen = {}
     if power_budget is not None:

@@ -93,7 +93,7 @@ class Optimized(Answer):
         """Write the report (.html, .md or .csv) and return its path."""
         from edgescope.report import write
 
-        return write(self.results, Path(path), wanted=self.variants.wanted)
+        return write(self.results, Path(path), wanted=self.variants.wanted, missing=self.not_here)
 
     def save(self, folder: Path | str) -> Path | None:
         """Write the pick's model file, run.py and card into a folder; return its path, or None if there is no pick."""

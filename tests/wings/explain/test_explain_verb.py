@@ -44,6 +44,9 @@ def test_it_says_the_cause_the_evidence_and_the_remedy(store, capsys):
     assert code == 0
     assert "oversubscription" in text and "16 threads compute on 4 cores" in text
     assert "throughput x 3.50" in text and "--threads 4" in text
+    assert (
+        all(word in " ".join(text.splitlines()[:2]) for word in ("null fp32", "result")) and "…" not in text
+    )
     code, text = said(capsys, "latest", "--store", str(store.root), "--json")
     (found,) = json.loads(text)["results"]
     assert found["cause"] == "oversubscription" and found["findings"][0]["remedies"][0]["gain"][

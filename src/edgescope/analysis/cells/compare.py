@@ -32,14 +32,16 @@ from edgescope.analysis.cells.replicates import (
 from edgescope.analysis.energy.scopes import scope, scopes
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import scoped, shown
-from edgescope.records import Absent, Answer, Field, Json, Measured, Result
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial
 from edgescope.records.answers import figure_text, plain
 from edgescope.stats import Interval, Judgement, judge
 from edgescope.stats.pairs import MIN_EFFECT
 from edgescope.units import counted
 
-#: Facts that differ between any two runs: clocks, load, free memory, the command.
-MOMENTARY = re.compile(r"(^|\.)(time|uptime_s|load_average|memory_available_bytes|psi_\w+|command)(\.|$)")
+#: Facts that differ between any two runs: clocks, load, free memory, the command, what edgescope tells its processes.
+MOMENTARY = re.compile(
+    r"(^|\.)(EDGESCOPE_\w+|time|uptime_s|load_average|memory_available_bytes|psi_\w+|command)(\.|$)"
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Comparison(Answer):
 
     baseline: str
     candidate: str
-    """Labels of the two variants."""
+    """Labels of the two variants, with the models where these differ."""
     differences: tuple[Difference, ...]
     blockers: tuple[str, ...]
     """Reasons why the numbers are NOT-COMPARABLE; empty if they are comparable."""
@@ -97,6 +99,8 @@ class Comparison(Answer):
     """What each machine does for its energy, watts and price; empty for one machine without a price or a budget."""
     runs: tuple[int, int] = (0, 0)
     """Runs of each side that the columns are over; a ratio is over the pairs among them."""
+    wrong: tuple[str, ...] = ()
+    """Of each side whose outputs were wrong, that its latency is not shown, and why."""
 
     @property
     def lead(self) -> Compared | None:
@@ -117,6 +121,7 @@ class Comparison(Answer):
 
     def lines(self) -> Iterator[str]:
         """Yield the judgement, why numbers are not comparable, and one line per metric."""
+        yield from self.wrong
         yield f"{self.candidate} is {self.judgement.value} against {self.baseline}"
         yield from (f"  not comparable: {blocker}" for blocker in self.blockers)
         yield from (f"  differs: {d.name} {d.baseline} -> {d.candidate}" for d in self.differences)
@@ -175,8 +180,7 @@ def compare(
     if rows and turns:
         pairs = len(turns)
     return Comparison(
-        baseline[0].trial.label,
-        candidate[0].trial.label,
+        *_labels(baseline[0].trial, candidate[0].trial),
         differences(baseline, candidate),
         blockers,
         tuple(r for r in rows if not (isinstance(r.baseline, Absent) and isinstance(r.candidate, Absent))),
@@ -184,7 +188,25 @@ def compare(
         _warnings(old, new, rows, pairs),
         device_rows(baseline, candidate, terms, cells) if apart or terms != NO_TERMS else (),
         (len(old), len(new)),
+        tuple(_wrong({"baseline": baseline, "candidate": candidate})),
     )
+
+
+def _labels(a: Trial, b: Trial) -> tuple[str, str]:
+    """Return the labels of both, after the names of their models where these differ."""
+    models = [t.model.partition("#")[0] for t in (a, b)]
+    if models[0] == models[1]:
+        return a.label, b.label
+    return f"{models[0]} {a.label}", f"{models[1]} {b.label}"
+
+
+def _wrong(sides: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """Yield that the outputs of a side were wrong, and how."""
+    for side, group in sides.items():
+        found = next((r for r in group if r.status is Status.WRONG_OUTPUT), None)
+        if found is not None:
+            how = f": {found.verification.detail}" if found.verification else ""
+            yield f"the outputs of the {side} were wrong, so its latency is not shown{how}"
 
 
 def _warnings(

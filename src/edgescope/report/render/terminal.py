@@ -299,15 +299,18 @@ FIRST_ROWS = 4
 
 def _row_needs(rows: Sequence[Row]) -> list[Need]:
     """Return which rows always stay: the pick and the baseline; in a table without them the first one."""
-    named = [row.kind == "picked" or _is_baseline(row) for row in rows]
+    named = [row.kind == "picked" or _stays(row) for row in rows]
     named = named if any(named) else [not i for i in range(len(rows))]
     others = [Need.ROW if i < FIRST_ROWS else Need.FURTHER_ROW for i in range(len(rows))]
     return [Need.ALWAYS if stays else other for stays, other in zip(named, others, strict=True)]
 
 
-def _is_baseline(row: Row) -> bool:
+def _stays(row: Row) -> bool:
+    """Return whether it is the baseline, or the nearest to being faster."""
     first = row.cells[0].value if isinstance(row.cells[0], Cell) else row.cells[0]
-    return any(isinstance(w, Mark) and w.kind == "chip" and w.text == "baseline" for w in _flat(first))
+    return any(
+        isinstance(w, Mark) and w.kind == "chip" and w.text in ("baseline", "nearest") for w in _flat(first)
+    )
 
 
 def _cell(cell: Value | Cell, column: Column, row: Row, verbose: bool) -> tuple[str, str]:

@@ -27,10 +27,16 @@ def document(
 
 
 def _parts(diagnosis: Diagnosis, check: Check | None) -> Iterator[doc.Part | None]:
+    if diagnosis.result is not None:
+        of = diagnosis.result.trial
+        yield doc.Text(
+            f"{of.model.partition('#')[0]}, {of.label}, result {diagnosis.result.id}", "lead", doc.MAIN
+        )
     yield _answer(diagnosis)
     if diagnosis.findings:
         first = diagnosis.findings[0]
         yield doc.Items(tuple(_evidence(first)), kind="plain")
+        yield _in_words(first)
         yield _remedies(first)
         yield doc.Code(_applied(diagnosis), level=doc.MAIN) if _applied(diagnosis) else None
     if check is not None:
@@ -63,6 +69,17 @@ def _evidence(finding: Finding) -> Iterator[doc.Value]:
         yield doc.Mark(f"{text} [{e.source}]" if e.source else text, "warn" if e.against else "")
 
 
+def _in_words(finding: Finding) -> doc.Items | None:
+    """Return the remedies whole, for a terminal, whose tables cut what is long."""
+    said = (f"{r.words}: {_gain(r)}" for r in finding.remedies)
+    return doc.Items(tuple(said), "Remedies", level=doc.BRIEF) if finding.remedies else None
+
+
+def _gain(remedy: Remedy) -> str:
+    how = f" ({remedy.basis})" if remedy.basis else ""
+    return _why(remedy) or f"{remedy.promise}{how}"
+
+
 def _remedies(finding: Finding) -> doc.Table | None:
     if not finding.remedies:
         return None
@@ -75,7 +92,7 @@ def _remedies(finding: Finding) -> doc.Table | None:
         doc.Row((r.words, r.promise if r.bound.value else r.gain, r.basis or _why(r)))
         for r in finding.remedies
     )
-    return doc.Table(heads, rows, reasons=True)
+    return doc.Table(heads, rows, reasons=True, level=doc.DETAIL)
 
 
 def _why(remedy: Remedy) -> str:
