@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgescope import registry
 from edgescope.analysis import roofline
 from edgescope.analysis.finding import Bound, Confidence, Diagnosis, Finding, Remedy
 from edgescope.backends.pytorch import ceilings as measuring
@@ -25,7 +26,7 @@ import searches
 
 
 def test_ceilings_are_measured_kept_and_read_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(measuring, "SIZES", {"cpu": (64, 128)})
+    monkeypatch.setattr(measuring, "ON_HOST", (64, 128))
     monkeypatch.setattr(measuring, "WORKING_SETS", (2**18, 2**20))
     where = Machine({"cpu": "test"}, {})
     found = roofline.read(runner.keep(measuring.measured("cpu", 0.01), tmp_path, where, "15W"))
@@ -41,11 +42,11 @@ def test_ceilings_are_measured_kept_and_read_back(tmp_path, monkeypatch):
 
 
 def test_sizes_that_would_take_long_are_not_tried(monkeypatch):
-    monkeypatch.setattr(measuring, "SIZES", {"cpu": (8, 16, 32)})
+    monkeypatch.setattr(measuring, "ON_HOST", (8, 16, 32))
     tried = []
 
     class Slow:
-        device, seconds = "cpu", 0.1
+        device, place, seconds = "cpu", registry.place("cpu"), 0.1
 
         def of(self, work):
             tried.append(work)

@@ -63,20 +63,20 @@ def bare(monkeypatch):
     """No sensors, and no profile but an empty one."""
     monkeypatch.setattr(program, "present", dict)
     empty = Trace(Spans.none(), "a program", clock="monotonic")
-    monkeypatch.setattr(program.program, "collected", lambda folder: empty)
+    monkeypatch.setattr(program, "collected", lambda folder: empty)
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_program_is_run_to_its_end_and_told_with_its_exit_code(bare, monkeypatch, code):
     monkeypatch.setenv("PYTHONPATH", "/of/its/own")
     launched = []
-    launch = program.program.launch
+    launch = program.launch
 
     def noted(folder, path, seconds):
         launched.append((path, seconds))
         return launch(folder, path, seconds)
 
-    monkeypatch.setattr(program.program, "launch", noted)
+    monkeypatch.setattr(program, "launch", noted)
     command = ["sh", "-c", f"sleep 0.03; exit {code}"]
     trace = watched(command, 2.5)
     found = trace.facts["program"]
