@@ -47,7 +47,7 @@ def test_a_figure_under_the_methods_own_name_comes_before_that_of_the_measure():
     ("trained", "task", "said"),
     [
         (True, "classify", "trained weights"),
-        (True, "unknown", "trained weights"),
+        (True, "unknown", "weights not known"),
         (False, "classify", "untrained weights"),
         (False, "unknown", "weights not known"),
     ],
