@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from typing import Any
 
 from edgescope import __version__, registry
@@ -72,6 +71,8 @@ class Version(argparse.Action):
 
 def installed() -> dict[str, str]:
     """Return package -> version of each engine that is installed."""
+    from importlib import metadata  # takes longer than all of --help
+
     found = {}
     for name in ENGINES:
         try:
