@@ -56,7 +56,7 @@ TEST := -m pytest --reruns 1 --reran=$(RERAN) -r fER
 # The C library keeps freed memory (a quarter of a gigabyte a process), as where artifacts are built (isolate/fresh.py).
 tests tests-all: export MALLOC_MMAP_MAX_ = 0
 tests tests-all: export MALLOC_TRIM_THRESHOLD_ = 268435456
-# Four workers share two cores: a thread of PyTorch that spins while it waits takes the time of one that computes.
+# The workers share two cores: a thread of PyTorch that spins while it waits takes the time of one that computes.
 tests tests-all: export OMP_WAIT_POLICY = PASSIVE
 tests: FAST := and not slow
 tests tests-all: $(VENV)/.compiled
@@ -65,10 +65,9 @@ tests tests-all: $(VENV)/.compiled
 	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson and not page $(FAST)" || status=1; \
 	exit $$status
 
-# Four workers would compile the same files at the same time, a minute each: it is done before them, once. uv compiles
-# nothing that it installs, and pytest writes the tests with their asserts in words.
+# Several workers would compile the same files at the same time, a minute each: one reads all tests before them, once.
+# uv compiles nothing that it installs, and pytest writes the tests with their asserts in words.
 $(VENV)/.compiled: $(VENV)/.ok
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 	$(BIN)/python -m pytest --collect-only -q > /dev/null
 	touch $@
 

@@ -18,14 +18,15 @@ import tempfile
 from pathlib import Path
 
 from edgescope.records import Result
-from edgescope.report import variants, write
-from edgescope.report.chapter import chapters
+from edgescope.report import result as card
+from edgescope.report import write
 from edgescope.report.render import terminal
 from edgescope.store.results import Store
 
 HERE = Path(__file__).parent
 RUN, PICTURES = HERE / "run", HERE / "pictures"
-COMMAND = "edgescope optimize efficientnet_lite0 -o r.html"
+COMMAND = "edgescope bench efficientnet_lite0 --backend onnxruntime"
+PAGE = "edgescope report -o r.html"
 STYLES = {
     "bold": "font-weight:bold",
     "dim": "opacity:.65",
@@ -41,16 +42,16 @@ SCREEN = (
 )
 
 
-def run() -> list[Result]:
+def run() -> Result:
     """Return the stored run."""
     store = Store(RUN)
-    return store.fulls(store.results())
+    (result,) = store.fulls(store.results())
+    return result
 
 
 def answer() -> list[terminal.Words]:
-    """Return the lines that `optimize` printed at the end of the stored run."""
-    page = variants.document(chapters(run()), written={"report": "r.html"})
-    return terminal.lines(page)
+    """Return the lines that `bench` printed of the stored run."""
+    return terminal.lines(card.document(run()))
 
 
 def text() -> str:
@@ -60,7 +61,7 @@ def text() -> str:
 
 def page(path: Path) -> Path:
     """Write the page of the stored run."""
-    return write(run(), path, command=COMMAND)
+    return write([run()], path, command=PAGE)
 
 
 def made() -> dict[str, str]:

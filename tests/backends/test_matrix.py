@@ -20,7 +20,7 @@ SMALL = {"torch_compile": "hostile_models:ordinary"}
 ROWS = [
     ("torch_eager", "fp32", 1e-5),
     ("torch_eager", "bf16", 0.05),
-    ("torch_compile", "fp32", 1e-4),
+    pytest.param("torch_compile", "fp32", 1e-4, marks=pytest.mark.slow),
     ("onnxruntime", "fp32", 1e-4),
     ("onnxruntime", "int8", 0.2),
     ("openvino", "fp32", 1e-4),

@@ -1,37 +1,49 @@
-"""What the README's pictures are drawn from: a stored run's own text, and a hash that notices a change of either."""
+"""README's first answer and its two pictures are those of the run that is stored beside the script that draws them."""
 
+import json
+import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+from edgescope.records import Status, Trust
 
 ROOT = Path(__file__).parents[2]
-STORED = Path(__file__).parents[1] / "store/schema_1/results"
+sys.path.insert(0, str(ROOT / "website"))
+import pictures
 
 
-@pytest.fixture
-def pictures(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(ROOT / "website")
-    sys.modules.pop("pictures", None)
-    import pictures
-
-    monkeypatch.setattr(pictures, "RUN", Path(shutil.copytree(STORED, tmp_path / "run")))
-    return pictures
+def test_the_pictures_are_of_the_stored_run_and_of_what_is_printed_of_it_today():
+    assert json.loads((pictures.PICTURES / "made.json").read_text()) == pictures.made()
 
 
-def test_the_screen_holds_the_answer_of_the_run(pictures):
-    said = pictures.text()
-    assert "null fp32 b1" in said and max(map(len, said.splitlines())) <= 80
-    assert all(word in pictures._screen() for word in ("null", "$ ", pictures.COMMAND))
+@pytest.mark.parametrize("name", ["terminal", "page"])
+def test_readme_shows_both(name):
+    (shown,) = re.findall(rf"!\[[^]]+\]\((\S+/{name}\.png)\)", (ROOT / "README.md").read_text())
+    assert (ROOT / shown).read_bytes().startswith(b"\x89PNG") and ROOT / shown == pictures.PICTURES / f"{name}.png"
 
 
-def test_another_text_or_another_run_is_noticed(pictures, monkeypatch):
+def test_readme_holds_the_command_and_its_answer_of_eight_lines_whole():
+    (told,) = re.findall(r"```console\n\$ (.*?)\n```", (ROOT / "README.md").read_text(), re.S)
+    command, _, answer = told.partition("\n")
+    assert command == pictures.COMMAND and answer == pictures.text()
+    assert len(answer.splitlines()) == 8 and all(len(line) <= 80 for line in answer.splitlines())
+
+
+def test_the_run_was_clean_and_tells_nothing_of_whose_machine_it_was():
+    run = pictures.run()
+    assert (run.status, run.verdict.trust) == (Status.OK, Trust.CLEAN)
+    folders = re.findall(r'"(/\w+)/', next(pictures.RUN.rglob("result.json")).read_text())
+    assert set(folders) <= {"/home", "/proc", "/sys", "/etc"}
+
+
+def test_another_run_or_another_text_needs_new_pictures(tmp_path, monkeypatch):
+    shutil.copytree(pictures.RUN, tmp_path / "run")
+    monkeypatch.setattr(pictures, "RUN", tmp_path / "run")
     before = pictures.made()
-    assert pictures.made() == before
-    (pictures.RUN / "more.txt").write_text("x")
-    assert {k for k, v in pictures.made().items() if v != before[k]} == {"run"}
-    monkeypatch.setattr(pictures, "text", lambda: "another answer")
-    assert pictures.made()["terminal"] != before["terminal"]
+    path = next((tmp_path / "run").rglob("result.json"))
+    path.write_text(path.read_text().replace('"onnxruntime"', '"openvino"'))
+    after = pictures.made()
+    assert [name for name in before if after[name] != before[name]] == ["run", "terminal", "page"]

@@ -77,7 +77,7 @@ class Cell:
     value: Value
     below: Value = None
     """What belongs to it, on a line of its own: shown on a page."""
-    brief: str | None = None
+    brief: Value = None
     """What a terminal shows instead without -v; '' leaves a key out."""
 
 

@@ -12,7 +12,7 @@ from edgescope.analysis.energy.scopes import ends
 from edgescope.analysis.run.usage import first
 from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
-from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status, Trial
+from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status, Trial, Trust
 from edgescope.report import document as doc
 from edgescope.report import inputs
 from edgescope.stats import reach
@@ -85,13 +85,17 @@ def several(results: Sequence[Result]) -> doc.Document:
 
 def status(result: Result) -> doc.Value:
     """Return the status with the verdict and its evidence."""
-    mark = doc.Mark(result.status.value, "good" if result.status is Status.OK else "bad")
-    return (
-        mark,
-        "  ",
-        doc.badge(result.verdict.trust),
-        doc.Mark(f": {'; '.join(result.verdict.evidence)}", "dim"),
-    )
+    return (*_ended(result), doc.Mark(f": {'; '.join(result.verdict.evidence)}", "dim"))
+
+
+def _ended(result: Result) -> tuple[doc.Value, ...]:
+    good = "good" if result.status is Status.OK else "bad"
+    return doc.Mark(result.status.value, good), "  ", doc.badge(result.verdict.trust)
+
+
+def _calm(result: Result) -> bool:
+    """Return whether nothing needs an explanation: the evidence of such a run is for those who ask."""
+    return result.status is Status.OK and result.verdict.trust is Trust.CLEAN
 
 
 def detail(text: str) -> doc.Cell:
@@ -100,9 +104,9 @@ def detail(text: str) -> doc.Cell:
 
 
 def _lines(result: Result) -> Iterator[Line]:
-    """Yield the rows of a card."""
-    m = result.metrics.get
-    yield "status", status(result)
+    """Yield the rows of a card; of a calm run without the evidence, which -v shows."""
+    m, calm = result.metrics.get, _calm(result)
+    yield "status", doc.Cell(status(result), brief=_ended(result) if calm else None)
     if result.status not in GOOD:
         return
     yield "latency", _latency(result)
@@ -116,19 +120,23 @@ def _lines(result: Result) -> Iterator[Line]:
     yield from _parts(result)
     yield from _marked(result)
     startup = [f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")]
-    yield "startup", "   ".join([startup[0] + _earlier(result), *startup[1:]])
+    started = "   ".join([startup[0] + _earlier(result), *startup[1:]])
+    yield "startup", doc.Cell(started, brief="" if calm else None)
     yield "memory", _memory(result)
     yield from _consumed(result)
     if result.trial.idle_s:
         yield "idle", _idle(result)
-    yield "accuracy gate", _gate(result)
-    yield "judged by", _judged(result) or None
+    judged = _judged(result)
+    passed = calm and result.verification is not None and result.verification.passed and judged
+    yield "accuracy gate", doc.Cell(_gate(result), brief=f"passed: {judged}" if passed else None)
+    yield "judged by", doc.Cell(judged, brief="" if passed else None) if judged else None
     yield "pictures", result.model.prepared if result.model and result.model.prepared else None
     yield "left out", inputs.unread(result.trial) or None
     if result.effective is not None:
         e = result.effective
         threads = "1 thread" if e.threads == 1 else f"{e.threads or 'default'} threads"
-        yield "engine", f"{e.precision} on {e.device}, {threads}; {e.evidence}"
+        ran = f"{e.precision} on {e.device}, {threads}"
+        yield "engine", doc.Cell(f"{ran}; {e.evidence}", brief=ran if calm else None)
     yield "sampler", detail(_sampler(result))
 
 
