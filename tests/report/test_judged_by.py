@@ -35,7 +35,8 @@ def drawn(page, wide: int = 120, **keys) -> str:
 @pytest.mark.parametrize(("method", "field", "text"), CASES)
 def test_the_measure_that_judged_is_shown_with_its_value(method, field, text):
     one = judged(method, field)
-    assert f"judged by      {text}" in drawn(document(one))
+    assert f"judged by      {text}" in drawn(document(one), verbose=True)
+    assert f"accuracy gate  passed: {text}" in drawn(document(one))
     assert text in drawn(listing([one]), 10_000, limit=None)
     assert text not in drawn(listing([one]), 80, limit=None)
 
