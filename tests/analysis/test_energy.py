@@ -295,3 +295,5 @@ def test_a_gpu_boards_meter_says_nothing_of_a_cpus_work():
     assert isinstance(blind.energy_j, Absent)
     package = ("cpu_package_power_w", "cpu_package", T, np.full(len(T), 5.0))
     assert joules(make(board, package), 1, 9, device="cpu").scope == "cpu_package"
+    blind = joules(make(package), 1, 9, device="cuda")
+    assert isinstance(blind.energy_j, Absent)
