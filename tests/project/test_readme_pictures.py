@@ -22,7 +22,9 @@ def test_the_pictures_are_of_the_stored_run_and_of_what_is_printed_of_it_today()
 @pytest.mark.parametrize("name", ["terminal", "page"])
 def test_readme_shows_both(name):
     (shown,) = re.findall(rf"!\[[^]]+\]\((\S+/{name}\.png)\)", (ROOT / "README.md").read_text())
-    assert (ROOT / shown).read_bytes().startswith(b"\x89PNG") and ROOT / shown == pictures.PICTURES / f"{name}.png"
+    assert (ROOT / shown).read_bytes().startswith(
+        b"\x89PNG"
+    ) and ROOT / shown == pictures.PICTURES / f"{name}.png"
 
 
 def test_readme_holds_the_command_and_its_answer_of_eight_lines_whole():
