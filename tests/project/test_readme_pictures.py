@@ -10,9 +10,10 @@ import pytest
 
 from edgescope.records import Status, Trust
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "website"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "website"))
 import pictures
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_pictures_are_of_the_stored_run_and_of_what_is_printed_of_it_today():
