@@ -258,7 +258,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *_files("artifacts", "fp16_types", "int8_inputs", "int8_modelopt", "int8_onnxruntime"),
         *_files("artifacts", "mixed_precision_onnx", "names_in_the_cache", "onnx_names", "onnx_write"),
         *_files("artifacts", "tflite_litert_torch", "tflite_made", "tflite_reader"),
-        "tests/models/test_tflite.py",
+        "tests/wings/litert/test_tflite.py",
     ),
     "records": ("tests/records", "tests/test_trial_command.py"),
     "anomaly": _files(

@@ -236,12 +236,12 @@ BACKENDS = Family(
             about="edgescope.backends.ort.about:AboutOrt",
         ),
         "openvino": Entry(
-            "edgescope.backends.openvino.backend:OpenVino",
+            "edgescope.wings.openvino.backend:OpenVino",
             "pip install 'edgescope[openvino]'",
             "OpenVINO, its CPU, GPU and NPU plugins",
             ("cpu", "intel_gpu", "intel_npu"),
             engine="openvino",
-            about="edgescope.backends.openvino.about:AboutOpenVino",
+            about="edgescope.wings.openvino.about:AboutOpenVino",
         ),
         "tensorrt": Entry(
             "edgescope.backends.tensorrt.backend:TensorRt",
@@ -272,10 +272,10 @@ BACKENDS = Family(
             about="edgescope.backends.pytorch.about:AboutTensorrt",
         ),
         "litert": Entry(
-            "edgescope.backends.litert.backend:LiteRt",
+            "edgescope.wings.litert.backend:LiteRt",
             "pip install 'edgescope[litert]'",
             "LiteRT (TensorFlow Lite) with XNNPACK",
-            about="edgescope.backends.litert.about:AboutLiteRt",
+            about="edgescope.wings.litert.about:AboutLiteRt",
         ),
     },
     check=lambda found: found.about and need(found.about, found.about, found.fix),
@@ -398,24 +398,24 @@ SCENARIOS = Family(
             alone=True,
         ),
         "mlperf_single_stream": _loadgen(
-            "edgescope.scenarios.mlperf:SingleStream",
+            "edgescope.wings.mlperf.loadgen:SingleStream",
             summary="MLPerf LoadGen drives: one after another",
             one_sample=True,
             one_in_flight=True,
         ),
         "mlperf_multi_stream": _loadgen(
-            "edgescope.scenarios.mlperf:MultiStream",
+            "edgescope.wings.mlperf.loadgen:MultiStream",
             summary="MLPerf LoadGen drives: in_flight x batch samples a query",
         ),
         "mlperf_server": _loadgen(
-            "edgescope.scenarios.mlperf:Server",
+            "edgescope.wings.mlperf.loadgen:Server",
             summary="MLPerf LoadGen drives: Poisson arrivals at --rate",
             one_sample=True,
             open_loop=True,
             rated=True,
         ),
         "mlperf_offline": _loadgen(
-            "edgescope.scenarios.mlperf:Offline",
+            "edgescope.wings.mlperf.loadgen:Offline",
             summary="MLPerf LoadGen drives: everything at once",
             timed=False,
         ),
@@ -438,7 +438,7 @@ MODELS = Family(
             "edgescope.models.image.faces:FaceDetector", summary="a detector of faces with trained weights"
         ),
         "clips": Entry(
-            "edgescope.models.clip.network:ClipClassifier",
+            "edgescope.wings.training.clip_classifier.network:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",
         ),
         "anomaly": Entry(
@@ -446,7 +446,7 @@ MODELS = Family(
             summary="a named network of video anomaly detection, or name@weights.pth",
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
-        "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),
+        "tflite": Entry("edgescope.wings.litert.model:TfliteFile", summary="any .tflite file"),
         "torch": Entry(
             "edgescope.models.user.networks:TorchFile",
             summary="any file of torch.export.save or torch.jit.save",
@@ -744,7 +744,7 @@ def about(backend: str) -> type[About]:
 
 
 def facts(backend: str) -> type[About]:
-    """Return the class data of a stored result's backend; the defaults for one that is not installed."""
+    """Return the class data of a backend; those of one that does nothing if it is not installed."""
     try:
         return about(backend)
     except (UsageError, UnavailableError):
@@ -824,8 +824,12 @@ def need(target: str, what: str, fix: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:
+        wing = (error.name or "").startswith(f"{__package__}.wings")  # taken out, and its members with it
         raise UnavailableError(
-            "E-NAME-2", f"{what} cannot be loaded", evidence=str(error), fix=without_cuda(fix)
+            "E-NAME-2",
+            f"{what} cannot be loaded",
+            evidence=str(error),
+            fix=REINSTALL if wing else without_cuda(fix),
         ) from error
     except Exception as error:
         if module.partition(".")[0] == __package__:

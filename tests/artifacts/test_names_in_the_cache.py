@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from edgescope import cache
-from edgescope.artifacts import fp16, int8, mixed_precision, onnx_export, tflite
+from edgescope.artifacts import fp16, int8, mixed_precision, onnx_export
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.wings.litert import tflite
 
 SPECS = (TensorSpec("x", (2,), "float32"),)
 

@@ -144,7 +144,7 @@ def test_openvinos_own_default_would_have_been_caught(monkeypatch):
     """Where the CPU has bf16, leaving the hint out runs bf16 under an fp32 label; the read-back must tell."""
     import openvino as ov
 
-    module = pytest.importorskip("edgescope.backends.openvino.backend")
+    module = pytest.importorskip("edgescope.wings.openvino.backend")
     if "BF16" not in [str(c) for c in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")]:
         pytest.skip("this CPU has no bf16")
     monkeypatch.setattr(module, "_settings", lambda spec: {})

@@ -38,9 +38,9 @@ def test_params_and_macs_are_those_of_the_network(name):
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from edgescope.models.clip import torch_networks
     from edgescope.models.image import torch_networks as _networks
     from edgescope.wings.anomaly.networks import torch_networks as anomaly_networks
+    from edgescope.wings.training.clip_classifier import torch_networks
 
     entry = zoo.table()[name]
     own = {**dict.fromkeys(CLIPS, torch_networks), **dict.fromkeys(ANOMALY, anomaly_networks)}

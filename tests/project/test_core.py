@@ -79,6 +79,23 @@ for name in ("capacity", "watch", "train_advise"):
     run(installed, tree, code)
 
 
+def test_each_member_that_is_missing_names_itself_and_what_brings_it_back(installed, tree):
+    code = """
+from edgescope import registry
+for family in registry.FAMILIES:
+    for name, found in family.items():
+        if found.target.startswith("edgescope.wings.") and family is not registry.VERBS:
+            try:
+                registry.load(family, name, "member")
+            except registry.UnavailableError as error:
+                assert name in error.what and error.fix == registry.REINSTALL, name
+            else:
+                raise AssertionError(name)
+            assert family is not registry.BACKENDS or registry.facts(name) is registry.about("null")
+"""
+    run(installed, tree, code)
+
+
 @pytest.mark.slow
 def test_it_measures_stores_and_reports(installed, tree):
     store = str(tree.parent / "store")

@@ -68,7 +68,7 @@ MET_UNDER = {
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
     "fit/loop": ("train clips", "anomaly train"),
-    "models/clip/": ("train clips", "bench"),
+    "wings/training/clip_classifier/": ("train clips", "bench"),
     "models/image/photo_set": ("train data",),
     "runner/noise": ("doctor",),
     "verbs/sweep": ("sweep",),
@@ -242,7 +242,13 @@ SHARED |= {"shared.OPTIONS": "backends/pytorch/module"}
 def options() -> dict[str, set[str]]:
     """Module of the backends -> the options that its OPTIONS name."""
     found: dict[str, set[str]] = {}
-    for path in sorted([*(ROOT / "backends").rglob("*.py"), ROOT / "artifacts/for_precision.py"]):
+    for path in sorted(
+        [
+            *(ROOT / "backends").rglob("*.py"),
+            *(ROOT / "wings").rglob("backend.py"),
+            ROOT / "artifacts/for_precision.py",
+        ]
+    ):
         module = str(path.relative_to(ROOT).with_suffix(""))
         for node in ast.walk(ast.parse(path.read_text())):
             target = node.target if isinstance(node, ast.AnnAssign) else None
@@ -264,7 +270,7 @@ def options() -> dict[str, set[str]]:
 
 def test_every_option_in_a_message_is_one_of_the_backend():
     assert "min_subgraph" in options()["backends/ort/tensorrt"]
-    assert "xnnpack" in options()["backends/litert/backend"]
+    assert "xnnpack" in options()["wings/litert/backend"]
     found = [(w, v) for w, _, n, v in sorted(set(hints())) if n == "--option" and v and v[0].islower()]
     assert len(found) > 15
     everywhere = set().union(*options().values(), {"out"})

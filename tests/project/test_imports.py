@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import edgescope
+from edgescope import registry
 from edgescope.registry import VERBS
 
 ROOT = Path(edgescope.__file__).parent
@@ -103,6 +104,16 @@ def wing(module: str) -> str:
     return found[1] if (found := WING.match(module)) else ""
 
 
+@cache
+def joined(name: str) -> set[str]:
+    """The packages of the core whose families have members in this wing: it may build on the members there."""
+    return {
+        found.group.split(".")[1]
+        for found in registry.FAMILIES
+        if name and any(wing(member.target) == name for member in found.values())
+    }
+
+
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_1_leaves_import_the_standard_library_numpy_and_each_other(leaf):
     for name, found in modules().items():
@@ -130,10 +141,7 @@ def test_4_only_bench_composes_implementations():
         if part(name) in (*FAMILIES, *COMPOSERS, "cli", ""):
             continue
         for target in found.anywhere:
-            made_there = (
-                "workloads" if wing(name) else ""
-            )  # a wing brings a workload of its own, on what all share
-            composed = part(target) in {"backends", "workloads", "scenarios", "modes"} - {made_there}
+            composed = part(target) in {"backends", "workloads", "scenarios", "modes"} - joined(wing(name))
             if (
                 composed
                 and not target.endswith((".base", ".stop_rule"))

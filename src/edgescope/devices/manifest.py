@@ -76,7 +76,7 @@ def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machin
 
 def software() -> dict[str, Any]:
     """Return versions, environment, command line, Python and the time (UTC, ISO 8601)."""
-    packages = {*PACKAGES, *(name for b in registry.BACKENDS for name in registry.about(b).PACKAGES)}
+    packages = {*PACKAGES, *(name for b in registry.BACKENDS for name in registry.facts(b).PACKAGES)}
     return {
         "packages": {name: _version(name) for name in sorted(packages)},
         "environment": environment(os.environ),

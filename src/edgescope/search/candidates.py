@@ -55,7 +55,7 @@ def of_device(device: str) -> tuple[Candidate, ...]:
     return tuple(
         Candidate(name, precision, dict(options))
         for name in registry.BACKENDS
-        for precision, options in registry.about(name).CANDIDATES.get(device, ())
+        for precision, options in registry.facts(name).CANDIDATES.get(device, ())
     )
 
 
@@ -70,7 +70,7 @@ def as_written(candidates: Sequence[Candidate], model: str) -> tuple[Candidate, 
     for c in candidates:
         plain = {name: value for name, value in c.options.items() if name not in DYNAMIC_OPTIONS}
         each = Candidate(c.backend, "as_is", plain)
-        if "onnx" in registry.about(c.backend).READS and each not in found:
+        if "onnx" in registry.facts(c.backend).READS and each not in found:
             found.append(each)
     return tuple(found)
 
@@ -143,7 +143,7 @@ def _sensed(place: str) -> bool:
 
 def starts_slowly(trial: Trial) -> bool:
     """Return whether every start of this trial compiles the model."""
-    return registry.about(trial.backend).SLOW_START
+    return registry.facts(trial.backend).SLOW_START
 
 
 def propose(
@@ -267,19 +267,19 @@ def reads_tflite_only(model: str) -> bool:
 
 def _fits(candidate: Candidate, base: Trial) -> bool:
     """Return whether the engine runs on the device and can read the model."""
-    reads = registry.about(candidate.backend).READS
+    reads = registry.facts(candidate.backend).READS
     return base.device in registry.runs_on(candidate.backend) and zoo.kind(base.model) in reads
 
 
 def _slow_options(candidate: Candidate) -> Options:
     """Return the options of a candidate that make it compile for minutes."""
-    slow = registry.about(candidate.backend).SLOW_OPTIONS
+    slow = registry.facts(candidate.backend).SLOW_OPTIONS
     return {name: value for name, value in candidate.options.items() if slow.get(name) == value}
 
 
 def _is_slow(name: str, value: Scalar) -> bool:
     """Return whether an option makes some engine compile for minutes."""
-    return any(registry.about(backend).SLOW_OPTIONS.get(name) == value for backend in registry.BACKENDS)
+    return any(registry.facts(backend).SLOW_OPTIONS.get(name) == value for backend in registry.BACKENDS)
 
 
 def _checked(

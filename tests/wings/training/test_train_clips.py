@@ -91,7 +91,7 @@ def test_bad_requests_say_what_to_do(films, tmp_path, capsys, name, flags, code,
 def test_weights_that_could_not_be_written_are_refused_before_any_video_is_read(
     films, tmp_path, capsys, monkeypatch, where
 ):
-    from edgescope.models.clip import dataset
+    from edgescope.wings.training.clip_classifier import dataset
 
     monkeypatch.setattr(dataset, "read", lambda *a: pytest.fail("the videos were read"))
     (tmp_path / "file").write_text("x")

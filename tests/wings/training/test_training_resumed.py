@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from edgescope.models.clip import torch_networks
 from edgescope.wings.training import clips as train
 from edgescope.wings.training import torch_clips as torch_train
+from edgescope.wings.training.clip_classifier import torch_networks
 
 
 class Objective(torch.nn.Module):

@@ -12,11 +12,11 @@ import cutting
 from edgescope.errors import ModelError, UnavailableError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.models.clip import dataset, sidecar
 from edgescope.verify import judge
 from edgescope.verify.measure import compared
 from edgescope.verify.measures.top_k import TopK
 from edgescope.wings.training import clips as training
+from edgescope.wings.training.clip_classifier import dataset, sidecar
 
 pytestmark = pytest.mark.slow
 

@@ -15,10 +15,10 @@ from typing import Any
 from edgescope import cache, registry
 from edgescope.errors import UsageError
 from edgescope.models import zoo
-from edgescope.models.clip import dataset, samples, sidecar
 from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.stats.pairs import wilson
+from edgescope.wings.training.clip_classifier import dataset, samples, sidecar
 
 
 @dataclass(frozen=True)

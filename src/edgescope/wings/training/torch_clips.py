@@ -19,8 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from edgescope.fit import loop as fit
 from edgescope.fit.task import Task
-from edgescope.models.clip import dataset, torch_networks
-from edgescope.models.clip.dataset import Data, Video
+from edgescope.wings.training.clip_classifier import dataset, torch_networks
+from edgescope.wings.training.clip_classifier.dataset import Data, Video
 from edgescope.wings.training.clips import Epoch, Settings
 
 Window = tuple[Video, int]

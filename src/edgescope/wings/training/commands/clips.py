@@ -21,7 +21,7 @@ from edgescope.commandline.countdown import Countdown
 from edgescope.process.said import say
 
 if TYPE_CHECKING:
-    from edgescope.models.clip.dataset import Data
+    from edgescope.wings.training.clip_classifier.dataset import Data
     from edgescope.wings.training.clips import Epoch
 
 HELP = "train a network for video clips on a folder of videos"

@@ -13,8 +13,8 @@ from typing import Any
 from edgescope import cache
 from edgescope.errors import ModelError
 from edgescope.models.base import MIN_FRAMES
-from edgescope.models.clip.samples import Origin
 from edgescope.records import Json
+from edgescope.wings.training.clip_classifier.samples import Origin
 
 VERSION = 1
 

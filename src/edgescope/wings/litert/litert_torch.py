@@ -15,11 +15,11 @@ from ai_edge_quantizer import qtyping, quantizer, recipe
 from ai_edge_quantizer.algorithm_manager import AlgorithmName
 from numpy.typing import NDArray
 
-from edgescope.artifacts import tflite_reader
 from edgescope.artifacts.onnx_export import TOLERANCE
 from edgescope.errors import ModelError
 from edgescope.models.base import Samples, TensorSpec
 from edgescope.records import Json
+from edgescope.wings.litert import tflite_reader
 
 SIGNATURE = "serving_default"
 METHOD = "static, weights int8 per channel, activations int8, MinMax; floats in and out"

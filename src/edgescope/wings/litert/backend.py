@@ -18,8 +18,6 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import tflite as tflite_export
-from edgescope.artifacts import tflite_reader
 from edgescope.backends.base import (
     Artifact,
     Session,
@@ -30,11 +28,13 @@ from edgescope.backends.base import (
     precision_of,
     threads_of,
 )
-from edgescope.backends.litert.about import AboutLiteRt
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective
 from edgescope.registry import need
+from edgescope.wings.litert import tflite as tflite_export
+from edgescope.wings.litert import tflite_reader
+from edgescope.wings.litert.about import AboutLiteRt
 
 FIX_FP16 = "pip install -U 'ai-edge-litert>=2'"
 #: Least difference from fp32, relative to the largest output, that proves fp16: rounding to 11 bits leaves about
@@ -151,7 +151,7 @@ class LiteRt(AboutLiteRt):
         shapes = _shapes(artifact.model, artifact.spec, names)
         path, threads, xnnpack = artifact.path, _threads(artifact.spec), xnnpack_of(artifact.spec)
         if artifact.spec.precision == "fp16":
-            session = need("edgescope.backends.litert.fp16:Fp16Session", "LiteRT in fp16", FIX_FP16)
+            session = need("edgescope.wings.litert.fp16:Fp16Session", "LiteRT in fp16", FIX_FP16)
             half: Session = session(path, shapes, artifact.notes, threads)
             return half
         return LiteRtSession(names, threads, lambda: Request(path, shapes, threads, xnnpack=xnnpack))
@@ -208,7 +208,7 @@ def _converted(model: Model, spec: Spec, folder: Path) -> tuple[Path, dict[str, 
 
 
 def _fp16(path: Path, model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, float]:
-    probe = need("edgescope.backends.litert.fp16:probe", "LiteRT in fp16", FIX_FP16)
+    probe = need("edgescope.wings.litert.fp16:probe", "LiteRT in fp16", FIX_FP16)
     found: dict[str, float] = probe(path, _shapes(model, spec, names), model.inputs)
     if not found["difference"] >= LEAST_FP16:
         why = f"with fp16 requested, XNNPACK's outputs differ from fp32 by {found['difference']:.2g} of the largest"

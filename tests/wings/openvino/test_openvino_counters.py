@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.backends.openvino import counters, precision
 from edgescope.tracing.read import read
+from edgescope.wings.openvino import counters, precision
 
 
 class Request:

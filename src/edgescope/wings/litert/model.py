@@ -27,7 +27,7 @@ FIX = "pip install 'edgescope[litert]'"
 class TfliteFile(UserFile):
     """A .tflite file."""
 
-    READER = "edgescope.artifacts.tflite_reader:describe", FIX
+    READER = "edgescope.wings.litert.tflite_reader:describe", FIX
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
         super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{VERSION}", shapes or {})

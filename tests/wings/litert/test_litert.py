@@ -14,14 +14,13 @@ import data_sets
 import edgescope
 from edgescope import bench, cache, registry
 from edgescope.analysis.cells import variants
-from edgescope.artifacts import tflite, tflite_reader
 from edgescope.backends.base import Spec
-from edgescope.backends.litert import fp16
-from edgescope.backends.litert.backend import LiteRt
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.records import Result, Status, Trial
+from edgescope.wings.litert import fp16, tflite, tflite_reader
+from edgescope.wings.litert.backend import LiteRt
 from making import show_card
 from models import tiny_tflite
 
@@ -219,7 +218,7 @@ class TestConverted:
 
     @pytest.fixture
     def converter(self, monkeypatch, tmp_path):
-        fake, calls = ModuleType("edgescope.artifacts.tflite_litert_torch"), []
+        fake, calls = ModuleType("edgescope.wings.litert.litert_torch"), []
 
         def convert(module, inputs, samples, path, *, batch):
             calls.append(("convert", batch))
@@ -278,14 +277,14 @@ class TestConverted:
         def dies(*_, **__):
             raise ModelError("E-TFL-7", "cannot convert")
 
-        monkeypatch.setattr(sys.modules["edgescope.artifacts.tflite_litert_torch"], "convert", dies)
+        monkeypatch.setattr(sys.modules["edgescope.wings.litert.litert_torch"], "convert", dies)
         with pytest.raises(ModelError, match="E-TFL-7"):
             tflite.tflite(self.Net(), tmp_path, batch=1)
         assert not list(tmp_path.glob("*.tflite"))
 
     def test_without_the_converter_the_way_out_is_told(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "litert_torch", None)
-        monkeypatch.delitem(sys.modules, "edgescope.artifacts.tflite_litert_torch", raising=False)
+        monkeypatch.delitem(sys.modules, "edgescope.wings.litert.litert_torch", raising=False)
         with pytest.raises(UnavailableError, match=r"pip install litert-torch \(1.2 GB\)"):
             LiteRt().prepare(self.Net(), Spec(), tmp_path)
 

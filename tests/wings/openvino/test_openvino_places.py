@@ -9,7 +9,7 @@ from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 
-backend = pytest.importorskip("edgescope.backends.openvino.backend")
+backend = pytest.importorskip("edgescope.wings.openvino.backend")
 
 MODEL = "lenet5"
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from edgescope.artifacts import onnx_export
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
-from edgescope.models.clip import dataset, sidecar
-from edgescope.models.clip import samples as clip_samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, digest
 from edgescope.registry import need
+from edgescope.wings.training.clip_classifier import dataset, sidecar
+from edgescope.wings.training.clip_classifier import samples as clip_samples
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,9 @@ class ClipClassifier:
     def module(self) -> torch.nn.Module:
         """Return the network in eval mode with its weights; ModelError if the weights do not fit."""
         make = need(
-            "edgescope.models.clip.torch_networks:network", self.info.name, "pip install 'edgescope[torch]'"
+            "edgescope.wings.training.clip_classifier.torch_networks:network",
+            self.info.name,
+            "pip install 'edgescope[torch]'",
         )
         module: torch.nn.Module = make(self._entry, self._weights, classes=self.width, seed=SEED)
         return module

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts.onnx_names import ModulePaths
-from edgescope.backends.openvino import counters, precision
+from edgescope.wings.openvino import counters, precision
 
 ROUNDS = 5
 """Times the graph is compiled anew: the counters are means since then, so only that gives several times."""

@@ -10,7 +10,7 @@ import sys, time
 seen = []
 about = ("os.fork", "subprocess.Popen", "socket.connect", "socket.getaddrinfo", "_thread.start_new_thread")
 sys.addaudithook(lambda event, args: seen.append(event) if event in about else None)
-import edgescope.backends.openvino.backend
+import edgescope.wings.openvino.backend
 time.sleep(0.5)
 assert not seen, seen
 """

@@ -9,8 +9,8 @@ pytest.importorskip("ai_edge_litert")
 
 from ai_edge_litert import schema_py_generated as schema
 
-from edgescope.artifacts import tflite_reader as reader
 from edgescope.errors import ModelError
+from edgescope.wings.litert import tflite_reader as reader
 from models import tiny_tflite
 
 

@@ -197,7 +197,9 @@ def _kept(path: Path, content: str) -> int:
     target = _frames_file(content)
     if not target.exists():
         decode = need(
-            "edgescope.models.clip.reader:decode", "reading videos", "pip install 'edgescope[video]'"
+            "edgescope.wings.training.clip_classifier.reader:decode",
+            "reading videos",
+            "pip install 'edgescope[video]'",
         )
         frames = decode(path, side=SIDE, every=EVERY, limit=LIMIT)
         with cache.writing(target) as temporary:

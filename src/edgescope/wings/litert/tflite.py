@@ -49,7 +49,7 @@ def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Pat
 
 
 def _made(model: Model, batch: int, path: Path) -> dict[str, Json]:
-    convert = need("edgescope.artifacts.tflite_litert_torch:convert", "the LiteRT converter", FIX)
+    convert = need("edgescope.wings.litert.litert_torch:convert", "the LiteRT converter", FIX)
     samples = model.samples(Purpose.BENCH, batch)
     if samples is None:
         raise UnsupportedError(
@@ -60,7 +60,7 @@ def _made(model: Model, batch: int, path: Path) -> dict[str, Json]:
 
 
 def _quantised(model: Model, folder: Path, batch: int, calibration: Samples, path: Path) -> dict[str, Json]:
-    quantise = need("edgescope.artifacts.tflite_litert_torch:quantise", "the LiteRT quantiser", FIX)
+    quantise = need("edgescope.wings.litert.litert_torch:quantise", "the LiteRT quantiser", FIX)
     source = tflite(model, folder, batch=batch)
     names = cache.notes(source)["names"]
     found: dict[str, Json] = quantise(source, names, calibration, path, batch=batch)

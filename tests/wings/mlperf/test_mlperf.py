@@ -17,10 +17,11 @@ from edgescope.models.null import NullModel
 from edgescope.records import QUERY_OK, Absent, ModelInfo, Status, Trial
 from edgescope.report.document import plain
 from edgescope.report.result import load
-from edgescope.scenarios import Foreign, mlperf_log
+from edgescope.scenarios import Foreign
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
 from edgescope.store import results
+from edgescope.wings.mlperf import log as mlperf_log
 from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.inference import reference_set
 from fake_time import MS, FakeClock, FakeWork
@@ -78,7 +79,7 @@ def test_multi_stream_queries_hold_in_flight_times_batch_samples():
 @needs_loadgen
 def test_multi_streams_percentiles_are_of_queries_until_their_last_sample_is_done(tmp_path):
     """An engine that answers the 8 samples of a query one after another: a sample's median is half the query's."""
-    from edgescope.scenarios.mlperf_system import complete, run_test
+    from edgescope.wings.mlperf.system import complete, run_test
 
     ours: list[int] = []
 
@@ -278,7 +279,7 @@ registry.load(registry.SCENARIOS, "mlperf_server", "scenario")(trial, Plan(trial
 
 def told(trial=None, **fields):
     """A LoadGen that has driven already, with what it reported."""
-    from edgescope.scenarios.mlperf import SingleStream
+    from edgescope.wings.mlperf.loadgen import SingleStream
 
     made = SingleStream(trial or Trial(model="null", backend="null", scenario="mlperf_single_stream"), None)
     for name, value in fields.items():
@@ -335,7 +336,7 @@ class Settings:
 @pytest.fixture
 def bare(monkeypatch):
     """Make a scenario that asks no LoadGen: its settings are noted."""
-    from edgescope.scenarios import mlperf
+    from edgescope.wings.mlperf import loadgen as mlperf
 
     monkeypatch.setattr(mlperf, "_loadgen", lambda: SimpleNamespace(settings=Settings))
 
@@ -406,7 +407,8 @@ def test_estimates_stand_beside_ours_where_both_are_known(bare):
 @pytest.mark.parametrize(("scenario", "slots", "samples"), [("SingleStream", 2, 3), ("MultiStream", 1, 6)])
 def test_what_loadgen_drove_is_told_by_our_rows(monkeypatch, scenario, slots, samples):
     """Two queries of fake time: the first begins the window, and the last one to be done ends it."""
-    from edgescope.scenarios import mlperf, mlperf_system
+    from edgescope.wings.mlperf import loadgen as mlperf
+    from edgescope.wings.mlperf import system as mlperf_system
 
     monkeypatch.setattr(mlperf_system, "complete", lambda ids: done.append(list(ids)))
     clock, done = FakeClock(), []
@@ -440,8 +442,8 @@ def slots_of(scenario):
 @needs_loadgen
 @pytest.mark.parametrize("queued", [False, True])
 def test_batches_of_a_query_are_rows_and_the_last_one_is_smaller(monkeypatch, queued):
-    from edgescope.scenarios import mlperf_system
     from edgescope.scenarios.query_log import Log
+    from edgescope.wings.mlperf import system as mlperf_system
 
     completed, began = [], []
     monkeypatch.setattr(mlperf_system, "complete", completed.append)
@@ -472,7 +474,7 @@ def test_batches_of_a_query_are_rows_and_the_last_one_is_smaller(monkeypatch, qu
 @needs_loadgen
 @pytest.mark.parametrize("data", [(), (b"ab", b"cde")])
 def test_samples_are_reported_with_their_bytes(monkeypatch, data):
-    from edgescope.scenarios import mlperf_system
+    from edgescope.wings.mlperf import system as mlperf_system
 
     told = []
     lg = SimpleNamespace(QuerySamplesComplete=told.extend, QuerySampleResponse=lambda *what: what)

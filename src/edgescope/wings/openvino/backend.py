@@ -28,11 +28,11 @@ from edgescope.backends.base import (
     profile_folder,
     threads_of,
 )
-from edgescope.backends.openvino import counters, layers, precision
-from edgescope.backends.openvino.about import HINTS, AboutOpenVino
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, TensorSpec, written
 from edgescope.records import Effective, Place
+from edgescope.wings.openvino import counters, layers, precision
+from edgescope.wings.openvino.about import HINTS, AboutOpenVino
 
 #: Batches whose tensors a request keeps; the bench pool has fewer.
 REMEMBERED = 16

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ai_edge_litert")
 
-from edgescope.artifacts import tflite_reader
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from edgescope.wings.litert import tflite_reader
 from models import tiny_tflite
 
 

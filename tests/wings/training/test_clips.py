@@ -11,7 +11,7 @@ import cutting
 from edgescope.errors import ModelError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.models.clip import dataset, samples
+from edgescope.wings.training.clip_classifier import dataset, samples
 
 ENTRY = zoo.table()["har_densenet"]
 

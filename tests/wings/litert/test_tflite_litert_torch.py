@@ -114,7 +114,7 @@ def made(monkeypatch, converter):
         recipe=SimpleNamespace(static_wi8_ai8=lambda: "static"),
     )
     stands_in("ai_edge_quantizer.algorithm_manager", AlgorithmName=SimpleNamespace(NO_QUANTIZE="none"))
-    name = "edgescope.artifacts.tflite_litert_torch"
+    name = "edgescope.wings.litert.litert_torch"
     monkeypatch.delitem(sys.modules, name, raising=False)
     module = importlib.import_module(name)
     ticks = iter(2.3456 * n for n in range(100))

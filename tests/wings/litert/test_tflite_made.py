@@ -10,10 +10,10 @@ import pytest
 
 import data_sets
 from edgescope import cache
-from edgescope.artifacts.tflite import tflite
 from edgescope.errors import UnsupportedError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, TensorSpec
+from edgescope.wings.litert.tflite import tflite
 
 
 class Net:
@@ -34,7 +34,7 @@ class Net:
 @pytest.fixture
 def asked(monkeypatch):
     """What the converter was asked for."""
-    found, module = [], ModuleType("edgescope.artifacts.tflite_litert_torch")
+    found, module = [], ModuleType("edgescope.wings.litert.litert_torch")
 
     def convert(network, inputs, samples, path, *, batch):
         found.append(("convert", network, inputs[0].name, len(samples), batch))

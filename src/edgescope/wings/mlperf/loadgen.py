@@ -28,13 +28,14 @@ from edgescope.errors import Message, UsageError
 from edgescope.options import Option
 from edgescope.process import scratch
 from edgescope.records import Absent, Json, Queries, Trial
-from edgescope.scenarios import mlperf_log, settings
+from edgescope.scenarios import settings
 from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.closed import Split, typical_s
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
 from edgescope.verify.reference import QUICK_CEILING
+from edgescope.wings.mlperf import log as mlperf_log
 from edgescope.workloads.base import ReferenceSet, Work
 
 OFFICIAL_S = 600.0
@@ -236,7 +237,7 @@ class Server(LoadGen):
 def _loadgen() -> ModuleType:
     """Return the module that connects to LoadGen; UnavailableError if the package is missing."""
     registry.need("mlperf_loadgen:TestSettings", "MLPerf LoadGen", registry.LOADGEN)
-    from edgescope.scenarios import mlperf_system
+    from edgescope.wings.mlperf import system as mlperf_system
 
     return mlperf_system
 

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.errors import ModelError, UnavailableError
 from edgescope.models.base import TRAINED_FRAMES, Purpose, Samples
-from edgescope.models.clip import dataset
-from edgescope.models.clip.dataset import Data, Video
 from edgescope.models.image.photos import fingerprint
 from edgescope.records import digest
+from edgescope.wings.training.clip_classifier import dataset
+from edgescope.wings.training.clip_classifier.dataset import Data, Video
 
 VERSION = 2  # raise this when the choice of clips, or their order, changes
 WORDS = {

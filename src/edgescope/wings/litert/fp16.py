@@ -20,11 +20,11 @@ from ai_edge_litert.options import Options
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import tflite_reader
-from edgescope.backends.litert.backend import LiteRtSession, Request, Shapes
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import TensorSpec
 from edgescope.records import Effective, Json
+from edgescope.wings.litert import tflite_reader
+from edgescope.wings.litert.backend import LiteRtSession, Request, Shapes
 
 #: TFLITE_XNNPACK_DELEGATE_FLAG_FORCE_FP16, xnnpack_delegate.h of LiteRT.
 FORCE_FP16 = 4
