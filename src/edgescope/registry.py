@@ -230,8 +230,8 @@ BACKENDS = Family(
         "onnxruntime": Entry(
             "edgescope.backends.ort.backend:OnnxRuntime",
             "pip install 'edgescope[onnx]'",
-            "ONNX Runtime, CPU and CUDA providers",
-            EITHER,
+            "ONNX Runtime, CPU and CUDA providers, and those of packages",
+            (*EITHER, "intel_gpu", "intel_npu"),
             engine="onnxruntime",
             about="edgescope.backends.ort.about:AboutOrt",
         ),

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from edgescope.backends.base import About, Script, Tried, tried
 from edgescope.backends.ort import run_script
+from edgescope.errors import UnsupportedError
 from edgescope.records import Scalar, Trial
 
 _GRAPH: Mapping[str, Scalar] = {"graph": True}
@@ -27,11 +28,16 @@ class AboutOrt(About):
         ),
     }
     TRACER: ClassVar[str] = "engine"
-    PACKAGES: ClassVar[Sequence[str]] = ("onnxruntime", "onnxruntime-gpu")
+    PACKAGES: ClassVar[Sequence[str]] = (
+        *("onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino", "onnxruntime-ep-webgpu"),
+        "onnxruntime-ep-nv-tensorrt-rtx",
+    )
 
     @staticmethod
     def run_script(trial: Trial, file: str) -> Script:
         """Return the lines that open the ONNX file on the trial's provider."""
+        if trial.options.get("provider"):
+            raise UnsupportedError("E-DEPLOY-2", "there is no run.py for a plug-in provider yet")
         return run_script.script(trial, file)
 
 

@@ -38,10 +38,10 @@ from edgescope.backends.base import (
     profile_folder,
     threads_of,
 )
-from edgescope.backends.ort import cuda, layers
+from edgescope.backends.ort import cuda, layers, plugin, provided
 from edgescope.backends.ort.about import AboutOrt
 from edgescope.backends.tensorrt import cudart
-from edgescope.errors import UnsupportedError, UsageError
+from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, written
 from edgescope.onnx_operators import HEAVY, computes_in
 from edgescope.process import scratch
@@ -103,18 +103,30 @@ class OnnxRuntime(AboutOrt):
         **DYNAMIC_OPTIONS,
         "layout": "on cuda: contiguous or channels_last (contiguous)",
         "graph": "on cuda: capture the kernels in a CUDA graph (false)",
+        **plugin.OPTIONS,
     }
 
     @staticmethod
     def usable(device: str) -> None:
-        """Raise UnavailableError if this build has no provider for the device."""
-        if registry.place(device).cuda:
+        """Raise UnavailableError if this build has no provider of its own for the device."""
+        place = registry.place(device)
+        if place.cuda:
             cuda.require()
+        elif not place.is_host:
+            raise UnavailableError(
+                "E-EP-1",
+                f"ONNX Runtime reaches the {place.word} by a plug-in provider only",
+                fix=f"--device {device} --option provider=openvino, for example",
+            )
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the ONNX file for the precision, with the operators that the runtime will execute."""
         checked("onnxruntime", spec, self.OPTIONS)
         threads_of(spec)
+        if plugin.wanted(spec):
+            return _provided(model, spec, folder)
+        if not (spec.place.is_host or spec.place.cuda):
+            self.usable(spec.device)
         _check(replace(spec, precision="fp32") if written(model) else spec)
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
         made, digest = cache.notes(path), cache.content(path)
@@ -128,6 +140,8 @@ class OnnxRuntime(AboutOrt):
     def load(self, artifact: Artifact) -> Session:
         """Return a session with every open axis fixed."""
         options = _options(artifact.spec, artifact.notes["axes"])
+        if plugin.wanted(artifact.spec):
+            return provided.ProvidedSession(artifact, options)
         if artifact.spec.place.cuda:
             return cuda.OrtCudaSession(artifact, options)
         return OrtSession(_open(artifact.path, options), artifact)
@@ -151,6 +165,19 @@ class OnnxRuntime(AboutOrt):
             for _ in range(LAYER_RUNS + 1):
                 session.run(None, batch)
             return layers.read(Path(session.end_profiling()), paths)
+
+
+def _provided(model: Model, spec: Spec, folder: Path) -> Artifact:
+    """Return the fp32 file, which a plug-in provider computes in the precision that it is asked for."""
+    if spec.precision not in plugin.HINTS or written(model):
+        why = "what a plug-in provider computes in is read from its answers, which tell floats apart only"
+        raise refuse("onnxruntime", spec.precision, why, "a plug-in provider", "--precision fp32")
+    path = onnx_file(model, "fp32", folder)
+    made, digest = cache.notes(path), cache.content(path)
+    axes = _axes(path, digest, model, spec.batch)
+    seen = provided.witnessed(path, spec, lambda: _options(spec, axes), cuda.shapes(model, spec))
+    notes: dict[str, Json] = {"made": made, "axes": axes, "provided": seen}
+    return Artifact(model, spec, path, digest, made.get("build_s"), notes)
 
 
 def _check(spec: Spec) -> None:

@@ -99,7 +99,7 @@ def executed(path: Path, spec: Spec, options: Any, given: Mapping[str, tuple[int
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = opened(path, options, [provider(plain), "CPUExecutionProvider"])
-        feeds = {i.name: np.zeros(given[i.name], dtype=_dtype(i.type)) for i in session.get_inputs()}
+        feeds = {i.name: np.zeros(given[i.name], dtype=dtype(i.type)) for i in session.get_inputs()}
         session.run(None, feeds)
         events = json.loads(Path(session.end_profiling()).read_text())
     return dict(Counter(_operator(e["args"]) for e in events if e.get("cat") == "Node" and _heavy(e)))
@@ -116,7 +116,8 @@ def _operator(arguments: Mapping[str, Any]) -> str:
     return f"{arguments['op_name']} {kind} {arguments.get('provider', '?')}"
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def dtype(name: str) -> np.dtype[Any]:
+    """Return the type of an array by the runtime's name for it, `tensor(float)`."""
     known = {"float": "float32", "double": "float64"}
     inner = name.removeprefix("tensor(").removesuffix(")")
     return np.dtype(known.get(inner, inner))
@@ -155,7 +156,7 @@ class OrtCudaSession:
                 effect="Its buffer cannot be laid out beforehand",
                 fix="--shapes, or --device cpu",
             )
-        array = self.cuda.pinned(shape, _dtype(port.type))
+        array = self.cuda.pinned(shape, dtype(port.type))
         array[...] = 0
         return array
 

@@ -257,7 +257,7 @@ def _built(path: Path, model: Model, spec: Spec, place: Path) -> dict[str, Json]
     with build.log_of(log):
         session = opened(path, options, providers(model, spec, place, log=True))
         feeds = {
-            i.name: np.zeros((spec.batch, *i.shape[1:]), _ort_cuda._dtype(i.type))
+            i.name: np.zeros((spec.batch, *i.shape[1:]), _ort_cuda.dtype(i.type))
             for i in session.get_inputs()
         }
         report = build.profiled(session, feeds)
