@@ -12,11 +12,14 @@ import pytest
 from edgescope.backends.base import Artifact, Spec
 from edgescope.backends.ort import arithmetic
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
+from edgescope.models import zoo
+from edgescope.records.place import Place
 
 plugin = pytest.importorskip("edgescope.backends.ort.plugin")
 provided = pytest.importorskip("edgescope.backends.ort.provided")
 
 OPENVINO = "OpenVINOExecutionProvider"
+INTEL, NVIDIA, AMD = 0x8086, 0x10DE, 0x1022
 
 
 def bf16(x):
@@ -91,6 +94,23 @@ def test_threads_are_those_that_compute(n):
         stop.set()
 
 
+def convolution(path, wide=8):
+    """Write a network of one convolution with weights of many bits."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    weights = np.random.default_rng(1).standard_normal((wide, 3, 3, 3)).astype(np.float32)
+    ports = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, None, None])
+        for n, c in (("x", 3), ("y", wide))
+    ]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    graph = helper.make_graph(
+        [node], "network", ports[:1], ports[1:], [numpy_helper.from_array(weights, "w")]
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
 class Options:
     """Session options that note what they are given."""
 
@@ -104,8 +124,9 @@ class Options:
         self.entries[key] = value
 
 
-def device(ep=OPENVINO, kind="CPU"):
-    return SimpleNamespace(ep_name=ep, device=SimpleNamespace(type=f"OrtHardwareDeviceType.{kind}"))
+def device(ep=OPENVINO, kind="CPU", maker=INTEL):
+    hardware = SimpleNamespace(type=f"OrtHardwareDeviceType.{kind}", vendor_id=maker, vendor="")
+    return SimpleNamespace(ep_name=ep, device=hardware, ep_metadata={"version": "1.8.1"})
 
 
 @pytest.fixture
@@ -123,7 +144,6 @@ def runtime(monkeypatch):
         return SimpleNamespace(
             run=lambda names, batch: [batch["x"]],
             options=options,
-            get_providers=lambda: [OPENVINO, "CPUExecutionProvider"],
             get_provider_graph_assignment_info=lambda: [
                 SimpleNamespace(
                     ep_name=ep, get_nodes=lambda kinds=kinds: [SimpleNamespace(op_type=k) for k in kinds]
@@ -132,7 +152,8 @@ def runtime(monkeypatch):
             ],
         )
 
-    listed = [device("CPUExecutionProvider")]
+    session.get_provider_graph_assignment_info = True
+    listed = [device("CPUExecutionProvider", maker=AMD)]
     monkeypatch.setattr(
         plugin.ort, "get_ep_devices", lambda: listed + found.devices * bool(found.registered), False
     )
@@ -150,7 +171,7 @@ def spec(device="cpu", precision="fp32", **options):
 
 def test_a_provider_is_found_by_the_name_of_its_package_or_by_its_path(runtime):
     found = plugin.chosen(spec(threads=1))
-    assert found.name == OPENVINO and len(found.devices) == 1
+    assert (found.name, found.version, found.device) == (OPENVINO, "1.8.1", runtime.devices[0])
     assert runtime.registered == [("openvino", "/site/onnxruntime_ep_openvino:get_library_path")]
     config = '{"CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}}'
     assert found.options == {"load_config": config}
@@ -167,16 +188,72 @@ def test_a_provider_that_is_not_known_is_asked_for_nothing(runtime):
 
 
 def test_the_device_is_that_of_the_place(runtime):
-    assert str(plugin.chosen(spec("intel_gpu", "fp16")).devices[0].device.type).endswith("GPU")
+    assert plugin.chosen(spec("intel_gpu", "fp16")).device is runtime.devices[1]
     with pytest.raises(UnavailableError, match="E-EP-1") as caught:
         plugin.chosen(spec("intel_npu"))
-    assert OPENVINO in caught.value.evidence
+    assert "CPU, GPU" in caught.value.evidence
+
+
+def test_a_gpu_of_another_maker_is_not_the_place_s(runtime):
+    runtime.devices = [device(kind="GPU", maker=INTEL), device(kind="GPU", maker=NVIDIA)]
+    assert plugin.chosen(spec("cuda")).device is runtime.devices[1]
+    assert plugin.chosen(spec("intel_gpu")).device is runtime.devices[0]
+
+
+def test_a_place_of_a_package_takes_the_devices_that_it_names(runtime, monkeypatch):
+    place = Place("amd_gpu", "AMD GPU", names={"onnxruntime": "GPU"}, vendor=0x1002)
+    monkeypatch.setattr(Spec, "place", property(lambda _: place))
+    runtime.devices = [device(kind="GPU"), device(kind="GPU", maker=0x1002)]
+    assert plugin.chosen(spec("amd_gpu")).device is runtime.devices[1]
+
+
+def test_a_provider_that_offers_nothing_here_says_so(runtime):
+    runtime.devices = []
+    with pytest.raises(UnavailableError, match="E-EP-1") as caught:
+        plugin.chosen(spec())
+    assert "offers no device" in caught.value.evidence and "--backend openvino" in caught.value.fix
+
+
+def test_a_provider_that_chooses_a_gpu_by_itself_has_but_one(runtime):
+    webgpu = Spec(device="cuda", options={"provider": "webgpu"})
+    runtime.devices = [device("WebGpuExecutionProvider", "GPU", NVIDIA)]
+    assert plugin.chosen(webgpu).name == "WebGpuExecutionProvider"
+    plugin._registered.cache_clear()
+    runtime.registered.clear()
+    runtime.devices *= 2
+    with pytest.raises(UnsupportedError, match="E-EP-4"):
+        plugin.chosen(webgpu)
 
 
 def test_a_library_that_cannot_be_loaded_is_named(runtime):
-    with pytest.raises(UnavailableError, match="E-EP-1") as caught:
+    with pytest.raises(UnavailableError, match="E-EP-3") as caught:
         plugin.chosen(spec(provider_library="/broken.so"))
     assert "undefined symbol: x in it" in caught.value.evidence
+
+
+def test_a_runtime_that_records_nothing_gives_no_number(runtime, monkeypatch):
+    monkeypatch.setattr(plugin.ort, "InferenceSession", object)
+    with pytest.raises(UnavailableError, match="E-EP-3"):
+        plugin.chosen(spec())
+
+
+@pytest.mark.parametrize(
+    ("device", "options"),
+    [
+        ("cpu", {"provider_library": "/mine.so"}),
+        ("cpu", {"provider": "openvino", "per_channel": True}),
+        ("cuda", {"provider": "openvino", "graph": True}),
+        ("intel_gpu", {"provider": "openvino", "threads": 1}),
+    ],
+)
+def test_options_that_no_provider_would_get_are_refused(device, options):
+    with pytest.raises(UsageError, match="E-OPT-4"):
+        plugin.wanted(Spec(device=device, options=options))
+
+
+def test_the_name_is_that_of_a_package(runtime):
+    with pytest.raises(UsageError, match="E-OPT-4"):
+        plugin.chosen(spec(provider="../x:y"))
 
 
 @pytest.mark.parametrize(
@@ -201,11 +278,93 @@ def test_options_that_cannot_be_read(runtime, text):
 def test_an_option_that_is_ignored_gives_no_number(runtime):
     runtime.says = "W: [OpenVINO-EP] num_of_threads is ignored\n"
     with pytest.raises(UnsupportedError, match="E-EP-2") as caught:
-        plugin.chosen(spec()).opened("f.onnx", Options())
+        plugin.chosen(spec()).opened(Path("f.onnx"), Options())
     assert "num_of_threads" in caught.value.evidence
     runtime.says = "W: some nodes were not assigned\n"
-    made = plugin.chosen(spec()).opened("f.onnx", Options())
+    made = plugin.chosen(spec()).opened(Path("f.onnx"), Options())
     assert made.options.entries == {plugin.RECORD: "1"} and made.options.given[0] == [runtime.devices[0]]
+
+
+def of_one_thread():
+    options = plugin.ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return options
+
+
+class Reduced:
+    """A session that answers in one thread, from inputs and to outputs that are `rounded`."""
+
+    def __init__(self, path, rounded):
+        made = plugin.ort.InferenceSession(str(path), of_one_thread(), providers=["CPUExecutionProvider"])
+        self.own, self.rounded = made, rounded
+
+    def get_inputs(self):
+        return [SimpleNamespace(name="x", type="tensor(float)")]
+
+    def run(self, names, batch):
+        end = time.thread_time() + 0.01
+        while time.thread_time() < end:
+            pass
+        return [self.rounded(y) for y in self.own.run(None, {k: self.rounded(v) for k, v in batch.items()})]
+
+
+@pytest.mark.parametrize(
+    ("rounded", "name"),
+    [
+        (lambda x: x, "fp32"),
+        (bf16, "bf16"),
+        (lambda x: bf16(x) if x.shape[1] < 8 else x, "mixed"),
+    ],
+)
+def test_a_network_in_another_precision_than_asked_is_seen(tmp_path, monkeypatch, rounded, name):
+    path = convolution(tmp_path / "network.onnx")
+    provider = SimpleNamespace(name=OPENVINO, opened=lambda path, options: Reduced(path, rounded))
+    monkeypatch.setattr(provided.plugin, "chosen", lambda spec: provider)
+    monkeypatch.setattr(provided, "COUNTED_S", 0.05)
+    shapes = {"x": (1, 3, 8, 8)}
+    seen = provided.witnessed(path, spec(threads=1), of_one_thread, shapes)
+    assert (seen["precision"].split(" ")[0], seen["threads"]) == (name, 1)
+
+
+def test_more_threads_than_asked_give_no_number(tmp_path, monkeypatch):
+    provider = SimpleNamespace(name=OPENVINO, opened=lambda path, options: Reduced(path, lambda x: x))
+    monkeypatch.setattr(provided.plugin, "chosen", lambda spec: provider)
+    monkeypatch.setattr(provided, "threads", lambda answer: 2)
+    path = convolution(tmp_path / "network.onnx")
+    with pytest.raises(UnsupportedError, match="E-EP-2"):
+        provided.witnessed(path, spec(threads=1), of_one_thread, {"x": (1, 3, 8, 8)})
+
+
+def test_the_runtime_s_own_cpu_provider_is_read_as_what_it_is(tmp_path, monkeypatch):
+    """Its device is listed as a package's are: all but the loading of a library is ONNX Runtime's own here."""
+    (cpu,) = (d for d in plugin.ort.get_ep_devices() if d.ep_name == "CPUExecutionProvider")
+    provider = plugin.Provider("CPUExecutionProvider", cpu, {})
+    monkeypatch.setattr(provided.plugin, "chosen", lambda spec: provider)
+    path = convolution(tmp_path / "network.onnx", wide=64)
+
+    seen = provided.witnessed(path, spec(threads=1), of_one_thread, {"x": (1, 3, 64, 64)})
+    assert (seen["precision"], seen["distance"], seen["threads"]) == ("fp32", 0.0, 1)
+    session = provided.ProvidedSession(
+        Artifact(SimpleNamespace(), spec(), path, notes={"provided": seen}), of_one_thread()
+    )
+    found = session.effective()
+    assert (found.device, found.precision, found.threads) == ("cpu", "fp32", 1)
+    session.close()
+    assert "1 heavy operators" in found.evidence and plugin.ort.__version__ in found.evidence
+
+
+def test_the_package_itself(tmp_path):
+    """The real one: a number with what was asked, or the reason that there is none on this machine."""
+    pytest.importorskip("onnxruntime_ep_openvino", reason="pip install onnxruntime-ep-openvino")
+    backend = pytest.importorskip("edgescope.backends.ort.backend").OnnxRuntime()
+    model, asked = zoo.get("lenet5"), spec(threads=1)
+    try:
+        session = backend.load(backend.prepare(model, asked, tmp_path))
+    except UnavailableError as error:
+        assert error.code == "E-EP-1"
+        pytest.skip(f"{error.code}: {error.evidence}")
+    found = session.effective()
+    assert (found.device, found.precision, found.threads) == ("cpu", "fp32", 1)
 
 
 def session(runtime, nodes, seen):

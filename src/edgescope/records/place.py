@@ -37,6 +37,8 @@ class Place:
     """Scopes of power meters that do not see its work."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Engine (Entry.engine) -> what that engine calls it; a plug-in's place offers itself to these engines."""
+    vendor: int = 0
+    """The PCI id of who makes all of its devices; 0 for several makers."""
     synchronize: str = ""
     """`module:function` that returns once it has nothing left to do; '' where a call returns with its outputs."""
 
@@ -64,12 +66,21 @@ CUDA = Place(
     channels="gpu",
     unseen_by=("cpu_package",),
     names={"torch": "cuda", "onnxruntime": "GPU"},
+    vendor=0x10DE,
     synchronize="torch.cuda:synchronize",
 )
 #: Both lie in the CPU's package, whose meter sees them; OpenVINO takes and gives arrays in the memory they share.
 INTEL_GPU = Place(
-    "intel_gpu", "Intel GPU", unseen_by=("gpu_board",), names={"openvino": "GPU", "onnxruntime": "GPU"}
+    "intel_gpu",
+    "Intel GPU",
+    unseen_by=("gpu_board",),
+    names={"openvino": "GPU", "onnxruntime": "GPU"},
+    vendor=0x8086,
 )
 INTEL_NPU = Place(
-    "intel_npu", "NPU", unseen_by=("gpu_board",), names={"openvino": "NPU", "onnxruntime": "NPU"}
+    "intel_npu",
+    "NPU",
+    unseen_by=("gpu_board",),
+    names={"openvino": "NPU", "onnxruntime": "NPU"},
+    vendor=0x8086,
 )

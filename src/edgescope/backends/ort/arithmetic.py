@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 BITS = {23: "fp32", 10: "fp16", 7: "bf16"}
 """Bits of the fraction that survive -> the precision; tf32 keeps as many as fp16, in the range of fp32."""
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+"""What can be told apart."""
 CHANNELS, SIDE = 32, 16
 BEYOND = 131072.0
 """Twice what fp16 can hold."""

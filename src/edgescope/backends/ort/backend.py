@@ -38,7 +38,7 @@ from edgescope.backends.base import (
     profile_folder,
     threads_of,
 )
-from edgescope.backends.ort import cuda, layers, plugin, provided
+from edgescope.backends.ort import arithmetic, cuda, layers, plugin, provided
 from edgescope.backends.ort.about import AboutOrt
 from edgescope.backends.tensorrt import cudart
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
@@ -115,8 +115,8 @@ class OnnxRuntime(AboutOrt):
         elif not place.is_host:
             raise UnavailableError(
                 "E-EP-1",
-                f"ONNX Runtime reaches the {place.word} by a plug-in provider only",
-                fix=f"--device {device} --option provider=openvino, for example",
+                f"ONNX Runtime reaches the {place.word} by the provider of a package only",
+                fix=f"--device {device} --option provider=NAME, where NAME is that of onnxruntime-ep-NAME",
             )
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
@@ -148,12 +148,12 @@ class OnnxRuntime(AboutOrt):
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
         """Return the time, FLOPs and bytes of every operator of the optimised graph, from a profiled run."""
-        if artifact.spec.place.cuda:
+        if artifact.spec.place.cuda or plugin.wanted(artifact.spec):
             raise UnsupportedError(
                 "E-LAYER-1",
                 "onnxruntime tells no times of the device for its operators",
                 effect="Nothing was measured",
-                fix="--device cpu, or --backend torch_eager",
+                fix="its own CPU provider, or --backend torch_eager",
             )
         assert artifact.path is not None
         paths = ModulePaths(artifact.path, artifact.spec.batch)
@@ -169,7 +169,7 @@ class OnnxRuntime(AboutOrt):
 
 def _provided(model: Model, spec: Spec, folder: Path) -> Artifact:
     """Return the fp32 file, which a plug-in provider computes in the precision that it is asked for."""
-    if spec.precision not in plugin.HINTS or written(model):
+    if spec.precision not in arithmetic.PRECISIONS or written(model):
         why = "what a plug-in provider computes in is read from its answers, which tell floats apart only"
         raise refuse("onnxruntime", spec.precision, why, "a plug-in provider", "--precision fp32")
     path = onnx_file(model, "fp32", folder)

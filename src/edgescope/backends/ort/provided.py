@@ -22,7 +22,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edgescope.backends.base import Artifact, Spec, profile_folder
+from edgescope.backends.base import Artifact, Spec, profile_folder, threads_of
 from edgescope.backends.ort import arithmetic, cuda, plugin
 from edgescope.models.base import Batch
 from edgescope.onnx_operators import HEAVY
@@ -50,11 +50,11 @@ def witnessed(
     with scratch.folder("ort-provider") as folder:
         small = provider.opened(arithmetic.network(Path(folder) / "identity.onnx"), ort.SessionOptions())
         kept = arithmetic.of(lambda x: small.run(None, {"x": x})[0])
-    return {
-        "precision": arithmetic.agreed(kept, distance),
-        "distance": distance,
-        "threads": count,
-    }
+    if (asked := threads_of(spec)) is not None and count > asked:
+        raise plugin.ignored(
+            provider.name, f"{count} threads computed, {asked} asked", "leave --option threads out"
+        )
+    return {"precision": arithmetic.agreed(kept, distance), "distance": distance, "threads": count}
 
 
 def _inputs(session: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]]:
@@ -87,13 +87,14 @@ class ProvidedSession:
         other = elsewhere(ran, self.provider.name)
         device = " and ".join((self.spec.device, *other))
         mine = sum(n for key, n in ran.items() if key.endswith(f" {self.provider.name}"))
-        seen = (
-            f"answers {self.seen['distance']:.2g} from fp32's, {self.seen['threads']} threads that computed"
-        )
-        evidence = f"{self.provider.name}: {mine} heavy operators, {seen}"
         if not mine:
-            device = ", ".join(other) or str(self.session.get_providers()[0])
-        return Effective(device, self.seen["precision"], self.seen["threads"], evidence)
+            device = ", ".join(other) or "no heavy operator"
+        threads = self.seen["threads"] if self.spec.place.is_host else None
+        evidence = (
+            f"{self.provider.name} {self.provider.version}: {mine} heavy operators, answers "
+            f"{self.seen['distance']:.2g} from fp32's, {self.seen['threads']} threads of the host computed"
+        )
+        return Effective(device, self.seen["precision"], threads, evidence)
 
     def close(self) -> None:
         """Drop the session; the runtime writes its profile if it was asked for one."""
