@@ -235,7 +235,7 @@ def test_every_flag_in_a_message_exists_and_takes_the_value():
 #: Options that several backends have, by what they are called there -> the module that names them.
 INT8 = ("INT8_OPTIONS", "DYNAMIC_OPTIONS", "TENSORRT_INT8_OPTIONS")
 SHARED = dict.fromkeys(INT8, "artifacts/for_precision")
-SHARED |= {"shared.OPTIONS": "backends/pytorch/module"}
+SHARED |= {"shared.OPTIONS": "backends/pytorch/module", "plugin.OPTIONS": "backends/ort/plugin"}
 
 
 @cache
