@@ -38,8 +38,8 @@ class Sampler:
     """Takes one sample of everything."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.passed = stack.enter_context(Prober(core_to_core.__name__))
-        self.walked = stack.enter_context(Prober(memory_probe.__name__))
+        self.passed = stack.enter_context(Prober(core_to_core))
+        self.walked = stack.enter_context(Prober(memory_probe))
         self.loops, self.network, self.threads = (
             cpu_probe.calibrate(),
             peers_turn.network(),
@@ -74,7 +74,7 @@ def distances() -> dict[str, Any]:
     found = {}
     for other in others:
         os.sched_setaffinity(0, {first, other})
-        with Prober(core_to_core.__name__) as prober:
+        with Prober(core_to_core) as prober:
             found[str(other)] = [prober.seconds() for _ in range(5)]
     os.sched_setaffinity(0, {first, *others})
     medians = [statistics.median(s for s in each if s is not None) for each in found.values()]

@@ -145,7 +145,7 @@ def led(monkeypatch):
     monkeypatch.setattr(turned, "peak_rss", lambda pid: Measured(float(pid), "bytes"))
     monkeypatch.setattr(turned, "time", SimpleNamespace(monotonic=lambda: Process.now_ns * 1e-9))
     monkeypatch.setattr(Watch, "watching", watching)
-    monkeypatch.setattr(Watch, "start_probers", lambda self, stack: None)
+    monkeypatch.setattr(Watch, "get_ready", lambda self, stack: None)
     monkeypatch.setattr(Process, "now_ns", 10**9)
 
     def measure(forks, purpose="selecting"):

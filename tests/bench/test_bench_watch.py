@@ -106,7 +106,7 @@ def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monke
     monkeypatch.setattr(watching.cpu_probe, "spin", lambda loops: next(spins) if loops == 7 else 0)
     monkeypatch.setattr(watching.cpu_probe, "slowdown", lambda before, after: after / before)
     answers = iter([0.010, 2.25e-7, 0.016, 2.07e-7])
-    monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(answers))
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self, number: next(answers))
     watch = Watch({"null": NullDevice()}, 0)
     with watch.watching():
         pass
@@ -123,7 +123,7 @@ def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monke
 )
 def test_what_one_end_of_a_run_says_of_the_distance_is_enough(monkeypatch, answers, way):
     said = iter([0.010, answers[0], 0.010, answers[1]])
-    monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(said))
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self, number: next(said))
     watch = Watch({"null": NullDevice()}, 0)
     with watch.watching():
         pass
@@ -133,7 +133,7 @@ def test_what_one_end_of_a_run_says_of_the_distance_is_enough(monkeypatch, answe
 @pytest.mark.parametrize("walks", [(None, 0.01), (0.01, None), (None, None)])
 def test_memory_that_one_end_does_not_tell_has_no_ratio(monkeypatch, walks):
     said = iter([walks[0], 3e-8, walks[1], 3e-8])
-    monkeypatch.setattr(watching.Prober, "seconds", lambda self: next(said))
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self, number: next(said))
     watch = Watch({}, 0)
     with watch.watching():
         pass
@@ -142,13 +142,13 @@ def test_memory_that_one_end_does_not_tell_has_no_ratio(monkeypatch, walks):
 
 def test_probers_that_were_started_before_are_those_that_probe(monkeypatch):
     started = []
-    monkeypatch.setattr(watching.Prober, "__init__", lambda self, module: started.append(module))
+    monkeypatch.setattr(watching.Prober, "__init__", lambda self, *probes: started.append(probes))
     with ExitStack() as stack:
         watch = Watch({}, 0)
-        watch.start_probers(stack)
+        watch.get_ready(stack)
         with watch.watching():
             pass
-    assert started == ["edgescope.devices.memory_probe", "edgescope.devices.core_to_core"]
+    assert started == [(watching.memory_probe, watching.core_to_core)]
 
 
 def test_only_devices_that_are_there_are_watched(monkeypatch):
@@ -159,7 +159,7 @@ def test_only_devices_that_are_there_are_watched(monkeypatch):
 
     asked = []
     devices = {"gone": Counts("no driver"), "here": Counts(), "without": Device(), "too": Counts()}
-    monkeypatch.setattr(watching.Prober, "seconds", lambda self: None)
+    monkeypatch.setattr(watching.Prober, "seconds", lambda self, number: None)
     watch = Watch(devices, 0)
     with watch.watching():
         pass

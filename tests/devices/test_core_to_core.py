@@ -35,7 +35,7 @@ def pretended(monkeypatch):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no other one")
 @pytest.mark.slow
 def test_two_cpus_answer_each_other_and_nothing_is_left_behind():
-    with Prober(core_to_core.__name__) as child:
+    with Prober(core_to_core) as child:
         found = [child.seconds() for _ in range(20)]
         assert psutil.Process(child._child.pid).children() == []
         assert len(psutil.Process(child._child.pid).cpu_affinity()) == len(os.sched_getaffinity(0))

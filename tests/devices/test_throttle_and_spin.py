@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 
 import pytest
 from fake_board import board, write
@@ -127,8 +128,8 @@ def test_a_probe_takes_ten_milliseconds_five_times():
     assert len(cpu_probe.spin(1).rounds_s) == 5 and cpu_probe.spin(1).loops == 1
 
 
-def test_a_walk_touches_every_line_seven_times_and_its_program_walks_whenever_asked(monkeypatch):
-    touched, asked = [], []
+def test_a_walk_touches_every_line_seven_times_over_pages_of_its_own(monkeypatch):
+    touched = []
 
     class Buffer(bytearray):
         def __getitem__(self, part):
@@ -137,11 +138,10 @@ def test_a_walk_touches_every_line_seven_times_and_its_program_walks_whenever_as
 
     memory_probe.walk(Buffer(4096))
     assert touched == [slice(None, None, 64)] * 7
-    monkeypatch.setattr(memory_probe, "size", lambda: 1000)
-    monkeypatch.setattr(memory_probe, "walk", lambda buffer: (len(buffer), set(buffer)))
-    monkeypatch.setattr(memory_probe, "answer", lambda probe: asked.append(probe()))
-    memory_probe.main()
-    assert asked == [(1000, {1})]
+    monkeypatch.setattr(memory_probe, "size", lambda: 3 * mmap.PAGESIZE)
+    monkeypatch.setattr(memory_probe, "walk", lambda buffer: buffer[:: mmap.PAGESIZE])
+    probe = memory_probe.prepared()
+    assert probe() == b"\1\1\1" == probe()
 
 
 @pytest.mark.parametrize(

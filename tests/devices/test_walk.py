@@ -19,7 +19,7 @@ def test_the_fastest_walk_counts():
 @pytest.mark.slow
 def test_one_child_walks_before_and_after_and_its_memory_is_its_own():
     peak_before = peak_rss().value
-    with Prober(memory_probe.__name__) as walker:
+    with Prober(memory_probe) as walker:
         found = [walker.seconds(), walker.seconds()]
     assert all(s is not None and s > 0 for s in found)
     assert peak_rss().value - peak_before < memory_probe.LEAST / 2
@@ -38,7 +38,7 @@ def test_one_child_walks_before_and_after_and_its_memory_is_its_own():
 )
 def test_the_buffer_is_twice_the_largest_cache_within_bounds(tmp_path, caches, bytes_):
     for i, text in enumerate(caches):
-        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
-        folder.mkdir(parents=True)
+        folder = tmp_path / f"index{i}"
+        folder.mkdir()
         (folder / "size").write_text(text + "\n")
-    assert memory_probe.size(tmp_path) == bytes_
+    assert memory_probe.size(str(tmp_path)) == bytes_

@@ -213,7 +213,7 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
     watch = Watch(devices, hz)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch.folder("pair")))
-        watch.start_probers(stack)  # they start while the sides load
+        watch.get_ready(stack)  # they start while the sides load
         sides = []
         forks.expect(one.trial for one in begun)
         for number, one in enumerate(begun):

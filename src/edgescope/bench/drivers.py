@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,7 +89,9 @@ class InProcess:
 
         plan.edge = edge
         scenario = scenario_of(trial, plan)
-        with open_work(trial) as opened:
+        with ExitStack() as stack:
+            watch.get_ready(stack)  # while the trial loads
+            opened = stack.enter_context(open_work(trial))
             effective = opened.effective()
             require(trial, effective)
             self.wait()

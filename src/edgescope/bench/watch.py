@@ -27,7 +27,7 @@ from edgescope.clock import Clock
 from edgescope.devices import core_to_core, cpu_probe, memory_probe
 from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled
 from edgescope.devices.prober import Prober
-from edgescope.process import scratch
+from edgescope.process import Process, scratch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import NullSampler, Telemetry
 from edgescope.telemetry.sampler import Sampler
@@ -45,7 +45,8 @@ class Watch:
         self.hz = hz
         self.readings: Readings = NullSampler().readings()
         self.cost: Mapping[str, Json] = NullSampler().cost()
-        self._probers: tuple[Prober, ...] = ()
+        self._prober: Prober | None = None
+        self._watcher: Process | None = None
         self.throttle: Throttle | None = None
         self.slowdown: float | None = None
         self.memory: float | None = None
@@ -54,11 +55,15 @@ class Watch:
         self.idle: tuple[Idle, ...] = ()
         self._telemetry: Telemetry = NullSampler()
 
-    def start_probers(self, stack: ExitStack) -> None:
-        """Start the processes that probe, before their answers are needed; they end with the stack."""
-        self._probers = tuple(
-            stack.enter_context(Prober(probe.__name__)) for probe in (memory_probe, core_to_core)
-        )
+    def get_ready(self, stack: ExitStack) -> None:
+        """Start the processes that probe and sample, before they are needed; they end with the stack.
+
+        They start while the trial loads. Then they wait, until `watching`.
+        """
+        self._prober = stack.enter_context(Prober(memory_probe, core_to_core))
+        self._watcher = Sampler.begun() if self.hz else None
+        if self._watcher is not None:
+            stack.callback(self._watcher.end)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -66,18 +71,23 @@ class Watch:
         loops = cpu_probe.calibrate()
         before = cpu_probe.spin(loops)
         with ExitStack() as stack:
-            if not self._probers:
-                self.start_probers(stack)
-            walked, passed = (prober.seconds() for prober in self._probers)
+            if self._prober is None:
+                self.get_ready(stack)
+            walked, passed = self._probed()
             folder = Path(stack.enter_context(scratch.folder("readings")))
             self._telemetry = telemetry = self._made(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
             with self.throttling(), telemetry:
                 yield
-            again, passed_again = (prober.seconds() for prober in self._probers)
+            again, passed_again = self._probed()
         self.slowdown = cpu_probe.slowdown(before, cpu_probe.spin(loops))
         self.memory = again / walked if walked and again else None
         self.core_to_core = min((s for s in (passed, passed_again) if s is not None), default=None)
+
+    def _probed(self) -> tuple[float | None, float | None]:
+        """Return the seconds of the walk through memory, and of the way from CPU to CPU."""
+        assert self._prober is not None
+        return self._prober.seconds(0), self._prober.seconds(1)
 
     @contextmanager
     def throttling(self) -> Iterator[None]:
@@ -114,7 +124,7 @@ class Watch:
         if not self.hz:
             return NullSampler()
         specs = [spec for device in self.devices for spec in device.sources(os.getpid())]
-        return Sampler(specs, self.hz, folder)
+        return Sampler(specs, self.hz, folder, self._watcher)
 
     def _keep(self, telemetry: Telemetry) -> None:
         self.readings, self.cost = telemetry.readings(), telemetry.cost()

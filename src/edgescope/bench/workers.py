@@ -71,6 +71,7 @@ class Workers:
         """Have all workers open the trial and drive it from an agreed start to a stop; collect their results."""
         trial = started.trial
         with ExitStack() as stack:
+            watch.get_ready(stack)  # while the workers load
             pools = self.pools or stack.enter_context(WorkerPools())
             sharing.require(trial, {**os.environ, **pools.launch.env})
             pool, places = pools.of(trial), pools.placements(trial)

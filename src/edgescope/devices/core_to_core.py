@@ -15,10 +15,7 @@ import mmap
 import os
 import signal
 import time
-from collections.abc import Iterator
-from typing import NoReturn
-
-from edgescope.devices.prober import answer
+from collections.abc import Callable, Iterator
 
 TRIPS = 2_000
 LEAST = 100
@@ -68,7 +65,7 @@ def _trip(page: mmap.mmap, n: int, reply: int) -> float:
     return clock() - start
 
 
-def _answer(page: mmap.mmap) -> NoReturn:
+def _answer(page: mmap.mmap) -> None:
     token = 0
     while True:
         while page[ASKED] == token:
@@ -115,5 +112,6 @@ def _answering(page: mmap.mmap, cpu: int) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-if __name__ == "__main__":
-    answer(one_way)
+def prepared() -> Callable[[], float | None]:
+    """Return the probe."""
+    return one_way

@@ -2,25 +2,29 @@
 
 A neighbour that takes memory bandwidth or the shared cache slows a network but not the spin probe, which touches no
 memory. The walk reads one byte of every cache line in one C call. It runs in a child process (`prober`), the same one
-before and after: another buffer would lie at other addresses and take another time. Standard library only.
+before and after: another buffer would lie at other addresses. The pages go back to the system between two walks, while
+a trial is measured that may need them. Standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-from edgescope.devices.prober import answer
 
 LINE = 64
 """Bytes of a cache line."""
 LEAST, MOST = 8 << 20, 64 << 20
 """Smallest and largest size of the buffer in bytes: a small board has little memory to spare."""
 ROUNDS = 7
+LEVELS = 8
+"""More than any CPU tells of."""
 
 
-def walk(buffer: bytearray, rounds: int = ROUNDS, clock: Callable[[], float] = time.perf_counter) -> float:
+def walk(
+    buffer: bytearray | mmap.mmap, rounds: int = ROUNDS, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Return the seconds of the fastest of `rounds` walks over the buffer."""
     times = []
     for _ in range(rounds):
@@ -30,25 +34,35 @@ def walk(buffer: bytearray, rounds: int = ROUNDS, clock: Callable[[], float] = t
     return min(times)
 
 
-def size(root: Path = Path("/")) -> int:
+def size(caches: str = "/sys/devices/system/cpu/cpu0/cache") -> int:
     """Return the buffer's size in bytes: twice this machine's largest cache, within bounds."""
-    found = [_bytes(p) for p in root.glob("sys/devices/system/cpu/cpu0/cache/index*/size")]
-    return min(max(2 * max(found, default=MOST), LEAST), MOST)
+    found = [_bytes(f"{caches}/index{level}/size") for level in range(LEVELS)]
+    return min(max(2 * (max(found) or MOST), LEAST), MOST)
 
 
-def _bytes(path: Path) -> int:
+def _bytes(path: str) -> int:
     try:
-        text = path.read_text().strip()
+        with open(path) as file:
+            text = file.read().strip()
         return int(text.rstrip("KM")) * {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
     except (OSError, ValueError):
         return 0
 
 
-def main() -> None:
-    """Walk whenever asked."""
-    buffer = bytearray(b"\1") * size()  # written once: untouched pages would all map to one page of zeros
-    answer(lambda: walk(buffer))
+def prepared() -> Callable[[], float | None]:
+    """Return the probe, with its buffer."""
+    buffer = mmap.mmap(-1, size(), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # the system has huge pages at one time and none at another
+        buffer.madvise(mmap.MADV_NOHUGEPAGE)
 
+    def probe() -> float:
+        for page in range(
+            0, len(buffer), mmap.PAGESIZE
+        ):  # untouched pages would all map to one page of zeros
+            buffer[page] = 1
+        try:
+            return walk(buffer)
+        finally:
+            buffer.madvise(mmap.MADV_DONTNEED)
 
-if __name__ == "__main__":
-    main()
+    return probe

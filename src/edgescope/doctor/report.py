@@ -71,7 +71,7 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
 
 
 def _core_to_core_s() -> float | None:
-    with Prober(core_to_core.__name__) as prober:
+    with Prober(core_to_core) as prober:
         return prober.seconds()
 
 

@@ -38,7 +38,18 @@ class Sampler:
 
     MODULE = "edgescope.telemetry.watcher"
 
-    def __init__(self, specs: Sequence[SourceSpec], hz: float, folder: Path) -> None:
+    @classmethod
+    def begun(cls) -> Process | None:
+        """Start the watcher's process, which then waits for its sources; None if it cannot be started."""
+        with contextlib.suppress(OSError):
+            # in its own session: Ctrl-C goes to the parent, which then stops the watcher in order
+            return Process([sys.executable, "-m", cls.MODULE], session=True)
+        return None
+
+    def __init__(
+        self, specs: Sequence[SourceSpec], hz: float, folder: Path, process: Process | None = None
+    ) -> None:
+        """`process`: the watcher's, if it was begun before."""
         if not 0 < hz <= MAX_HZ:
             raise UsageError(
                 "E-SAMPLE-1",
@@ -47,7 +58,7 @@ class Sampler:
             )
         self._specs, self._hz = list(specs), hz
         self._path = folder / "readings.bin"
-        self._process: Process | None = None
+        self._process = process
         self._channels: list[dict[str, str]] = []
         self._died = "it was never started"
         self._last: dict[str, Any] = {}
@@ -63,8 +74,7 @@ class Sampler:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         try:
-            # in its own session: Ctrl-C goes to the parent, which then stops the watcher in order
-            self._process = Process([sys.executable, "-m", self.MODULE], session=True)
+            self._process = self._process or Process([sys.executable, "-m", self.MODULE], session=True)
             self._start(self._process.pipe)
         except OSError as error:
             self._died = f"it could not be started: {error}"
