@@ -81,7 +81,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     from edgescope import bench
     from edgescope.devices import manifest
     from edgescope.isolate import fresh, imports
-    from edgescope.store import results
+    from edgescope.store import handed_rows, results
 
     devices = bench.present()
     started = _begun(folder, manifest.machine(devices))
@@ -91,7 +91,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
         result = bench.look(started, devices=devices, wait=partial(fresh.wait_for_parent, folder))
     else:
         result = bench.answer(started, devices=devices, pools=pools)
-    results.write(result, folder / "result")
+    results.write(result, folder / "result", handed_rows)
     if pools is None and verb in ("run", "look"):
         imports.tell(folder, result)
 
@@ -99,12 +99,12 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
 def _begun(folder: Path, machine: Machine) -> Result:
     """Return the started Result of the trial in the folder; it is written there, in case this process is killed."""
     from edgescope.records import Result, Trial
-    from edgescope.store import results
+    from edgescope.store import handed_rows, results
 
     started = Result.begun(Trial.from_json(json.loads((folder / "trial.json").read_text())), machine)
     for name in ("begun", "result"):
         (folder / name).mkdir()
-    results.write(started, folder / "begun")
+    results.write(started, folder / "begun", handed_rows)
     return started
 
 
@@ -126,7 +126,7 @@ def _answer_pair(folder: Path, forks: Forks) -> None:
     from edgescope.bench.run import SAMPLER_HZ
     from edgescope.devices import manifest
     from edgescope.isolate.fresh import PAIR
-    from edgescope.store import results
+    from edgescope.store import handed_rows, results
 
     devices, places = bench.present(), [folder / side for side in PAIR]
     machine = manifest.machine(devices)
@@ -134,7 +134,7 @@ def _answer_pair(folder: Path, forks: Forks) -> None:
     purpose = (folder / "purpose").read_text()
     found = alternation.measure(begun, devices, SAMPLER_HZ, purpose=purpose, forks=forks)
     for place, result in zip(places, found, strict=True):
-        results.write(result, place / "result")
+        results.write(result, place / "result", handed_rows)
 
 
 def leave(code: int = 0) -> None:

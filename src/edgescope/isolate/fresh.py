@@ -32,7 +32,7 @@ from edgescope.errors import Message, StoreError
 from edgescope.isolate import imports, traced, warden
 from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch
 from edgescope.records import Machine, Result, Status, Trial
-from edgescope.store import plain_files, results
+from edgescope.store import handed_rows, plain_files, results
 
 POLL_MS = 100
 #: The file that a parent holds while the trial's process may not measure.
@@ -212,7 +212,7 @@ def outcome(
     if stopped is None and not (folder / "result" / "result.json").exists():
         stopped = crash(0, lines)  # os._exit(0), by a model or a library
     try:
-        result = results.read(folder / "result")
+        result = results.read(folder / "result", handed_rows)
     except StoreError as error:
         result = _cut_short(trial, stopped or Stopped(Status.CRASHED, error.message), started, folder)
     text = " | ".join(lines)[-TAIL_CHARACTERS:] if result.status in _TRACED else ""
@@ -238,7 +238,7 @@ def _survivors(folder: Path) -> Iterator[Message]:
 def _cut_short(trial: Trial, stopped: Stopped, started: datetime, folder: Path) -> Result:
     """Return the Result of a trial whose process did not live to write one."""
     try:
-        begun = results.read(folder / "begun")
+        begun = results.read(folder / "begun", handed_rows)
     except StoreError:
         where = Machine({"absent": "the trial's process ended before it had described the machine"}, {})
         begun = Result.begun(trial, where, at=started)

@@ -25,7 +25,7 @@ from edgescope.errors import EdgescopeError, UnsupportedError
 from edgescope.records import Idle, Machine, Result, Status, Trial
 from edgescope.remote import address, errors
 from edgescope.remote.board import Board, opened
-from edgescope.store import results
+from edgescope.store import handed_rows, results
 
 #: Seconds between two keep-alives while the board idles.
 REST_S = 2.0
@@ -53,11 +53,11 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
     try:
         with opened(address.parse(url)) as board:
             begun = Result.begun(trial, board.machine())
-            results.write(begun, folder / "begun")
+            results.write(begun, folder / "begun", handed_rows)
             result = (prepare if verb == "prepare" else answer)(begun, board)
     except EdgescopeError as error:  # before the board's facts arrived, or while closing
         result = refused(trial, Machine({"absent": f"{url} could not be reached"}, {}), error)
-    results.write(result, folder / "result")
+    results.write(result, folder / "result", handed_rows)
 
 
 def prepare(begun: Result, board: Board) -> Result:

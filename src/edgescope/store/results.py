@@ -22,10 +22,10 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import (
@@ -50,10 +50,13 @@ from edgescope.registry import BOARD, REPLAYED
 from edgescope.store import plain_files, rows
 from edgescope.store.recorded import told_apart
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 ASIDE = ".incoming"
 RESULT, FILES = "result.json", "files"
-QUERIES, READINGS, SPANS = "queries.parquet", "readings.parquet", "spans.parquet"
-_WRITTEN = {RESULT, QUERIES, READINGS, SPANS, FILES}
+QUERIES, READINGS, SPANS = "queries", "readings", "spans"
+_WRITTEN = {RESULT, *(f"{table}{rows.SUFFIX}" for table in (QUERIES, READINGS, SPANS)), FILES}
 READING_DTYPES = {"t_ns": "int64", "channel": "int16", "value": "float64"}
 #: Most bytes read of a result.json, most bytes read of each log, and most logs read of one result. Ours hold
 #: some ten kilobytes; a larger file was not written by a measurement and may not fit into memory.
@@ -292,21 +295,43 @@ class Store:
         )
 
 
-def write(result: Result, folder: Path) -> None:
-    """Write one result's files into `folder`, each synced to disk: a power cut leaves no empty one behind."""
+class Tables(Protocol):
+    """How raw rows are kept in a file: `rows`, or `handed_rows`."""
+
+    SUFFIX: str
+
+    def write(self, columns: Mapping[str, NDArray[Any]], path: Path) -> None:
+        """Write columns of equal length; OSError if the disk does not take them."""
+
+    def read(
+        self,
+        path: Path,
+        dtypes: Mapping[str, str],
+        later: Collection[str] = ...,
+        also: Callable[[str], object] = ...,
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns that `dtypes` names, as these types; StoreError if the file lacks them."""
+
+
+def write(result: Result, folder: Path, tables: Tables = rows) -> None:
+    """Write one result's files into `folder`, each synced to disk: a power cut leaves no empty one behind.
+
+    What one process hands to another need not outlive that.
+    """
     if result.queries is not None:
-        rows.write(result.queries.columns, folder / QUERIES)
+        tables.write(result.queries.columns, folder / f"{QUERIES}{tables.SUFFIX}")
     if result.readings is not None:
         r = result.readings
-        rows.write({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / READINGS)
+        columns: dict[str, NDArray[Any]] = {"t_ns": r.t_ns, "channel": r.channel, "value": r.value}
+        tables.write(columns, folder / f"{READINGS}{tables.SUFFIX}")
     if result.spans is not None:
-        rows.write(result.spans.columns, folder / SPANS)
+        tables.write(result.spans.columns, folder / f"{SPANS}{tables.SUFFIX}")
     files = result.artifact.get("files")
     for name, text in files.items() if isinstance(files, Mapping) else ():
         (folder / FILES).mkdir(exist_ok=True)
         (folder / FILES / Path(name).name).write_text(text)
     (folder / RESULT).write_text(json.dumps(codec.to_json(result), indent=1))
-    for path in (*folder.rglob("*"), folder):
+    for path in (*folder.rglob("*"), folder) if tables is rows else ():
         _sync(path)
 
 
@@ -319,37 +344,38 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def read(folder: Path) -> Result:
+def read(folder: Path, tables: Tables = rows) -> Result:
     """Return the result in a folder with its raw rows; StoreError if it is missing, incomplete, damaged or newer."""
     data = _json(folder / RESULT)
     result = codec.from_json(data)
     if logs := _files(folder / FILES):
         result = replace(result, artifact={**result.artifact, "files": logs})
     queries = readings = spans = None
-    if plain_files.is_file(folder / QUERIES):
-        queries = _queries(folder / QUERIES, result.window)
+    paths = [folder / f"{table}{tables.SUFFIX}" for table in (QUERIES, READINGS, SPANS)]
+    if plain_files.is_file(paths[0]):
+        queries = _queries(paths[0], result.window, tables)
     elif result.window is not None:
         raise StoreError(
             "E-STORE-4",
-            f"{plain_files.shown(folder)} has lost its {QUERIES}",
+            f"{plain_files.shown(folder)} has lost its {paths[0].name}",
             effect="Its numbers have no raw rows behind them",
         )
-    if plain_files.is_file(folder / READINGS):
-        readings = _readings(folder / READINGS, data)
-    if plain_files.is_file(folder / SPANS):
-        spans = _spans(folder / SPANS, data)
+    if plain_files.is_file(paths[1]):
+        readings = _readings(paths[1], data, tables)
+    if plain_files.is_file(paths[2]):
+        spans = _spans(paths[2], data, tables)
     return told_apart(replace(result, queries=queries, readings=readings, spans=spans))
 
 
-def _queries(path: Path, window: Window | None) -> Queries:
-    queries = Queries(rows.read(path, QUERY_DTYPES, also=MARK.fullmatch))
+def _queries(path: Path, window: Window | None, tables: Tables) -> Queries:
+    queries = Queries(tables.read(path, QUERY_DTYPES, also=MARK.fullmatch))
     if window is not None and not 0 <= window.first <= window.stop <= len(queries):
         raise _unreadable(path, f"it has {len(queries)} rows, the window is {window.first} to {window.stop}")
     return queries
 
 
-def _spans(path: Path, data: Mapping[str, Json]) -> Spans:
-    columns = rows.read(path, SPAN_DTYPES, SPAN_LATER)
+def _spans(path: Path, data: Mapping[str, Json], tables: Tables) -> Spans:
+    columns = tables.read(path, SPAN_DTYPES, SPAN_LATER)
     try:
         names = codec.span_names(data)
     except ValueError as error:
@@ -360,8 +386,8 @@ def _spans(path: Path, data: Mapping[str, Json]) -> Spans:
     return Spans(names, columns)
 
 
-def _readings(path: Path, data: Mapping[str, Json]) -> Readings:
-    columns = rows.read(path, READING_DTYPES)
+def _readings(path: Path, data: Mapping[str, Json], tables: Tables) -> Readings:
+    columns = tables.read(path, READING_DTYPES)
     try:
         channels = codec.channels(data)
     except ValueError as error:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from edgescope.errors import StoreError
 from edgescope.store import plain_files
 
+SUFFIX = ".parquet"
 #: Most bytes, and most rows, of a file: an hour at ten thousand queries a second. Equal values take no space in a
 #: file, so a small file can hold more rows than fit into memory.
 MOST_BYTES, MOST = 4_000_000_000, 40_000_000
@@ -87,7 +88,7 @@ def read(
             kinds = {**dtypes, **{name: "int64" for name in has if name not in dtypes and also(name)}}
             most = MOST * len(dtypes) // len(kinds)
             if not counted or counted[0] > most:
-                raise _damaged(path, f"{counted[0] if counted else 'no'} rows; {most:,} are read at most")
+                raise damaged(path, f"{counted[0] if counted else 'no'} rows; {most:,} are read at most")
             lacking = set(later) - set(has)
             words = ", ".join(
                 f"CAST({-1 if name in lacking else _quoted(name)} AS {_SQL[kind]}) AS {_quoted(name)}"
@@ -96,9 +97,9 @@ def read(
             found = connection.execute(f"SELECT {words} FROM read_parquet(?)", source).fetchnumpy()
     except (duckdb.Error, OSError) as error:
         _database.cache_clear()  # some errors end the database
-        raise _damaged(path, (str(error) or type(error).__name__).splitlines()[0]) from error
+        raise damaged(path, (str(error) or type(error).__name__).splitlines()[0]) from error
     if any(np.ma.is_masked(found[name]) for name in kinds):
-        raise _damaged(path, "some values are missing")
+        raise damaged(path, "some values are missing")
     return {name: np.asarray(found[name], dtype=kind) for name, kind in kinds.items()}
 
 
@@ -107,7 +108,8 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _damaged(path: Path, evidence: str) -> StoreError:
+def damaged(path: Path, evidence: str) -> StoreError:
+    """Return the error for a file of raw rows that cannot be read."""
     return StoreError(
         "E-STORE-4",
         f"{plain_files.shown(path)} cannot be read",
