@@ -67,6 +67,7 @@ def test_fixed_rate_and_offline_run(capsys, trials_here):
     assert offline["metrics"]["throughput_sps"]["value"] > 200
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -101,6 +102,7 @@ def test_a_file_that_is_not_onnx_is_named(name, content, tmp_path, capsys, trial
     assert "Traceback" not in said
 
 
+@pytest.mark.process
 def test_a_store_that_cannot_be_written_stops_before_measuring(tmp_path, capsys):
     (tmp_path / "store").write_text("a file where the folder should be")
     assert main(["bench", "null", "--backend", "null", *QUICK]) == 1
@@ -253,6 +255,7 @@ def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
     assert "E-CMP-2" in told and "aaaaaa: null" in told and "cccccc: null" in told
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "stored"), [("E-OPT-1", False), ("E-MODEL-5", False), ("E-PREC-1", True), ("E-EXPORT-1", True)]
 )
@@ -272,6 +275,7 @@ def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, cod
     assert stored or not said.out
 
 
+@pytest.mark.process
 def test_the_package_is_a_program():
     done = subprocess.run(
         [sys.executable, "-m", "edgescope", "--version"], capture_output=True, text=True, check=True

@@ -80,12 +80,14 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     return {line.split("\t")[0] for line in done.stdout.split("\n") if line}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("typed", "offered"), CASES)
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_a_shell_completes_it(shell, typed, offered, tmp_path):
     assert completed(shell, typed, tmp_path) == offered
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_names_of_stored_results_are_offered(shell, tmp_path):
     for name, place in (("aaaaaa", "edgescope-results"), ("bbbbbb", "other")):
@@ -95,16 +97,19 @@ def test_names_of_stored_results_are_offered(shell, tmp_path):
     assert completed(shell, "compare --store other b", tmp_path) == {"bbbbbb"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_of_a_list_the_last_word_is_completed(shell, tmp_path):
     assert completed(shell, "sweep --backend onnxruntime,openv", tmp_path) == {"onnxruntime,openvino"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("typed", ["bench --backend = openv", "bench --backend=openv"])
 def test_a_value_may_follow_an_equals_sign(typed, tmp_path):
     assert {word.rpartition("=")[2] for word in completed("bash", typed, tmp_path)} == {"openvino"}
 
 
+@pytest.mark.process
 def test_after_a_flag_with_any_value_files_are_offered(tmp_path):
     assert completed("bash", "bench --duration ", tmp_path) == set()
     assert "-o default" in script("bash")

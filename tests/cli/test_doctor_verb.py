@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from edgescope.cli.main import main
 
 
+@pytest.mark.process
 def test_json_is_complete(capsys):
     assert main(["--board", "orin_nano", "doctor", "--json"]) == 0
     page = json.loads(capsys.readouterr().out)
@@ -19,12 +22,14 @@ def test_json_is_complete(capsys):
         assert set(finding) == {"code", "text", "fix", "evidence"}
 
 
+@pytest.mark.process
 def test_the_container_command_is_one_line_to_copy(capsys):
     assert main(["--board", "orin_nano", "doctor", "--container"]) == 0
     *_, last = capsys.readouterr().out.splitlines()
     assert last.startswith("docker run ") and "--runtime nvidia" in last
 
 
+@pytest.mark.process
 def test_everything_is_listed_with_all(capsys):
     assert main(["--board", "thor", "doctor", "--all"]) == 0
     out = capsys.readouterr().out

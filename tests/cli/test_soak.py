@@ -41,6 +41,7 @@ def test_a_whole_soak_in_fake_time():
     assert any(text.code == "W-SUS-1" for text in done.warnings)
 
 
+@pytest.mark.process
 def test_a_short_run_has_neither_number():
     trial = Trial(model="null", backend="null", min_s=1, max_s=1, warmup=0.5)
     done = bench.run(trial, clock=FakeClock(look_ns=1_000_000), hz=0, devices={"null": NullDevice()})

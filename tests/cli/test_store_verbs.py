@@ -36,6 +36,7 @@ def names(store):
     return [r.id[-6:] for r in store.results()]
 
 
+@pytest.mark.process
 def test_a_listing_has_a_name_and_a_date_for_each(store, capsys):
     assert typed(store, "list") == 0
     head, *rows = capsys.readouterr().out.splitlines()
@@ -47,6 +48,7 @@ def test_a_listing_has_a_name_and_a_date_for_each(store, capsys):
     ]
 
 
+@pytest.mark.process
 def test_an_empty_store_says_that_it_is_empty(tmp_path, capsys):
     empty = Store(tmp_path / "none")
     assert typed(empty, "list") == 0

@@ -24,6 +24,7 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_STORE", str(tmp_path / "store"))
 
 
+@pytest.mark.process
 def test_a_large_grid_is_shown_by_axis_and_says_how_long_it_takes_at_least(tmp_path, capsys):
     (tmp_path / "study.toml").write_text(
         "[trial]\nmodel = 'null'\nbackend = 'null'\nbatch = [1, 2, 4]\nprocesses = [1, 2, 4, 8]\nwarmup = 0.5\n"
@@ -46,6 +47,7 @@ def test_a_study_with_a_mistake_ends_with_2_and_the_line(tmp_path, capsys):
     assert "E-STUDY-10: study.toml line 3:" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.process
 def test_a_study_sets_what_was_not_typed(tmp_path, capsys):
     (tmp_path / "study.toml").write_text(
         "[trial]\nmodel = 'null'\nbackend = 'null'\n[sweep]\nprune = false\ntimeout = '2min'\n[[exclude]]\nbatch = 9\n"
@@ -68,6 +70,7 @@ def test_beside_a_study_what_would_say_what_to_measure_is_refused(tmp_path, caps
         assert "E-SWEEP-5" in said and f"typed: {flags[0].partition('=')[0]}" in said
 
 
+@pytest.mark.process
 def test_what_is_typed_wins_over_the_studys_manner_the_default_too(tmp_path, monkeypatch):
     (tmp_path / "study.toml").write_text(
         "[trial]\nmodel = 'null'\nbackend = 'null'\n[sweep]\ntimeout = '2min'\ncooldown = 3\nprune = true\n"
@@ -127,6 +130,7 @@ def test_a_cell_that_runs_out_of_memory_answers_for_the_larger_ones(tmp_path, ca
     assert [r.status for r in Store(tmp_path / "store").results()][3:] == [Status.OOM, Status.OOM]
 
 
+@pytest.mark.process
 def test_another_machines_results_of_the_cells_do_not_count(tmp_path, capsys):
     command = ["sweep", "--model", "null", "--backend", "null", "--dry-run"]
     other = Machine({"cpu": {"model": "another cpu"}}, {})

@@ -59,6 +59,7 @@ def test_a_line_beside_it_stands_in_its_place(monkeypatch):
     assert screen.getvalue().startswith("before\n") and "\r\x1b[Ka step\n" in screen.getvalue()
 
 
+@pytest.mark.process
 def test_a_report_says_what_it_does_and_refuses_a_bad_name_before_it_reads(tmp_path, capsys):
     Store(tmp_path / "s").save(result())
     page = tmp_path / "page.csv"
@@ -71,6 +72,7 @@ def test_a_report_says_what_it_does_and_refuses_a_bad_name_before_it_reads(tmp_p
     assert "reading" not in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_line_from_the_measuring_process_stands_in_place_of_the_text(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)

@@ -129,6 +129,7 @@ def test_a_pair_is_led_and_a_mode_that_starts_programs_its_own_way_has_a_leader_
     assert made._leader.did == [asked, "closed"]
 
 
+@pytest.mark.process
 def test_a_pair_in_a_mode_that_cannot_be_had_is_two_results_that_say_why(made):
     trials = replace(A, mode="nosuch"), replace(B, mode="nosuch")
     first, second = made.pair(trials, "compare", LIMITS)
@@ -156,6 +157,7 @@ def test_devices_are_looked_for_only_where_a_mode_is_asked_for(made, monkeypatch
     assert given == [{}, {"cpu": 1}]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "error", [SettingError("E-MODE-5", "not restored"), UsageError("E-MODE-1", "no mode")]
 )

@@ -181,6 +181,7 @@ def test_kill_9_at_random_moments_loses_nothing_and_reruns_nothing(tmp_path):
     assert Store(root).problems == []
 
 
+@pytest.mark.process
 def test_ctrl_c_keeps_what_is_finished_and_exits_130(tmp_path):
     root = tmp_path / "store"
     (tmp_path / "study.toml").write_text(STUDY.format(store=root))

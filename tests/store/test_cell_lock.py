@@ -219,6 +219,7 @@ def test_the_lock_is_given_back_when_a_trial_fails(tmp_path):
     assert list((tmp_path / cell_lock.FOLDER).iterdir()) == []
 
 
+@pytest.mark.process
 def test_two_sweeps_of_one_grid_measure_every_trial_once(tmp_path):
     script = f"""
 import sys, time

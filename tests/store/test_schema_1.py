@@ -119,6 +119,7 @@ def test_the_comparison_has_the_same_numbers(capsys):
     assert new["rows"] == old["rows"] and new["blockers"] == old["blockers"]
 
 
+@pytest.mark.process
 def test_the_list_names_every_result(capsys):
     assert main(["list", "--store", str(HERE / "results"), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)

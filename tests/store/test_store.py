@@ -181,6 +181,7 @@ def test_a_truncated_parquet_file_is_named(tmp_path):
         results.read(folder)
 
 
+@pytest.mark.process
 def test_a_kill_while_writing_leaves_no_result_and_is_cleaned_up(tmp_path):
     script = f"""
 import os, sys
@@ -299,12 +300,14 @@ def test_a_full_disk_loses_nothing(tiny_disk, tmp_path, monkeypatch):
     assert not list((kept.root / ASIDE).iterdir())
 
 
+@pytest.mark.process
 def test_a_full_disk_is_noticed_before_measuring(tiny_disk):
     (tiny_disk / "filler").write_bytes(b"x" * 1_000_000)
     with pytest.raises(StoreError, match="is full"):
         Store(tiny_disk / "store").check()
 
 
+@pytest.mark.process
 def test_a_read_only_store_is_noticed_before_measuring(tiny_disk):
     # Permissions say nothing here: root may write into a folder of mode 0555.
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)

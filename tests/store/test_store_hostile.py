@@ -223,6 +223,7 @@ def attacked(tmp_path: Path, outside: Path, attack: Attack) -> Store:
     return kept
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("what", LISTING)
 def test_what_cannot_be_listed_costs_itself_alone(what, tmp_path, outside, capsys):
     kept = attacked(tmp_path, outside, LISTING[what])
@@ -316,6 +317,7 @@ def test_what_is_advised_can_be_pasted(tmp_path):
     assert shlex.split(problem.fix) == ["rm", "-r", "--", str(folder)]
 
 
+@pytest.mark.process
 def test_names_that_a_terminal_would_obey_are_shown_escaped(tmp_path, capsys):
     kept = Store(tmp_path / "store")
     folder = kept.save(result())

@@ -29,8 +29,8 @@ class AboutOrt(About):
     }
     TRACER: ClassVar[str] = "engine"
     PACKAGES: ClassVar[Sequence[str]] = (
-        *("onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino", "onnxruntime-ep-webgpu"),
-        "onnxruntime-ep-nv-tensorrt-rtx",
+        *("onnxruntime", "onnxruntime-gpu"),
+        *("onnxruntime-ep-openvino", "onnxruntime-ep-webgpu", "onnxruntime-ep-nv-tensorrt-rtx"),
     )
 
     @staticmethod
