@@ -2,25 +2,29 @@
 
 The events lie in one array, of a JSON object or alone. DuckDB reads it an order of magnitude faster than Python's json,
 but only if the array is a file of its own and sound, so it is copied out first; a damaged one is read event by event
-(salvage.py). Times are decimal microseconds and are read as such: a double holds the microseconds since 1970 to 256 ns.
+(salvage.py). Numbers are read as numbers first. Where one is none, or a start is so long that a double does not hold
+its nanoseconds (those since 1970: to 256 ns), all are read again as the text that the file holds.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgescope.records import SPAN_KINDS, Trace
+from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Trace
 from edgescope.tracing.importer import (
     ImportedFile,
     Importer,
@@ -60,14 +64,29 @@ TAIL, CHUNK = 1 << 20, 1 << 24
 END = re.compile(rb"\}\s*(\])(?=\s*(?:,\s*\"|\}))")
 #: A start with more digits than a double holds; as text it keeps them.
 LONG_START = re.compile(rb'"ts"\s*:\s*(\d{13,}\.\d+|\d\.\d{14,}[eE]\+?\d+)')
+EXACT_US = 8e12
+"""Below it a double holds microseconds to half a nanosecond."""
 NUMBERS = (
     *("correlation", "device", "context", "stream", "bytes", "graph node id", "graph id", "process"),
     "query_id",
 )
-ARGS = "STRUCT(" + ", ".join(f'"{name}" VARCHAR' for name in NUMBERS) + ")"
-EVENT = "{" + ", ".join(f"{k}: 'VARCHAR'" for k in ("ph", "cat", "name", "pid", "tid", "ts", "dur"))
-EVENT += f", args: '{ARGS}'}}"
-NS = "TRY_CAST(TRY_CAST({} AS DECIMAL(24, 3)) * 1000 AS BIGINT)"
+ON_GPU = ", ".join(str(SPAN_KINDS.index(k)) for k in ("kernel", "copy", "graph"))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How DuckDB is to read the events."""
+
+    time: str
+    number: str
+    ns: str
+    """How microseconds become nanoseconds."""
+    longest: int
+    """Bytes of the longest event; several times as many are in memory."""
+
+
+FIGURES = Reading("DOUBLE", "BIGINT", "TRY_CAST(round({} * 1000) AS BIGINT)", 1 << 20)
+TEXTS = Reading("VARCHAR", "VARCHAR", "TRY_CAST(TRY_CAST({} AS DECIMAL(24, 3)) * 1000 AS BIGINT)", 1 << 28)
 
 
 def knows(path: Path, head: bytes) -> bool:
@@ -90,29 +109,64 @@ def read(path: Path) -> Trace:
     found = ImportedFile(KINETO)
     with _events(path, found) as events, duckdb.connect() as base:
         base.execute("SET enable_progress_bar = false")
-        try:
-            _load(base, events)
-        except duckdb.Error:
-            _load(base, _salvaged(path, events, found))
+        if not _loaded_as_figures(base, events):
+            texts = _long_starts_as_text(events)
+            try:
+                _load(base, texts, TEXTS)
+            except duckdb.Error:
+                _load(base, _salvaged(path, texts, found), TEXTS)
         _pairs(base, found)
         _left(base, found)
         _tables(base, found)
     return found.trace(path)
 
 
-def _load(base: Any, events: Path) -> None:
-    """Make the table `e` of all events; `kind` is -1 for a category that is not read, -2 for one that repeats."""
+def _loaded_as_figures(base: Any, events: Path) -> bool:
+    """Return whether the events could be read with their numbers as numbers, which takes half the time."""
+    import duckdb
+
+    with events.open("rb") as file:
+        if LONG_START.search(file.read(TAIL)):
+            return False
+    try:
+        _load(base, events, FIGURES)
+    except duckdb.Error:
+        return False
+    (latest,) = base.execute("SELECT max(abs(start)) FROM e").fetchone()
+    return latest is None or latest < EXACT_US * 1000
+
+
+def _load(base: Any, events: Path, read: Reading) -> None:
+    """Make the table `e` of all events; `kind` is -1 for a category that is not read, -2 for one that repeats.
+
+    Its columns are as narrow as those of the spans: a million of them are in memory at once.
+    """
     whens = " ".join(f"WHEN '{cat}' THEN {SPAN_KINDS.index(kind)}" for cat, kind in KINDS.items())
     again = ", ".join(f"'{cat}'" for cat in REPEATED)
     api = SPAN_KINDS.index("api")
+    args = ", ".join(f'"{name}" {read.number}' for name in NUMBERS)
+    types = {k: "VARCHAR" for k in ("ph", "cat", "name", "pid", "tid")} | {"ts": read.time, "dur": read.time}
+    columns = ", ".join(f"{k}: '{kind}'" for k, kind in {**types, "args": f"STRUCT({args})"}.items())
+    number = {n: f'TRY_CAST(args."{n}" AS BIGINT)' for n in NUMBERS}
     base.execute(
         f"""CREATE OR REPLACE TEMP TABLE e AS
-        SELECT coalesce(ph, '') AS ph, coalesce(cat, '') AS cat, coalesce(name, '') AS name, pid, tid, args,
-               {NS.format("ts")} AS start, {NS.format("dur")} AS length,
+        SELECT ph, CASE WHEN kind < 0 THEN cat END AS cat, name, start, length, kind::TINYINT AS kind,
+          CASE WHEN ph IN ('B', 'E') THEN coalesce(pid, '') || ' ' || coalesce(tid, '') END AS lane,
+          coalesce(TRY_CAST(args.process AS INTEGER), CASE WHEN NOT on_gpu THEN TRY_CAST(pid AS INTEGER) END)
+            AS process,
+          (CASE WHEN NOT on_gpu THEN TRY_CAST(tid AS BIGINT) & 2147483647 END)::INTEGER AS thread,
+          coalesce(TRY_CAST(args.device AS SMALLINT), CASE WHEN on_gpu THEN TRY_CAST(pid AS SMALLINT) END) AS device,
+          TRY_CAST(args.context AS INTEGER) AS context, TRY_CAST(args.stream AS INTEGER) AS stream,
+          {number["correlation"]} AS correlation,
+          coalesce(nullif({number["graph node id"]}, 0), nullif({number["graph id"]}, 0)) AS graph,
+          {number["query_id"]} AS query_id, {number["bytes"]} AS bytes
+        FROM (SELECT *, kind IN ({ON_GPU}) AS on_gpu FROM (
+          SELECT coalesce(ph, '') AS ph, coalesce(cat, '') AS cat, coalesce(name, '') AS name, pid, tid, args,
+               {read.ns.format("ts")} AS start, {read.ns.format("dur")} AS length,
                CASE WHEN lower(cat) IN ({again}) THEN -2
                     WHEN regexp_matches(lower(cat), '_(runtime|driver)$') THEN {api}
-                    ELSE CASE lower(cat) {whens} ELSE -1 END END::TINYINT AS kind
-        FROM read_json(?, format='array', maximum_object_size=268435456, columns={EVENT})""",
+                    ELSE CASE lower(cat) {whens} ELSE -1 END END AS kind
+          FROM read_json(?, format='array', maximum_object_size={read.longest}, columns={{{columns}}})))""",
         [str(events)],
     )
 
@@ -120,12 +174,12 @@ def _load(base: Any, events: Path) -> None:
 def _pairs(base: Any, found: ImportedFile) -> None:
     """Add what begins in one event and ends in another as one span each; those without a partner are said."""
     rows = base.execute(
-        "SELECT rowid, ph, pid, tid, start FROM e WHERE ph IN ('B', 'E') AND start IS NOT NULL ORDER BY start, rowid"
+        "SELECT rowid, ph, lane, start FROM e WHERE ph IN ('B', 'E') AND start IS NOT NULL ORDER BY start, rowid"
     ).fetchall()
-    open_: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    open_: dict[str, list[tuple[int, int]]] = {}
     ended, lone = [], 0
-    for row, phase, pid, tid, start in rows:
-        stack = open_.setdefault((pid, tid), [])
+    for row, phase, lane, start in rows:
+        stack = open_.setdefault(lane, [])
         if phase == BEGINS:
             stack.append((row, start))
         elif stack:
@@ -200,39 +254,46 @@ def _without(base: Any, found: ImportedFile, where: str, what: str) -> None:
 
 
 def _tables(base: Any, found: ImportedFile) -> None:
-    """Add the rows of the table `e`; of a kernel, `pid` is the GPU, and its process is the one that made the calls."""
+    """Add the rows of the table `e`; of a kernel, the process is the one that made the calls."""
     base.execute("DELETE FROM e WHERE ph != 'X' OR kind < 0 OR start IS NULL OR length IS NULL")
-    base.execute(
-        "CREATE TEMP TABLE n AS SELECT name, row_number() OVER (ORDER BY min(rowid)) - 1 AS i FROM e GROUP BY name"
-    )
-    names = [row[0] for row in base.execute("SELECT name FROM n ORDER BY i").fetchall()]
-    on_gpu = ", ".join(str(SPAN_KINDS.index(k)) for k in ("kernel", "copy", "graph"))
+    named = "SELECT name FROM e GROUP BY name ORDER BY min(rowid)"
+    names = [row[0] for row in base.execute(named).fetchall()]
+    base.execute(f"CREATE TEMP TYPE names AS ENUM ({named})")
     main = base.execute(
-        f"SELECT TRY_CAST(pid AS INTEGER) p FROM e WHERE kind NOT IN ({on_gpu}) AND p >= 0 "
-        "GROUP BY p ORDER BY count(*) DESC LIMIT 1"
+        f"SELECT process FROM e WHERE kind NOT IN ({ON_GPU}) AND process >= 0 GROUP BY process ORDER BY count(*) DESC"
     ).fetchone()
     process = main[0] if main else -1
-    number = {n: f'TRY_CAST(args."{n}" AS BIGINT)' for n in NUMBERS}
-    c = base.execute(
-        f"""SELECT kind, n.i::INTEGER AS name, start AS start_ns, start + length AS end_ns,
-          coalesce(TRY_CAST(args.process AS INTEGER),
-                   CASE WHEN kind IN ({on_gpu}) THEN {process} ELSE TRY_CAST(pid AS INTEGER) END, -1) AS process,
-          coalesce(CASE WHEN kind NOT IN ({on_gpu}) THEN TRY_CAST(tid AS BIGINT) & 2147483647 END, -1)
-            ::INTEGER AS thread,
-          coalesce(TRY_CAST(args.device AS SMALLINT),
-                   CASE WHEN kind IN ({on_gpu}) THEN TRY_CAST(pid AS SMALLINT) END, -1) AS device,
-          coalesce(TRY_CAST(args.context AS INTEGER), -1) AS context,
-          coalesce(TRY_CAST(args.stream AS INTEGER), -1) AS stream,
-          coalesce({number["correlation"]}, -1) AS correlation,
-          coalesce(nullif({number["graph node id"]}, 0), nullif({number["graph id"]}, 0), -1) AS graph,
-          coalesce({number["query_id"]}, -1) AS query_id, coalesce({number["bytes"]}, -1) AS bytes
-        FROM e JOIN n USING (name) ORDER BY e.rowid"""
-    ).fetchnumpy()
-    kind = np.asarray(c.pop("kind"), "int8")
+    what = {
+        "start_ns": "start",
+        "end_ns": "start + length",
+        "process": f"coalesce(process, CASE WHEN kind IN ({ON_GPU}) THEN {process} END)",
+    }
+    rest = ("kind", "thread", "device", "context", "stream", "correlation", "graph", "query_id", "bytes")
+    found.tables.append(_table(base, {**what, **{name: name for name in rest}}, names))
+
+
+def _table(base: Any, what: Mapping[str, str], names: Sequence[str]) -> Table:
+    """Return the columns; one that holds one value is that value, and takes no memory."""
+    ends = [f"min(coalesce({value}, -1)), max(coalesce({value}, -1))" for value in what.values()]
+    found = iter(base.execute(f"SELECT {', '.join(ends)} FROM e").fetchone())
+    columns = {"name": _column(base, "name", "enum_code(name::names)")}
+    fixed: dict[str, NDArray[Any] | int] = {}
+    for (name, value), least, most in zip(what.items(), found, found, strict=True):
+        if least == most and name not in ("kind", "start_ns"):
+            fixed[name] = least
+        else:
+            columns[name] = _column(base, name, f"coalesce({value}, -1)")
+    kind = columns.pop("kind")
     api, sync = SPAN_KINDS.index("api"), SPAN_KINDS.index("sync")
     waits = np.array([kind_of_call(name) == "sync" for name in names] or [False])
-    kind = np.where((kind == api) & waits[np.asarray(c["name"])], sync, kind) if len(kind) else kind
-    found.tables.append(Table(kind, {k: np.asarray(v) for k, v in c.items()}, names))
+    kind = np.where((kind == api) & waits[columns["name"]], sync, kind) if len(kind) else kind
+    return Table(kind, {**columns, **fixed}, names)
+
+
+def _column(base: Any, name: str, value: str) -> NDArray[Any]:
+    """Return one column: all at once would be in memory twice."""
+    column: NDArray[Any] = np.asarray(base.execute(f"SELECT {value} AS v FROM e").fetchnumpy()["v"])
+    return column.astype(SPAN_DTYPES[name], copy=False)
 
 
 @contextmanager
@@ -271,15 +332,34 @@ def _copy_array(path: Path, plain: Path, to: Path, found: ImportedFile) -> None:
         stop = _array_end(file, first, size)
         file.seek(stop)
         _facts(file.read(TAIL), found)
+        _copy(file, first, stop, out)
+
+
+def _copy(file: IO[bytes], first: int, stop: int, out: IO[bytes]) -> None:
+    """Copy the bytes first to stop; within the kernel, or through this process where two file systems cannot."""
+    try:
+        while first < stop and (
+            count := os.copy_file_range(file.fileno(), out.fileno(), stop - first, first)
+        ):
+            first += count
+    except OSError:
         file.seek(first)
-        left, rest = stop - first, b""
-        while left > 0 and (piece := file.read(min(CHUNK, left))):
-            left -= len(piece)
+        while first < stop and (piece := file.read(min(CHUNK, stop - first))):
+            first += out.write(piece)
+
+
+def _long_starts_as_text(events: Path) -> Path:
+    """Return a copy of the array whose long starts are texts."""
+    texts = events.with_name("texts.json")
+    with events.open("rb") as file, texts.open("wb") as out:
+        rest = b""
+        while piece := file.read(CHUNK):
             piece = rest + piece
-            cut = piece.rfind(b"}") + 1 if left else len(piece)  # between two events, never within a number
+            cut = piece.rfind(b"}") + 1  # between two events, never within a number
             out.write(LONG_START.sub(rb'"ts":"\1"', piece[:cut]))
             rest = piece[cut:]
         out.write(rest)
+    return texts
 
 
 def _array_begin(path: Path, file: IO[bytes], found: ImportedFile) -> int:
