@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgescope.devices import manifest
 from edgescope.errors import UnavailableError, UsageError
+from edgescope.modes import catalog, jetson
 from edgescope.modes.combined import Together
 from edgescope.process import Launch
 from edgescope.records import Machine, Status, Trial
@@ -26,7 +28,7 @@ def test_a_path_is_opened_as_a_store_and_a_store_is_itself(tmp_path):
 
 
 def test_a_setup_makes_cells_that_try_again_what_it_says(tmp_path, monkeypatch):
-    monkeypatch.setattr(setup, "here", lambda: MACHINE)
+    monkeypatch.setattr(manifest, "here", lambda: MACHINE)
     told = []
     cells = Setup(retry=["failed", Status.OOM], tell=told.append).cells(Store(tmp_path))
     assert cells.retry == {Status.FAILED, Status.OOM} and cells.where is MACHINE
@@ -38,7 +40,7 @@ def test_a_setup_makes_cells_that_try_again_what_it_says(tmp_path, monkeypatch):
 
 def test_a_mode_that_needs_a_reboot_is_told_and_as_it_is_needs_no_device(monkeypatch):
     told, looked = [], []
-    monkeypatch.setattr(setup, "present", lambda: looked.append(1) or {})
+    monkeypatch.setattr(manifest, "present", lambda: looked.append(1) or {})
     setup.check_modes([Trial(model="null")], told.append)
     assert not looked
 
@@ -48,8 +50,8 @@ def test_a_mode_that_needs_a_reboot_is_told_and_as_it_is_needs_no_device(monkeyp
             self.change = lambda: (change, "why")
 
     made = {"15W": Nvp("live"), "25W": Nvp("needs a reboot"), "cpus=0": Together()}
-    monkeypatch.setattr(setup, "NvpMode", Nvp)
-    monkeypatch.setattr(setup.catalog, "find", lambda name, devices: made[name])
+    monkeypatch.setattr(jetson, "NvpMode", Nvp)
+    monkeypatch.setattr(catalog, "find", lambda name, devices: made[name])
     setup.check_modes(
         [Trial(model="null", mode=name) for name in ("cpus=0", "25W", "15W", "25W")], told.append
     )
@@ -59,7 +61,7 @@ def test_a_mode_that_needs_a_reboot_is_told_and_as_it_is_needs_no_device(monkeyp
 def test_every_machine_has_some_modes_and_a_mode_of_another_board_sets_nothing(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 1, 2})
     assert setup.usual_modes() == ["as_is", "cpus=1", "cpus=1-2"]
-    monkeypatch.setattr(setup, "present", dict)
+    monkeypatch.setattr(manifest, "present", dict)
     found = setup.mode_features(["cpus=1-2", "nosuch", "as_is"])
     assert found == {"cpus=1-2": {"cpu_cores": 2.0}, "nosuch": {}, "as_is": {}}
 

@@ -7,17 +7,16 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgescope.bench import here, present
 from edgescope.errors import EdgescopeError, Message
 from edgescope.isolate.fresh import Limits
-from edgescope.modes import affinity, catalog
-from edgescope.modes.jetson import NvpMode
 from edgescope.records import Status, Trial
-from edgescope.runner.builds import Waiting
-from edgescope.runner.isolated import Isolated
-from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
+
+if TYPE_CHECKING:  # a verb that only reads a file needs nothing that measures
+    from edgescope.runner.builds import Waiting
+    from edgescope.runner.run import ExperimentRunner
 
 Stored = Store | Path | str | None
 """A store, or the folder of one; None: EDGESCOPE_STORE, else ./edgescope-results."""
@@ -43,6 +42,10 @@ class Setup:
 
     def cells(self, store: Store) -> ExperimentRunner:
         """Return what runs trials on this machine into a store, each in its own process."""
+        from edgescope.devices.manifest import here
+        from edgescope.runner.isolated import Isolated
+        from edgescope.runner.run import ExperimentRunner
+
         retry = [Status(status) for status in self.retry]
         return ExperimentRunner(
             store, self.limits, Isolated(), here(), retry, say=self.tell, waiting=self.waiting
@@ -51,6 +54,10 @@ class Setup:
 
 def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
     """Raise UsageError for a mode that this machine lacks; warn about modes that need a reboot."""
+    from edgescope.devices.manifest import present
+    from edgescope.modes import catalog
+    from edgescope.modes.jetson import NvpMode
+
     names = sorted({t.mode for t in trials} - {catalog.AS_IS})
     devices = present() if names else {}
     for name in names:
@@ -63,11 +70,16 @@ def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
 
 def usual_modes() -> list[str]:
     """Return the modes that every machine has: as it is, and one, two, four ... of the CPUs that may be used."""
+    from edgescope.modes import affinity, catalog
+
     return [catalog.AS_IS, *affinity.some(sorted(os.sched_getaffinity(0)))]
 
 
 def mode_features(names: Iterable[str]) -> dict[str, Mapping[str, float]]:
     """Return what each mode sets, as this machine knows it (devices.base.FEATURES); {} for a mode of another board."""
+    from edgescope.devices.manifest import present
+    from edgescope.modes import catalog
+
     devices, found = present(), dict[str, Mapping[str, float]]()
     for name in names:
         try:

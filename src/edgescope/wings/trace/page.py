@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgescope.analysis.finding import CAUSES
 from edgescope.analysis.kernels.account import Account
@@ -18,13 +18,13 @@ from edgescope.analysis.kernels.launches import Launches
 from edgescope.analysis.kernels.scheduling import Scheduled
 from edgescope.analysis.kernels.sharing import Sharing
 from edgescope.errors import Message
-from edgescope.plots import kernels as plots
 from edgescope.records import Absent, Field, Json, Measured, Verdict
 from edgescope.report import document as doc
 from edgescope.units import show
 from edgescope.wings.trace.growth import Growth
 
 if TYPE_CHECKING:
+    from edgescope.plots.style import Figure
     from edgescope.wings.trace.verb import Traced
 
 MOST = 10
@@ -49,9 +49,17 @@ def document(traced: Traced) -> doc.Document:
         parts += trust
         parts += [doc.Section(n, p, level=doc.DETAIL) for n, p in zip(labels, whole, strict=True)]
     budgets = [(label, one.budget) for label, one in traced.accounts]
-    parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(plots.cdfs, budgets)))
+    parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(_drawn, "cdfs", budgets)))
     title = f"Trace of {', '.join(label for label, _ in traced.accounts)}"
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
+
+
+def _drawn(name: str, what: Any) -> Figure | Absent:
+    """Return a figure; a terminal draws none, and is spared the import of what does."""
+    from edgescope.plots import kernels
+
+    found: Figure | Absent = getattr(kernels, name)(what)
+    return found
 
 
 def _parts(traced: Traced, label: str, one: Account) -> tuple[list[doc.Part | None], list[doc.Part | None]]:
@@ -97,7 +105,7 @@ def _warned(warnings: Sequence[Message]) -> list[doc.Part]:
 
 def _account(one: Account) -> list[doc.Part | None]:
     """Return the parts about one trace, those that it has rows for."""
-    drawn = partial(plots.over_time, one)
+    drawn = partial(_drawn, "over_time", one)
     return [
         doc.Figure(f"time-{id(one)}", "Host, GPU and sensors over time", OVER_TIME, drawn),
         doc.Text(

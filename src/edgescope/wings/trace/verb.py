@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
-from edgescope.analysis.kernels.of_result import trace_of
-from edgescope.bench.layers import of_operators
 from edgescope.errors import Message
-from edgescope.models import zoo
-from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial, Trust, Verdict
-from edgescope.runner.setup import Setup, Stored, store_of
-from edgescope.search.loop import InOrder
-from edgescope.study import grid
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial, Trust, Verdict
+from edgescope.runner.setup import Setup, Stored
 from edgescope.tracing.read import read
 from edgescope.units import lasting
 from edgescope.wings.trace.growth import Growth, growth
-from edgescope.wings.trace.profilers import Chosen, choose
-from edgescope.wings.trace.program import traced as traced_on
-from edgescope.wings.trace.program import watched
+from edgescope.wings.trace.profilers import Chosen
 
-#: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
-SECONDS = 1.0
-#: What a trial that runs alone owes to its profiler: then the next one is tried, unless this one was asked for.
-UNDER_A_PROFILER = (Status.CRASHED, Status.FAILED, Status.UNSUPPORTED)
 #: From the best verdict to the worst.
 WORSE = (Trust.CLEAN, Trust.UNKNOWN, Trust.DISTURBED, Trust.THROTTLED)
 NO_TRACE = Verdict(Trust.UNKNOWN, ("there is no trace",))
@@ -162,6 +151,9 @@ def trace(
     format, if their content does not tell it.
     """
     if program:
+        from edgescope.wings.trace.program import traced as traced_on
+        from edgescope.wings.trace.program import watched
+
         name = Path(program[0]).name
         setup.tell(
             f"profiling {f'the first {lasting(seconds)} of {name}' if seconds else f'{name} until it ends'}"
@@ -169,7 +161,11 @@ def trace(
         seen = traced_on(on, program, seconds) if on else watched(program, seconds)
         return Traced(((name, account(seen, range_name)),))
     if isinstance(what, Trial):
-        return _trial(what, profiler, store, setup)
+        from edgescope.wings.trace.phases import (
+            traced,  # what measures takes longer to import than to read a file
+        )
+
+        return Traced(*traced(what, profiler, store, setup))
     files = [Path(f) for f in ([what] if isinstance(what, (str, Path)) else what)]
     found = []
     for number, file in enumerate(files, start=1):
@@ -177,37 +173,3 @@ def trace(
             setup.tell(f"[{number}/{len(files)}] {file.name}")
         found.append((file.name, account(read(file, kind), range_name)))
     return Traced(tuple(found))
-
-
-def _trial(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Traced:
-    trial = grid.pinned(trial, zoo.pin)
-    chosen = choose(trial, profiler)
-    runs = InOrder(setup.cells(store_of(store)), setup.tell)
-    least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
-
-    def under(name: str) -> Trial:
-        return replace(trial, tracer=name, min_s=least, max_s=most)
-
-    follow = [under(chosen.name)] if chosen.name != Trial.tracer else []
-    clean = runs.run("clean", replace(trial, tracer=Trial.tracer), follow, anew=True)
-    if clean.status not in (Status.OK, Status.UNSTABLE):
-        return Traced((), clean, None, chosen)
-    failed: dict[str, str] = {}
-    while chosen.name != Trial.tracer:
-        profiled = runs.run(f"under {chosen.name}", under(chosen.name), (), anew=True)
-        if profiler or profiled.status not in UNDER_A_PROFILER:
-            return Traced(_accounts(profiled), clean, profiled, chosen)
-        failed[chosen.name] = profiled.reason.what if profiled.reason else profiled.status.value
-        chosen = choose(trial, failed=failed)
-    return Traced(_accounts(clean), clean, None, chosen)
-
-
-def _accounts(result: Result) -> tuple[tuple[str, Account], ...]:
-    """Return the account of a stored result, or () if it has no spans."""
-    found = trace_of(result)
-    if found is None:
-        return ()
-    label = f"{result.trial.model.partition('#')[0]} {result.trial.label}"
-    layers = of_operators(sorted(set(found.spans.of_kind("op").named())), result)
-    facts = {**found.facts, "layers": layers} if layers else found.facts
-    return ((label, account(replace(found, facts=facts))),)
