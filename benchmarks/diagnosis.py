@@ -43,13 +43,13 @@ from edgescope.isolate.fresh import Limits
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.models import zoo
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
-from edgescope.runner import ceilings
 from edgescope.runner.builds import Builds
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.run import ExperimentRunner, Runner
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
+from edgescope.wings.doctor import ceilings
 from edgescope.wings.explain.verb import Check, checked
 
 RIGHT, GAINS, BOUNDS = 0.9, 0.7, 0.9

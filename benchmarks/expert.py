@@ -31,10 +31,10 @@ from facts import PUBLISHED, machine_id, publish
 from edgescope.analysis.cells.replicates import of_pairs
 from edgescope.bench.turns import until_asleep
 from edgescope.records import Absent
-from edgescope.runner import ceilings
 from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
 from edgescope.verify.judge import L2_CEILING
+from edgescope.wings.doctor import ceilings
 from edgescope.wings.studies.jetson_nano.printed import study
 from edgescope.wings.studies.jetson_nano.table import picked
 

@@ -32,27 +32,27 @@ from typing import Any
 import facts
 from facts import publish
 
+from edgescope.devices import nvpmodel
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.jetson import nvpmodel
-from edgescope.devices.jetson.device import JetsonDevice
-from edgescope.devices.jetson.tegrastats_line import parse
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay.playback import materialise
-from edgescope.doctor.report import examine
 from edgescope.errors import EdgescopeError
 from edgescope.records import Trial
 from edgescope.report.sweep import namer
 from edgescope.store.results import Store
 from edgescope.study import grid as study
-from edgescope.wings.energy.tegrastats_log import read as read_log
+from edgescope.wings.doctor.report import examine
+from edgescope.wings.jetson.device import JetsonDevice
+from edgescope.wings.jetson.tegrastats_line import parse
+from edgescope.wings.jetson.tegrastats_log import read as read_log
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-LINES_FILE = Path(__file__).parent.parent / "tests/wings/energy/tegrastats_lines.toml"
+LINES_FILE = Path(__file__).parent.parent / "tests/wings/jetson/tegrastats_lines.toml"
 RUBBISH = (
     *(
         "nan",
@@ -393,7 +393,7 @@ def fuzz(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
 def lines_and_trees() -> int:
     """Damaged tegrastats lines and damaged boards: nothing but edgescope's own errors may come out, and no nan.
 
-    Lines: the public ones of tests/wings/energy/tegrastats_lines.toml, cut, doubled, shuffled or strewn with rubbish.
+    Lines: the public ones of tests/wings/jetson/tegrastats_lines.toml, cut, doubled, shuffled or strewn with rubbish.
     No parse may raise, lose a character, or yield a value that is not finite. Every 500th case also reads a log file
     of 30 of them.
 

@@ -32,17 +32,17 @@ from facts import publish, write
 
 from edgescope.analysis.kernels.account import account
 from edgescope.bench import present
+from edgescope.commandline.screen import painted
 from edgescope.devices.base import SourceSpec
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay.playback import materialise
-from edgescope.monitor import frame
-from edgescope.monitor.live import Monitor, Pace
-from edgescope.monitor.screen import painted
 from edgescope.records import Json
 from edgescope.telemetry.sampler import Sampler
 from edgescope.tracing.read import read
+from edgescope.wings.jetson.device import JetsonDevice
+from edgescope.wings.monitor import frame
+from edgescope.wings.monitor.live import Monitor, Pace
 from edgescope.wings.trace import chrome
 
 RAILS_HZ, SHARE_LIMIT, TMPFS = 10.0, 0.005, "/dev/shm"

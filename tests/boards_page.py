@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from edgescope.devices.jetson import boards
-from edgescope.devices.jetson.boards import SUM, Board, Rail
-from edgescope.devices.jetson.power_monitors import CHIPS
+from edgescope.wings.jetson import boards
+from edgescope.wings.jetson.boards import SUM, Board, Rail
+from edgescope.wings.jetson.power_monitors import CHIPS
 
 BEGIN = "<!-- written by: python tests/boards_page.py docs/reference/boards.md -->"
 END = "<!-- end of what is written from boards.toml -->"

@@ -18,9 +18,9 @@ from pathlib import Path
 from boards_page import between
 from edgescope.devices.replay import device
 from edgescope.devices.replay import format as recording
-from edgescope.doctor.report import Report, examine
-from edgescope.doctor.view import lines
 from edgescope.registry import REPLAYED
+from edgescope.wings.doctor.report import Report, examine
+from edgescope.wings.doctor.view import lines
 
 BOARDS = ("nano", "orin_nano", "agx_orin")
 BEGIN = "<!-- written by: python tests/doctor_page.py docs/how-to/doctor.md -->"

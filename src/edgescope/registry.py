@@ -291,7 +291,7 @@ DEVICES = Family(
             "NVIDIA GPUs through NVML",
         ),
         "jetson": Entry(
-            "edgescope.devices.jetson.device:JetsonDevice",
+            "edgescope.wings.jetson.device:JetsonDevice",
             summary="NVIDIA Jetson boards, from sysfs and procfs alone",
         ),
         "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
@@ -533,7 +533,7 @@ VERBS = Family(
             "edgescope.cli.demo", summary="optimise a real classifier on photographs, in a few minutes"
         ),
         "doctor": Entry(
-            "edgescope.cli.doctor",
+            "edgescope.wings.doctor.cli",
             summary="what this machine is and can measure, and what would disturb a measurement",
         ),
         "models": Entry(
@@ -543,7 +543,7 @@ VERBS = Family(
             "edgescope.cli.modes",
             summary="list the power modes and other settings that a run can set and restore",
         ),
-        "monitor": Entry("edgescope.cli.monitor", summary="show sensors and the running trial live"),
+        "monitor": Entry("edgescope.wings.monitor.cli", summary="show sensors and the running trial live"),
         "backends": Entry(
             "edgescope.cli.backends", summary="the engines, whether each works here, and their options"
         ),

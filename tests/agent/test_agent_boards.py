@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from edgescope.devices.jetson.device import JetsonDevice
-from edgescope.devices.jetson.heat import Cooling
-from edgescope.devices.jetson.rails import Rails
-from edgescope.devices.jetson.soc import Gpu
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay import playback
 from edgescope.remote.agent import edgescope_agent as agent
 from edgescope.remote.board import Tree
+from edgescope.wings.jetson.device import JetsonDevice
+from edgescope.wings.jetson.heat import Cooling
+from edgescope.wings.jetson.rails import Rails
+from edgescope.wings.jetson.soc import Gpu
 
 
 @pytest.fixture(params=recording.shipped())

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import small_board
-from edgescope.devices.jetson.rails import Rails
 from edgescope.remote.agent import edgescope_agent as agent
+from edgescope.wings.jetson.rails import Rails
 
 
 def read(root):

@@ -11,7 +11,7 @@ from edgescope.bench.layers import layers
 from edgescope.cli.main import main
 from edgescope.errors import UnsupportedError
 from edgescope.records import Trial
-from edgescope.runner import ceilings
+from edgescope.wings.doctor import ceilings
 
 ENGINES = ("torch_eager", "onnxruntime", "openvino")
 

@@ -17,7 +17,7 @@ from edgescope.records import (
     Turn,
     Verdict,
 )
-from edgescope.runner import noise
+from edgescope.wings.doctor import noise_run as noise
 from making import result
 
 

@@ -12,12 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from fake_board import board, write
 
 from edgescope.cli.main import main
 from edgescope.devices import manifest
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.jetson.memory import process_bytes
 from edgescope.devices.replay import capture, device
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay import write as recorder
@@ -26,6 +24,8 @@ from edgescope.devices.replay.format import Recording
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import Machine, Trial
 from edgescope.store.results import Store
+from edgescope.wings.jetson.memory import process_bytes
+from fake_board import board, write
 from making import result
 
 

@@ -3,14 +3,14 @@
 from fractions import Fraction
 
 import pytest
-from fake_board import board, write
-from fake_nvml import FakeNvml, NVMLError_NotSupported
 
 from edgescope.devices.base import SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.devices.null import AbsentSource, NullDevice
 from edgescope.devices.nvidia.device import NvidiaDevice
+from edgescope.wings.jetson.device import JetsonDevice
+from fake_board import board, write
+from fake_nvml import FakeNvml, NVMLError_NotSupported
 
 HZ = 10
 

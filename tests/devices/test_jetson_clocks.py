@@ -1,9 +1,9 @@
 """A clock under load, with a worker that does not work and time that passes by sleeping."""
 
 import pytest
-from fake_board import write
 
-from edgescope.devices.jetson import clocks
+from edgescope.devices import clocks
+from fake_board import write
 
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
 

@@ -4,12 +4,12 @@ import itertools
 import mmap
 
 import pytest
-from fake_board import board, write
 
 from edgescope.devices import cpu_probe, memory_probe
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu.device import CpuDevice, CpuThrottleWatch, _Look, compare
 from edgescope.devices.throttle import Looks, Trip, next_trip
+from fake_board import board, write
 
 
 def evidence(root, changes):

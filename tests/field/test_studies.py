@@ -122,7 +122,7 @@ def test_a_missing_package_is_a_message_for_every_verb(tmp_path, names, commands
 
 
 def test_an_import_that_fails_anywhere_in_a_verb_is_a_message_with_its_extra(monkeypatch, capsys):
-    from edgescope.cli import doctor
+    from edgescope.wings.doctor import cli as doctor
 
     def run(args):
         raise ModuleNotFoundError("No module named 'av'", name="av")

@@ -6,13 +6,13 @@ import pytest
 
 from edgescope.devices.base import TellsProcessMemory, Throttled
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.devices.null import NullDevice
 from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import FixedBatch, SeesImages
 from edgescope.models.null import NullModel
+from edgescope.wings.jetson.device import JetsonDevice
 
 
 def test_devices_that_tell_more_are_found():

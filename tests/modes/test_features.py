@@ -4,7 +4,7 @@ import pytest
 
 from edgescope import bench
 from edgescope.devices.base import FEATURES
-from edgescope.devices.jetson.nvpmodel import Conf, PowerMode
+from edgescope.devices.nvpmodel import Conf, PowerMode
 from edgescope.modes import listing
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.combined import Together

@@ -4,8 +4,8 @@ import pytest
 from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
 from refusing import refused
 
+from edgescope.devices import clocks, nvpmodel
 from edgescope.devices.base import Undo
-from edgescope.devices.jetson import clocks, nvpmodel
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, enter, governor, jetson, journal

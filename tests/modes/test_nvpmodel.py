@@ -5,9 +5,9 @@ from fake_jetson import ORIN_NANO, Told, board, conf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.devices.jetson import nvpmodel
-from edgescope.devices.jetson.nvpmodel import PowerMode
+from edgescope.devices import nvpmodel
 from edgescope.devices.kernel_files import is_absent
+from edgescope.devices.nvpmodel import PowerMode
 from edgescope.errors import DeviceError
 
 #: Single facts re-typed from public files: NVIDIA's nvpmodel_p3701_0000.conf, nvpmodel_p3767_0000.conf,

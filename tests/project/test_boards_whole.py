@@ -23,9 +23,9 @@ from edgescope.bench.watch import Watch, available
 from edgescope.devices import cpu_probe, manifest
 from edgescope.devices.replay import device
 from edgescope.devices.replay import format as recording
-from edgescope.doctor import report as doctor
 from edgescope.modes.listing import listing
 from edgescope.records import Absent, Measured, Trial, Trust, Window
+from edgescope.wings.doctor import report as doctor
 
 SECONDS = 1.2
 

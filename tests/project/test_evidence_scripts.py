@@ -13,7 +13,7 @@ from edgescope.analysis import roofline
 from edgescope.analysis.finding import Bound, Confidence, Diagnosis, Finding, Remedy
 from edgescope.backends.pytorch import ceilings as measuring
 from edgescope.records import Absent, Machine, Measured, Trial
-from edgescope.runner import ceilings as runner
+from edgescope.wings.doctor import ceilings as runner
 from edgescope.wings.studies.jetson_nano.printed import study
 from making import result
 

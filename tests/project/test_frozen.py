@@ -12,7 +12,7 @@ COUNTS_UP = {
     *(
         "wings.trace.program.Seen",
         "data.coco._Annotations",
-        "doctor.probe.WatchedSource",
+        "wings.doctor.probe.WatchedSource",
         "wings.studies.anomaly_detection.cells.Cell",
     ),
     *(

@@ -26,10 +26,18 @@ from edgescope.wings.training import cli as training
 ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
-    *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
-    *("cli/completion", "deploy/run_script", "runner/ceilings", "scratch", "telemetry/sampler"),
+    *(
+        "backends/trtexec/flags",
+        "backends/trtexec/program",
+        "devices/",
+        "wings/doctor/",
+        "wings/jetson/",
+        "modes/",
+        "remote/",
+    ),
+    *("cli/completion", "deploy/run_script", "scratch", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/process", "isolate/forks", "isolate/worker"),
-    *("wings/offload/probe", "wings/trace/program", "wings/trace/nsys", "wings/energy/tegrastats_log"),
+    *("wings/offload/probe", "wings/trace/program", "wings/trace/nsys"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
@@ -70,7 +78,7 @@ MET_UNDER = {
     "fit/loop": ("train clips", "anomaly train"),
     "wings/training/clip_classifier/": ("train clips", "bench"),
     "models/image/photo_set": ("train data",),
-    "runner/noise": ("doctor",),
+    "wings/doctor/": ("doctor",),
     "verbs/sweep": ("sweep",),
     "commandline/trial_flags": ("bench", "capacity"),
 }

@@ -31,11 +31,12 @@ BESIDES = {
     "edgescope.runner.isolated": ("edgescope.modes.",),
     "edgescope.runner.setup": ("edgescope.modes.",),
     "edgescope.runner.reuse": ("edgescope.modes.",),
-    "edgescope.runner.noise": ("edgescope.modes.",),
-    "edgescope.runner.ceilings": ("edgescope.modes.",),
+    "edgescope.wings.doctor.noise_run": ("edgescope.modes.",),
+    "edgescope.wings.doctor.ceilings": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
     "edgescope.verbs.optimize": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
+    "edgescope.wings.doctor.cli": ("edgescope.modes.enter",),
     "edgescope.wings.training.loop": ("edgescope.backends.pytorch.",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
     "edgescope.wings.capacity.question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
@@ -174,8 +175,8 @@ ORDER = (
     *("errors", "clock", "cores", "process", "registry", "command", "records", "metrics", "units"),
     *("onnx_operators", "stats", "cache", "options", "foreign", "store"),
     *("analysis", "plots", "report", "fit", "models", "verify", "data", "artifacts", "backends", "frames"),
-    *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
-    *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "commandline", "cli", "wings"),
+    *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "isolate", "bench"),
+    *("remote", "study", "runner", "search", "deploy", "verbs", "commandline", "cli", "wings"),
 )
 NAMING = ("edgescope", "edgescope.registry")
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.

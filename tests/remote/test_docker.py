@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import small_board
-from edgescope.doctor import containers
 from edgescope.metrics import tomllib
+from edgescope.wings.doctor import containers
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docker").glob("Dockerfile.*"))

@@ -10,7 +10,6 @@ import pytest
 import small_board
 from edgescope.devices import manifest
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.errors import DeviceError, StoreError, UnavailableError, UnsupportedError
 from edgescope.records import Trust, Window
 from edgescope.remote import board as files
@@ -18,6 +17,7 @@ from edgescope.remote.address import Address
 from edgescope.remote.board import Tree, _inside, opened, translated
 from edgescope.remote.run import BoardWatch
 from edgescope.remote.wire import Wire
+from edgescope.wings.jetson.device import JetsonDevice
 
 HERE = Address("board", agent="started directly")
 

@@ -14,11 +14,11 @@ from edgescope.analysis.run import noise
 from edgescope.cli.main import main
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Machine, Status, Trial, Trust, Verdict
-from edgescope.runner import noise as bench_noise
-from edgescope.runner.noise import measure
 from edgescope.search import halving
 from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
+from edgescope.wings.doctor import noise_run as bench_noise
+from edgescope.wings.doctor.noise_run import measure
 from making import result
 
 

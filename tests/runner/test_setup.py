@@ -14,9 +14,10 @@ from edgescope.modes import catalog, jetson
 from edgescope.modes.combined import Together
 from edgescope.process import Launch
 from edgescope.records import Machine, Status, Trial
-from edgescope.runner import ceilings, own_results, setup
+from edgescope.runner import own_results, setup
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
+from edgescope.wings.doctor import ceilings
 from making import MACHINE, result
 
 OTHER = Machine({"cpu": {"model": "another"}}, {})

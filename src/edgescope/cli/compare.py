@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
         prices=dict(args.price),
         power_budget=args.power_budget,
     )
-    from edgescope.cli import noise_view
+    from edgescope.analysis.run import noise
     from edgescope.report.compare import document
 
-    noise = noise_view.stored(store, baseline[0].machine.id)
-    page = document(found, noise=noise, forced=args.force)
+    floor = noise.sentence(store.root, baseline[0].machine.id)
+    page = document(found, noise=floor, forced=args.force)
     context.show(args, page)
     return ExitCode.OK if found.decided else ExitCode.UNDECIDED

@@ -83,12 +83,3 @@ def _install() -> int:
 
     print(listing.install(getpass.getuser(), str(helper.__file__), str(privileged.HELPER)))
     return 0
-
-
-def restore() -> int:
-    """Restore the settings that a killed process left changed; return 0, also if there is nothing to restore."""
-    from edgescope.modes.enter import journal
-
-    if not journal().recover():
-        print("nothing to restore: no journal was left behind")
-    return 0

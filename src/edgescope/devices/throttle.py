@@ -14,9 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from edgescope.devices.base import Throttle
-from edgescope.devices.kernel_files import fact, is_absent
+from edgescope.devices.base import Throttle, Value
+from edgescope.devices.kernel_files import KernelFile, fact, is_absent
 
+FIXED_C = (50.0, 100.0)
+"""The constant values of a Tegra's PMIC-Die zone: 100 on most boards up to the TX2, 50 on a Xavier."""
+HELD = 0.9
+"""Share of the requested clock below which the hardware is held; readback varies by some per cent."""
 _HARMFUL = ("passive", "hot", "critical")
 
 
@@ -37,6 +41,21 @@ def next_trip(zone: Path) -> Trip | None:
         if kind in _HARMFUL and not is_absent(celsius) and celsius > 0:
             found.append(Trip(kind, celsius))
     return min(found, key=lambda trip: trip.celsius, default=None)
+
+
+def is_fixed(name: str, celsius: float) -> bool:
+    """Return whether a temperature channel's value is a constant of its driver, not a temperature."""
+    return "pmic" in name and celsius in FIXED_C
+
+
+def pair(requested: KernelFile, effective: KernelFile) -> tuple[float, float] | Value:
+    """Return the (requested, effective) clock in hertz; requested is 0 if the request changed between the reads."""
+    first, clock, last = requested.number(1e3), effective.number(1e3), requested.number(1e3)
+    for value in (clock, first, last):
+        if not isinstance(value, float):
+            return value
+    assert isinstance(first, float) and isinstance(clock, float)
+    return (first if first == last else 0.0), clock
 
 
 Look = TypeVar("Look")

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from edgescope.devices import clocks, nvpmodel
 from edgescope.devices.base import Journal, Mode, Undo
-from edgescope.devices.jetson import clocks, nvpmodel
-from edgescope.devices.jetson.nvpmodel import Conf, PowerMode
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
+from edgescope.devices.nvpmodel import Conf, PowerMode
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
 from edgescope.modes.privileged import act, nvpmodel_output

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgescope.devices import nvpmodel
 from edgescope.devices.base import Device, Mode
-from edgescope.devices.jetson import nvpmodel
-from edgescope.devices.jetson.nvpmodel import PowerMode
+from edgescope.devices.nvpmodel import PowerMode
 from edgescope.devices.settings import settings
 from edgescope.modes import catalog
 from edgescope.modes.affinity import Affinity

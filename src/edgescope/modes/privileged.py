@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from edgescope.devices.jetson import nvpmodel
+from edgescope.devices import nvpmodel
 from edgescope.devices.kernel_files import fact
 from edgescope.errors import SettingError
 from edgescope.modes import cgroup, gpu_power, helper, mps

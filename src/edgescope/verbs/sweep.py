@@ -15,7 +15,6 @@ from edgescope.analysis.cells import machines
 from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
-from edgescope.monitor.sensors import Sensors
 from edgescope.records import Json, Machine, Result, Results, Trial
 from edgescope.runner import run as runner
 from edgescope.runner.isolated import Isolated
@@ -25,6 +24,7 @@ from edgescope.runner.run import ExperimentRunner, Pruner
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.study import grid
 from edgescope.study.grid import Study
+from edgescope.telemetry.latest import Sensors
 from edgescope.units import seconds
 
 SAMPLER_HZ = 10.0

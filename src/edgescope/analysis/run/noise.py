@@ -110,3 +110,9 @@ def words(noise: Noise) -> str:
         f"{noise.measured_at[:10]}). {PAIRS} pairs detect {noise.detectable:.2%}; {found} replicates"
         + (f". {disturbed} of {of} runs were not CLEAN: repeat it on a quiet machine" if disturbed else "")
     )
+
+
+def sentence(root: Path, machine_id: str) -> str:
+    """Return the stored noise floor as a sentence, or '' if none was measured."""
+    found = stored(root, machine_id)
+    return f"{words(found)}." if found else ""

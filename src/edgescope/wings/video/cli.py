@@ -185,7 +185,7 @@ class _shown:
     """Shows the session while it runs: on the terminal, as lines, or as JSON."""
 
     def __init__(self, args: argparse.Namespace, session: Session, stopped: Stopped) -> None:
-        from edgescope.monitor.screen import is_plain
+        from edgescope.commandline.screen import is_plain
 
         self.session, self.stopped, self.done = session, stopped, threading.Event()
         self.thread: threading.Thread | None = None
@@ -216,8 +216,7 @@ class _shown:
             print(status(self.session), flush=True)
 
     def _screen(self) -> None:
-        from edgescope.monitor.frame import ASCII, BLOCKS
-        from edgescope.monitor.screen import QUIT, Screen
+        from edgescope.commandline.screen import ASCII, BLOCKS, QUIT, Screen
         from edgescope.wings.video.watching.view import rows
 
         blocks = BLOCKS if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else ASCII

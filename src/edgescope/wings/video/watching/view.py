@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgescope.monitor.frame import BLOCKS, Row
+from edgescope.commandline.screen import BLOCKS, Row
 from edgescope.units import counted, lasting
 from edgescope.wings.video.alarm import Scored
 from edgescope.wings.video.watching.event import Event

@@ -1,0 +1,113 @@
+"""An NVIDIA Jetson, from sysfs and procfs alone: no daemon, no root, no jtop.
+
+The device tree names the board, boards.toml gives the meaning of its rails, and everything that moves
+from the sources of its neighbours, each a few kernel files opened once. Power modes belong to another family, so they
+are reached by name through the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgescope import registry
+from edgescope.devices.base import Mode, SourceSpec
+from edgescope.devices.kernel_files import Fact, is_absent
+from edgescope.wings.jetson import identity, rails, tegrastats
+from edgescope.wings.jetson.heat import Fans
+from edgescope.wings.jetson.soc import CpuClusters, Emc, Engines, Gpu
+from edgescope.wings.jetson.throttle import JetsonThrottleWatch
+
+_SOURCES = (
+    ("rails:Rails", 1),
+    ("soc:Gpu", 1),
+    ("soc:Emc", 5),
+    ("soc:CpuClusters", 5),
+    ("throttle:HeldClocks", 5),
+    ("heat:Cooling", 5),
+    ("heat:OverCurrent", 10),
+    ("heat:Fans", 10),
+    ("soc:Engines", 10),
+)
+"""(Source, ticks between two reads). Power and load change fastest. Reading a rail more often than its chip updates
+repeats values, which shows when each update came. Counters can be read rarely without loss."""
+_MEMORY = ("memory:JetsonMemory", 10)
+_TEGRASTATS_MS = 200
+"""The INA3221s behind it refresh about every 430 ms: read twice as often, no result is missed."""
+
+
+class JetsonDevice:
+    """One Jetson module on its carrier board."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+
+    def present(self) -> str:
+        """Return '' on a machine with an NVIDIA Tegra, otherwise the reason."""
+        return identity.present(self._root)
+
+    def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return (stable facts of the module, current facts): release, power mode, rails, fan and its owner, clocks."""
+        root = self._root
+        state: dict[str, Any] = {
+            "l4t": identity.l4t(root),
+            "jetpack": identity.jetpack(root),
+            "power_mode": _power_mode(root),
+            "dvfs": registry.need("edgescope.devices.clocks:dvfs", "clocks", "")(root),
+            **rails.facts(root),
+            "fan": Fans.facts(root),
+            "gpu": Gpu.facts(root),
+            "memory": Emc.facts(root),
+            "cpu_clusters": CpuClusters.facts(root),
+            "engines": Engines.facts(root),
+        }
+        if unread := registry.need("edgescope.devices.nvpmodel:problems", "power modes", "")(root):
+            state["nvpmodel_problems"] = unread
+        return identity.stable(root), state
+
+    def sources(self, pid: int) -> Sequence[SourceSpec]:
+        """Return rails, GPU, memory, engines, fans and throttling; none on a machine that is no Jetson.
+
+        If sysfs shows no rail, NVIDIA's tegrastats is read as well, if it is installed.
+        """
+        if self.present():
+            return ()
+        root = {"root": str(self._root)}
+        rest = [SourceSpec(f"edgescope.wings.jetson.{target}", root, every) for target, every in _SOURCES]
+        target, every = _MEMORY
+        memory = SourceSpec(f"edgescope.wings.jetson.{target}", root | {"pid": pid}, every)
+        return (*rest, memory, *self._second_source())
+
+    def _second_source(self) -> Sequence[SourceSpec]:
+        program = tegrastats.find()
+        if not program or rails.readable(self._root):
+            return ()
+        board = identity.recognise(self._root).board
+        scopes = {label: rail.scope for label, rail in board.rails.items()} if board else {}
+        kwargs = {
+            "interval_ms": _TEGRASTATS_MS,
+            "program": program,
+            "scopes": scopes,
+            "prefix": "tegrastats_",
+        }
+        return (SourceSpec("edgescope.wings.jetson.tegrastats:TegrastatsSource", kwargs),)
+
+    def modes(self) -> Mapping[str, Mode]:
+        """Return the power modes of nvpmodel.conf and jetson_clocks, by name."""
+        if self.present():
+            return {}
+        found: Mapping[str, Mode] = registry.need(registry.SETTINGS["jetson"], "power modes", "")(self._root)
+        return found
+
+    def throttle_watch(self) -> JetsonThrottleWatch:
+        """Return a context that reports, once it has ended, whether heat, power or the supply held the clocks down."""
+        return JetsonThrottleWatch(self._root)
+
+
+def _power_mode(root: Path) -> Fact:
+    """Return name, id and cores of the current nvpmodel mode, or the reason why it is not known."""
+    mode = registry.need("edgescope.devices.nvpmodel:current", "power modes", "")(root)
+    if is_absent(mode):
+        return mode
+    return {"name": mode.name, "id": mode.id, "cores": list(mode.cores), "default": mode.default}
