@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_board import board, write
 
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.cpu import facts as cpu_facts
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.cpu.limits import Memory, cpu_limit, memory_limit
 from edgescope.devices.kernel_files import KernelFile, cpu_list, is_absent, why
+from fake_board import board, write
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_board import board, process, stat_line, write
 
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.cpu import sensors
@@ -16,6 +15,7 @@ from edgescope.devices.cpu.sensors import Clocks, Rapl, Temperatures
 from edgescope.devices.cpu.sources import CpuTime, MemoryAndLoad, Pressure
 from edgescope.devices.kernel_files import KernelFile
 from edgescope.devices.process_tree import PAGE_BYTES, TICK_S, ProcessTree, Usage, parse_stat
+from fake_board import board, process, stat_line, write
 
 
 def values(source) -> dict:

@@ -5,12 +5,12 @@ import math
 import time
 
 import pytest
-from fake_nvml import FakeNvml, NVMLError_GpuIsLost, NVMLError_NotSupported
 
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.nvidia import gpm
 from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.devices.nvidia.gpm import GpmSource
+from fake_nvml import FakeNvml, NVMLError_GpuIsLost, NVMLError_NotSupported
 
 NAMES = ["gpu0_sm_active", "gpu0_sm_occupancy", "gpu0_tensor_active", "gpu0_dram_active"]
 

@@ -6,14 +6,14 @@ import sys
 import time
 
 import pytest
-from fake_board import board
-from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 
 from edgescope.devices import manifest
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
 from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.process import scratch
+from fake_board import board
+from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 
 
 def devices(root, nvml):

@@ -6,13 +6,6 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
-from fake_nvml import (
-    FakeNvml,
-    NVMLError_DriverNotLoaded,
-    NVMLError_GpuIsLost,
-    NVMLError_LibraryNotFound,
-    NVMLError_NotSupported,
-)
 
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.null import AbsentSource
@@ -26,6 +19,13 @@ from edgescope.devices.nvidia.nvml import (
     facts,
     held_down,
     reason_names,
+)
+from fake_nvml import (
+    FakeNvml,
+    NVMLError_DriverNotLoaded,
+    NVMLError_GpuIsLost,
+    NVMLError_LibraryNotFound,
+    NVMLError_NotSupported,
 )
 
 
