@@ -21,7 +21,10 @@ def document(found: Comparison, *, noise: str = "", forced: bool = False) -> doc
     over = f"over {pairs} of fresh processes" if found.pairs else "not measured together"
     lead = found.lead
     ratio = f"{lead.metric} {units.ratio(lead.ratio)}, candidate / baseline, " if lead else ""
-    name = f"{found.candidate} is {word} against {found.baseline}"
+    sides = (found.candidate, found.baseline)
+    if found.candidate == found.baseline:
+        sides = (f"{found.candidate}: the candidate", "the baseline")
+    name = f"{sides[0]} is {word} against {sides[1]}"
     blocked = [f"W-CMP-1: NOT-COMPARABLE: {b}" for b in found.blockers]
     advice = "" if forced else ". Try: --force, which shows the numbers without a judgement"
     parts = (

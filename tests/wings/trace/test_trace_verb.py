@@ -9,7 +9,7 @@ import pytest
 
 from edgescope.cli.main import main
 from edgescope.errors import ExitCode
-from edgescope.records import Measured, Status, Trial
+from edgescope.records import Measured, Status, Trial, Trust, Verdict
 from edgescope.wings.trace import cli as verb
 from edgescope.wings.trace.verb import Traced, trace
 from making import result
@@ -116,6 +116,22 @@ def test_a_profiler_that_disturbs_draws_no_conclusion(share, code, conclusive):
     found = Traced((), clean, slow)
     assert found.perturbation.value == pytest.approx(share) and found.conclusive is conclusive
     assert [w.code for w in found.warnings] == ([code] if code else [])
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_a_slow_second_phase_on_a_disturbed_machine_is_not_laid_on_the_profiler(phase):
+    trial, busy = Trial(model="null", backend="null"), Verdict(Trust.DISTURBED, ("others used 40 %",))
+    runs = [
+        result(
+            trial,
+            metrics={"throughput_sps": Measured(speed, "samples/s")},
+            verdict=busy if n == phase else Verdict(Trust.CLEAN),
+        )
+        for n, speed in enumerate((100.0, 50.0))
+    ]
+    (warning,) = Traced((), *runs).warnings
+    assert warning.code == "W-PROF-7" and busy.evidence[0] in warning.evidence
+    assert warning.fix.startswith("edgescope doctor")
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ def _answer(found: Capacity) -> doc.Answer:
     head, _, held = first.partition(": ")
     head = head.removesuffix(" fits").removesuffix(" fit")
     short = [held, *(f"{label}: {text}" if label == "limit" else text for label, text in rest)]
+    doubted = any(each.code == "W-CAP-3" for each in found.warnings)
+    none = "None seen, on a disturbed machine" if doubted else "No capacity"
     kind = "" if found.clients else "none"
-    return doc.Answer(
-        "Fits" if found.clients else "No capacity", head, tuple(short), sentence_of(found), kind=kind
-    )
+    return doc.Answer("Fits" if found.clients else none, head, tuple(short), sentence_of(found), kind=kind)
 
 
 def _curve(found: Capacity, number: int) -> doc.Figure:

@@ -78,21 +78,28 @@ class Traced(Answer):
                 )
             )
         if isinstance(share, Measured) and share.value < LEAST:
-            found.append(
-                Message(
-                    "W-PROF-7",
-                    f"under the profiler the trial runs at {share.value:.0%} of its speed",
-                    evidence=f"at least {LEAST:.0%} is needed",
-                    effect="No conclusion is drawn: order and counts hold, times and shares do not",
-                    fix=(self.chosen.lighter if self.chosen else "")
-                    or "a larger --batch, which makes calls fewer",
-                )
-            )
+            found.append(self._slowed(share.value))
         failed = [one for one in (self.clean, self.profiled) if one is not None and one.reason is not None]
         found += [one.reason for one in failed if one.reason is not None]
         if self.profiled is not None:
             found += [w for w in self.profiled.warnings if w.code.startswith("W-SPAN")]
         return tuple(found)
+
+    def _slowed(self, share: float) -> Message:
+        """Return the warning of a slow second phase; on a disturbed machine the profiler need not be the cause."""
+        phases = [one.verdict for one in (self.clean, self.profiled) if one is not None]
+        other = next((v.evidence for v in phases if v.trust is Trust.DISTURBED), ())
+        lighter = self.chosen.lighter if self.chosen else ""
+        return Message(
+            "W-PROF-7",
+            f"under the profiler the trial runs at {share:.0%} of its speed",
+            evidence=f"at least {LEAST:.0%} is needed"
+            + (f"; other work may be the cause: {other[0]}" if other else ""),
+            effect="No conclusion is drawn: order and counts hold, times and shares do not",
+            fix="edgescope doctor, then the same command on a quiet machine"
+            if other
+            else lighter or "a larger --batch, where the model takes one",
+        )
 
     @property
     def growth(self) -> Growth | None:
