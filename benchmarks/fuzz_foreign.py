@@ -45,9 +45,9 @@ import numpy as np
 from facts import publish
 from PIL import Image
 
-from edgescope.data import coco, csv
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.tracing.read import read
+from edgescope.wings.datasets import coco, csv
 from edgescope.wings.energy import meter_log
 
 

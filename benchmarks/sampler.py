@@ -30,12 +30,12 @@ from edgescope.analysis.energy.window import energies
 from edgescope.devices import manifest
 from edgescope.devices.base import SourceSpec
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.nvidia.device import NvidiaDevice
-from edgescope.devices.nvidia.gpm import GpmSource
-from edgescope.devices.nvidia.nvml import METRICS
 from edgescope.records import Json, Measured
 from edgescope.stats import paired_log_ratio
 from edgescope.telemetry.sampler import Sampler
+from edgescope.wings.nvidia.device import NvidiaDevice
+from edgescope.wings.nvidia.gpm import GpmSource
+from edgescope.wings.nvidia.nvml import METRICS
 
 COST_HZ, COST_SHARE_LIMIT, RATIO_LIMIT, FIRST_LOOK = 10.0, 0.005, 0.01, 20
 

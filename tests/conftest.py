@@ -81,7 +81,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @functools.cache
 def no_gpu(backend: str) -> str:
     """Return why `backend` ("": only the driver is asked) has no NVIDIA GPU here; "" where it has one."""
-    from edgescope.devices.nvidia.device import NvidiaDevice
+    from edgescope.wings.nvidia.device import NvidiaDevice
 
     if reason := NvidiaDevice().present():
         return f"no NVIDIA GPU: {reason}"

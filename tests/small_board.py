@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-FAKE_TRTEXEC = Path(__file__).parent / "backends" / "trtexec"
+FAKE_TRTEXEC = Path(__file__).parent / "wings/tensorrt/trtexec"
 ORIN = {
     "etc/nv_tegra_release": "# R36 (release), REVISION: 4.4, GCID: 1, BOARD: generic, EABI: aarch64, DATE: x\n",
     "etc/os-release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n',
@@ -84,7 +84,7 @@ def _write(root: Path, files: dict[str, str]) -> Path:
 
 
 def trtexec(folder: Path, version: str = "8201", fault: str = "") -> Path:
-    """Write an executable stand-in for trtexec (tests/backends/trtexec/fake_trtexec.py); return its path."""
+    """Write an executable stand-in for trtexec (tests/wings/tensorrt/trtexec/fake_trtexec.py); return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "trtexec"
     path.write_text(

@@ -195,12 +195,19 @@ REPLAYED = "replayed"
 BOARD = "EDGESCOPE_BOARD"
 """Environment variable: the recording that stands in for this machine, a file or a shipped one's name."""
 
+ON = "EDGESCOPE_ON"
+"""Environment variable: the address of the board that a trial's process drives; set by `--on`."""
+
 #: Modules that run as their own programs (`python -m`); their callers know only these names.
 TRIAL_PROGRAM = "edgescope.bench.child"
 WORKER_PROGRAM = "edgescope.bench.worker"
 CEILINGS_PROGRAM = "edgescope.backends.pytorch.ceilings"
 #: The function that runs a trial on a board which this machine drives: (verb, trial, address, folder).
-ON_BOARD = "edgescope.remote.run:serve"
+ON_BOARD = "edgescope.wings.remote.run:serve"
+#: The function that connects to a board and returns its facts: (address, trial).
+CHECK_BOARD = "edgescope.wings.remote.run:check"
+#: The function that reads the layers in files that trtexec wrote: (files, names of modules).
+LAYER_FILES = "edgescope.wings.tensorrt.trtexec.layer_times:read"
 #: Device -> the function that returns its settings from the device's facts.
 SETTINGS: Mapping[str, str] = {
     "cpu": "edgescope.modes.affinity:some",
@@ -244,28 +251,28 @@ BACKENDS = Family(
             about="edgescope.wings.openvino.about:AboutOpenVino",
         ),
         "tensorrt": Entry(
-            "edgescope.backends.tensorrt.backend:TensorRt",
+            "edgescope.wings.tensorrt.backend:TensorRt",
             "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
             "TensorRT in process, 8.5 to 11",
             ("cuda",),
-            about="edgescope.backends.tensorrt.about:AboutTensorRt",
+            about="edgescope.wings.tensorrt.about:AboutTensorRt",
         ),
         "trtexec": Entry(
-            "edgescope.backends.trtexec.backend:TrtExec",
+            "edgescope.wings.tensorrt.trtexec.backend:TrtExec",
             "apt install libnvinfer-bin (JetPack has it)",
             "TensorRT through its trtexec program, which times itself",
             ("cuda",),
-            about="edgescope.backends.tensorrt.about:AboutTensorRt",
+            about="edgescope.wings.tensorrt.about:AboutTensorRt",
         ),
         "ort_tensorrt": Entry(
-            "edgescope.backends.ort.tensorrt:OrtTensorrt",
+            "edgescope.wings.tensorrt.ort_provider:OrtTensorrt",
             "pip install onnxruntime-gpu in place of onnxruntime, and TensorRT (pip install tensorrt, or JetPack's)",
             "ONNX Runtime, TensorRT provider",
             ("cuda",),
             about="edgescope.backends.ort.about:AboutOrtTensorrt",
         ),
         "torch_tensorrt": Entry(
-            "edgescope.backends.pytorch.tensorrt:TorchTensorrt",
+            "edgescope.wings.tensorrt.torch_engine:TorchTensorrt",
             "pip install torch-tensorrt, of the release that matches torch",
             "Torch-TensorRT, ahead of time",
             ("cuda",),
@@ -286,7 +293,7 @@ DEVICES = Family(
     {
         "cpu": Entry("edgescope.devices.cpu.device:CpuDevice", summary="any Linux CPU, from /proc and sysfs"),
         "nvidia": Entry(
-            "edgescope.devices.nvidia.device:NvidiaDevice",
+            "edgescope.wings.nvidia.device:NvidiaDevice",
             "install the NVIDIA driver",
             "NVIDIA GPUs through NVML",
         ),
@@ -485,12 +492,14 @@ DATA = Family(
         "folder": Entry(
             "edgescope.data.folder:read", summary="a folder of images, whose sub-folders are classes"
         ),
-        "csv": Entry("edgescope.data.csv:read", summary="a .csv of file,label"),
-        "coco": Entry("edgescope.data.coco:read", summary="COCO annotations (.json) beside their images"),
+        "csv": Entry("edgescope.wings.datasets.csv:read", summary="a .csv of file,label"),
+        "coco": Entry(
+            "edgescope.wings.datasets.coco:read", summary="COCO annotations (.json) beside their images"
+        ),
         "npz": Entry("edgescope.data.npz:read", summary="a .npz of arrays by input name, and labels"),
-        "npy": Entry("edgescope.data.npy:read", summary="a folder of .npy files"),
+        "npy": Entry("edgescope.wings.datasets.npy:read", summary="a folder of .npy files"),
         "datasets": Entry(
-            "edgescope.data.hugging_face:read",
+            "edgescope.wings.datasets.hugging_face:read",
             "pip install 'edgescope[datasets]'",
             "a folder that Hugging Face's datasets saved",
         ),

@@ -12,17 +12,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from fake_binding import Binding, at
 from onnx import TensorProto, helper, numpy_helper
 
 from edgescope import cache
+from edgescope.backends import cudart
 from edgescope.backends.base import Spec
 from edgescope.backends.ort import cuda as _ort_cuda
 from edgescope.backends.ort.backend import OnnxRuntime
-from edgescope.backends.tensorrt import cudart
 from edgescope.errors import ModelError, SettingError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from fake_binding import Binding, at
 
 PROVIDER, CPU = _ort_cuda.PROVIDER, "CPUExecutionProvider"
 SLOW_S = 0.02

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgescope.data import folder, hugging_face, npy
+from edgescope.data import folder
 from edgescope.errors import UsageError
+from edgescope.wings.datasets import hugging_face, npy
 
 
 def touched(root, *names):

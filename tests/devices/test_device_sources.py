@@ -7,8 +7,8 @@ import pytest
 from edgescope.devices.base import SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import AbsentSource, NullDevice
-from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.wings.jetson.device import JetsonDevice
+from edgescope.wings.nvidia.device import NvidiaDevice
 from fake_board import board, write
 from fake_nvml import FakeNvml, NVMLError_NotSupported
 

@@ -10,8 +10,8 @@ import pytest
 from edgescope.devices import manifest
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
-from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.process import scratch
+from edgescope.wings.nvidia.device import NvidiaDevice
 from fake_board import board
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 

@@ -206,9 +206,9 @@ def test_16_bit_activations_that_an_engine_drops_are_not_called_int8(folder):
 def test_tensorrt_is_told_what_it_would_misread(folder, name, word):
     """NNCF's uint8 with zero point 0 among them, which TensorRT-RTX takes for int8 without a word."""
     from edgescope.backends.base import Spec
-    from edgescope.backends.tensorrt.symmetric import for_tensorrt
     from edgescope.errors import UnsupportedError
     from edgescope.models import zoo
+    from edgescope.wings.tensorrt.symmetric import for_tensorrt
 
     model = zoo.get(str(folder / f"{name}.onnx"))
     with pytest.raises(UnsupportedError, match="E-QDQ-1") as error:

@@ -7,12 +7,12 @@ import pytest
 from edgescope.devices.base import TellsProcessMemory, Throttled
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
-from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import FixedBatch, SeesImages
 from edgescope.models.null import NullModel
 from edgescope.wings.jetson.device import JetsonDevice
+from edgescope.wings.nvidia.device import NvidiaDevice
 
 
 def test_devices_that_tell_more_are_found():

@@ -12,24 +12,30 @@ import catalogue
 SOURCE = Path(__file__).parents[2] / "src" / "edgescope"
 CODE = re.compile(r'"([EW]-[A-Z0-9]+-\d+)"')
 #: Files that several engines use stand for themselves.
-BY_THEMSELVES = ("tensorrt/engine_file", "tensorrt/cudart")
+BY_THEMSELVES = ("tensorrt/engine_file", "tensorrt/torch_engine")
+#: The wings that bring an engine.
+ENGINES = ("litert", "openvino", "tensorrt")
 #: Codes of what every engine checks alike: an option, a precision, an engine for another board, CUDA.
 SHARED = {"E-OPT-2", "E-OPT-3", "E-OPT-4", "E-PREC-1", "E-PREC-3", "E-ENG-1"}
 
 
 def family(file: str) -> str:
-    """Return the engine that a file below backends/ belongs to."""
+    """Return the engine that a file below backends/, or below a wing, belongs to."""
     folder, _, name = file.rpartition("/")
     if file in BY_THEMSELVES or folder == "pytorch":
         return file
-    return "ort/tensorrt" if folder == "ort" and name.startswith("tensorrt") else folder or file
+    return "tensorrt/ort" if folder == "tensorrt" and name.startswith("ort_") else folder or file
 
 
 def users() -> dict[str, set[str]]:
     """Return {code: families of modules that say it}."""
     found = defaultdict(set)
-    folder = SOURCE / "backends"
-    files = {str(path.relative_to(folder).with_suffix("")): path for path in folder.rglob("*.py")}
+    folders = [SOURCE / "backends", *(SOURCE / "wings" / name for name in ENGINES)]
+    files = {
+        str(path.relative_to(folder if folder.name == "backends" else folder.parent).with_suffix("")): path
+        for folder in folders
+        for path in folder.rglob("*.py")
+    }
     for file, path in (files | {"for_precision": SOURCE / "artifacts/for_precision.py"}).items():
         for code in CODE.findall(path.read_text()):
             found[code].add(family(file))
@@ -48,11 +54,11 @@ def test_the_list_of_shared_codes_holds_nothing_else():
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("trtexec/log", "trtexec"),
+        ("tensorrt/trtexec/log", "tensorrt/trtexec"),
         ("tensorrt/context_io", "tensorrt"),
-        ("ort/tensorrt_build", "ort/tensorrt"),
-        ("openvino", "openvino"),
-        ("tensorrt/cudart", "tensorrt/cudart"),
+        ("tensorrt/ort_build", "tensorrt/ort"),
+        ("openvino/layers", "openvino"),
+        ("cudart", "cudart"),
     ],
 )
 def test_files_of_one_engine_are_one_family(file, name):

@@ -11,7 +11,7 @@ COUNTS_UP = {
     *("wings.anomaly.decode.Read", "wings.anomaly.extract._Job", "artifacts.mixed_precision_onnx.Spread"),
     *(
         "wings.trace.program.Seen",
-        "data.coco._Annotations",
+        "wings.datasets.coco._Annotations",
         "wings.doctor.probe.WatchedSource",
         "wings.studies.anomaly_detection.cells.Cell",
     ),
@@ -20,7 +20,7 @@ COUNTS_UP = {
         "wings.studies.video_ladder.climb.Rung",
         "wings.studies.sweep_plot.Panel",
     ),
-    *("remote.board.Line", "stats.sequential.StopRule", "tracing.importer.ImportedFile"),
+    *("wings.remote.board.Line", "stats.sequential.StopRule", "tracing.importer.ImportedFile"),
     *(
         "wings.video.flow.Counts",
         "frames.frame.Frame",

@@ -27,17 +27,17 @@ ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
     *(
-        "backends/trtexec/flags",
-        "backends/trtexec/program",
+        "wings/tensorrt/trtexec/flags",
+        "wings/tensorrt/trtexec/program",
         "devices/",
         "wings/doctor/",
         "wings/jetson/",
         "modes/",
-        "remote/",
+        "wings/remote/",
     ),
     *("cli/completion", "deploy/run_script", "scratch", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/process", "isolate/forks", "isolate/worker"),
-    *("wings/offload/probe", "wings/trace/program", "wings/trace/nsys"),
+    *("wings/offload/probe", "wings/trace/on_board", "wings/trace/nsys"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
@@ -246,6 +246,10 @@ SHARED = dict.fromkeys(INT8, "artifacts/for_precision")
 SHARED |= {"shared.OPTIONS": "backends/pytorch/module", "plugin.OPTIONS": "backends/ort/plugin"}
 
 
+#: The wings that bring an engine.
+ENGINES = ("litert", "openvino", "tensorrt")
+
+
 @cache
 def options() -> dict[str, set[str]]:
     """Module of the backends -> the options that its OPTIONS name."""
@@ -253,7 +257,7 @@ def options() -> dict[str, set[str]]:
     for path in sorted(
         [
             *(ROOT / "backends").rglob("*.py"),
-            *(ROOT / "wings").rglob("backend.py"),
+            *(path for name in ENGINES for path in (ROOT / "wings" / name).rglob("*.py")),
             ROOT / "artifacts/for_precision.py",
         ]
     ):
@@ -277,7 +281,7 @@ def options() -> dict[str, set[str]]:
 
 
 def test_every_option_in_a_message_is_one_of_the_backend():
-    assert "min_subgraph" in options()["backends/ort/tensorrt"]
+    assert "min_subgraph" in options()["wings/tensorrt/ort_provider"]
     assert "xnnpack" in options()["wings/litert/backend"]
     found = [(w, v) for w, _, n, v in sorted(set(hints())) if n == "--option" and v and v[0].islower()]
     assert len(found) > 15

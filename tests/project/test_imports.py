@@ -24,7 +24,7 @@ FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing"
 READING = ("analysis", "report", "plots", "store", "codec")
 LEAVES = ("errors", "records", "stats", "registry", "clock")
 #: Composes families: nothing else may import two implementations.
-COMPOSERS = ("bench", "gate", "remote")
+COMPOSERS = ("bench", "gate")
 #: module -> what else it imports of a family, where a reason stands beside it.
 BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
@@ -176,7 +176,7 @@ ORDER = (
     *("onnx_operators", "stats", "cache", "options", "foreign", "store"),
     *("analysis", "plots", "report", "fit", "models", "verify", "data", "artifacts", "backends", "frames"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "isolate", "bench"),
-    *("remote", "study", "runner", "search", "deploy", "verbs", "commandline", "cli", "wings"),
+    *("study", "runner", "search", "deploy", "verbs", "commandline", "cli", "wings"),
 )
 NAMING = ("edgescope", "edgescope.registry")
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
@@ -194,13 +194,15 @@ def test_7_a_package_imports_what_stands_below_it_only():
                 assert ORDER.index(other) <= ORDER.index(mine), f"{name} imports {target}"
 
 
-def test_8_the_core_imports_no_wing_and_a_wing_no_other_but_by_its_verb():
+def test_8_the_core_imports_no_wing_and_a_wing_no_other_but_by_its_verb_or_what_it_lends():
     """Annotations count, too. The registry and the package itself name wings, which may be missing."""
     public = {target.partition(":")[0] for verb in VERBS.values() for target in verb.functions}
     for name, found in modules().items():
         for target in found.anywhere | found.annotated | found.named if name not in NAMING else ():
             if wing(target) != wing(name) and wing(target):
-                faces = public | {f"edgescope.wings.{wing(target)}.{face}" for face in ("verb", "cli")}
+                faces = public | {
+                    f"edgescope.wings.{wing(target)}.{face}" for face in ("verb", "cli", "lends")
+                }
                 assert wing(name) and target in faces, f"{name} imports {target}"
         assert not wing(name) or not {t for t in found.anywhere if part(t) == "cli"}, name
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.backends.tensorrt import engine_file
-from edgescope.remote import errors
-from edgescope.remote.address import Address
 from edgescope.report import sweep
+from edgescope.wings.remote import errors
+from edgescope.wings.remote.address import Address
+from edgescope.wings.tensorrt import engine_file
 from making import result
 
 SOURCE = Path(engine_file.__file__).parents[1]

@@ -40,11 +40,11 @@ def main(argv: list[str]) -> int:
         return serve()
     if verb == "prepare":
         gc.set_threshold(*SELDOM)
-    if on := os.environ.get("EDGESCOPE_ON"):  # the program runs on a board, this process drives it
+    if on := os.environ.get(registry.ON):  # the program runs on a board, this process drives it
         from edgescope.records import Trial
 
         trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
-        registry.need(registry.ON_BOARD, "a board over ssh", "")(verb, trial, on, folder)
+        registry.need(registry.ON_BOARD, "a board over ssh", registry.REINSTALL)(verb, trial, on, folder)
     else:
         _answer(verb, folder)
     return 0

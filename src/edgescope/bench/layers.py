@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgescope import onnx_operators
+from edgescope import onnx_operators, registry
 from edgescope.analysis.layers import HEAVY, Exported, Layer
 from edgescope.backends.base import Layered, spec_of
 from edgescope.bench.parts import HERE
@@ -79,10 +79,11 @@ def _multiplies(kind: str) -> bool:
 def exported(files: Sequence[Path], trial: Trial) -> Exported:
     """Return the layers in trtexec's files; if the trial's model is an ONNX file, its nodes name their modules."""
     from edgescope.artifacts.onnx_names import ModulePaths
-    from edgescope.backends.trtexec import layer_times
 
     name = trial.model.partition("#")[0]
-    return layer_times.read(files, ModulePaths(Path(name), trial.batch) if name.endswith(".onnx") else None)
+    read = registry.need(registry.LAYER_FILES, "the reader of trtexec's files", registry.REINSTALL)
+    found: Exported = read(files, ModulePaths(Path(name), trial.batch) if name.endswith(".onnx") else None)
+    return found
 
 
 def of_operators(names: Iterable[str], result: Result) -> dict[str, str]:

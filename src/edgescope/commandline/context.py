@@ -16,7 +16,7 @@ from edgescope.errors import ExitCode
 if TYPE_CHECKING:
     from edgescope.errors import Message
     from edgescope.isolate.fresh import Limits
-    from edgescope.records import Result, Status, Trial
+    from edgescope.records import Machine, Result, Status, Trial
     from edgescope.report.document import Document
     from edgescope.runner.setup import Setup
     from edgescope.store.results import Store
@@ -60,10 +60,11 @@ def setup(args: argparse.Namespace) -> Setup:
 
 def use_board(url: str, trial: Trial) -> None:
     """Make every trial's process drive the board at `url`; EdgescopeError if the board cannot be used."""
-    from edgescope.remote import address, run
+    from edgescope import registry
 
-    where = run.check(url, trial)
-    os.environ[address.VARIABLE] = url
+    check = registry.need(registry.CHECK_BOARD, "a board over ssh", registry.REINSTALL)
+    where: Machine = check(url, trial)
+    os.environ[registry.ON] = url
     name = where.stable.get("cpu", {}).get("board", "a board")
     say(f"on {name} ({url})")
 

@@ -20,14 +20,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from edgescope import bench, units
+from edgescope import bench, registry, units
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate.fresh import Limits
 from edgescope.process import said
 from edgescope.records import Machine, Result, Status, Trial
-from edgescope.remote import address
 from edgescope.runner.builds import Builds, Prepares, Waiting
 from edgescope.runner.eta import Pace
 from edgescope.runner.memory import family
@@ -390,7 +389,7 @@ class ExperimentRunner:
         """
         if is_wrong_request(result.reason):
             return result
-        if not machines.known(result) and address.VARIABLE not in os.environ:
+        if not machines.known(result) and registry.ON not in os.environ:
             result = replace(result, machine=self.where)
         self._known.add(self.store.save(result).name)
         return result

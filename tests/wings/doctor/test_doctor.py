@@ -11,11 +11,11 @@ import pytest
 from edgescope.devices.base import ChannelSpec, SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
-from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.records import Machine
 from edgescope.records.codec import to_plain
 from edgescope.wings.doctor import probe, unlock, view
 from edgescope.wings.doctor import report as doctor
+from edgescope.wings.nvidia.device import NvidiaDevice
 from fake_board import board, write
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
 

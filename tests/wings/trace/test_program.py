@@ -20,10 +20,10 @@ import pytest
 from edgescope.analysis.kernels.account import account
 from edgescope.errors import UsageError
 from edgescope.records import CLOCK_MARK
-from edgescope.remote.address import Address
-from edgescope.remote.board import opened
+from edgescope.wings.remote.address import Address
+from edgescope.wings.remote.board import opened
 from edgescope.wings.trace import program
-from edgescope.wings.trace.program import on
+from edgescope.wings.trace.on_board import on
 
 MS = 1_000_000
 
@@ -331,7 +331,7 @@ def test_a_program_that_is_not_there_is_named(behind):
 def test_the_verb_over_ssh(tmp_path, behind, monkeypatch, capsys):
     server_of = pytest.importorskip("ssh_server").Server
     from edgescope.cli.main import main
-    from edgescope.remote import address
+    from edgescope.wings.remote import address
 
     one = behind()
     (tmp_path / "keys").mkdir()

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from edgescope.wings.monitor.frame import ASCII, BLOCKS
+from edgescope.commandline.screen import ASCII, BLOCKS
 from edgescope.wings.video.alarm import Alarm, Scored
 from edgescope.wings.video.snippets import Snippet
 from edgescope.wings.video.watching.picture import PLOT_HIGH, alarm_picture

@@ -25,6 +25,7 @@ from edgescope import cache, registry
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.artifacts.onnx_names import ModulePaths
+from edgescope.backends import cudart
 from edgescope.backends.base import (
     LAYER_RUNS,
     Artifact,
@@ -40,7 +41,6 @@ from edgescope.backends.base import (
 )
 from edgescope.backends.ort import arithmetic, cuda, layers, plugin, provided
 from edgescope.backends.ort.about import AboutOrt
-from edgescope.backends.tensorrt import cudart
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, written
 from edgescope.onnx_operators import HEAVY, computes_in

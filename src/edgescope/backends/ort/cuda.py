@@ -27,8 +27,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache
+from edgescope.backends import cudart
 from edgescope.backends.base import Artifact, Phases, Spec, choice, counted, flag, precision_of, unforced
-from edgescope.backends.tensorrt import cudart
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError
 from edgescope.models.base import Batch, Model
 from edgescope.onnx_operators import HEAVY, KINDS, computes_in

@@ -9,7 +9,8 @@ from pathlib import Path
 from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
 from edgescope.errors import Message
-from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial, Trust, Verdict
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trace, Trial, Trust, Verdict
+from edgescope.registry import REINSTALL, need
 from edgescope.runner.setup import Setup, Stored
 from edgescope.tracing.read import read
 from edgescope.units import lasting
@@ -158,14 +159,13 @@ def trace(
     format, if their content does not tell it.
     """
     if program:
-        from edgescope.wings.trace.program import traced as traced_on
         from edgescope.wings.trace.program import watched
 
         name = Path(program[0]).name
         setup.tell(
             f"profiling {f'the first {lasting(seconds)} of {name}' if seconds else f'{name} until it ends'}"
         )
-        seen = traced_on(on, program, seconds) if on else watched(program, seconds)
+        seen = _on_board(on, program, seconds) if on else watched(program, seconds)
         return Traced(((name, account(seen, range_name)),))
     if isinstance(what, Trial):
         from edgescope.wings.trace.phases import (
@@ -180,3 +180,10 @@ def trace(
             setup.tell(f"[{number}/{len(files)}] {file.name}")
         found.append((file.name, account(read(file, kind), range_name)))
     return Traced(tuple(found))
+
+
+def _on_board(url: str, program: Sequence[str], seconds: float) -> Trace:
+    """Return the trace of a program of the board at `url`; UnavailableError without the wing that reaches boards."""
+    traced = need("edgescope.wings.trace.on_board:traced", "a board over ssh", REINSTALL)
+    found: Trace = traced(url, program, seconds)
+    return found

@@ -1,0 +1,1 @@
+"""Data sets as others keep them: COCO, CSV files, Hugging Face, folders of .npy files."""

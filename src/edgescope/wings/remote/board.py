@@ -1,0 +1,348 @@
+"""A board that an agent serves: its facts, its sensors, and the place where trtexec runs.
+
+`Board.run` does for a program on the board what `program.Here.run` does here. The command line keeps its
+form; files it reads are sent first (unless the board has their content), files it writes are fetched afterwards, and
+paths become names in the folder that the agent runs it in.
+
+Files are named by their content: one that the board already has is not sent again.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edgescope import cache, registry
+from edgescope.devices import manifest
+from edgescope.devices.base import Device
+from edgescope.devices.kernel_files import absent, fact, is_absent
+from edgescope.errors import DeviceError, UnsupportedError
+from edgescope.process import said, scratch
+from edgescope.records import Json, Machine
+from edgescope.registry import need
+from edgescope.wings.remote import agent, errors
+from edgescope.wings.remote import wire as alignment
+from edgescope.wings.remote.address import Address
+from edgescope.wings.remote.readings import Rows
+from edgescope.wings.remote.wire import Wire
+from edgescope.wings.tensorrt.lends import BEAT_S, Ran, Tool, surveyed
+
+#: Flags that name a file the program reads, a file it writes, and a file it reads or writes.
+READS, WRITES, BOTH = (
+    ("onnx", "loadEngine"),
+    ("saveEngine", "exportTimes", "exportLayerInfo", "exportProfile", "exportOutput"),
+    ("timingCacheFile",),
+)
+#: Flags whose files are worth keeping on the board: they are large and needed again.
+KEPT = ("onnx", "loadEngine", "saveEngine")
+#: Seconds beyond the program's own limit after which the host gives the agent up.
+GRACE_S = 60.0
+#: Devices that are read from files under a root.
+DEVICES = ("cpu", "jetson")
+#: Facts of the CPU device that come from system calls, not files: the host's must not pass for the board's.
+_STABLE_CALLS, _STATE_CALLS = ("architecture",), ("libc", "affinity")
+
+
+@dataclass
+class Line:
+    """One translated command line, the files to send with their names there, and the files to fetch."""
+
+    argv: list[str]
+    sent: dict[str, Path] = field(default_factory=dict)
+    fetched: dict[str, Path] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+
+
+class Tree:
+    """The /proc and /sys of one board as files under `root`: the same devices read a local machine and a board.
+
+    A second read writes into the same files: the devices keep them open, as they do on the machine itself.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.reported: Mapping[str, Json] = {}
+
+    def write(self, facts: Mapping[str, Json]) -> None:
+        """Write the files in the agent's `facts`; remove files that it no longer reports."""
+        files = {name: text for name, text in dict(facts.get("files", {})).items() if _inside(name)}
+        for name in set(self.reported.get("files", {})) - set(files):
+            (self.root / name).unlink(missing_ok=True)
+        for name, text in files.items():
+            path = self.root / name
+            with contextlib.suppress(OSError):  # a name that is a folder in another: no kernel does that
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(str(text))
+        self.reported = {**facts, "files": files}
+
+    def devices(self) -> dict[str, Device]:
+        """Return the devices that read this board."""
+        known = [name for name in DEVICES if name in registry.DEVICES]
+        return {name: registry.load(registry.DEVICES, name, "device")(self.root) for name in known}
+
+    def machine(self, about: Mapping[str, Json]) -> Machine:
+        """Return the board as its own edgescope would describe it; `about` says how it was reached.
+
+        Packages, environment, command and git are the host's: they made the artifact and judged the outputs.
+        """
+        found = manifest.machine(self.devices())
+        stable = _with(found.stable, {name: self.reported.get(name) for name in _STABLE_CALLS})
+        state = _with(found.state, {name: self.reported.get(name) for name in _STATE_CALLS})
+        state = {**state, "agent": dict(about)}
+        return Machine(self._as_there(stable), self._as_there(state))
+
+    def _as_there(self, facts: Any) -> Any:
+        """Return the facts with the board's own paths in their reasons: the machine's id is a hash of the facts."""
+        if isinstance(facts, Mapping):
+            return {key: self._as_there(value) for key, value in facts.items()}
+        if isinstance(facts, list | tuple):
+            return [self._as_there(value) for value in facts]
+        return facts.replace(str(self.root), "") if isinstance(facts, str) else facts
+
+
+def _with(facts: Mapping[str, Any], calls: Mapping[str, Json]) -> dict[str, Any]:
+    reported = {name: absent("the agent did not say") if v is None else v for name, v in calls.items()}
+    return {**facts, "cpu": {**facts["cpu"], **reported}} if "cpu" in facts else dict(facts)
+
+
+def _inside(name: object) -> bool:
+    """Return whether a path from a board stays under the root: data from the wire is not trusted."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        return False
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+@dataclass(frozen=True)
+class Board:
+    """One connected board; `opened` makes it."""
+
+    wire: Wire
+    tree: Tree
+    first: alignment.Offset
+    tools: dict[str, Tool] = field(default_factory=dict)
+    """The description of each program, by its path."""
+
+    def look(self) -> None:
+        """Read the board's facts again."""
+        self.tree.write(self.wire.call("facts", doing="say what it is"))
+
+    def machine(self) -> Machine:
+        """Return the board as a Result names it."""
+        return self.tree.machine(self.about(None))
+
+    def about(self, last: alignment.Offset | None) -> dict[str, Json]:
+        """Return how the board was reached: address, agent, its Python, and the offset of the two clocks."""
+        hello = self.wire.hello
+        return {
+            "address": str(self.wire.address),
+            "protocol": hello.get("protocol"),
+            "python": hello.get("python"),
+            "source_sha256": "its own" if self.wire.address.agent else agent.digest(),
+            "clock_resolution_s": hello.get("resolution_s"),
+            **alignment.clock_facts(self.first, last),
+        }
+
+    @contextlib.contextmanager
+    def sampling(self, hz: float) -> Iterator[Rows]:
+        """Sample the board while the block runs."""
+        started = self.wire.call("sample_start", hz=hz, doing="sample its sensors")
+        rows = Rows(started["channels"], hz)
+        self.wire.events["rows"] = rows.take
+        try:
+            yield rows
+            rows.stopped = self.wire.call("sample_stop", doing="stop sampling")
+        finally:
+            del self.wire.events["rows"]
+
+    # What follows is a trtexec `Place`.
+
+    def find(self, named: str | None) -> str:
+        """Return the path of trtexec on the board; UnavailableError E-TRTX-1 if there is none."""
+        answer = self.wire.ask("find", named=named, doing="find trtexec")
+        if "error" in answer:
+            raise errors.no_trtexec(self.wire.address, answer["error"])
+        return str(answer["ok"]["path"])
+
+    def survey(self, path: str) -> Tool:
+        """Return the program's version and the GPU it sees, asked once for each connection."""
+        if path not in self.tools:
+            self.tools[path] = surveyed(path, self)
+        return self.tools[path]
+
+    def gpu(self, name: str) -> str:
+        """Return the GPU's name with the board's name."""
+        model = fact(self.tree.root / "proc/device-tree/model", lambda text: text.strip("\0 \n"))
+        return name if is_absent(model) or not model or not name else f"{name} ({model})"
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        timeout_s: float,
+        what: str = "",
+        quiet: bool = True,
+    ) -> Ran:
+        """Run the program on the board and return its outcome; times are on the board's clock."""
+        line, lines = translated(argv, cwd), Lines("" if quiet else what)
+        ended = self.perform(line, lines, timeout_s, what or f"run {Path(argv[0]).name}")
+        if ended["stopped"]:
+            raise self._endless(lines, ended)
+        peak = ended.get("peak_bytes")
+        return Ran(
+            tuple(line.argv),
+            int(ended["code"]),
+            tuple(lines.found),
+            None if peak is None else int(peak),
+            ended["seconds"],
+        )
+
+    def perform(self, line: Line, lines: Lines, timeout_s: float, doing: str) -> Mapping[str, Json]:
+        """Send the files, run the command line, fetch what it made if it ended well; return how it ended."""
+        digests = {name: put(self.wire, path) for name, path in line.sent.items()}
+        self.wire.events |= {"lines": lines.take, "waiting": lines.tell}
+        try:
+            ended: Mapping[str, Json] = self.wire.call(
+                "run",
+                argv=line.argv,
+                files=digests,
+                outputs=list(line.fetched),
+                limit_s=timeout_s,
+                timeout_s=timeout_s + GRACE_S,
+                doing=doing,
+            )
+        finally:
+            del self.wire.events["lines"], self.wire.events["waiting"]
+        if ended["stopped"]:
+            return ended
+        made = {
+            name: str(about["sha256"]) for name, about in ended["outputs"].items() if name in line.fetched
+        }
+        if ended["code"] == 0:
+            for name, digest in made.items():
+                get(self.wire, digest, line.fetched[name])
+        passing = [digest for name, digest in (*digests.items(), *made.items()) if name not in line.kept]
+        self.wire.call("forget", sha256=passing)
+        return ended
+
+    def _endless(self, lines: Lines, ended: Mapping[str, Json]) -> DeviceError:
+        last = [text for _, text in lines.found if text.strip()][-1:] or ["nothing"]
+        return DeviceError(
+            "E-TRTX-5",
+            "trtexec did not end in time and was stopped",
+            evidence=f"after {ended['seconds']:.0f} s on {self.wire.address}; it wrote last: {last[0][:200]}",
+            effect="There is no engine and no number; nothing half-written was kept",
+            fix="--option build_timeout=SECONDS (and --timeout SECONDS) if it only needs longer",
+        )
+
+
+class Lines:
+    """Collects a program's lines with the board's time of each, and reports progress now and then."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.begun_s, self.beats = what, time.monotonic(), 1
+        self.found: list[tuple[int, str]] = []
+
+    def take(self, event: Mapping[str, Json]) -> None:
+        """Take one event."""
+        now_ns = round(float(event["t_s"]) * 1e9)
+        self.found += [(now_ns, str(text)) for text in event["lines"]]
+
+    def tell(self, event: Mapping[str, Json]) -> None:
+        """Report that the program is still running, if it has a name to report."""
+        passed = time.monotonic() - self.begun_s
+        if self.what and passed > self.beats * BEAT_S:
+            self.beats += 1
+            said.say(f"{self.what}: {passed:.0f} s")
+
+
+def translated(argv: Sequence[str], cwd: Path | None) -> Line:
+    """Return the command line for the board: each path to a file becomes a name in the agent's folder."""
+    line = Line([argv[0]])
+    for word in argv[1:]:
+        flag, _, value = word.partition("=")
+        name, path = flag.lstrip("-"), Path(value)
+        reads = name in (*READS, *BOTH) and path.is_file()
+        writes = name in (*WRITES, *BOTH)
+        if not reads and not writes:
+            line.argv.append(word)
+            continue
+        line.argv.append(f"{flag}={path.name}")
+        line.sent |= {path.name: path} if reads else {}
+        line.fetched |= {path.name: path} if writes else {}
+        line.kept |= {path.name} if name in KEPT else set()
+        if reads and name == "onnx":
+            weights = _external(path)
+            line.sent |= weights
+            line.kept |= set(weights)
+    here = sorted(cwd.iterdir()) if cwd is not None else []
+    line.sent |= {path.name: path for path in here if path.is_file() and path.name not in line.fetched}
+    return line
+
+
+def _external(onnx: Path) -> dict[str, Path]:
+    """Return the external weight files next to an ONNX file; UnsupportedError if one is in a subfolder."""
+    fix = "pip install 'edgescope[onnx]'"
+    places: list[str] = need("edgescope.models.user.onnx_reader:external", str(onnx), fix)(onnx)
+    if deep := [place for place in places if Path(place).name != place]:
+        raise UnsupportedError(
+            "E-AGENT-8",
+            f"{onnx.name} keeps weights in {deep[0]}, in a subfolder",
+            effect="They cannot be sent to the board",
+            fix="save the model with its weights in one file in the same folder",
+        )
+    return {place: onnx.parent / place for place in places}
+
+
+@contextlib.contextmanager
+def opened(address: Address, argv: Sequence[str] | None = None) -> Iterator[Board]:
+    """Yield a connected board; on leaving the context, everything the agent started there has ended."""
+    with scratch.folder("board") as name, Wire(address, argv) as wire:
+        board = Board(wire, Tree(Path(name)), wire.offset())
+        board.look()
+        yield board
+
+
+#: Bytes of a file in one message.
+CHUNK = 1 << 18
+
+
+def put(wire: Wire, path: Path) -> str:
+    """Send a file unless the board has its content; return its SHA-256; StoreError E-AGENT-6 if the disk is full."""
+    digest, doing = cache.content(path), f"receive {path.name}"
+    if wire.call("put_begin", sha256=digest, size=path.stat().st_size, doing=doing)["have"]:
+        return digest
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            wire.call("put", sha256=digest, data=base64.b64encode(chunk).decode(), doing=doing)
+    return digest
+
+
+def get(wire: Wire, digest: str, path: Path) -> None:
+    """Write the board's file with this SHA-256 to `path`; DeviceError if the content that came has another."""
+    state, offset, doing = hashlib.sha256(), 0, f"send {path.name}"
+    with open(path, "wb") as file:
+        while True:
+            part = wire.call("get", sha256=digest, offset=offset, doing=doing)
+            data = base64.b64decode(str(part["data"]))
+            file.write(data)
+            state.update(data)
+            offset += len(data)
+            if not data or offset >= int(part["size"]):
+                break
+    if state.hexdigest() != digest:
+        path.unlink()
+        raise DeviceError(
+            "E-AGENT-7",
+            f"{path.name} arrived damaged from {wire.address}",
+            evidence=f"{offset} bytes whose SHA-256 is {state.hexdigest()[:12]}, announced {digest[:12]}",
+            effect="There is no number",
+            fix="the same command again",
+        )

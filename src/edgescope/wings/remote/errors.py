@@ -1,0 +1,179 @@
+"""Errors between host and board, made from ssh's messages and the agent's exit code and messages."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from edgescope.errors import DeviceError, EdgescopeError, StoreError, UnavailableError, UsageError
+from edgescope.records import Json
+from edgescope.wings.remote.address import DAMAGED, NOT_FOUND, TOO_OLD, Address
+
+#: OpenSSH's messages for a board that cannot be reached, and for a login that is refused.
+_UNREACHABLE = (
+    "Could not resolve hostname",
+    "Connection refused",
+    "Connection timed out",
+    "No route to host",
+    "Network is unreachable",
+    "Operation timed out",
+    "Connection closed by",
+    "Connection reset by",
+)
+_REFUSED = ("Permission denied", "Too many authentication failures", "Host key verification failed")
+
+
+def no_ssh(program: str, error: OSError) -> UnavailableError:
+    """Return the error for an ssh program that cannot be started."""
+    return UnavailableError(
+        "E-SSH-2",
+        f"the ssh program {program!r} cannot be started",
+        evidence=str(error),
+        fix="apt install openssh-client, or EDGESCOPE_SSH=/path/to/ssh",
+    )
+
+
+def no_hello(address: Address, code: int | None, text: str) -> EdgescopeError:
+    """Return the error for a connection that ended before the agent's hello; `text` is its stderr."""
+    last = _last(text)
+    by_code = {
+        NOT_FOUND: ("E-AGENT-1", f"{address} has no {address.agent or address.python}", ""),
+        TOO_OLD: (
+            "E-AGENT-1",
+            f"{address.python} on {address} is older than 3.6",
+            "?python=/path/to/python3",
+        ),
+        DAMAGED: ("E-AGENT-2", f"the agent arrived damaged on {address}", "the same command again"),
+    }
+    if any(phrase in text for phrase in _REFUSED):
+        return UnavailableError(
+            "E-SSH-4",
+            f"{address} refuses the login",
+            evidence=last,
+            effect="Nothing was measured; edgescope never asks for a password",
+            fix=f"ssh-copy-id {_target(address)}; then ssh {_target(address)} true, which must not ask for anything",
+        )
+    if any(phrase in text for phrase in _UNREACHABLE):
+        return UnavailableError(
+            "E-SSH-3", f"{address} cannot be reached", evidence=last, fix=f"ssh {_target(address)} true"
+        )
+    if code in by_code:
+        name, what, hint = by_code[code]
+        fix = (
+            f"--on {address}{hint}"
+            if hint.startswith("?")
+            else hint or "sudo apt install python3 (on the board)"
+        )
+        return UnavailableError(name, what, evidence=last, fix=fix)
+    return UnavailableError(
+        "E-AGENT-2",
+        f"the agent did not start on {address}",
+        evidence=f"exit code {code}; {last or 'it wrote nothing'}",
+        fix=f"ssh {_target(address)} {shlex.quote(address.agent or address.python)} --version",
+    )
+
+
+def other_agent(address: Address, hello: Mapping[str, Json], ours: int) -> UnavailableError:
+    """Return the error for an agent that speaks another version of the protocol."""
+    return UnavailableError(
+        "E-AGENT-3",
+        f"the agent on {address} belongs to another version of edgescope",
+        evidence=f"it speaks protocol {hello.get('protocol', 'unknown')}, this edgescope {ours}",
+        effect="Its times and files could be misread",
+        fix=f"--on {address} without ?agent=, which sends the right agent; or install this edgescope's agent there",
+    )
+
+
+def lost(address: Address, doing: str, code: int | None, text: str) -> DeviceError:
+    """Return the error for a connection that ended during the conversation; `text` is ssh's stderr."""
+    evidence = f"exit code {code}; {_last(text) or 'ssh wrote nothing'}"
+    return DeviceError(
+        "E-SSH-5",
+        f"the connection to {address} was lost while it was to {doing}",
+        evidence=evidence,
+        effect="There is no number; the agent ends what it started there once it notices",
+        fix="the same command again; over Wi-Fi a cable helps",
+    )
+
+
+def silent(address: Address, doing: str, seconds: float) -> DeviceError:
+    """Return the error for an agent that no longer answers."""
+    return DeviceError(
+        "E-AGENT-5",
+        f"{address} did not answer within {seconds:.0f} s while it was to {doing}",
+        effect="There is no number; the connection was closed, which ends what runs there",
+        fix=f"ssh {_target(address)} uptime shows whether the board is still up",
+    )
+
+
+def garbled(address: Address, line: bytes) -> DeviceError:
+    """Return the error for a line that is no message of the agent."""
+    return DeviceError(
+        "E-AGENT-4",
+        f"{address} sent a line that the agent did not write",
+        evidence=line[:120].decode(errors="replace"),
+        effect="There is no number",
+        fix="something else writes to that session: look for echo in ~/.bashrc on the board",
+    )
+
+
+def refused(address: Address, doing: str, error: Mapping[str, Json]) -> EdgescopeError:
+    """Return the error for a request that the agent refused."""
+    code, what = str(error.get("code", "")), str(error.get("what", ""))
+    if code == "disk_full":
+        return StoreError(
+            "E-AGENT-6",
+            f"the disk of {address} is full",
+            evidence=what,
+            effect="There is no number; nothing half-written was kept",
+            fix="free some space there (df -h; rm -r ~/.cache/edgescope-agent)",
+        )
+    if code == "unknown_verb":
+        return other_agent(address, {"protocol": what}, 0)
+    if code == "cannot_start":
+        return UnavailableError(
+            "E-TRTX-1",
+            f"a program cannot be started on {address}",
+            evidence=what,
+            fix=f"ssh {_target(address)}",
+        )
+    return DeviceError("E-AGENT-4", f"{address} could not {doing}", evidence=f"{code}: {what}"[:300])
+
+
+def no_trtexec(address: Address, error: Mapping[str, Json]) -> UnavailableError:
+    """Return the error for a board without trtexec."""
+    return UnavailableError(
+        "E-TRTX-1",
+        f"trtexec was not found on {address}",
+        evidence=str(error.get("what", "")),
+        fix="sudo apt install libnvinfer-bin there (JetPack has it), or --option program=/path/on/the/board",
+    )
+
+
+def wrong_backend(backend: str) -> UsageError:
+    """Return the error for a backend that needs more than the agent on the board."""
+    return UsageError(
+        "E-ON-1",
+        f"--on drives trtexec on the board, not {backend}",
+        effect="Nothing was measured",
+        fix="--backend trtexec; or install edgescope on the board and run it there",
+    )
+
+
+def no_mode(mode: str) -> UsageError:
+    """Return the error for a mode: nothing sets modes on a board yet."""
+    return UsageError(
+        "E-ON-2",
+        f"--on measures a board as it is; mode {mode} is not set there",
+        effect="Nothing was measured",
+        fix="set it on the board (sudo nvpmodel -m ID), then leave --mode out: the Result records the mode",
+    )
+
+
+def _target(address: Address) -> str:
+    port = f"-p {address.port} " if address.port else ""
+    return port + shlex.quote(f"{address.user}@{address.host}" if address.user else address.host)
+
+
+def _last(text: str) -> str:
+    return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-300:]

@@ -1,0 +1,151 @@
+"""run(trial) with the program on a board: the host exports, compares and stores; the board runs and is measured.
+
+It is `bench.run` for a backend that owns its loop, with three parts replaced: the machine is the board, the watch is
+the agent's sampler with the board's own throttling counters before and after, and the program runs on the board.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from edgescope import registry
+from edgescope.backends.base import Backend
+from edgescope.bench.drivers import OwnLoop
+from edgescope.bench.outcome import concluded, guarded
+from edgescope.bench.parts import Here, prepare_trial, program_of
+from edgescope.bench.run import SAMPLER_HZ, refused
+from edgescope.bench.watch import Watch
+from edgescope.clock import Clock
+from edgescope.errors import EdgescopeError, UnsupportedError
+from edgescope.records import Idle, Machine, Result, Status, Trial
+from edgescope.store import handed_rows, results
+from edgescope.wings.remote import address, errors
+from edgescope.wings.remote.board import Board, opened
+
+#: Seconds between two keep-alives while the board idles.
+REST_S = 2.0
+#: Backends whose program can run on a board.
+BACKENDS = ("trtexec",)
+
+
+def check(url: str, trial: Trial) -> Machine:
+    """Connect to the board that `--on` names and return its Machine; EdgescopeError if it cannot be used."""
+    where = address.parse(url)
+    if trial.backend not in BACKENDS:
+        raise errors.wrong_backend(trial.backend)
+    if trial.mode != "as_is":
+        raise errors.no_mode(trial.mode)
+    with opened(where) as board:
+        named = trial.options.get("program")
+        board.find(None if named is None else str(named))
+        return board.machine()
+
+
+def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
+    """Run or prepare the trial on the board; write FOLDER/begun and FOLDER/result, as edgescope.bench.child does."""
+    for name in ("begun", "result"):
+        (folder / name).mkdir()
+    try:
+        with opened(address.parse(url)) as board:
+            begun = Result.begun(trial, board.machine())
+            results.write(begun, folder / "begun", handed_rows)
+            result = (prepare if verb == "prepare" else answer)(begun, board)
+    except EdgescopeError as error:  # before the board's facts arrived, or while closing
+        result = refused(trial, Machine({"absent": f"{url} could not be reached"}, {}), error)
+    results.write(result, folder / "result", handed_rows)
+
+
+def prepare(begun: Result, board: Board) -> Result:
+    """Build the engine on the board and the reference here; return a Result whose status is ok if both exist."""
+
+    def build(begun: Result) -> Result:
+        prepare_trial(begun.trial, _parts(begun.trial, board))
+        return begun.ended(Status.OK)
+
+    return guarded(begun, build)
+
+
+def answer(begun: Result, board: Board) -> Result:
+    """Measure the trial of a begun Result on the board and return the finished one."""
+    return guarded(begun, lambda bare: _measure(bare, board))
+
+
+def _measure(bare: Result, board: Board) -> Result:
+    trial, watch = bare.trial, BoardWatch(board)
+    if trial.multi_process:
+        raise UnsupportedError(
+            "E-ON-8",
+            "workers on a board reached over ssh cannot agree on a start",
+            evidence=f"the trial asks for {trial.label}",
+            effect="Nothing was measured",
+            fix="edgescope on the board itself, or --processes 1 --sharing time_slicing and nothing colocated",
+        )
+    program = program_of(trial, _parts(trial, board))
+    assert program is not None, trial.backend  # every engine of BACKENDS owns its loop
+    run = OwnLoop(program).measure(bare, watch)
+    about = {"agent": board.about(board.wire.offset())}
+    return concluded(bare, watch, replace(run, driver="agent", artifact={**run.artifact, **about}))
+
+
+class OnBoard(Here):
+    """Models and reference engines of this machine; programs run on the board."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+
+    def backend(self, name: str) -> Backend:
+        """Return the engine called `name`."""
+        if name not in BACKENDS:
+            return super().backend(name)
+        made: Backend = registry.load(registry.BACKENDS, name, "backend")(self.board)
+        return made
+
+
+def _parts(trial: Trial, board: Board) -> OnBoard:
+    if trial.backend not in BACKENDS:
+        raise errors.wrong_backend(trial.backend)
+    return OnBoard(board)
+
+
+class BoardWatch(Watch):
+    """Watches a board through its agent; there is no spin probe: the board's Python may be too old for it."""
+
+    def __init__(self, board: Board, hz: float = SAMPLER_HZ) -> None:
+        super().__init__(board.tree.devices(), hz)
+        self.board = board
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch while the block runs; the throttling counters come in files that the agent sends before and after."""
+        self.board.look()
+        with self.throttling():
+            with self.board.sampling(self.hz) as rows:
+                yield
+            self.board.look()
+        facts = self.board.machine().state.get("jetson", {})
+        self.readings, self.cost = rows.readings(facts), rows.cost()
+
+    def _rest(self, when: str, seconds: float, clock: Clock) -> None:
+        """Idle as Watch does, but on the board's clock, and send the agent keep-alives."""
+        if seconds <= 0:
+            return
+        start = _now_ns(self.board)
+        stop = start + round(seconds * 1e9)
+        while (left := stop - _now_ns(self.board)) > 0:
+            time.sleep(min(REST_S, left / 1e9))
+        self.idle = (*self.idle, Idle(when, start, stop))
+
+
+def _now_ns(board: Board) -> int:
+    """Return the board's clock."""
+    return round(float(board.wire.call("ping")["t_s"]) * 1e9)
+
+
+def named() -> str:
+    """Return the address of the board that this process drives, or '' if none."""
+    return os.environ.get(registry.ON, "")

@@ -1,0 +1,217 @@
+"""One conversation with an agent: requests and answers as JSON lines over a program's stdin and stdout.
+
+The program is ssh (in tests, the agent itself). Lines before the agent's hello are the login shell's own and are
+skipped. Between two answers the agent sends events (rows of the sampler, lines of a program) to the caller that
+requested them. While the host waits it sends keep-alives, because an agent ends everything it started when its host
+has been silent for a minute.
+
+The offset of the clocks: the host notes its own before and after the board reports its. The middle is taken, half the
+round trip is the uncertainty, the shortest round trip is the most exact (Cristian 1989; NTP, RFC 5905), and two such
+estimates some time apart give the drift.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from edgescope.errors import EdgescopeError
+from edgescope.process import Process
+from edgescope.records import Json
+from edgescope.wings.remote import agent, errors
+from edgescope.wings.remote.address import Address
+
+#: Seconds for ssh to connect and the agent to start (python3 from a cold SD card), and for a plain answer.
+HELLO_S, ANSWER_S = 60.0, 60.0
+#: Seconds between two keep-alives while the host waits for an answer.
+BEAT_S = 5.0
+STRAY = 200
+"""At most so many lines of a login shell are skipped before the hello."""
+
+Event = Callable[[Mapping[str, Json]], None]
+
+
+class Wire:
+    """An open conversation; leaving the context ends it, and everything the agent started."""
+
+    def __init__(self, address: Address, argv: Sequence[str] | None = None) -> None:
+        self.address = address
+        self.argv = list(argv or address.argv())
+        self.events: dict[str, Event] = {}
+        self.hello: Mapping[str, Json] = {}
+        self._next = 1
+
+    def __enter__(self) -> Wire:
+        try:
+            self._process = Process(self.argv)
+        except OSError as error:
+            raise errors.no_ssh(self.argv[0], error) from error
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            with contextlib.suppress(EdgescopeError):
+                self.call("bye", timeout_s=5.0)
+        self.close()
+
+    def close(self) -> None:
+        """Close the agent's stdin, which ends it; wait a little for ssh, then kill it."""
+        self._process.end(5.0)
+
+    def _begin(self) -> None:
+        if not self.address.agent:
+            source = agent.source()
+            self._send(f"{len(source)} {agent.digest()}\n".encode() + source, "start", greeted=False)
+        self._send(b'{"id":0,"verb":"hello"}\n', "start", greeted=False)
+        deadline = time.monotonic() + HELLO_S
+        for _ in range(STRAY):
+            line = self._line(deadline, "say hello", greeted=False)
+            with contextlib.suppress(ValueError):
+                message = json.loads(line)
+                hello = message.get("ok") if isinstance(message, dict) else None
+                if isinstance(hello, dict) and hello.get("agent") == "edgescope":
+                    self.hello = hello
+                    break
+        else:
+            raise errors.garbled(self.address, line)
+        if self.hello.get("protocol") != agent.PROTOCOL:
+            raise errors.other_agent(self.address, self.hello, agent.PROTOCOL)
+
+    def call(
+        self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
+    ) -> dict[str, Any]:
+        """Return the agent's answer; EdgescopeError if it refuses, is silent, or has gone.
+
+        `doing` names the request in error messages: `run resnet18 fp16`.
+        """
+        message = self.ask(verb, timeout_s=timeout_s, doing=doing, **fields)
+        if "error" in message:
+            raise errors.refused(self.address, doing or verb, message["error"])
+        return dict(message["ok"])
+
+    def ask(
+        self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
+    ) -> dict[str, Any]:
+        """Return the whole answer, even if it is an error of the agent's."""
+        identity, doing = self._next, doing or verb
+        self._next += 1
+        request = {"id": identity, "verb": verb, **fields}
+        self._send(json.dumps(request).encode() + b"\n", doing)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            message = self._message(deadline, doing)
+            if (kind := message.get("event")) is not None:
+                handler = self.events.get(str(kind))
+                if handler is not None:
+                    handler(message)
+            elif message.get("id") == identity:
+                if not isinstance(message.get("ok"), dict) and not isinstance(message.get("error"), dict):
+                    raise errors.garbled(self.address, repr(message).encode())
+                return message
+
+    def offset(self) -> Offset:
+        """Return the offset of the board's clock from ours now."""
+        pings = []
+        for _ in range(PINGS):
+            before = time.monotonic()
+            board = float(self.call("ping")["t_s"])
+            pings.append((before, board, time.monotonic()))
+        return offset(pings)
+
+    def _message(self, deadline: float, doing: str) -> dict[str, Any]:
+        line = self._line(deadline, doing)
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise errors.garbled(self.address, line) from error
+        if not isinstance(message, dict):
+            raise errors.garbled(self.address, line)
+        return message
+
+    def _send(self, data: bytes, doing: str, *, greeted: bool = True) -> None:
+        try:
+            self._process.pipe.write(data)
+        except (BrokenPipeError, ValueError) as error:
+            raise self._ended(doing, greeted=greeted) from error
+
+    def _line(self, deadline: float, doing: str, *, greeted: bool = True) -> bytes:
+        """Return the next line without its newline; send keep-alives while waiting."""
+        started = time.monotonic()
+        while True:
+            try:
+                return self._process.pipe.line(min(BEAT_S, deadline - time.monotonic()))
+            except EOFError:
+                raise self._ended(doing, greeted=greeted) from None
+            except OverflowError as error:
+                raise errors.garbled(self.address, str(error).encode()) from None
+            except TimeoutError:
+                if (now := time.monotonic()) >= deadline:
+                    raise errors.silent(self.address, doing, now - started) from None
+            if greeted:
+                self._send(b'{"id":0,"verb":"ping"}\n', doing)
+                self.events.get("waiting", _nothing)({})
+
+    def _ended(self, doing: str, *, greeted: bool) -> EdgescopeError:
+        """Return the error for a conversation that the other side ended, from ssh's exit code and stderr."""
+        code, text = self._process.wait(5.0), "\n".join(self._process.tail())
+        if greeted:
+            return errors.lost(self.address, doing, code, text)
+        return errors.no_hello(self.address, code, text)
+
+
+def _nothing(event: Mapping[str, Json]) -> None:
+    """Ignore an event that no caller waits for."""
+
+
+Ping = tuple[float, float, float]
+"""(host before, board, host after), each in seconds on that machine's monotonic clock."""
+PINGS = 8
+
+
+@dataclass(frozen=True)
+class Offset:
+    """The board's clock minus the host's, at one time on the host's clock."""
+
+    at_s: float
+    offset_s: float
+    uncertainty_s: float
+    """The true offset lies within this many seconds of `offset_s`, however the round trip was split."""
+    pings: int
+
+
+def offset(pings: Sequence[Ping]) -> Offset:
+    """Return the offset from the shortest round trip; ValueError if there are no pings."""
+    before, board, after = min(pings, key=lambda ping: ping[2] - ping[0])
+    middle = (before + after) / 2
+    return Offset(middle, board - middle, (after - before) / 2, len(pings))
+
+
+def clock_facts(first: Offset, last: Offset | None) -> dict[str, Json]:
+    """Return a Result's facts about the two clocks; drift is a bound if it is within its own uncertainty."""
+    out: dict[str, Json] = {
+        "clock": "CLOCK_MONOTONIC of the board",
+        "offset_to_host_s": first.offset_s,
+        "offset_uncertainty_s": first.uncertainty_s,
+        "pings": first.pings,
+    }
+    if last is None or last.at_s <= first.at_s:
+        return out | {"drift_ppm": {"absent": "the clocks were compared once only"}}
+    change, unsure = last.offset_s - first.offset_s, first.uncertainty_s + last.uncertainty_s
+    lasted = last.at_s - first.at_s
+    out |= {"offset_to_host_after_s": last.offset_s, "offset_uncertainty_after_s": last.uncertainty_s}
+    if abs(change) <= unsure:
+        bound = f"below {unsure / lasted * 1e6:.0f} ppm: the change is within the uncertainty"
+        return out | {"drift_ppm": {"absent": bound}}
+    return out | {"drift_ppm": change / lasted * 1e6}
