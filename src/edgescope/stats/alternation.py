@@ -21,6 +21,10 @@ than two thirds of the turns are slowed, or fewer than half of the pairs speak f
 and often wrongly: all turns count then, and the ratio is that of the machine as it was. So they do where more than a
 third are slowed and what is left bounds the ratio worse than all turns: it is not of one speed. That last choice looks
 at how much the pairs' ratios differ, not at which way.
+
+Full speed is the best that these pairs met. Of a machine that something slows from their first turn to their last they
+cannot know it, and their interval does not hold what the machine does else: `benchmarks/alternation.py recorded` says
+how often that is, and that pairs which are spread over an hour hold its ratio.
 """
 
 from __future__ import annotations
@@ -43,29 +47,23 @@ BEST = 0.10
 """The quantile of a side's turns that is its best: lower ones are chance."""
 OFTEN = 0.10
 """A larger share of a pair's turns, slowed on both sides, is a neighbour that comes and goes."""
-LEAST_FULL = 3
-"""A pair of which fewer turns of a side are left does not count."""
 MANY = 1 / 3
 """A larger share of all turns, slowed, and the best may be those of a machine that is slowed a little less."""
 MOSTLY = 2 / 3
 """A larger share of all turns, slowed, leaves too little to tell full speed from (benchmarks/alternation.py holds)."""
 QUORUM = 1 / 2
 """A smaller share of the pairs does not speak for full speed: they are the lucky ones of a busy time."""
-LEAST_KIN, SUPPOSED_KIN = 5, 0.2
-"""Fewer pairs say nothing of how neighbours resemble each other: so much is supposed (benchmarks/alternation.py)."""
+SUPPOSED_KIN, DOUBT = 0.2, 8
+"""Neighbours are supposed to resemble each other by so much; that is worth as much as so many pairs that show it.
+
+It keeps the likeness of n pairs below (n + 3) / (n + DOUBT), so below 1.
+"""
 UNSEEN = 0.007
 """Standard deviation of a ratio's log between runs that their pairs do not show, as a share of the log.
 
 `benchmarks/alternation.py holds` measures it: 0.3 and 1 % on two machines. Two variants that are as fast as each other
 are taken to change alike.
 """
-DOUBT = 8
-"""So many pairs' worth of belief that neighbours do not resemble each other stands against what n pairs show.
-
-It keeps the likeness of n pairs below (n + 1) / (n + DOUBT), so below 1.
-"""
-_WIDENED = 1.06
-"""What chance likeness widens the interval of independent pairs by, on average, from LEAST_KIN to 30 of them."""
 BASE, OURS = 0, 1
 """The sides of a pair: the baseline and the candidate."""
 
@@ -135,8 +133,8 @@ class BySpeed:
 
     @property
     def counted(self) -> list[Turns]:
-        """Return the pairs that speak for full speed, without their slowed turns."""
-        return [p for p, whole in zip(self.full, self.whole, strict=True) if _speaks(p, whole)]
+        """Return the pairs that speak for full speed, with a turn of either side there, without their slowed turns."""
+        return [p for p in self.full if {BASE, OURS} <= set(p.sides)]
 
     @property
     def present(self) -> list[Turns]:
@@ -174,11 +172,6 @@ def _standard_error(logs: Sequence[float]) -> float:
     return float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) >= MIN_PAIRS else 0.0
 
 
-def _speaks(full: Turns, whole: Turns) -> bool:
-    left = min(len(full.of(side)) for side in (BASE, OURS))
-    return left >= (LEAST_FULL if len(full) < len(whole) else 1)
-
-
 def by_speed(pairs: Sequence[Turns], among: Sequence[Turns] = ()) -> BySpeed:
     """Return the turns by speed; full speed is told from `among`, every pair of the two variants, or from these."""
     known = [p for p in among or pairs if len(p)]
@@ -211,8 +204,7 @@ def mean_ratio(logs: Sequence[float], level: float = 0.95, *, unseen: float = 0.
     centre = float(means.mean())
     if n < MIN_PAIRS:
         return unbounded(centre, n, "pair of processes")
-    shared = kinship(means)
-    error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
+    error = float(means.std(ddof=1)) / math.sqrt(n) * _widened(kinship(means))
     found = ratio(centre, _half(error, n - 1, unseen * centre, level), n)
     if found.reliable:
         return found
@@ -226,12 +218,13 @@ def _half(error: float, freedom: int, unseen: float, level: float) -> float:
 
 
 def standard_errors(n: int, level: float = 0.95) -> float:
-    """Return half the usual width of the interval of n independent pairs in standard errors, for MIN_PAIRS or more.
+    """Return half the usual width of the interval of n independent pairs in standard errors, for MIN_PAIRS or more."""
+    return t_quantile(0.5 + level / 2, n - 1) * _widened(SUPPOSED_KIN * DOUBT / (n + DOUBT))
 
-    Chance makes neighbours resemble each other in half of the cases: _WIDENED is what that costs (simulated).
-    """
-    widened = _WIDENED if n >= LEAST_KIN else math.sqrt((1 + SUPPOSED_KIN) / (1 - SUPPOSED_KIN))
-    return t_quantile(0.5 + level / 2, n - 1) * widened
+
+def _widened(kin: float) -> float:
+    """Return how many times as wide an interval is of pairs whose neighbours resemble each other by so much."""
+    return math.sqrt((1 + kin) / (1 - kin))
 
 
 def pairs_for(half: float, n: int, within: float, log: float = 0.0) -> int | None:
@@ -253,18 +246,14 @@ def pairs_for(half: float, n: int, within: float, log: float = 0.0) -> int | Non
 def kinship(means: NDArray[np.float64]) -> float:
     """Return by how much neighbouring pairs resemble each other: 0 (independent) to less than 1.
 
-    The autocorrelation at lag 1, free of the small sample's bias of -1 / n, and less of it the fewer pairs bear it
-    out (DOUBT): of eight independent pairs it would often be 0.3 by chance. SUPPOSED_KIN for fewer than LEAST_KIN.
+    The autocorrelation at lag 1, free of the small sample's bias of -1 / n; the fewer pairs there are, the nearer it is
+    to SUPPOSED_KIN: of eight independent pairs it would often be 0.3 by chance.
     """
     n = len(means)
     centred = means - means.mean()
     power = float(centred @ centred)
-    if n < LEAST_KIN:
-        return SUPPOSED_KIN
-    if power == 0:
-        return 0.0
-    shown = float(centred[1:] @ centred[:-1]) / power + 1 / n
-    return max(0.0, shown * n / (n + DOUBT))
+    shown = float(centred[1:] @ centred[:-1]) / power + 1 / n if power else 0.0
+    return max(0.0, (n * shown + DOUBT * SUPPOSED_KIN) / (n + DOUBT))
 
 
 def difference(a: Sequence[Turns], b: Sequence[Turns], level: float = 0.95) -> Interval | None:
