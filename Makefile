@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo docs test test-page test-core test-all test-gpu tests tests-all lint types check dist changelog clean
+.PHONY: venv demo docs test test-unit test-page test-core test-all test-gpu tests tests-all lint types check dist changelog clean
 
 venv: $(VENV)/.ok
 
@@ -54,16 +54,20 @@ test-all: lint
 RERAN := .pytest_cache/passed-only-when-rerun
 TEST := -m pytest --reruns 1 --reran=$(RERAN) -r fER
 # The C library keeps freed memory (a quarter of a gigabyte a process), as where artifacts are built (isolate/fresh.py).
-tests tests-all: export MALLOC_MMAP_MAX_ = 0
-tests tests-all: export MALLOC_TRIM_THRESHOLD_ = 268435456
+tests tests-all test-unit: export MALLOC_MMAP_MAX_ = 0
+tests tests-all test-unit: export MALLOC_TRIM_THRESHOLD_ = 268435456
 # The workers share two cores: a thread of PyTorch that spins while it waits takes the time of one that computes.
-tests tests-all: export OMP_WAIT_POLICY = PASSIVE
+tests tests-all test-unit: export OMP_WAIT_POLICY = PASSIVE
 tests: FAST := and not slow
 tests tests-all: $(VENV)/.compiled
 	status=0; rm -f $(RERAN); \
 	$(BIN)/python $(TEST) -n 4 --dist worksteal -m "not alone and not gpu and not jetson and not page $(FAST)" || status=1; \
 	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson and not page $(FAST)" || status=1; \
 	exit $$status
+
+# What to run while you write: no test that starts a process, takes long or must be alone. A process is denied to the rest.
+test-unit: $(VENV)/.compiled
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not process and not slow and not alone and not gpu and not jetson and not page"
 
 # Several workers would compile the same files at the same time, a minute each: one reads all tests before them, once.
 # uv compiles nothing that it installs, and pytest writes the tests with their asserts in words.

@@ -116,6 +116,7 @@ def test_the_example_adds_a_place_that_is_measured_on(example, tmp_path, backend
     assert f"{backend} simulated fp32" in shown.stdout
 
 
+@pytest.mark.process
 def test_a_place_of_a_package_is_asked_what_it_can_do(example):
     code = """
 from edgescope import registry
@@ -136,12 +137,14 @@ print([c.keys for c in conflicts(there)])
     ]
 
 
+@pytest.mark.process
 def test_the_example_refuses_what_it_cannot_do(example, tmp_path):
     words = ("slow_net:net", "--backend", "onnx_reference", "--precision", "int8")
     done = edgescope(example, "bench", *words, "--store", str(tmp_path / "store"))
     assert "unsupported" in done.stdout and "its operators compute in fp32" in " ".join(done.stdout.split())
 
 
+@pytest.mark.process
 def test_the_examples_class_data_joins_that_of_the_others(example):
     """A study is told its precisions, optimize tries it, and a result names its package, without its engine."""
     code = """
@@ -171,6 +174,7 @@ def test_the_example_adds_a_device_whose_channels_the_doctor_sees(example):
     assert all(m["status"] == "measured" and m["value"] >= 0 for m in mine.values())
 
 
+@pytest.mark.process
 def test_the_example_adds_a_verb_with_a_page_and_a_metric(example, tmp_path):
     """No line of edgescope names them: the verb is in the help and in Python, the metric in results and constraints."""
     store = str(tmp_path / "store")

@@ -142,6 +142,7 @@ def test_a_source_that_answers_no_number_is_no_counter():
     assert script.reader(Source(), "gpu0_energy_j")() is None
 
 
+@pytest.mark.process
 def test_the_whole_measurement_runs_with_the_shipped_sampler(monkeypatch, tmp_path):
     """Two short windows against the made-up counter in real time, without a load."""
     import contextlib

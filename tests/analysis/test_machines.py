@@ -44,6 +44,7 @@ def test_a_machine_is_named_by_its_gpu_processor_or_board(facts, words):
     assert machines.called(machine) == (words or f"machine {machine.id[:8]}")
 
 
+@pytest.mark.process
 def test_this_machine_has_a_name():
     from edgescope.bench import here
 

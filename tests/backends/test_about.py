@@ -13,6 +13,7 @@ from edgescope.records import PRECISIONS
 ENGINES = ("torch", "onnx", "onnxruntime", "openvino", "tensorrt", "ai_edge_litert", "torch_tensorrt")
 
 
+@pytest.mark.process
 def test_class_data_is_read_in_a_process_without_any_engine():
     code = f"""
 import sys

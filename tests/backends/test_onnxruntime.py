@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ALLOWED = sorted(os.sched_getaffinity(0))
 OPEN = """
 import json, os, sys

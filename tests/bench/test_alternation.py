@@ -43,6 +43,7 @@ def found(tmp_path_factory, answered_here):
     return store, ends
 
 
+@pytest.mark.process
 def test_the_ratio_of_two_sleeping_engines_is_that_of_their_sleeps(found):
     _, ends = found
     assert {r.status for pair in ends for r in pair} <= {Status.OK, Status.UNSTABLE}
@@ -50,6 +51,7 @@ def test_the_ratio_of_two_sleeping_engines_is_that_of_their_sleeps(found):
     assert 1 < ratio.value < 8 and ratio.n == 3  # on a busy machine each sleep ends late by as much
 
 
+@pytest.mark.process
 def test_the_store_holds_the_pairing_and_the_turns(found):
     store, ends = found
     stored = list(store.results())
@@ -74,6 +76,7 @@ def test_the_store_holds_the_pairing_and_the_turns(found):
     assert again.stored_pair(SLOW, FAST, alternation.SELECTING) is None
 
 
+@pytest.mark.process
 def test_turns_are_abba_and_never_overlap(found):
     _, ends = found
     for a, b in ends:
@@ -85,6 +88,7 @@ def test_turns_are_abba_and_never_overlap(found):
         assert all(first[1] < second[0] for first, second in pairwise(turns))
 
 
+@pytest.mark.process
 def test_the_rows_that_count_are_those_of_the_turns(found):
     _, ends = found
     for one in ends[0]:

@@ -33,6 +33,7 @@ def test_a_run_has_every_part():
     assert isinstance(power, Measured) or power.reason
 
 
+@pytest.mark.process
 def test_without_devices_and_sampler_nothing_is_claimed():
     result = bench.run(null(), hz=0, devices={"null": NullDevice()})
     assert result.status in (Status.OK, Status.UNSTABLE)
@@ -69,6 +70,7 @@ def test_running_elsewhere_than_asked_is_an_error_with_its_own_exit_code(effecti
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.process
 def test_a_backend_that_lies_about_precision_fails_the_trial(monkeypatch):
     from edgescope.backends.null import NullSession
     from edgescope.commandline.context import exit_code
@@ -81,6 +83,7 @@ def test_a_backend_that_lies_about_precision_fails_the_trial(monkeypatch):
     assert exit_code(result) == 6
 
 
+@pytest.mark.process
 def test_a_session_is_closed_when_the_run_fails(monkeypatch):
     from edgescope.backends.null import NullSession
 
@@ -103,6 +106,7 @@ def test_drift_makes_a_run_unstable_only_when_it_is_large_and_certain():
         assert settled(drifting).status is status
 
 
+@pytest.mark.process
 def test_a_mode_that_this_machine_has_not_is_refused():
     result = bench.run(null(mode="no such mode"))
     assert result.status is Status.FAILED
@@ -116,6 +120,7 @@ def test_threads_other_than_asked_are_an_error():
     require(null(options={"threads": 1}), Effective("cpu", "fp32", None))
 
 
+@pytest.mark.process
 def test_a_session_without_memory_of_its_own_refuses_pinned_inputs():
     result = bench.run(null(io="pinned"))
     assert result.status is Status.UNSUPPORTED
@@ -147,6 +152,7 @@ def test_inputs_are_staged_once_and_answers_fetched(monkeypatch):
     assert seen == {int}
 
 
+@pytest.mark.process
 def test_phases_are_medians_of_queries_of_their_own(monkeypatch):
     from edgescope.backends.base import Phases
     from edgescope.backends.null import NullSession
@@ -163,6 +169,7 @@ def test_phases_are_medians_of_queries_of_their_own(monkeypatch):
     assert found["phased_latency_s"].value > found["gpu_compute_s"].value
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "error",
     [
@@ -181,6 +188,7 @@ def test_running_out_of_either_memory_is_oom(error, monkeypatch):
     assert bench.run(null()).status is Status.OOM
 
 
+@pytest.mark.process
 def test_another_failure_is_not_oom(monkeypatch):
     from edgescope.backends.null import NullSession
 
@@ -201,6 +209,7 @@ def test_the_board_is_the_one_cuda_calls_first(visible, name):
     assert board({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == name
 
 
+@pytest.mark.process
 def test_an_error_caused_by_full_memory_is_oom(monkeypatch):
     from edgescope.backends.null import NullBackend
     from edgescope.errors import ModelError
@@ -215,6 +224,7 @@ def test_an_error_caused_by_full_memory_is_oom(monkeypatch):
     assert bench.run(null()).status is Status.OOM
 
 
+@pytest.mark.process
 def test_a_session_whose_first_answer_fails_is_closed(monkeypatch):
     from edgescope.backends.null import NullSession
 

@@ -134,6 +134,7 @@ def test_a_program_on_a_board_is_driven_from_here(monkeypatch, tmp_path):
     assert seen == [("run", NULL, "user@board", tmp_path)]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("verb", "pools", "told"),
     [("run", None, True), ("look", None, True), ("prepare", None, False), ("run", object(), False)],
@@ -161,6 +162,7 @@ def test_what_a_trial_began_as_is_there_before_its_result(monkeypatch, tmp_path,
     assert read(tmp_path / "begun").status is Status.FAILED and read(tmp_path / "result").status is Status.OK
 
 
+@pytest.mark.process
 def test_the_sides_of_a_pair_have_a_folder_each(monkeypatch, tmp_path):
     from edgescope.bench import alternation
 

@@ -8,6 +8,8 @@ import threading
 import time
 from contextlib import contextmanager
 
+import pytest
+
 from edgescope.bench import turns
 
 SPINS = """
@@ -55,6 +57,7 @@ def test_it_is_waited_for_no_longer_than_the_limit(monkeypatch):
     assert turns.until_asleep(os.getpid()) < 0.1
 
 
+@pytest.mark.process
 def test_another_process_is_asleep_until_it_is_told_to_work():
     with subprocess.Popen([sys.executable, "-c", SPINS], stdin=-1, stdout=-1) as process:
         try:

@@ -132,6 +132,7 @@ def test_labels_of_which_the_outputs_are_no_scores_are_no_obstacle(here, tmp_pat
     assert done.returncode == 0
 
 
+@pytest.mark.process
 def test_run_py_without_arguments_answers_the_sample(here, tmp_path):
     found = measured("onnxruntime", options={"threads": 1})
     folder = save.save([found], [found], tmp_path / "out")

@@ -72,6 +72,7 @@ def test_where_no_process_can_be_started_there_is_no_distance(pretended, monkeyp
     assert core_to_core.one_way() is None
 
 
+@pytest.mark.process
 def test_nobody_answers_and_the_time_is_up():
     code = (
         "import mmap\n"
@@ -84,6 +85,7 @@ def test_nobody_answers_and_the_time_is_up():
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.process
 def test_who_answers_ends_by_itself_where_its_parent_was_killed():
     """Also where an earlier probe left its own handler of the alarm."""
     code = (

@@ -181,6 +181,7 @@ def test_a_counter_that_goes_backwards_without_a_range_is_not_guessed(tmp_path):
     assert isinstance(values(source)["cpu_package_energy_j"], Unsupported)
 
 
+@pytest.mark.process
 def test_the_tree_counts_living_and_finished_children():
     code = "import time\nwhile time.process_time() < 0.25: pass\nprint(1, flush=True)\n"
     tree = ProcessTree(Path("/proc"), os.getpid())
@@ -196,6 +197,7 @@ def test_the_tree_counts_living_and_finished_children():
     assert after[1] - before[1] >= 0.15  # waited for
 
 
+@pytest.mark.process
 def test_a_process_that_ends_says_so():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
     source = CpuTime("/", child.pid)

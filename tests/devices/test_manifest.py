@@ -88,6 +88,7 @@ def test_credentials_on_the_command_line_are_masked():
     ]
 
 
+@pytest.mark.process
 def test_the_command_line_is_recorded_masked_and_only_once(monkeypatch):
     monkeypatch.setenv(manifest.COMMAND, "edgescope bench null --api-key hunter2 --auth=hunter3")
     monkeypatch.setenv("EDGESCOPE_STORE", "here")
@@ -103,6 +104,7 @@ def run_git(folder, *words):
     subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
 
 
+@pytest.mark.process
 def test_git_commit_and_dirt(tmp_path):
     assert "absent" in manifest.git(tmp_path)
     run_git(tmp_path, "init", "-q")

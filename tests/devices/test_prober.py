@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 
 import psutil
+import pytest
 
 from edgescope.devices import core_to_core, memory_probe, prober
 from edgescope.devices.prober import Prober
 
 
+@pytest.mark.process
 def test_a_child_that_is_gone_has_no_answer(monkeypatch):
     with Prober(memory_probe) as child:
         child._child.kill()
@@ -24,12 +26,14 @@ def made(folder, name, text):
     return SimpleNamespace(__file__=str(folder / f"{name}.py"))
 
 
+@pytest.mark.process
 def test_a_module_that_is_no_probe_has_no_answer(tmp_path):
     for none in (SimpleNamespace(__file__="/nowhere/probe.py"), made(tmp_path, "none", "prepared = 3\n")):
         with Prober(none) as child:
             assert child.seconds() is None
 
 
+@pytest.mark.process
 def test_the_child_ends_with_the_block():
     with Prober(memory_probe) as child:
         pid = child._child.pid
@@ -37,6 +41,7 @@ def test_the_child_ends_with_the_block():
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.process
 def test_each_probe_is_prepared_once_and_asked_by_its_number(tmp_path):
     blind = made(tmp_path, "blind", "prepared = lambda: lambda: None\n")
     counts = made(tmp_path, "counts", "import itertools\nprepared = lambda: itertools.count(3).__next__\n")
@@ -45,6 +50,7 @@ def test_each_probe_is_prepared_once_and_asked_by_its_number(tmp_path):
         assert psutil.pid_exists(child._child.pid)
 
 
+@pytest.mark.process
 def test_the_child_imports_neither_this_package_nor_an_installation(tmp_path):
     """It waits while a trial is measured, on boards that have little memory."""
     told = "import sys\nprepared = lambda: lambda: sum(n.split('.')[0] in {!r} for n in sys.modules)\n"

@@ -113,6 +113,7 @@ def test_frames_that_were_slept_through_are_all_applied(file, monkeypatch):
     assert (played.root / TEMP).read_text() == "9000\n"
 
 
+@pytest.mark.process
 def test_a_process_that_joins_shares_time_and_files(file):
     played = Stage.make(file)
     code = (
@@ -132,6 +133,7 @@ MAKER = (
 )
 
 
+@pytest.mark.process
 def test_a_stage_goes_with_its_process(file):
     done = subprocess.run(
         [sys.executable, "-c", MAKER, str(file)], check=True, capture_output=True, text=True
@@ -139,6 +141,7 @@ def test_a_stage_goes_with_its_process(file):
     assert not Path(done.stdout.strip()).exists()
 
 
+@pytest.mark.process
 def test_what_a_killed_process_left_goes_at_the_next_start_and_a_living_ones_stays(file):
     code = MAKER + "time.sleep(60)"
     makers = [
@@ -159,6 +162,7 @@ def test_what_a_killed_process_left_goes_at_the_next_start_and_a_living_ones_sta
     assert not folders[1].exists()
 
 
+@pytest.mark.process
 def test_the_real_sampler_reads_a_moving_board(file, tmp_path):
     here = replay.devices(str(file))
     specs = [spec for device in here.values() for spec in device.sources(os.getpid())]
@@ -175,6 +179,7 @@ def test_the_real_sampler_reads_a_moving_board(file, tmp_path):
     assert sampler.cost()["alive"]
 
 
+@pytest.mark.process
 def test_facts_are_the_boards_and_the_machine_says_that_it_is_replayed(file):
     here = replay.devices(str(file))
     machine = manifest.machine(here)
@@ -229,6 +234,7 @@ def test_a_mode_is_listed_with_its_clocks_and_cannot_be_entered():
             mode.enter(None)
 
 
+@pytest.mark.process
 def test_the_board_flag_holds_for_one_command_and_its_children(file, monkeypatch, capsys):
     monkeypatch.delenv("EDGESCOPE_BOARD", raising=False)
     assert main(["--board", str(file), "doctor", "--json"]) == 0

@@ -63,6 +63,7 @@ def terminal(request, monkeypatch):
     return made
 
 
+@pytest.mark.process
 def test_a_list_keeps_the_measurement_at_every_width(store, terminal):
     """A list of eighty columns held a long error and no latency."""
     saved(store, "onnxruntime", 1500)
@@ -78,6 +79,7 @@ def test_a_list_keeps_the_measurement_at_every_width(store, terminal):
     assert terminal.code == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("word", "first"), [("latency", "litert"), ("fps", "litert"), ("started", "torch_eager")]
 )
@@ -91,6 +93,7 @@ def test_a_list_is_sorted_by_a_figure_the_best_first(store, capsys, word, first)
     assert first in rows[0] and "trtexec" in rows[-1]
 
 
+@pytest.mark.process
 def test_what_a_list_can_be_sorted_by_is_said(store, capsys):
     assert main(["list", "--sort", "latancy"]) == 2
     assert capsys.readouterr().err.rstrip().endswith("Try: --sort latency")
@@ -134,6 +137,7 @@ def test_prose_goes_before_the_first_rows_and_further_rows_before_prose(capsys):
     assert len(text[11]) == 11 and "more" not in "".join(text[11])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("verdict", [Trust.CLEAN, Trust.DISTURBED])
 @pytest.mark.parametrize("count", [1, 6])
 def test_a_row_of_a_card_is_whole(store, terminal, verdict, count):
@@ -147,6 +151,7 @@ def test_a_row_of_a_card_is_whole(store, terminal, verdict, count):
     assert "…" not in found and said[1] in found
 
 
+@pytest.mark.process
 def test_why_a_result_is_unstable_stands_in_the_first_lines(store, capsys):
     moved = "E-STAT-1: the latency moved by +53 % within the window. Try: a longer --duration"
     saved(store, "onnxruntime", 1500, status=Status.UNSTABLE, reason=moved)
@@ -186,6 +191,7 @@ def test_one_or_two_pairs_decide_nothing_and_are_not_called_a_tie(store, capsys,
     assert "tied" not in said and f"about {3 - pairs} more pair" in said
 
 
+@pytest.mark.process
 def test_recommend_names_each_cell_once_and_no_tie_without_an_interval(store, capsys):
     for backend, us in (("onnxruntime", 1000), ("openvino", 1001)):
         saved(store, backend, us)
@@ -246,6 +252,7 @@ def test_a_code_is_explained_and_not_only_placed(capsys):
     assert "What to do:" in said and "--batch" in said and "The number:" in said and "Why:" in said
 
 
+@pytest.mark.process
 def test_a_card_names_the_file_and_not_its_digest(store, capsys):
     trial = dataclasses.replace(Trial(model="null", backend="null"), model="tiny.onnx#6365e1a1d20a")
     store.save(result(trial))

@@ -119,6 +119,7 @@ def test_a_file_that_is_no_checkpoint_is_named(tmp_path, network, data, code, sa
     assert caught.value.code == code and said in str(caught.value) and caught.value.fix
 
 
+@pytest.mark.process
 def test_a_pickled_network_is_refused_without_the_colours_of_its_reader(tmp_path, network, capsys):
     torch.save(nn.Linear(2, 2), tmp_path / "w.pth")
     code = main(["bench", "own_net_for_weights:made@w.pth", "--store", str(tmp_path / "s")])

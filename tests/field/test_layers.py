@@ -19,6 +19,8 @@ from onnx import numpy_helper as nh  # noqa: E402
 
 from edgescope.cli.main import main  # noqa: E402
 
+pytestmark = pytest.mark.process
+
 TURNS = 50
 
 

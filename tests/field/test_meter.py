@@ -19,6 +19,8 @@ from edgescope.records import QUERY_DTYPES, Idle, Measured, Queries, Trial, Wind
 from edgescope.store.results import Store
 from making import result
 
+pytestmark = pytest.mark.process
+
 S = 1_000_000_000
 IDLE_W, BUSY_W, RUN_S, STEP_S = 5.0, 10.0, 10.0, 0.1
 T = np.round(np.arange(-12, 22, STEP_S), 3)

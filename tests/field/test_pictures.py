@@ -101,6 +101,7 @@ def bench(tmp_path, data, *flags):
     return main(["bench", str(model), "--backend", "onnxruntime", "--data", str(data), *flags])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("data", ["unlabelled", "arrays"])
 def test_what_cannot_be_prepared_is_said_before_anything_is_built(tmp_path, monkeypatch, capsys, data):
     root = folder(tmp_path / "photos", each=6)

@@ -178,12 +178,14 @@ def test_openvino_says_what_its_kernels_ran(folder, name):
         assert ran(result).startswith("mixed") or ran(result) == "int8"
 
 
+@pytest.mark.process
 def test_int8_asked_for_by_name_runs_the_file_as_it_is(folder):
     result = bench(folder / "u8.onnx", "onnxruntime", precision="int8")
     assert result.status.value in TIMED and ran(result) == "int8"
     assert Path(result.artifact["path"]).name == "u8.onnx"
 
 
+@pytest.mark.process
 def test_it_is_never_quantised_again_nor_lowered(folder):
     result = bench(folder / "u8.onnx", "openvino", precision="int8", options={"qdq": "s8s8"})
     assert result.reason.code == "E-OPT-3" and not result.artifact

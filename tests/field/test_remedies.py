@@ -64,6 +64,7 @@ def test_how_a_remedy_is_fitted(verb, fix, said):
     assert str(Message("W-X-1", "x", fix=fix)) == "W-X-1: x." + f" Try: {fix}" * bool(fix)
 
 
+@pytest.mark.process
 def test_a_warning_on_a_page_names_a_verb_that_has_its_flag(tmp_path, capsys):
     """It was made by the verb that measured; who shows the result cannot type its flag."""
     warning = Message("W-X-1", "the median moved", fix="--replicates 5")
@@ -72,6 +73,7 @@ def test_a_warning_on_a_page_names_a_verb_that_has_its_flag(tmp_path, capsys):
     assert "edgescope bench ... with --replicates 5" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
@@ -147,6 +149,7 @@ def test_a_preset_that_is_mistyped_is_no_missing_file(tmp_path, monkeypatch, cap
     assert "Try: --preprocess imagenet" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "words", ["bench none.onnx", "layers none.onnx", "bench folder/none.tflite", "optimize none.pt2"]
 )

@@ -16,6 +16,8 @@ from edgescope.records import Machine, Measured, Trial, Trust, Verdict
 from edgescope.store.results import Store, default_root
 from making import result
 
+pytestmark = pytest.mark.process
+
 OTHER = Machine({"cpu": {"model": "another cpu"}}, {})
 BOARD = Machine({"recording": "abc"}, {"replayed": {"board": "Jetson Nano", "made": "constructed"}})
 THROTTLED = Verdict(Trust.THROTTLED, ("the clock fell",))

@@ -85,6 +85,7 @@ def test_a_training_study_takes_its_own_cells_only(tmp_path, monkeypatch, capsys
     assert f"{len(strangers)} other results are left out" in moved
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("names", "commands"),
     [
@@ -169,6 +170,7 @@ def test_a_comparison_of_one_pair_has_its_ratio_and_the_next_step(tmp_path, caps
     assert any("W-CMP-2" in w and "--replicates 5" in w for w in page["warnings"])
 
 
+@pytest.mark.process
 def test_a_report_names_no_flag_that_neither_it_nor_bench_has(tmp_path, capsys):
     pair(tmp_path / "s")
     code, _, _ = told(capsys, "report", "--store", tmp_path / "s", "-o", tmp_path / "r.md")
@@ -177,6 +179,7 @@ def test_a_report_names_no_flag_that_neither_it_nor_bench_has(tmp_path, capsys):
     assert "ratio 1 pair gives no" not in text
 
 
+@pytest.mark.process
 def test_a_gain_is_not_predicted_from_two_queries(tmp_path, capsys):
     trial = Trial(model="null", backend="null", scenario="fixed_rate", rate=10.0)
     figures = {"latency_p50_s": Measured(0.001, "s"), "throughput_sps": Measured(10.0, "samples/s")}

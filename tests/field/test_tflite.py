@@ -90,6 +90,7 @@ def bench(tmp_path, capsys, trials_here):
     return measured
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["open", "several", "fp16"])
 def test_float_files_of_every_make_are_measured_and_compared_with_themselves(tmp_path, bench, kind):
     make = {"open": lambda p: write(p, batch=None), "several": several, "fp16": lambda p: write(p, "fp16")}[
@@ -102,6 +103,7 @@ def test_float_files_of_every_make_are_measured_and_compared_with_themselves(tmp
     assert found["metrics"]["latency_p50_s"]["value"] > 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_integers_from_end_to_end_run_as_what_they_are_though_nothing_multiplies(tmp_path, bench, dtype):
     path = reduced(tmp_path / "whole.tflite", dtype, 1 / 127.5, 128 if dtype == "uint8" else 0)
@@ -137,6 +139,7 @@ def test_pictures_become_the_integers_that_stand_for_them(tmp_path, dtype, scale
     assert len(np.unique(array)) > 150
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["FlexErf", "TFLite_Detection_PostProcess"])
 def test_operators_that_are_not_there_are_named(tmp_path, bench, name):
     code, found = bench(custom(tmp_path / "net.tflite", name))

@@ -260,6 +260,7 @@ def test_servers_are_started_as_far_as_memory_holds_them_beside_the_workers(monk
     assert len(source.pids) == starts
 
 
+@pytest.mark.process
 def test_the_first_worker_of_each_cell_is_started_so_that_its_memory_is_known(source):
     source.expect([SLOW])
     source.expect([SLOW, FAST])
@@ -268,6 +269,7 @@ def test_the_first_worker_of_each_cell_is_started_so_that_its_memory_is_known(so
     worker.end()
 
 
+@pytest.mark.process
 def test_a_server_that_dies_is_replaced_by_started_workers(source):
     source.expect([SLOW])
     os.kill(*source.pids, signal.SIGKILL)
@@ -284,6 +286,7 @@ def test_one_server_serves_all_that_import_the_same(source):
     assert source.distrust([FAST]) and not source.pids and not source.distrust([FAST])
 
 
+@pytest.mark.process
 def test_a_server_that_hangs_while_importing_is_given_up(tmp_path, monkeypatch):
     (tmp_path / "slow_module.py").write_text("import time; time.sleep(60)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -52,6 +52,7 @@ def test_nobody_waits_where_nothing_is_held(tmp_path):
     fresh.wait_for_parent(tmp_path)
 
 
+@pytest.mark.process
 def test_a_parent_that_is_killed_holds_nobody_up(tmp_path):
     program = (
         "import pathlib, sys, time\n"

@@ -45,6 +45,7 @@ def last_words(result) -> str:
     return "".join(map(str, found))
 
 
+@pytest.mark.process
 def test_an_ordinary_model_is_measured():
     result = run("ordinary")
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason  # a busy machine is unstable
@@ -67,6 +68,7 @@ def test_what_raises_is_failed_with_its_message_and_can_be_debugged_from_its_res
     assert "\n" not in words
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("factory", "says"),
     [
@@ -98,6 +100,7 @@ def test_only_the_end_of_much_noise_is_kept():
     assert len(words) < fresh.TAIL_CHARACTERS + 100
 
 
+@pytest.mark.process
 def test_only_the_tail_of_stderr_is_read():
     # a sparse file: reading all of it would cost a gigabyte
     noise = "import os; os.lseek(2, 1 << 30, 0); os.write(2, b'\\n\\n\\x1b[31mred\\xff\\r\\nlast')"
@@ -142,6 +145,7 @@ def seen_until_stopped(long: Trial, limit_s: float, scratch: Path) -> list[Path]
     return seen
 
 
+@pytest.mark.process
 def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process(tmp_path, monkeypatch):
     """Nor does a daemon that it had started: it has other parents by then."""
     monkeypatch.setenv("DAEMON_FILE", str(tmp_path / "pid"))
@@ -189,6 +193,7 @@ def test_a_fast_wrong_answer_is_wrong_output(trials_here):
     assert not result.verification.passed
 
 
+@pytest.mark.process
 def test_a_crash_names_the_signal():
     result = run("segfaults")
     assert result.status is Status.CRASHED
@@ -282,12 +287,14 @@ def test_a_wrapper_that_is_not_installed_is_a_failed_trial():
     assert "no-such-tracer" in str(result.reason)
 
 
+@pytest.mark.process
 def test_a_precision_the_device_lacks_is_unsupported(trials_here):
     result = run("ordinary", precision="fp16")
     assert result.status is Status.UNSUPPORTED
     assert "fp16" in str(result.reason)
 
 
+@pytest.mark.process
 def test_the_child_dies_with_its_parent():
     script = (
         "from edgescope.isolate import fresh\nfrom edgescope.records import Trial\n"

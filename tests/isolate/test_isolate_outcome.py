@@ -103,6 +103,7 @@ def test_half_a_result_is_none(tmp_path):
     assert found.status is Status.CRASHED and "E-STORE-4" in str(found.reason)
 
 
+@pytest.mark.process
 def test_of_what_was_written_last_only_the_end_is_told(tmp_path):
     noise = "import sys; [print(f'line {k:06d}', file=sys.stderr) for k in range(2000)]"
     process = Process([sys.executable, "-I", "-S", "-c", noise])
@@ -218,6 +219,7 @@ def test_the_last_words_are_cut_to_400_characters():
     assert crash(3, ["x" * 900]).reason.evidence == "x" * 400
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_only_a_process_that_ended_with_0_ended_well(code, tmp_path):
     argv = [sys.executable, "-I", "-S", "-c", f"raise SystemExit({code})"]

@@ -14,6 +14,8 @@ from edgescope.isolate import fresh, warden
 from edgescope.isolate.fresh import GuardedProcess, Limits
 from edgescope.records import Status
 
+pytestmark = pytest.mark.process
+
 #: Starts a daemon as the book says: fork, a session of its own, fork, and both parents gone.
 HIDES = """
 import os, signal, sys, time

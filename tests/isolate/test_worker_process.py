@@ -37,6 +37,7 @@ def told(worker):
     raise AssertionError("still there")
 
 
+@pytest.mark.process
 def test_its_words_are_heard_line_by_line_however_they_are_cut(shell):
     one = shell(
         """printf 'nsys\\n{"event": "a"}\\n{"ev'; sleep 0.1; printf 'ent": "b"}\\n'; cat >/dev/null"""
@@ -48,6 +49,7 @@ def test_its_words_are_heard_line_by_line_however_they_are_cut(shell):
     assert found == [{"event": "a"}, {"event": "b"}]  # what a launcher prints is none
 
 
+@pytest.mark.process
 def test_below_a_launcher_the_worker_says_its_own_id(shell):
     one = shell("""echo '{"event": "here", "pid": 7}'; cat >/dev/null""")
     assert one.pipe.ready(10)
@@ -55,6 +57,7 @@ def test_below_a_launcher_the_worker_says_its_own_id(shell):
     assert list(one.events()) == [{"event": "here", "pid": 7}] and one.pid == 7
 
 
+@pytest.mark.process
 def test_an_exit_is_told_with_its_code_and_last_words(shell):
     error = told(shell("echo starting >&2; printf 'no\\033 card\\n\\n' >&2; exit 3"))
     assert error.status is Status.CRASHED
@@ -64,6 +67,7 @@ def test_an_exit_is_told_with_its_code_and_last_words(shell):
     gone.order("open")  # harmless: found out when it is listened to
 
 
+@pytest.mark.process
 def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypatch):
     assert "worker 3 died of SIGTERM (" in str(told(shell("kill -TERM $$")).reason)
     killed = told(shell("kill -KILL $$"))
@@ -79,6 +83,7 @@ def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypat
     assert told(ended).status is Status.CRASHED
 
 
+@pytest.mark.process
 def test_one_that_hangs_is_told_with_its_state(shell):
     one = shell("echo loading >&2; kill -STOP $$")
     deadline = time.monotonic() + 10
@@ -94,6 +99,7 @@ def test_one_that_hangs_is_told_with_its_state(shell):
     assert one.state() == "gone"
 
 
+@pytest.mark.process
 def test_only_the_end_of_what_it_wrote_is_told(shell):
     one = shell("i=0; while [ $i -lt 3000 ]; do echo line$i >&2; i=$((i+1)); done; exit 1")
     text = told(one) and one.stderr_tail()
@@ -102,6 +108,7 @@ def test_only_the_end_of_what_it_wrote_is_told(shell):
     assert one.stderr_tail() == text  # it is known when it is gone
 
 
+@pytest.mark.process
 def test_its_environment_adds_to_ours(shell, monkeypatch):
     monkeypatch.setenv("KEPT", "yes")
     assert (

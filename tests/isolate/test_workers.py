@@ -51,6 +51,7 @@ def rows(done):
     return _rows(done)
 
 
+@pytest.mark.process
 def test_workers_start_and_stop_together_and_the_counter_agrees(pool):
     with pool.run(placement.trials(QUICK), placement.placements(QUICK), 20) as run:
         pids = [w.pid for w in run.workers]
@@ -66,6 +67,7 @@ def test_workers_start_and_stop_together_and_the_counter_agrees(pool):
         assert after - before > 10
 
 
+@pytest.mark.process
 def test_workers_at_a_fixed_rate_are_cameras_with_phases_of_their_own(pool):
     cameras = replace(QUICK, scenario="fixed_rate", rate=50.0, seed=3)
     with pool.run(placement.trials(cameras), placement.placements(cameras), 20) as run:
@@ -78,6 +80,7 @@ def test_workers_at_a_fixed_rate_are_cameras_with_phases_of_their_own(pool):
         assert set((times[1:] - times[:-1]).tolist()) <= {20_000_000, 20_000_001, 19_999_999}
 
 
+@pytest.mark.process
 def test_a_smaller_trial_uses_the_first_workers_and_the_rest_hold_nothing(pool):
     driven(pool)
     pids = [w.pid for w in pool.workers]
@@ -158,6 +161,7 @@ def test_a_worker_that_died_between_two_trials_harms_neither(pool):
     assert driven(pool).seen == [True, True]
 
 
+@pytest.mark.process
 def test_a_worker_killed_within_the_window_ends_it_at_once(pool):
     pool._placed(placement.placements(QUICK))
     threading.Timer(1.5, kill, (pool, 0)).start()
@@ -198,6 +202,7 @@ def test_a_worker_that_never_gets_ready_is_named_too(pool):
         pytest.fail("it opened")
 
 
+@pytest.mark.process
 def test_what_an_engine_refuses_is_unsupported_and_costs_no_process(pool):
     refused = replace(QUICK, model="squeezenet1_1", backend="onnxruntime", precision="bf16", options={})
     driven(pool)

@@ -38,6 +38,7 @@ def user(tmp_path, monkeypatch):
     return said
 
 
+@pytest.mark.process
 def test_a_user_goes_through_sudo_and_the_helper_word_for_word(user):
     privileged.act(WORDS)
     assert user.read_text() == f"-n {privileged.HELPER} nvpmodel -m 2\n"
@@ -50,12 +51,14 @@ def test_without_a_helper_the_message_says_how_to_get_one(user):
     assert caught.value.fix == "edgescope modes --install-helper" and not user.exists()
 
 
+@pytest.mark.process
 def test_a_sudo_that_wants_a_password_is_a_refusal_with_its_words(user):
     user.with_suffix(".locked").touch()
     with pytest.raises(SettingError, match=r"E-MODE-4.*a password is required"):
         privileged.act(WORDS)
 
 
+@pytest.mark.process
 def test_a_mode_that_waits_for_a_reboot_is_not_in_effect_whatever_the_exit_code(user):
     user.with_suffix(".waits").touch()
     with pytest.raises(SettingError, match=r"E-MODE-2.*needs a reboot"):
@@ -72,6 +75,7 @@ def test_what_is_so_already_needs_no_rights(user, tmp_path):
     assert read(root, governor) == "schedutil"
 
 
+@pytest.mark.process
 def test_a_program_that_ends_with_1_is_no_want_of_rights(tmp_path, monkeypatch):
     root = board(tmp_path)
     (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NVPM ERROR: no\nexit 1\n")
@@ -80,6 +84,7 @@ def test_a_program_that_ends_with_1_is_no_want_of_rights(tmp_path, monkeypatch):
     assert caught.value.fix == ""
 
 
+@pytest.mark.process
 def test_nor_is_a_helper_that_was_let_and_failed(user):
     user.with_suffix(".fails").touch()
     with pytest.raises(SettingError, match=r"E-MODE-4.*nvpmodel ended with 1") as caught:

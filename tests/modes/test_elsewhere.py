@@ -172,6 +172,7 @@ def test_a_group_of_cgroup_v2_is_limited_entered_and_removed(tmp_path):
     assert not (base / "edgescope-7").exists()
 
 
+@pytest.mark.process
 def test_a_user_is_given_a_systemd_scope_and_no_group_and_one_that_hangs_is_said(tmp_path, monkeypatch):
     real, base = os.access, cgroup.base(Path("/"))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != base and real(path, mode))
@@ -258,6 +259,7 @@ def programs(tmp_path, monkeypatch):
     return where
 
 
+@pytest.mark.process
 def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
     with enter.entered(catalog.find("mps=50", {})) as mode:
         env = mode.launch().env
@@ -278,6 +280,7 @@ def temporary(tmp_path, monkeypatch):
     return where
 
 
+@pytest.mark.process
 def test_mps_that_does_not_start_is_unsupported_with_its_own_words(programs, temporary, monkeypatch):
     monkeypatch.setenv("MPS_BROKEN", "1")
     refused(catalog.find("mps=50", {}), UnsupportedError, r"E-MPS-1.*not supported on this platform")
@@ -292,6 +295,7 @@ def test_without_mps_it_is_unsupported_and_nothing_is_told_as_restored(
     assert not list(temporary.iterdir()) and "restored" not in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_daemon_that_will_not_stop_is_not_told_as_restored_one_that_is_gone_is(
     programs, temporary, monkeypatch
 ):
@@ -312,6 +316,7 @@ def test_mps_that_may_not_be_noted_leaves_no_folder(programs, temporary):
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.process
 def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, monkeypatch):
     mode = catalog.find("gpu_power=250", {})
     refused(mode, UsageError, r"E-MODE-7.*--allow-power-limit")
@@ -323,6 +328,7 @@ def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, m
     assert (programs / "limit").read_text() == "700\n"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("marker", "watts", "error", "says"),
     [
@@ -339,6 +345,7 @@ def test_a_power_limit_that_cannot_be_had_is_said(programs, monkeypatch, marker,
     refused(gpu_power.GpuPower(watts), error, says)
 
 
+@pytest.mark.process
 def test_the_gpu_is_the_one_that_cuda_calls_0_or_none(programs, monkeypatch):
     monkeypatch.setenv(gpu_power.ALLOWED, "1")
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
@@ -371,6 +378,7 @@ def test_a_setting_of_a_process_is_not_for_a_running_one():
         pytest.fail("it was entered")
 
 
+@pytest.mark.process
 def test_the_launcher_says_why_it_cannot_and_starts_nothing():
     argv = [sys.executable, "-m", "edgescope.modes.launcher", "--cpus", "4001", "--", "echo", "started"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -711,6 +719,7 @@ def test_what_a_daemon_did_not_serve_to_its_end_is_no_result(status):
 # -- the power limit -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("watts", [200, 700])
 def test_the_lowest_and_the_highest_power_limit_can_be_set(programs, monkeypatch, watts):
     monkeypatch.setenv(gpu_power.ALLOWED, "1")

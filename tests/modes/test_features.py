@@ -49,6 +49,7 @@ def test_a_mode_says_what_it_limits_in_si_units(mode, numbers):
     assert found["cpu_cores"] == 2 if numbers == "cpu_cores 2" else found == numbers
 
 
+@pytest.mark.process
 def test_the_numbers_stand_in_the_result(monkeypatch):
     import os
 

@@ -131,6 +131,7 @@ def test_a_link_that_stays_within_sys_is_followed_as_cpufreq_has_them(tmp_path):
     assert read(root, GOVERNOR[1:]) == "ondemand"
 
 
+@pytest.mark.process
 def test_the_clock_store_is_the_helpers_own_and_is_no_link(tmp_path):
     root = board(tmp_path / "root")
     helper.perform(("jetson_clocks", "--store"), str(root))
@@ -145,6 +146,7 @@ def test_the_clock_store_is_the_helpers_own_and_is_no_link(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.process
 def test_a_program_has_no_input_no_terminal_and_a_clean_environment(tmp_path, monkeypatch):
     root = board(tmp_path)
     monkeypatch.setenv("LD_PRELOAD", "/tmp/evil.so")
@@ -157,6 +159,7 @@ def test_a_program_has_no_input_no_terminal_and_a_clean_environment(tmp_path, mo
     assert "LD_PRELOAD" not in read(root, "env") and "PATH=/usr/sbin:/usr/bin:/sbin:/bin" in read(root, "env")
 
 
+@pytest.mark.process
 def test_a_failing_program_is_an_error_with_its_words(tmp_path):
     root = board(tmp_path)
     (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NVPM ERROR: no\nexit 3\n")
@@ -164,6 +167,7 @@ def test_a_failing_program_is_an_error_with_its_words(tmp_path):
         helper.perform(("nvpmodel", "-q"), str(root))
 
 
+@pytest.mark.process
 def test_it_is_one_short_file_of_the_standard_library_that_an_old_python_can_read():
     source = Path(helper.__file__)
     tree = ast.parse(source.read_text(), feature_version=(3, 6))

@@ -50,6 +50,7 @@ def calls(root):
     return [c for c in read(root, "calls").splitlines() if not c.endswith("-q")]
 
 
+@pytest.mark.process
 def test_a_mode_is_set_seen_in_effect_and_restored_by_its_name(root, capsys):
     with enter.entered(find(root, "15W")) as mode:
         assert read(root, "live") == "0" and read(root, f"{POLICY}/scaling_max_freq") == "1497600"
@@ -76,6 +77,7 @@ def test_a_file_without_modes_takes_no_other_setting_along(root, text):
     assert "E-NVP-1" in without({"jetson": Jetson(root)}, root)
 
 
+@pytest.mark.process
 def test_a_line_of_the_file_that_is_not_understood_is_told_and_the_modes_are_there(root):
     path = root / "etc/nvpmodel/board.conf"
     path.write_text(
@@ -100,6 +102,7 @@ class Broken:
         raise self.error
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("error", [DeviceError("E-X-1", "no list"), OSError("bus"), RuntimeError("driver")])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_device_that_fails_takes_no_other_devices_modes_along(root, error, first):
@@ -113,6 +116,7 @@ def test_a_device_that_fails_takes_no_other_devices_modes_along(root, error, fir
     assert len(problems(devices, root)) == 1
 
 
+@pytest.mark.process
 def test_ids_belong_to_the_board_names_are_what_is_asked(tmp_path):
     # MAXN_SUPER is 2 on an Orin Nano and 0 on an Orin NX (LineageOS/android_device_nvidia_concord)
     nx = (Told(0, "MAXN_SUPER", 6, 6, -1, -1, 240), Told(1, "10W", 6, 6, 1190400, 612000000, 240))
@@ -122,12 +126,14 @@ def test_ids_belong_to_the_board_names_are_what_is_asked(tmp_path):
             assert read(root, "live") == ident
 
 
+@pytest.mark.process
 def test_the_present_mode_is_verified_and_nothing_is_set(root):
     with enter.entered(find(root, "25W")):
         pass
     assert calls(root) == []
 
 
+@pytest.mark.process
 def test_a_mode_that_needs_a_reboot_is_not_even_tried(root):
     error = refused(
         find(root, "7W"), SettingError, r"E-MODE-2: mode change not in effect: requested 7W \(3\)"
@@ -137,6 +143,7 @@ def test_a_mode_that_needs_a_reboot_is_not_even_tried(root):
     assert calls(root) == [] and read(root, "live") == "1"
 
 
+@pytest.mark.process
 def test_a_reboot_that_nobody_foresaw_is_not_agreed_to_and_nothing_is_measured(root):
     (root / "mask").write_text("7")  # the driver runs with another mask than the file says
     error = refused(find(root, "15W"), SettingError, r"E-MODE-2.*reboot")
@@ -145,11 +152,13 @@ def test_a_reboot_that_nobody_foresaw_is_not_agreed_to_and_nothing_is_measured(r
     assert calls(root) == ["nvpmodel -m 0"] and journal.left_behind() == []
 
 
+@pytest.mark.process
 def test_a_program_that_ends_with_0_and_does_nothing_is_seen_through(root):
     (root / "ignores").touch()
     refused(find(root, "15W"), SettingError, r"E-MODE-2.*requested mode 0, nvpmodel -q says 25W \(1\)")
 
 
+@pytest.mark.process
 def test_a_mode_whose_limits_the_kernel_does_not_hold_is_refused_and_restored(root):
     (root / "half").touch()  # nvpmodel says 15W, the clocks stay at 25W's
     error = refused(find(root, "15W"), SettingError, "E-MODE-2")
@@ -158,6 +167,7 @@ def test_a_mode_whose_limits_the_kernel_does_not_hold_is_refused_and_restored(ro
     assert read(root, "live") == "1"
 
 
+@pytest.mark.process
 def test_a_limit_rounded_to_the_clock_table_is_in_effect_one_further_off_is_not(root):
     path = root / f"{POLICY}/scaling_max_freq"
     mode = find(root, "25W")
@@ -170,11 +180,13 @@ def test_a_limit_rounded_to_the_clock_table_is_in_effect_one_further_off_is_not(
     assert "the limit of CPU_A78_0 is 1497600" in mode.problem()
 
 
+@pytest.mark.process
 def test_cores_that_stayed_off_are_seen(root):
     (root / f"{CPU}/online").write_text("0-3\n")
     assert "CPUs 0-3 are online, the mode has 0-5" in find(root, "25W").problem()
 
 
+@pytest.mark.process
 def test_a_clock_latched_low_by_the_hardware_is_not_the_mode(root):
     # as reported of a Jetson Thor after an over-current event: the request stands, the hardware runs at 649 MHz
     (root / f"{POLICY}/scaling_cur_freq").write_text("1497600")
@@ -191,6 +203,7 @@ def test_the_evidence_says_when_the_clock_is_only_the_request_in_whatever_proces
         assert "policy0 1344 MHz busy of 1344 (the kernel's request, scaling_cur_freq; " in said
 
 
+@pytest.mark.process
 def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):
     with enter.entered(find(root, "jetson_clocks+15W")) as mode:
         assert mode.name == "15W+jetson_clocks"
@@ -201,6 +214,7 @@ def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):
     assert calls(root)[-1] == "nvpmodel -m 1" and calls(root)[-2].startswith("jetson_clocks --restore")
 
 
+@pytest.mark.process
 def test_clocks_that_are_held_already_are_not_stored_over(root):
     held = journal.DiskJournal()
     held.note("another process", Undo("clocks", ("write", "x", "y"), str(root)))
@@ -215,12 +229,14 @@ def test_clocks_that_are_held_already_are_not_stored_over(root):
     assert read(root, f"{POLICY}/scaling_min_freq") == "729600"
 
 
+@pytest.mark.process
 def test_a_store_that_fails_leaves_the_modes_free(root):
     (root / "usr/bin/jetson_clocks").write_text("#!/bin/sh\nexit 3\n")
     refused(find(root, "jetson_clocks"), SettingError, "E-MODE-4")
     journal.DiskJournal(do=lambda words, where: "").note("b", Undo("b", ("x", "2")))
 
 
+@pytest.mark.process
 def test_jetson_clocks_without_effect_is_refused(root):
     (root / "usr/bin/jetson_clocks").write_text('#!/bin/sh\n[ "$1" = --store ] && echo > "$2"\nexit 0\n')
     refused(find(root, "jetson_clocks"), SettingError, r"E-MODE-2.*still float")
@@ -264,6 +280,7 @@ def test_a_machine_without_nvpmodel_has_no_power_modes(tmp_path):
     )
 
 
+@pytest.mark.process
 def test_the_table_says_cores_clocks_and_what_needs_a_reboot(root):
     rows = {row.name: row for row in listing({"jetson": Jetson(root)})}
     assert rows["25W"].now and rows["25W"].default and rows["25W"].change == "live"
@@ -277,6 +294,7 @@ def test_the_table_says_cores_clocks_and_what_needs_a_reboot(root):
     assert "quota=..." in rows and rows["jetson_clocks"].id is None
 
 
+@pytest.mark.process
 def test_the_gpu_limit_is_read_where_this_kernel_has_it(root):
     (root / f"{GPU}/max_freq").write_text("306000000")
     assert "the limit of GPU is 306000000, the mode has 918000000" in find(root, "25W").problem()

@@ -302,6 +302,7 @@ def holder(root: Path, body: str = "time.sleep(60)") -> subprocess.Popen[str]:
     return child
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_that_stop_a_program_restore(state, root, number):
     if signal.getsignal(number) is signal.SIG_IGN:
@@ -315,6 +316,7 @@ def test_signals_that_stop_a_program_restore(state, root, number):
     assert read(root, GOVERNOR) == "schedutil" and not (state / journal.FILE).exists()
 
 
+@pytest.mark.process
 def test_kill_9_leaves_a_journal_and_the_next_start_restores_before_anything_else(state, root, capsys):
     child = holder(root)
     os.kill(child.pid, signal.SIGKILL)
@@ -329,6 +331,7 @@ def test_kill_9_leaves_a_journal_and_the_next_start_restores_before_anything_els
     assert journal.left_behind() == []
 
 
+@pytest.mark.process
 def test_noise_is_not_measured_on_a_machine_that_a_killed_run_left_changed(state, root, monkeypatch):
     child = holder(root)
     os.kill(child.pid, signal.SIGKILL)
@@ -361,6 +364,7 @@ def test_doctor_restores_what_kill_9_left_and_says_when_there_is_nothing(state, 
     assert again.returncode == 0 and "nothing to restore" in again.stdout
 
 
+@pytest.mark.process
 def test_killed_at_any_moment_the_setting_can_be_put_back(state, root):
     """Enter and leave in a loop, kill -9 at ten moments: after a recovery the governor is always the first one."""
     loop = HOLDER.replace("with entered(", "while True:\n  with entered(").replace("\n    ", "\n      ")
@@ -491,6 +495,7 @@ assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 """
 
 
+@pytest.mark.process
 def test_signals_stop_a_block_as_an_exception_does_and_are_as_before_after_it():
     """In a process of its own: what a signal does to this one depends on the tests before it, and may end it."""
     done = subprocess.run([sys.executable, "-c", STOPPABLE], capture_output=True, text=True)

@@ -77,6 +77,7 @@ def python(code, *launch, **keys):
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 
 
+@pytest.mark.process
 def test_a_process_answers_and_ends_when_it_is_hung_up():
     child = python(ECHO)
     child.pipe.send(n=1)
@@ -87,6 +88,7 @@ def test_a_process_answers_and_ends_when_it_is_hung_up():
     child.end()  # harmless
 
 
+@pytest.mark.process
 def test_patience_lets_it_end_by_itself_and_without_it_is_killed():
     slow = "import sys, time; sys.stdin.read(); time.sleep(0.2); sys.exit(7)"
     patient, hasty = python(slow), python(slow)
@@ -96,6 +98,7 @@ def test_patience_lets_it_end_by_itself_and_without_it_is_killed():
     assert hasty.ending() == "died of SIGKILL (often the kernel's OOM killer: see dmesg)"
 
 
+@pytest.mark.process
 def test_what_it_wrote_last_is_known_after_its_end_and_a_mark_leaves_out_the_rest():
     child = python(
         "import sys; print('old', file=sys.stderr, flush=True); print('{}', flush=True); sys.stdin.read(); "
@@ -109,6 +112,7 @@ def test_what_it_wrote_last_is_known_after_its_end_and_a_mark_leaves_out_the_res
     assert child.tail() == ["new [1m", "last"]
 
 
+@pytest.mark.process
 def test_who_does_not_talk_hears_nothing_and_has_a_session():
     child = python(
         "import os, sys; sys.exit(bool(sys.stdin.read()) or os.getsid(0) != os.getpid())",
@@ -119,6 +123,7 @@ def test_who_does_not_talk_hears_nothing_and_has_a_session():
     child.end()
 
 
+@pytest.mark.process
 def test_a_program_that_is_not_there_is_an_error_and_leaves_nothing():
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="no-such-program"):
@@ -147,6 +152,7 @@ def test_how_it_ended_is_said_in_words(code, prefix, says):
     assert how_ended(code, Launch(prefix)) == says
 
 
+@pytest.mark.process
 def test_own_keeps_the_pipe_from_what_is_printed():
     code = (
         "import sys; sys.path[:0] = sys.argv[1:]; from edgescope.process import Pipe; pipe = Pipe.own(); "
@@ -159,6 +165,7 @@ def test_own_keeps_the_pipe_from_what_is_printed():
     assert child.tail() == ["an engine"]
 
 
+@pytest.mark.process
 def test_it_dies_with_its_parent():
     code = (
         "import os, sys, time; sys.path[:0] = sys.argv[1:]; from edgescope.process import die_with_parent\n"

@@ -179,6 +179,7 @@ def test_a_gpu_without_memory_of_its_own_takes_what_the_machine_lost(watched):
     assert available(manifest.machine(here)) > 0
 
 
+@pytest.mark.process
 def test_facts(watched):
     expected, here, _, _ = watched
     machine = manifest.machine(here)
@@ -194,6 +195,7 @@ def test_facts(watched):
     assert "edgescope-stage" not in json.dumps(machine.state["jetson"])
 
 
+@pytest.mark.process
 def test_readings(watched):
     expected, _, watch, _ = watched
     assert watch.cost["alive"] and watch.cost["ticks"] > 10
@@ -210,6 +212,7 @@ def test_readings(watched):
         assert "edgescope-stage" not in channel.source + channel.reason
 
 
+@pytest.mark.process
 def test_energy_has_the_scope_that_the_boards_table_promises(watched):
     expected, _, watch, window = watched
     got = energy(watch.readings, window.start_ns, window.stop_ns, 100, device="cuda")
@@ -220,6 +223,7 @@ def test_energy_has_the_scope_that_the_boards_table_promises(watched):
     assert watts.min() * seconds * 0.99 <= got.energy_j.value <= watts.max() * seconds * 1.01
 
 
+@pytest.mark.process
 def test_a_powered_off_zone_is_no_temperature(watched):
     _, here, watch, _ = watched
     for channel in watch.readings.channels:
@@ -234,6 +238,7 @@ def test_a_powered_off_zone_is_no_temperature(watched):
         assert len(cv0[0]) and set(gpu[1]) <= {69.125, 72.125}
 
 
+@pytest.mark.process
 def test_the_verdict_names_the_cause(watched):
     expected, _, watch, window = watched
     got = watch.verdict(window)
@@ -245,6 +250,7 @@ def test_the_verdict_names_the_cause(watched):
         assert got.trust is not Trust.THROTTLED, got.evidence
 
 
+@pytest.mark.process
 def test_modes(watched):
     expected, here, _, _ = watched
     rows = [row for row in listing(here) if row.id is not None]
@@ -252,6 +258,7 @@ def test_modes(watched):
     assert [row.now for row in rows].count(True) == (1 if expected.modes else 0)
 
 
+@pytest.mark.process
 def test_doctor(watched):
     expected, here, _, _ = watched
     report = doctor.examine(here, watch_s=0.1, root=device.root(here))

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import core  # noqa: E402
 
+pytestmark = pytest.mark.process
+
 WINGS = sorted(path.parent.name for path in (ROOT / "src/edgescope/wings").glob("*/__init__.py"))
 UNIT = ("records", "study", "test_registry.py", "test_units.py", "test_options.py")
 """Tests of the core that start no engine: a minute at most. `make test-core` runs all."""

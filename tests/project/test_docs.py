@@ -64,6 +64,7 @@ def slow(words: str | Path) -> tuple[pytest.MarkDecorator, ...]:
     return (pytest.mark.slow,) if re.search("int8|sweep|processes|/0[03-69]_", str(words)) else ()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -105,6 +106,7 @@ def test_python_and_toml_on_the_pages_can_be_read(page):
         compile(body, page.name, "exec") if kind == "python" else tomllib.loads(body)
 
 
+@pytest.mark.process
 def test_the_tutorials_python_runs(trials_here, capsys):
     page = (ROOT / "docs/tutorial/first-number.md").read_text()
     for kind, body in BLOCK.findall(page):

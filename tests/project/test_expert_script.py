@@ -87,6 +87,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.process
 def test_an_arm_that_dies_in_the_middle_of_a_round_is_absent(monkeypatch):
     def started(command, **keys):
         script = DIES if command[3] == "pick" else LIVES

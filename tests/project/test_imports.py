@@ -257,6 +257,7 @@ def run_in_bare_python(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 def test_help_imports_neither_numpy_nor_an_engine():
     code = f"""
 import sys
@@ -272,6 +273,7 @@ for verb in {["", *VERBS]!r}:
     assert run_in_bare_python(code).count("usage: edgescope") == 1 + len(VERBS)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", ["--version", "completion bash", "help exit-codes"])
 def test_what_a_shell_starts_imports_neither_numpy_nor_an_engine(words):
     code = f"""
@@ -284,10 +286,12 @@ assert not {{"numpy", "torch", "onnxruntime", "openvino", "plotly", "duckdb"}} &
     assert run_in_bare_python(code)
 
 
+@pytest.mark.process
 def test_importing_edgescope_imports_nothing_heavy():
     run_in_bare_python("import sys, edgescope; assert not {'numpy', 'torch', 'rich'} & set(sys.modules)")
 
 
+@pytest.mark.process
 def test_a_process_that_measures_imports_no_report_and_no_account_of_a_trace():
     """It starts for every trial, and for each side of every pair."""
     run_in_bare_python("""
@@ -304,6 +308,7 @@ def test_public_names_exist_and_are_sorted():
         assert getattr(edgescope, name) is not None
 
 
+@pytest.mark.process
 def test_the_reading_half_works_without_any_engine(tmp_path):
     """A laptop without torch opens a board's results, compares and reports them."""
     code = f"""

@@ -55,6 +55,7 @@ def test_every_line_works_in_a_published_row():
     assert {python for extras, python in works if extras == "none"} == {"3.10", "3.11", "3.12", "3.13"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("exit", "names", "ok"), [(3, "Try: it now", True), (3, "Try: that", False), (0, "", False)]
 )
@@ -64,6 +65,7 @@ def test_a_promise_is_an_exit_status_and_words_wherever_the_lines_break(tmp_path
     assert answer["ok"] is ok and answer["exit"] == 3 and "E-X-1" in answer["said"]
 
 
+@pytest.mark.process
 def test_a_noisy_machine_is_no_fault_of_the_installation(tmp_path):
     noisy = install_lines.Check("echo 'E-STAT-1: latency moved by +206%'; exit 1")
     assert install_lines.asked(noisy, tmp_path, {})["ok"]

@@ -43,6 +43,7 @@ def test_the_ratio_is_of_the_forked_to_the_started_side_wherever_the_forked_one_
     assert found["value"] == pytest.approx(1.5) and found["pairs"] == 4
 
 
+@pytest.mark.process
 def test_only_the_chosen_side_is_forked(monkeypatch):
     monkeypatch.setattr(pairs.Forks, "worker", lambda *asked: "forked")
     source = pairs.Chosen()

@@ -89,6 +89,7 @@ def test_the_error_that_stopped_a_tool_is_told():
     assert peers_arms.last_words("one\ntwo\n") == "two" and not peers_arms.last_words("")
 
 
+@pytest.mark.process
 def test_a_tool_that_fails_says_its_last_words(tmp_path):
     place = peers_arms.Place(tmp_path, tmp_path, Path(sys.executable))
     with pytest.raises(RuntimeError, match="ValueError: no such network"):

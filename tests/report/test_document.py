@@ -61,6 +61,7 @@ PAGES = [f"edgescope.report.{page}" for page in ("variants", "result", "sweep")]
 PAGES += [f"edgescope.wings.{wing}.page" for wing in ("capacity", "offload", "recommend")]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_terminal_prints_waits_for_no_plots(page):
     code = f"import sys, {page}, edgescope.report.render.terminal as t\n"

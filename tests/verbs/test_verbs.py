@@ -244,6 +244,7 @@ def test_a_question_of_capacity_that_cannot_be_meant_is_refused():
     assert Question(NULL, 1.0, client_constraints(["p99<1s"])).server_processes == "one"
 
 
+@pytest.mark.process
 def test_importing_and_listing_the_names_loads_nothing_heavy():
     code = "import sys, edgescope; dir(edgescope); assert not {'numpy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -340,6 +341,7 @@ def test_a_request_that_the_baseline_cannot_be_built_for_ends_it(tmp_path, fake,
     assert error.value.message == said
 
 
+@pytest.mark.process
 def test_workers_that_are_reused_build_too(tmp_path):
     how = sweeping.USUAL | {"reuse_workers": True}
     cells = Setup().cells(Store(tmp_path))

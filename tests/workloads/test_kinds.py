@@ -68,6 +68,7 @@ def measured(tmp_path_factory, answered_here):
     return of
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ROWS)
 def test_a_trial_is_measured_and_stored(measured, name):
     _, result = measured(name)
@@ -77,6 +78,7 @@ def test_a_trial_is_measured_and_stored(measured, name):
     assert result.verification is not None and result.verification.passed
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row[1]])
 def test_the_parts_of_a_unit_lie_within_it_and_fill_it(measured, name):
     _, result = measured(name)
@@ -89,6 +91,7 @@ def test_the_parts_of_a_unit_lie_within_it_and_fill_it(measured, name):
     assert all(isinstance(result.metrics[f"{part}_s"], Measured) for part in ROWS[name][1])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["training", "video"])
 def test_each_unit_of_the_window_has_its_parts_as_marks(measured, name):
     _, result = measured(name)
@@ -156,6 +159,7 @@ def test_another_kind_of_work_runs_beside_it():
     assert result.workers[1].stop_ns > 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ROWS)
 def test_a_sweep_runs_it_and_its_command_asks_it_again(name, capsys, tmp_path):
     trial = ROWS[name][0]

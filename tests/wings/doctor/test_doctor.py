@@ -36,6 +36,7 @@ def codes(findings):
     return [f.code for f in findings]
 
 
+@pytest.mark.process
 def test_every_metric_has_a_status_a_reason_and_a_cost():
     nvml = FakeNvml(refuse={"nvmlInit": NVMLError_LibraryNotFound()})
     devices = {"cpu": CpuDevice(), "nvidia": NvidiaDevice(nvml), "null": NullDevice()}
@@ -56,6 +57,7 @@ def test_every_metric_has_a_status_a_reason_and_a_cost():
     json.dumps(to_plain(got))
 
 
+@pytest.mark.process
 def test_how_far_apart_the_cpus_are_is_asked_of_this_machine_only(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.Prober, "seconds", lambda prober: 207e-9)
     virtual = Machine({"cpu": {"virtualised": "yes"}}, {"cpu": {}})
@@ -72,6 +74,7 @@ class Broken(NullDevice):
         return [SourceSpec("edgescope.devices.nothing:Here")]
 
 
+@pytest.mark.process
 def test_a_source_that_cannot_be_opened_is_reported():
     (m,) = doctor.examine({"broken": Broken()}, watch_s=0).metrics
     assert m.status == "failed"
@@ -93,6 +96,7 @@ class RaisingDevice(NullDevice):
         return [SourceSpec(f"{__name__}:Raising")]
 
 
+@pytest.mark.process
 def test_a_source_that_raises_is_reported():
     (m,) = doctor.examine({"r": RaisingDevice()}, watch_s=0.1).metrics
     assert m.status == "failed"
@@ -117,6 +121,7 @@ class SteppingDevice(NullDevice):
         return [SourceSpec(f"{__name__}:Stepping", every=2)]
 
 
+@pytest.mark.process
 def test_the_refresh_of_a_sensor_is_seen():
     """Read 20 times a second and new every fifth time: 4 Hz, less where a busy machine does not keep the pace."""
     (m,) = doctor.examine({"s": SteppingDevice()}, watch_s=1.0).metrics
@@ -144,6 +149,7 @@ class FromFile:
         return [("a_power_w", 0, 2.5)]
 
 
+@pytest.mark.process
 def test_the_refresh_that_hwmon_publishes_is_reported(tmp_path):
     write(tmp_path, {"sys/h/in1_input": "5000", "sys/h/update_interval": "430\n"})
     for source, root in ((tmp_path / "sys/h/in1_input", tmp_path), (Path("/sys/h/in1_input"), tmp_path)):
@@ -233,6 +239,7 @@ def test_an_nvml_that_answers_nothing_is_said_once(tmp_path):
     assert "all 4 metrics" in found.text
 
 
+@pytest.mark.process
 def test_a_container_without_sys_is_one_finding_with_the_whole_command(tmp_path):
     write(
         tmp_path, {".dockerenv": "", "proc/stat": "cpu 1 1 1 1 1 1 1 1\n", "proc/meminfo": "MemTotal: 1 kB\n"}
@@ -247,6 +254,7 @@ def test_a_container_without_sys_is_one_finding_with_the_whole_command(tmp_path)
     assert values["cpu_freq_hz"].value is None and values["cpu_freq_hz"].reason
 
 
+@pytest.mark.process
 def test_a_fake_board_is_examined_whole(tmp_path):
     """Fake files (constructed): one zone powered off, swap nearly full, cores offline, a governor that moves clocks."""
     root = board(tmp_path)
@@ -267,6 +275,7 @@ def test_a_fake_board_is_examined_whole(tmp_path):
     assert "temperature_gpu_thermal_c" not in report.trips
 
 
+@pytest.mark.process
 def test_a_read_only_sys_is_still_measured(tmp_path):
     root = board(tmp_path)
     for path in root.rglob("*"):
@@ -288,6 +297,7 @@ def example(tmp_path, metrics):
     return doctor.Report(**values | {"metrics": tuple(metrics)})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 @pytest.mark.parametrize("everything", [False, True])
 def test_no_line_but_a_command_is_wider_than_the_terminal(tmp_path, width, everything):
@@ -304,6 +314,7 @@ def test_no_line_but_a_command_is_wider_than_the_terminal(tmp_path, width, every
             assert len(text) <= width, text
 
 
+@pytest.mark.process
 def test_what_is_alike_is_one_line_until_all_is_asked_for(tmp_path):
     zones = [seen(f"temperature_zone{i}_c", 40.0 + i, unit="degC") for i in range(9)]
     flags = [seen(f"throttled_{i}_thermal", float(i == 3), unit="flag") for i in range(12)]
@@ -332,6 +343,7 @@ def test_a_zone_that_always_says_100_is_in_no_range(tmp_path):
     assert "temperatures x 4" in "\n".join(shown(example(tmp_path, [*zones, warm]), 80))
 
 
+@pytest.mark.process
 def test_what_is_not_measured_is_grouped_by_reason(tmp_path):
     lost = [
         metric(f"gpu0_{n}", reason=f"NVML: NotSupported for {n}", device="nvidia") for n in ("a", "b", "c")
@@ -342,6 +354,7 @@ def test_what_is_not_measured_is_grouped_by_reason(tmp_path):
     assert "3 not measured here: edgescope doctor --all" in "\n".join(shown(example(tmp_path, lost), 100))
 
 
+@pytest.mark.process
 def test_a_column_without_room_is_announced(tmp_path):
     report = example(tmp_path, [seen("cpu_busy", 0.1, unit="share", source="/proc/stat")])
     wide, narrow = ("\n".join(shown(report, width)) for width in (120, 80))
@@ -349,6 +362,7 @@ def test_a_column_without_room_is_announced(tmp_path):
     assert "/proc/stat" not in narrow and "sources: edgescope doctor --all" in narrow
 
 
+@pytest.mark.process
 def test_what_nothing_unlocks_is_still_missing(tmp_path):
     report = example(tmp_path, [metric("a", reason="no a"), metric("b", reason="no b")])
     report = dataclasses.replace(report, missing=())

@@ -39,6 +39,7 @@ def test_every_code_of_a_finding_is_explained():
     assert codes <= listed, sorted(codes - listed)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("board", recording.shipped())
 def test_every_shipped_board_is_examined_and_fits_80_columns(board):
     devices = device.devices(board)

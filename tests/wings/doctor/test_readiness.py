@@ -77,6 +77,7 @@ def test_a_governor_that_cannot_be_read_is_not_called_one(tmp_path):
     assert readiness.disturbances({}, STATE | clocks, tmp_path) == ()
 
 
+@pytest.mark.process
 def test_another_watcher_is_named(tmp_path):
     program = shutil.copy("/bin/sleep", tmp_path / "tegrastats")
     # A grandchild: children of this process are its own sampler and workers.

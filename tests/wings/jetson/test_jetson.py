@@ -86,6 +86,7 @@ def test_the_module_names_the_machine(tmp_path, key):
     assert stable["board"].startswith("Jetson")
 
 
+@pytest.mark.process
 def test_an_update_does_not_change_the_machine(tmp_path):
     device = JetsonDevice(agx_orin(tmp_path))
     before = manifest.machine({"jetson": device})
@@ -138,6 +139,7 @@ def test_the_registry_knows_it():
     assert registry.load(registry.DEVICES, "jetson", "device") is JetsonDevice
 
 
+@pytest.mark.process
 def test_every_source_can_be_opened_and_gives_every_channel_once(tmp_path):
     report = doctor.examine({"jetson": JetsonDevice(agx_orin(tmp_path))}, watch_s=0.0, root=tmp_path)
     names = [m.name for m in report.metrics]
@@ -175,6 +177,7 @@ def test_the_throttle_watch_looks_at_this_root(tmp_path):
     assert watch.evidence().events == ()
 
 
+@pytest.mark.process
 def test_the_table_of_metrics_names_real_channels(tmp_path):
     """docs/reference/boards.md lists what the sources give: names and scopes, on the shipped AGX Orin."""
     materialise(recording.read(recording.find("agx_orin")), tmp_path)

@@ -402,6 +402,7 @@ def test_any_bytes_give_one_row_a_channel(damaged, contents):
     jetson_rails.facts(damaged)
 
 
+@pytest.mark.process
 def test_the_real_sampler_reads_them(tmp_path):
     agx_orin(tmp_path / "board")
     spec = SourceSpec("edgescope.wings.jetson.rails:Rails", {"root": str(tmp_path / "board")})
@@ -414,6 +415,7 @@ def test_the_real_sampler_reads_them(tmp_path):
     assert watts == pytest.approx(22.430)
 
 
+@pytest.mark.process
 def test_the_source_imports_neither_numpy_nor_an_engine():
     code = (
         "import sys, edgescope.wings.jetson.rails; assert not {'numpy', 'torch', 'pynvml'} & set(sys.modules)"

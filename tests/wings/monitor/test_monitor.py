@@ -287,6 +287,7 @@ def test_a_process_that_was_seen_before_exec_is_asked_again(tmp_path):
     assert finder.look().pid == 9
 
 
+@pytest.mark.process
 def test_a_real_process_is_found_and_its_end_is_seen(tmp_path):
     """A stand-in with a trial's command line, so that other trials on this machine do not matter."""
     write(tmp_path, {"trial.json": '{"model": "m", "backend": "b", "precision": "int8", "device": "cpu"}'})

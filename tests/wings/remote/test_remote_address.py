@@ -70,12 +70,14 @@ def boot(first_line, source):
     return done.returncode, done.stdout
 
 
+@pytest.mark.process
 def test_the_bootstrap_becomes_the_agent_that_was_sent():
     source = agent.source()
     code, said = boot(f"{len(source)} {agent.digest()}\n".encode(), source + b'{"id":1,"verb":"ping"}\n')
     assert (code, said[:12]) == (0, b'{"id":1,"ok"')
 
 
+@pytest.mark.process
 def test_the_bootstrap_does_not_run_what_was_damaged():
     source = b"print('never')"
     assert boot(f"{len(source)} {'0' * 64}\n".encode(), source) == (address.DAMAGED, b"")

@@ -84,6 +84,7 @@ def test_what_the_boards_counters_did_becomes_the_verdict(behind):
     assert any("gpu_throttle_alert" in text for text in verdict.evidence)
 
 
+@pytest.mark.process
 def test_a_second_look_writes_into_the_same_files(board, behind):
     path = board.tree.root / "sys/class/hwmon/hwmon2/oc3_event_cnt"
     with path.open() as kept:
@@ -102,6 +103,7 @@ def test_a_board_cannot_write_outside_its_tree(name, tmp_path):
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["ok"]
 
 
+@pytest.mark.process
 def test_sampling_gives_scopes_and_times_of_the_boards_clock(board):
     before = time.monotonic_ns()
     with board.sampling(50) as rows:
@@ -113,6 +115,7 @@ def test_sampling_gives_scopes_and_times_of_the_boards_clock(board):
     assert rows.cost()["ticks"] >= 10
 
 
+@pytest.mark.process
 def test_a_file_is_sent_once(board, tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"network" * 100_000)
@@ -126,6 +129,7 @@ def test_a_file_is_sent_once(board, tmp_path, monkeypatch):
     assert sent == ["put_begin"]
 
 
+@pytest.mark.process
 def test_a_program_reads_and_writes_our_files(board, tmp_path):
     (tmp_path / "input0.bin").write_bytes(b"12")
     code = (
@@ -175,11 +179,13 @@ def test_the_survey_is_that_of_the_boards_program(board, behind):
     assert board.survey(path) is tool
 
 
+@pytest.mark.process
 def test_a_board_without_trtexec(board):
     with pytest.raises(UnavailableError, match=r"E-TRTX-1.*not found on ssh://board.*--option program"):
         board.find("/no/such/trtexec")
 
 
+@pytest.mark.process
 def test_a_program_that_does_not_end(board):
     with pytest.raises(DeviceError, match=r"E-TRTX-5.*ssh://board.*wrote last: up"):
         board.run(
@@ -187,11 +193,13 @@ def test_a_program_that_does_not_end(board):
         )
 
 
+@pytest.mark.process
 def test_a_full_disk_is_said(board, tmp_path):
     with pytest.raises(StoreError, match=r"E-AGENT-6.*disk of ssh://board is full.*MB are free"):
         board.wire.call("put_begin", sha256="0" * 64, size=1 << 60)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("argv", "kind", "code"),
     [
@@ -208,6 +216,7 @@ def test_a_conversation_that_does_not_begin(argv, kind, code):
         pass
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -224,6 +233,7 @@ def test_what_ssh_says_becomes_our_error(words, code):
     assert words.split(":")[-1].strip() in str(caught.value)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "line", ["nonsense", "[1]", '{"id": 1, "ok": 7}', '{"id": 1}', "[" * 100_000], ids=lambda text: text[:12]
 )
@@ -238,6 +248,7 @@ def test_an_agent_that_answers_nonsense(line, tmp_path):
         wire.call("ping")
 
 
+@pytest.mark.process
 def test_an_agent_that_falls_silent_is_given_up(tmp_path):
     script = tmp_path / "agent.py"
     hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 1}}'
@@ -249,6 +260,7 @@ def test_an_agent_that_falls_silent_is_given_up(tmp_path):
         wire.call("ping", timeout_s=0.2, doing="wait")
 
 
+@pytest.mark.process
 def test_an_agent_that_goes_away_in_mid_conversation(behind):
     one = behind()
     with (
@@ -261,6 +273,7 @@ def test_an_agent_that_goes_away_in_mid_conversation(behind):
         time.sleep(0.02)
 
 
+@pytest.mark.process
 def test_words_of_a_login_shell_are_skipped(behind, tmp_path):
     one = behind()
     script = tmp_path / "login"

@@ -97,6 +97,7 @@ def old_python():
     return sys.executable
 
 
+@pytest.mark.process
 def test_bench_on_a_board(served, network, tmp_path, capsys):
     board, server, url = served()
     url = f"{url.partition('=')[0]}={old_python()}"
@@ -165,6 +166,7 @@ def test_the_model_is_not_sent_twice(served, network):
 CUT, LATE = (Status.FAILED, "E-SSH-5"), (Status.TIMEOUT, "E-TIME-1")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("verb", "fault", "sign", "limit_s", "expected"),
     [
@@ -199,6 +201,7 @@ def test_what_is_cut_short_leaves_nothing_on_the_board(
     assert not list((board.home / "cache/edgescope-agent/files").glob("run-*"))
 
 
+@pytest.mark.process
 def test_a_key_that_is_not_known_is_refused(served, network, capsys, monkeypatch):
     _, server, url = served()
     monkeypatch.setenv(address.SSH, server.client(key="host"))
@@ -207,12 +210,14 @@ def test_a_key_that_is_not_known_is_refused(served, network, capsys, monkeypatch
     assert "E-SSH-4: ssh://user@127.0.0.1" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.process
 def test_a_board_that_is_not_there(network, capsys, monkeypatch):
     monkeypatch.setenv(address.SSH, "ssh -F /dev/null")
     assert main(["bench", str(network), "--backend", "trtexec", "--on", "ssh://user@127.0.0.1:1"]) == 3
     assert "E-SSH-3: ssh://user@127.0.0.1:1 cannot be reached" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.process
 def test_a_board_without_python3(served, network, capsys):
     _, _, url = served()
     url = url.partition("?")[0] + "?python=/no/python3"

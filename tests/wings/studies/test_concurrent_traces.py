@@ -105,6 +105,7 @@ def test_a_profiler_that_slows_the_cell_gives_no_conclusion():
     assert [t.figures["ec_s"].value for t in found.traced] == pytest.approx([40e-6, 400e-6], rel=1e-3)
 
 
+@pytest.mark.process
 def test_without_traces_the_reason_and_one_command():
     found = table({})
     words = answers(found)["launch"].found
@@ -158,6 +159,7 @@ def test_a_recorded_trace_gives_its_cells_samples_and_budget(recorded, capsys):
     assert "Kernel level" in said and "EC 1.00x at P = 2, CS 1.00x at P = 2, over P = 1" in said
 
 
+@pytest.mark.process
 def test_a_file_that_names_no_cell_is_refused_with_the_cells(recorded, capsys):
     shutil.copy(RECORDED, recorded[1] / "resnet50-fp16-b1-p16.sqlite")
     assert main(recorded[0]) == 2

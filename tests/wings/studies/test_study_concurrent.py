@@ -25,6 +25,7 @@ def run(store, *more):
     return main(["study", "concurrent", "--store", str(store.root), *more])
 
 
+@pytest.mark.process
 def test_the_terminal_answers_first(store, capsys):
     assert run(store) == 0
     brief = capsys.readouterr().out
@@ -38,6 +39,7 @@ def test_the_terminal_answers_first(store, capsys):
     assert "T/P is 0.60x [0.59, 0.61] at P = 2" in full
 
 
+@pytest.mark.process
 def test_a_quantity_of_every_cell_can_be_shown(store, capsys):
     assert run(store, "--show", "throughput") == 0
     said = capsys.readouterr().out
@@ -49,6 +51,7 @@ def test_a_quantity_of_every_cell_can_be_shown(store, capsys):
         run(store, "--show", "nonsense")
 
 
+@pytest.mark.process
 def test_json_alone_on_stdout_and_a_file_beside(store, tmp_path, capsys):
     assert run(store, "--json", "--output", str(tmp_path / "c.md")) == 0
     page = json.loads(capsys.readouterr().out)
@@ -56,6 +59,7 @@ def test_json_alone_on_stdout_and_a_file_beside(store, tmp_path, capsys):
     assert "# Concurrent inference" in (tmp_path / "c.md").read_text("utf-8")
 
 
+@pytest.mark.process
 def test_nothing_stored_is_exit_1(tmp_path, capsys):
     assert main(["study", "concurrent", "--store", str(tmp_path / "none")]) == 1
     assert "Measure: edgescope sweep" in " ".join(capsys.readouterr().out.split())
@@ -85,6 +89,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(store, tm
     assert "E-REPORT-1" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_study_file_says_which_cells_are_missing(store, tmp_path, capsys):
     study = tmp_path / "study.toml"
     study.write_text(

@@ -8,6 +8,8 @@ from edgescope import bench
 from edgescope.devices.null import NullDevice
 from edgescope.records import Absent, Measured, Status, Trial
 
+pytestmark = pytest.mark.process
+
 QUICK = {"warmup": 0.02, "min_s": 0.1, "max_s": 0.1}
 
 

@@ -25,6 +25,7 @@ def test_cuda_home_comes_first_and_the_newest_of_it(monkeypatch, tmp_path):
     assert next(cudart.candidates()) == str(tmp_path / "lib64" / "libcudart.so.11.0")
 
 
+@pytest.mark.process
 def test_wheels_of_nvidia_are_found(monkeypatch, tmp_path):
     folder = tmp_path / "site-packages" / "nvidia" / "cuda_runtime" / "lib"
     folder.mkdir(parents=True)

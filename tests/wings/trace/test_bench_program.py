@@ -66,6 +66,7 @@ def bare(monkeypatch):
     monkeypatch.setattr(program, "collected", lambda folder: empty)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_program_is_run_to_its_end_and_told_with_its_exit_code(bare, monkeypatch, code):
     monkeypatch.setenv("PYTHONPATH", "/of/its/own")
@@ -86,6 +87,7 @@ def test_a_program_is_run_to_its_end_and_told_with_its_exit_code(bare, monkeypat
     assert trace.samples is not None
 
 
+@pytest.mark.process
 def test_a_program_that_cannot_be_started_is_told(bare, tmp_path):
     with pytest.raises(UsageError, match="E-PROF-8"):
         watched([str(tmp_path / "nothing")])

@@ -306,6 +306,7 @@ def test_the_sampler_goes_with_the_program_and_its_trace_comes_back(behind, caps
     assert not list((one.home / "cache").rglob("left.tar"))
 
 
+@pytest.mark.process
 def test_nsys_is_taken_where_the_board_has_it(behind):
     one = behind()
     bin_, report = one.home / "bin", RECORDED / "nsys_2025_resnet50_h200.sqlite"
@@ -321,6 +322,7 @@ def test_nsys_is_taken_where_the_board_has_it(behind):
     assert {n.code for n in trace.notes} == {"I-PROF-6"} and len(account(trace).inferences) == 3
 
 
+@pytest.mark.process
 def test_a_program_that_is_not_there_is_named(behind):
     with opened(HERE, behind().argv) as board, pytest.raises(UsageError, match=r"E-PROF-8.*ssh://board"):
         on(board, ["no_such_program"])

@@ -70,6 +70,7 @@ def test_sql_and_other_formats(capsys, tmp_path):
     assert main(["trace", str(tmp_path / "t.json.gz"), "--kind", "kineto"]) == 0
 
 
+@pytest.mark.process
 def test_what_cannot_be_traced_is_refused(capsys, tmp_path):
     assert main(["trace", "resnet50", "--on", "ssh://nano"]) == 3
     assert "E-PROF-9" in capsys.readouterr().err
@@ -95,11 +96,13 @@ def test_a_program_that_knows_nothing_of_it(tmp_path, capfd):
     assert one.trace.samples is not None and len(one.trace.samples.t_ns)
 
 
+@pytest.mark.process
 def test_a_program_that_fails_is_no_success(capfd):
     assert main(["trace", "--json", "--", "sh", "-c", "exit 3"]) == 1
     assert '"W-PROF-13"' in capfd.readouterr().out
 
 
+@pytest.mark.process
 def test_its_exit_code_is_told_and_other_programs_have_what_the_kernel_knows():
     ((_, one),) = trace(program=["sh", "-c", "exit 3"]).accounts
     assert {n.code for n in one.trace.notes} == {"W-PROF-12", "W-PROF-13"}

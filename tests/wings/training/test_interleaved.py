@@ -188,6 +188,7 @@ def test_a_step_that_fails_ends_the_run_at_the_next_query():
     assert 2 not in order and "a broken file" in made.metrics(WHOLE)["trained_sps"].reason
 
 
+@pytest.mark.process
 def test_a_training_that_cannot_go_on_fails_the_trial(monkeypatch):
     from edgescope.wings.training.loop import Loop
 
@@ -200,6 +201,7 @@ def test_a_training_that_cannot_go_on_fails_the_trial(monkeypatch):
     assert found.status is Status.FAILED and "the disk of the data set is gone" in str(found.reason)
 
 
+@pytest.mark.process
 def test_a_scenario_without_gaps_is_refused():
     found = bench.run(Trial(model="lenet5", workload="interleaved", warmup=0.1))
     assert found.status is Status.UNSUPPORTED and "E-SLICE-4" in str(found.reason)

@@ -82,6 +82,7 @@ def test_a_film_that_loops_goes_on(trial):
     assert "in 13 frames is found" in result.verification.detail
 
 
+@pytest.mark.process
 def test_a_film_that_ends_within_the_warm_up_leaves_nothing_to_measure(trial):
     result = bench.run(trial(warmup=60.0, workload_options={"loop": False}), hz=0)
     assert result.status is Status.FAILED and str(result.reason).startswith(
@@ -89,6 +90,7 @@ def test_a_film_that_ends_within_the_warm_up_leaves_nothing_to_measure(trial):
     )
 
 
+@pytest.mark.process
 def test_an_open_loop_ends_with_the_film_too(trial):
     asked = trial(batch=1, scenario="fixed_rate", rate=20.0, workload_options={"loop": False})
     result = bench.run(asked, hz=0)
@@ -182,6 +184,7 @@ def test_several_networks_see_the_same_frames(trial):
     assert other["model"] == "squeezenet1_1" and other["digest"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("in_flight", [1, 6])
 @pytest.mark.parametrize("fault", ["lost", "doubled", None])
 def test_a_frame_that_is_lost_or_doubled_is_found(trial, monkeypatch, fault, in_flight):

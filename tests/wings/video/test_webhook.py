@@ -115,6 +115,7 @@ while True:
 """
 
 
+@pytest.mark.process
 def test_what_a_killed_process_was_told_the_next_one_sends(hook, tmp_path):
     hook.down()
     command = [sys.executable, "-c", KILLED, hook.url, str(tmp_path / "spool")]
@@ -152,6 +153,7 @@ webhook.close()
 """
 
 
+@pytest.mark.process
 def test_an_event_that_the_disk_does_not_take_waits_in_memory(hook, tmp_path):
     """The kernel refuses every write, as on a full disk, until there is room again."""
     assert resource.RLIMIT_FSIZE

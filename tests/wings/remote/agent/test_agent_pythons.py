@@ -52,6 +52,7 @@ def test_it_imports_the_standard_library_only():
     assert names <= set(sys.stdlib_module_names)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", OLD)
 def test_it_works_under_an_old_python(talk, name):
     python = usable(name)

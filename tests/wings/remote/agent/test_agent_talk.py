@@ -59,6 +59,7 @@ FOREVER = (
 )
 
 
+@pytest.mark.process
 def test_hello_says_who_answers(talk):
     told = talk().ok("hello")
     assert (told["agent"], told["protocol"]) == ("edgescope", agent.PROTOCOL)
@@ -67,6 +68,7 @@ def test_hello_says_who_answers(talk):
     assert abs(told["t_s"] - time.monotonic()) < 5
 
 
+@pytest.mark.process
 def test_facts_are_texts_of_files_and_what_calls_tell(talk):
     told = talk().ok("facts")
     assert told["files"]["proc/device-tree/model"].startswith("NVIDIA Jetson Orin Nano")
@@ -76,6 +78,7 @@ def test_facts_are_texts_of_files_and_what_calls_tell(talk):
     assert "etc/nvpmodel.conf" in told["absent"]
 
 
+@pytest.mark.process
 def test_sampling_sends_rows_in_the_order_of_the_channels(talk):
     one = talk()
     names = [c["name"] for c in one.ok("sample_start", hz=50)["channels"]]
@@ -90,6 +93,7 @@ def test_sampling_sends_rows_in_the_order_of_the_channels(talk):
     assert one.ok("sample_start", hz=10)["channels"]  # and again
 
 
+@pytest.mark.process
 def test_where_no_monitor_is_readable_tegrastats_is_asked(talk, tmp_path, monkeypatch):
     """As in a container without /sys/bus: the rails that a running tegrastats prints."""
     program = tmp_path / "bin/tegrastats"
@@ -110,6 +114,7 @@ def test_where_no_monitor_is_readable_tegrastats_is_asked(talk, tmp_path, monkey
     assert one.gone()
 
 
+@pytest.mark.process
 def test_a_file_is_received_whole_kept_by_content_and_read_back(talk):
     one, data = talk(), os.urandom(300_000)
     digest = hashlib.sha256(data).hexdigest()
@@ -127,6 +132,7 @@ def test_a_file_is_received_whole_kept_by_content_and_read_back(talk):
     assert one.error("get", sha256=digest, offset=0) == "not_found"
 
 
+@pytest.mark.process
 def test_a_file_that_is_not_what_was_announced_is_not_kept(talk):
     one, digest = talk(), hashlib.sha256(b"right").hexdigest()
     one.ok("put_begin", sha256=digest, size=5)
@@ -171,6 +177,7 @@ def test_a_disk_that_fills_up_while_a_file_comes_is_said_and_nothing_half_writte
     assert list((tmp_path / "files").iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_program_runs_in_a_folder_with_its_files_and_its_outputs_are_kept(talk):
     one = talk()
     digest = put(one, b"given")
@@ -184,6 +191,7 @@ def test_a_program_runs_in_a_folder_with_its_files_and_its_outputs_are_kept(talk
     assert base64.b64decode(made["data"]) == b"givengiven"
 
 
+@pytest.mark.process
 def test_a_program_that_writes_to_what_it_was_given_does_not_change_the_kept_file(talk):
     one = talk()
     digest = put(one, b"given")
@@ -191,6 +199,7 @@ def test_a_program_that_writes_to_what_it_was_given_does_not_change_the_kept_fil
     assert base64.b64decode(one.ok("get", sha256=digest, offset=0)["data"]) == b"given"
 
 
+@pytest.mark.process
 def test_lines_carry_the_time_at_which_they_came(talk):
     one = talk()
     run(one, "import time; print('a', flush=True); time.sleep(0.3); print('b', flush=True)")
@@ -198,6 +207,7 @@ def test_lines_carry_the_time_at_which_they_came(talk):
     assert 0.25 < second - first < 2
 
 
+@pytest.mark.process
 def test_a_program_that_goes_on_is_stopped_with_all_it_started(talk):
     one = talk()
     ended = run(one, FOREVER, limit_s=0.6)["ok"]
@@ -207,6 +217,7 @@ def test_a_program_that_goes_on_is_stopped_with_all_it_started(talk):
     assert one.gone()
 
 
+@pytest.mark.process
 def test_a_program_that_cannot_be_started_is_an_answer(talk):
     one = talk()
     answer = one.ask("run", argv=["/no/such/program"], files={}, outputs=[], limit_s=1)
@@ -215,6 +226,7 @@ def test_a_program_that_cannot_be_started_is_an_answer(talk):
     assert run(one, "print(1)")["ok"]["code"] == 0
 
 
+@pytest.mark.process
 def test_one_program_at_a_time_and_it_can_be_cancelled(talk):
     one = talk()
     start(one, FOREVER)
@@ -225,6 +237,7 @@ def test_one_program_at_a_time_and_it_can_be_cancelled(talk):
     assert answers[9]["ok"]["stopped"] == "cancelled"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", ["stdin closed", "killed", "terminated", "bye"])
 def test_nothing_outlives_the_agent(talk, how):
     one = talk()
@@ -287,6 +300,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.process
 def test_hostile_lines_are_answered_with_errors_and_the_next_request_as_ever(talk):
     one = talk()
     for line in HOSTILE:
@@ -296,6 +310,7 @@ def test_hostile_lines_are_answered_with_errors_and_the_next_request_as_ever(tal
         assert one.ok("ping")["t_s"] > 0
 
 
+@pytest.mark.process
 def test_a_line_without_end_is_skipped(talk):
     one = talk()
     one.say(b"x" * (edgescope_agent.LONGEST_LINE + 100_000) + b"\n")
@@ -303,6 +318,7 @@ def test_a_line_without_end_is_skipped(talk):
     assert one.ok("ping")
 
 
+@pytest.mark.process
 def test_a_request_that_is_cut_off_ends_it_quietly(talk):
     one = talk()
     one.ok("ping")

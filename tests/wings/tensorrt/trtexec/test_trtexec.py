@@ -174,6 +174,7 @@ def test_a_later_build_reuses_the_timing_cache_and_says_so(network, trtexec):
     assert timings("fp16") == "used"
 
 
+@pytest.mark.process
 def test_weights_beside_the_onnx_file_are_in_the_key(network, trtexec):
     """Their hash is in the model's digest, not in the ONNX file's."""
     program = trtexec("8601")
@@ -184,6 +185,7 @@ def test_weights_beside_the_onnx_file_are_in_the_key(network, trtexec):
     assert backend.prepare(model, spec, cache.folder("artifacts")).path != first.path
 
 
+@pytest.mark.process
 def test_tf32_needs_ampere(network, trtexec):
     with pytest.raises(UnsupportedError, match=r"E-PREC-1.*no tf32.*8\.0.*5\.3"):
         prepare(network, trtexec("8201", capability="5.3"), "tf32")
@@ -193,6 +195,7 @@ def pinned(path):
     return f"{path}#{cache.content(path)[:12]}"
 
 
+@pytest.mark.process
 def test_a_given_engine_must_be_the_pinned_one(network, trtexec):
     program = trtexec("8201")
     _, artifact = prepare(network, program)
@@ -202,6 +205,7 @@ def test_a_given_engine_must_be_the_pinned_one(network, trtexec):
         prepare(network, program, engine=f"{artifact.path}#0123456789ab")
 
 
+@pytest.mark.process
 def test_a_given_engine_must_be_of_this_precision_and_model(network, trtexec):
     program = trtexec("8201")
     backend, half = prepare(network, program, "fp16")
@@ -250,6 +254,7 @@ def test_fp16_that_the_builder_did_not_choose_is_no_fp16(network, trtexec):
     assert "E-RAN-2" in str(result.reason)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("version", "options"), [("8201", {}), ("110100", {})])
 def test_bf16_is_refused_where_it_cannot_be_had(network, trtexec, version, options):
     with pytest.raises(UnsupportedError, match="E-PREC-1"):
@@ -268,6 +273,7 @@ def test_the_onnx_file_is_one_that_this_tensorrt_reads(network, trtexec, monkeyp
     assert asked == [(name, {"qdq": "s8s8", "opset": opset}) for name in ("int8", "fp32")]
 
 
+@pytest.mark.process
 def test_a_file_that_is_too_new_is_refused_before_the_build(network, trtexec, monkeypatch):
     monkeypatch.setattr(build.cache, "notes", lambda path: {"opset": 18})
     with pytest.raises(UnsupportedError, match="reads ONNX up to opset 13"):
@@ -282,6 +288,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("version", ["8201", "100300"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_failures_are_named(network, trtexec, fault, version):
@@ -304,6 +311,7 @@ def test_a_gpu_without_fast_fp16_is_told_from_a_warning(network, trtexec):
     assert prepare(network, trtexec("8201", "slow_fp16"), "fp32")[1].path.is_file()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("version", "fault"), [("100300", "disk"), ("100300", "nothing"), ("8201", "nothing")]
 )
@@ -313,6 +321,7 @@ def test_a_build_that_is_not_whole_leaves_nothing_behind(network, trtexec, versi
     assert not list(cache.folder("artifacts").glob("*"))
 
 
+@pytest.mark.process
 def test_what_cannot_be_put_into_the_cache_is_told_apart_from_what_else_fails(network, trtexec, monkeypatch):
     program, move = trtexec("100300"), Path.replace
 
@@ -341,6 +350,7 @@ def test_an_engine_that_is_not_whole_is_not_run(network, trtexec):
     assert result.reason
 
 
+@pytest.mark.process
 def test_a_build_that_hangs_is_stopped(network, trtexec):
     with pytest.raises(EdgescopeError, match=r"E-TRTX-5.*workspace memory"):
         prepare(network, trtexec("8601", "hang"), build_timeout=1)
@@ -407,6 +417,7 @@ def test_wrong_outputs_are_found(network, trtexec, tmp_path):
     assert result.status is Status.WRONG_OUTPUT
 
 
+@pytest.mark.process
 def test_it_has_both_seams_and_no_session(network, trtexec):
     backend, artifact = prepare(network, trtexec("8601"))
     assert isinstance(backend, Backend)
@@ -423,6 +434,7 @@ def test_options_of_the_wrong_kind(network, trtexec, options):
         prepare(network, trtexec("8601"), **options)
 
 
+@pytest.mark.process
 def test_an_open_loop_is_not_to_be_had(network, trtexec):
     result = run(network, trtexec("8601"), scenario="fixed_rate", rate=10.0)
     assert "E-SCEN-9" in str(result.reason)

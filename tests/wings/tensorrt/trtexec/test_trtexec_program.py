@@ -38,6 +38,7 @@ def test_a_path_that_was_named_is_not_replaced_by_another(monkeypatch, tmp_path)
         HERE.find(None)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("version", "told"), [("8001", "8.0.1"), ("8502", "8.5.2"), ("110100", "11.1.0.26")])
 def test_the_survey(trtexec, version, told):
     tool = HERE.survey(str(trtexec(version)))
@@ -47,6 +48,7 @@ def test_the_survey(trtexec, version, told):
     assert ("--fp16" in tool.flags) == (version != "110100")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "script", ["exit 3", "echo hello", "echo '&&&& RUNNING TensorRT.trtexec [TensorRT v8201]'"]
 )
@@ -58,6 +60,7 @@ def test_what_is_no_trtexec_is_told(tmp_path, script):
         HERE.survey(str(path))
 
 
+@pytest.mark.process
 def test_a_file_that_cannot_run_here(tmp_path):
     path = tmp_path / "trtexec"
     path.write_bytes(b"\x7fELF not for this machine")
@@ -70,6 +73,7 @@ def python(code, **keys):
     return HERE.run([sys.executable, "-c", code], **({"timeout_s": 20} | keys))
 
 
+@pytest.mark.process
 def test_lines_carry_the_time_they_arrived():
     before = time.monotonic_ns()
     ran = python(
@@ -84,11 +88,13 @@ def test_lines_carry_the_time_they_arrived():
     assert ran.arrival("second") is None
 
 
+@pytest.mark.process
 def test_its_memory_is_its_own():
     ran = python("x = bytearray(60_000_000)\nprint(len(x), flush=True)\nimport time; time.sleep(0.1)")
     assert 60_000_000 < ran.peak_bytes < 400_000_000
 
 
+@pytest.mark.process
 def test_a_program_that_never_ends_is_killed_with_what_it_wrote_last():
     begin = time.monotonic()
     with pytest.raises(DeviceError, match=r"E-TRTX-5.*wrote last: (\d+)") as caught:
@@ -99,16 +105,19 @@ def test_a_program_that_never_ends_is_killed_with_what_it_wrote_last():
         os.kill(pid, 0)
 
 
+@pytest.mark.process
 def test_a_signal_is_a_negative_code():
     assert python("import os; os.kill(os.getpid(), 9)").code == -signal.SIGKILL
 
 
+@pytest.mark.process
 def test_a_long_build_gives_signs_of_life(monkeypatch, capfd):
     monkeypatch.setattr(program, "BEAT_S", 0.2)
     python("import time; time.sleep(0.9)", what="trtexec: build net fp16", quiet=False)
     assert capfd.readouterr().err.count("trtexec: build net fp16: ") >= 2
 
 
+@pytest.mark.process
 def test_passed_needs_both_the_word_and_the_code():
     assert python("print('&&&& PASSED TensorRT.trtexec [TensorRT v8201]')").passed
     assert not python("print('&&&& PASSED TensorRT.trtexec [TensorRT v8201]'); raise SystemExit(1)").passed
