@@ -25,6 +25,9 @@ WINGS = (HERE.parent / "src/edgescope/wings").exists()
 ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py")
 """Folders and files whose tests measure time, or take memory or cores from whatever runs beside them."""
 
+NETWORKS = {"trained", "untrained", "trained_truth", "untrained_truth", "artifacts"}
+"""Fixtures that export a real network or compute its outputs, once in a session and for seconds."""
+
 
 @functools.cache  # each of ten thousand tests asks of its file
 def alone(path: Path) -> bool:
@@ -48,10 +51,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` runs with nothing beside it."""
+    """Mark what `make test` runs with nothing beside it, and what waits for a real network."""
     for item in items:
         if alone(item.path):
             item.add_marker(pytest.mark.alone)
+        if not NETWORKS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.network)
 
 
 def pytest_collection_finish() -> None:
@@ -120,7 +125,8 @@ def pytest_configure(config: pytest.Config) -> None:
     unasked = [check.too_slow, check.function_scoped_fixture]  # one folder serves all examples of a test
     calm = {"deadline": None, "suppress_health_check": unasked}
     if "not slow" in config.option.markexpr:
-        calm["max_examples"] = 30  # `make test-all` takes the usual hundred
+        few = "not process" in config.option.markexpr
+        calm["max_examples"] = 10 if few else 30  # `make test-all` takes the usual hundred
     hypothesis.settings.register_profile("edgescope", print_blob=True, **calm)
     hypothesis.settings.load_profile("edgescope")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

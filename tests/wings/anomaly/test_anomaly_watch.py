@@ -18,6 +18,8 @@ from edgescope.cli.main import main
 from films import film
 from hook_server import Hook
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("av")
 pytest.importorskip("torch")
 SMALL = ["--features", "har_cnn3d", "--head", "light_head"]

@@ -62,6 +62,7 @@ def stored(tmp_path):
     return made, ["--store", str(tmp_path / "store")], str(tmp_path / "plug.csv")
 
 
+@pytest.mark.process
 def test_every_meter_of_a_result_is_told_with_its_scope(stored, capsys):
     made, where, _ = stored
     assert main(["energy", made.id, *where]) == 0
@@ -69,6 +70,7 @@ def test_every_meter_of_a_result_is_told_with_its_scope(stored, capsys):
     assert "vdd_in" in out and "module" in out and "trapezoid" in out
 
 
+@pytest.mark.process
 def test_the_wall_is_told_with_the_offset(stored, capsys):
     made, where, plug = stored
     assert main(["energy", made.id, "--meter", plug, *where]) == 0
@@ -101,6 +103,7 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     assert meter["ends"]["energy_j"] == "bounds" and meter["ends"]["energy_per_sample_j"].startswith("95 %")
 
 
+@pytest.mark.process
 def test_failed_queries_are_no_samples(stored, tmp_path, capsys):
     made, where, _ = stored
     made.queries.columns["status"][:50] = 1
@@ -130,6 +133,7 @@ def test_a_log_of_a_rail_is_not_called_the_wall(stored, tmp_path, capsys):
     assert SCOPES == energy.SCOPES
 
 
+@pytest.mark.process
 def test_as_json(stored, capsys):
     made, where, plug = stored
     assert main(["energy", made.id, "--meter", plug, "--json", *where]) == 0
@@ -140,6 +144,7 @@ def test_as_json(stored, capsys):
     assert data["wall"]["alignment"]["uncertainty_s"] > 0
 
 
+@pytest.mark.process
 def test_a_result_without_a_meter_says_why(stored, tmp_path, capsys):
     made, where, _ = stored
     metrics = made.metrics | {"power_w": Absent("no power sensor: RAPL: no package zone")}

@@ -15,6 +15,8 @@ from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from worlds import world
 
+pytestmark = pytest.mark.process
+
 OF = {"cores_used": 4.0, "run_wait_share": 0.7, "kernel_time_share": 0.02, "page_faults_per_s": 5.0}
 CROWDED = {"threads": 16, "own": 1.0, "of": OF, "model": "null", "backend": "null"}
 

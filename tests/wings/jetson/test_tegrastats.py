@@ -437,6 +437,7 @@ def until(source, ready, limit_s=10.0):
     raise AssertionError(f"nothing like it came: {rows[-3:]}")
 
 
+@pytest.mark.process
 def test_each_line_is_read_once_with_its_time_of_arrival(tmp_path):
     before = time.monotonic_ns()
     source = TegrastatsSource(50, steady(tmp_path), {"VIN_SYS_5V0": "module"})
@@ -453,6 +454,7 @@ def test_each_line_is_read_once_with_its_time_of_arrival(tmp_path):
     assert all(v == 0.0 for n, _, v in rows if n == UNREAD)
 
 
+@pytest.mark.process
 def test_a_rail_that_begins_below_zero_is_there_for_the_whole_run(tmp_path):
     """VDD_GPU of -392 mW is from a public line of an idle Thor."""
     lines = "echo 'RAM 1/2MB VDD_GPU {0}mW/{0}mW VIN 15004mW/15096mW'; sleep 0.05; "
@@ -464,6 +466,7 @@ def test_a_rail_that_begins_below_zero_is_there_for_the_whole_run(tmp_path):
     assert all(v == 0.0 for n, _, v in rows if n == UNREAD)
 
 
+@pytest.mark.process
 def test_two_lines_that_wait_for_the_first_look_have_a_rate(tmp_path):
     source = TegrastatsSource(
         20, program(tmp_path, f"echo '{NANO}'; sleep 0.1; echo '{NANO}'; exec sleep 60")
@@ -483,6 +486,7 @@ def test_without_the_program_the_reason_is_told(tmp_path):
     assert all(isinstance(v, Unsupported) and "no tegrastats in PATH" in v.reason for _, _, v in rows)
 
 
+@pytest.mark.process
 def test_killed_in_mid_run_it_is_failed_and_never_a_raise(tmp_path):
     source = TegrastatsSource(20, steady(tmp_path))
     os.kill(source._process.pid, signal.SIGKILL)
@@ -493,6 +497,7 @@ def test_killed_in_mid_run_it_is_failed_and_never_a_raise(tmp_path):
     assert source.read()
 
 
+@pytest.mark.process
 def test_what_it_says_instead_of_a_line_is_passed_on(tmp_path):
     source = TegrastatsSource(20, program(tmp_path, "echo 'tegrastats: cannot open /dev/x' >&2; exit 3"))
     (reason,) = {v.reason for _, _, v in source.read()}
@@ -500,6 +505,7 @@ def test_what_it_says_instead_of_a_line_is_passed_on(tmp_path):
     assert "cannot open /dev/x" in reason
 
 
+@pytest.mark.process
 def test_silence_is_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(tegrastats, "_PATIENCE_S", 0.2)
     source = TegrastatsSource(20, program(tmp_path, f"echo '{NANO}'; exec sleep 60"))
@@ -508,6 +514,7 @@ def test_silence_is_failed(tmp_path, monkeypatch):
     source.close()
 
 
+@pytest.mark.process
 def test_a_new_item_and_a_missing_one_are_told(tmp_path):
     source = TegrastatsSource(
         20, program(tmp_path, f"echo '{NANO}'; echo 'RAM 1/2MB NEW@3C what'; exec sleep 60")
@@ -519,6 +526,7 @@ def test_a_new_item_and_a_missing_one_are_told(tmp_path):
     assert "2 items were not read, such as 'what'" in rows[-1][2].reason
 
 
+@pytest.mark.process
 def test_it_ends_with_us_even_when_we_are_killed(tmp_path):
     code = (
         "import time\nfrom edgescope.wings.jetson.tegrastats import TegrastatsSource\n"
@@ -541,6 +549,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.process
 def test_in_the_sampler(tmp_path):
     spec = SourceSpec(
         "edgescope.wings.jetson.tegrastats:TegrastatsSource",
@@ -569,6 +578,7 @@ def installed(tmp_path, monkeypatch):
     return board(tmp_path / "root", "nano")
 
 
+@pytest.mark.process
 def test_where_sysfs_shows_no_rail_the_program_is_asked_too(installed, tmp_path):
     (spec,) = second_source(installed)
     spec = json.loads(json.dumps(asdict(spec)))  # as it travels to the sampler

@@ -90,6 +90,7 @@ def test_the_metadata_that_lets_xnnpack_narrow_is_seen(made):
     assert zoo.get(made("fp16", reduced=True)).reduced
 
 
+@pytest.mark.process
 def test_measuring_a_known_file_does_not_import_litert_to_describe_it(made):
     name = zoo.pin(made())
     zoo.get(name)

@@ -44,6 +44,7 @@ def in_window(result):
     return result.queries.rows(result.window)
 
 
+@pytest.mark.process
 @needs_loadgen
 def test_single_stream_is_driven_by_loadgen_and_its_percentiles_are_ours():
     result = run("mlperf_single_stream")
@@ -62,6 +63,7 @@ def test_single_stream_is_driven_by_loadgen_and_its_percentiles_are_ours():
     assert shown["loadgen"].startswith("VALID") and "drove" in shown["loadgen"]
 
 
+@pytest.mark.process
 @needs_loadgen
 def test_multi_stream_queries_hold_in_flight_times_batch_samples():
     result = run("mlperf_multi_stream", batch=2, in_flight=2)
@@ -101,6 +103,7 @@ def test_multi_streams_percentiles_are_of_queries_until_their_last_sample_is_don
     assert scenario.reported["result_50.00_percentile_latency_ns"] < 0.8 * found["50.00"]["loadgen_ns"]
 
 
+@pytest.mark.process
 @needs_loadgen
 def test_server_arrivals_are_loadgens_and_the_bound_is_asked_for():
     result = run(
@@ -119,6 +122,7 @@ def test_server_arrivals_are_loadgens_and_the_bound_is_asked_for():
     assert offered == pytest.approx(said["result_scheduled_samples_per_sec"], rel=0.1)
 
 
+@pytest.mark.process
 @needs_loadgen
 def test_offline_is_one_query_answered_in_batches():
     result = run("mlperf_offline", batch=8, in_flight=2)
@@ -131,6 +135,7 @@ def test_offline_is_one_query_answered_in_batches():
     assert result.metrics["throughput_sps"].value == pytest.approx(theirs, rel=0.1)
 
 
+@pytest.mark.process
 @needs_loadgen
 def test_its_logs_stand_beside_the_result_and_its_numbers_within(tmp_path):
     result = run("mlperf_single_stream", max_s=0.2, min_s=0.2)

@@ -188,6 +188,7 @@ UP, DOWN, PINGS = (DATA / name for name in ("iperf3_up.json", "iperf3_down.json"
 CAT = shutil.which("cat")
 
 
+@pytest.mark.process
 def test_a_probe_runs_both_programs_each_way(tmp_path, monkeypatch):
     iperf3 = f'case "$*" in *--reverse*) {CAT} {DOWN};; *"-c nano -p 99 --json"*) {CAT} {UP};; esac'
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}", iperf3=iperf3)
@@ -198,6 +199,7 @@ def test_a_probe_runs_both_programs_each_way(tmp_path, monkeypatch):
     assert keys["peer"] == "nano:99" and len(keys["evidence"]) == 3 and len(told) == 3
 
 
+@pytest.mark.process
 def test_a_program_that_is_not_here_is_named_with_the_command_to_run(tmp_path, monkeypatch):
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}")
     with pytest.raises(UnavailableError, match="E-NET-3") as caught:
@@ -213,6 +215,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_program_that_fails_ends_in_its_words_and_in_time(kind, tmp_path, monkeypatch):
     script, says = FAILURES[kind]

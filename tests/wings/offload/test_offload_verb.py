@@ -166,6 +166,7 @@ BAD = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", BAD)
 def test_what_cannot_be_asked_is_refused_in_words(kind, stores, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -61,6 +61,7 @@ def test_constraints_and_objectives_are_those_of_recommend(tmp_path):
     assert fast.pick is not None and fast.pick["power_w"].hi <= 7
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "how, code",
     [
@@ -76,6 +77,7 @@ def test_what_cannot_be_asked_is_refused(tmp_path, how, code):
         edgescope.predict("null", store=stored(tmp_path, MODES[:4]), **how)
 
 
+@pytest.mark.process
 def test_an_empty_store_says_what_to_do(tmp_path):
     with pytest.raises(UsageError, match=r"E-PRED-5.*--run"):
         edgescope.predict("null", store=tmp_path)

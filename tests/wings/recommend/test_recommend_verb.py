@@ -43,6 +43,7 @@ def asked(store, *flags):
     return main(["recommend", "--store", str(store.root), *flags])
 
 
+@pytest.mark.process
 def test_the_page_shows_the_pareto_set_the_pick_and_its_price(store, capsys):
     assert asked(store, "-v", "--constraint", "p99<=33ms", "--constraint", "memory<=2GB") == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -52,6 +53,7 @@ def test_the_page_shows_the_pareto_set_the_pick_and_its_price(store, capsys):
     assert "50 % less throughput than null fp32 b4, which breaks p99<=33ms: 40.8 ms" in out
 
 
+@pytest.mark.process
 def test_json_holds_every_cell_and_its_judged_ends(store, capsys):
     assert asked(store, "--json", "--objective", "latency") == 0
     (answer,) = json.loads(capsys.readouterr().out)["answers"]
@@ -92,6 +94,7 @@ def test_another_machine_is_named_right_or_refused_and_never_searched_for(store,
     assert "E-MIX-3" in capsys.readouterr().err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("flags", "labels"),
     [
@@ -110,6 +113,7 @@ def test_stored_cells_have_what_was_typed(store, capsys, flags, labels):
     assert sorted(Trial(**c["trial"]).label for c in answer["cells"]) == sorted(labels)
 
 
+@pytest.mark.process
 def test_cells_of_two_rates_are_two_questions(store, capsys):
     saved(store, 10, 20, scenario="server", rate=10.0)
     saved(store, 100, 30, scenario="server", rate=100.0)
@@ -120,6 +124,7 @@ def test_cells_of_two_rates_are_two_questions(store, capsys):
     assert "Use  null fp32 b1 server 10/s" in out and "Use  null fp32 b1 server 100/s" in out
 
 
+@pytest.mark.process
 def test_each_model_is_a_question_unless_several_are_named(store, tmp_path, capsys):
     """The null model, which measures edgescope itself, is no question beside others."""
     for name in ("alexnet", "vgg19"):
@@ -158,6 +163,7 @@ def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys, trials
         assert "[search" not in capsys.readouterr().err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("flags", "code"),
     [
@@ -181,6 +187,7 @@ def test_candidates_are_proposed_for_each_model(monkeypatch):
     assert {(t.batch, t.processes, t.device) for t in found} == {(1, 1, "cpu")}
 
 
+@pytest.mark.process
 def test_a_page_of_failed_cells_names_no_machine_it_does_not_know_and_no_empty_pareto_set(tmp_path, capsys):
     made = Store(tmp_path)
     trial = Trial(model="null", backend="null")
@@ -194,6 +201,7 @@ def test_a_page_of_failed_cells_names_no_machine_it_does_not_know_and_no_empty_p
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("flags", [["--threads", "100000"], ["--timeout", "0"], ["--duration", "0"]])
 def test_what_no_range_allows_is_refused(flags, capsys):
     assert main(["recommend", "null", "--search", "--backend", "null", *flags]) == 2
