@@ -20,6 +20,8 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.records import ModelInfo
 
+pytestmark = pytest.mark.network
+
 SPECS = (TensorSpec("x", (3, 8, 8), "float32"),)
 
 

@@ -20,6 +20,8 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.verify import closeness, judge
 
+pytestmark = pytest.mark.network
+
 
 def network(path, *, bad=(), fault="weights", layers=12):
     """A chain of 1x1 convolutions and ReLUs; the bad ones cannot be rounded, in one of two ways.

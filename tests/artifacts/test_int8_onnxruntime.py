@@ -20,6 +20,8 @@ from edgescope.artifacts import onnx_write
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
 
+pytestmark = pytest.mark.network
+
 
 def model(
     nodes: Sequence[Any], arrays: Mapping[str, Any] | None = None, given: Any = None, opset: int = 17

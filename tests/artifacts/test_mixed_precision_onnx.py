@@ -17,6 +17,8 @@ from edgescope.artifacts.mixed_precision import Job
 from edgescope.models.base import Samples
 from edgescope.verify import judge
 
+pytestmark = pytest.mark.network
+
 
 def layer(name, added=0.0):
     spread = mixed.Spread()

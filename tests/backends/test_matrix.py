@@ -12,6 +12,8 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.verify import judge
 
+pytestmark = pytest.mark.network
+
 MODEL = "squeezenet1_1"
 SMALL = {"torch_compile": "hostile_models:ordinary"}
 """Inductor compiles for seconds a layer."""

@@ -22,6 +22,8 @@ from edgescope.errors import SettingError, UnavailableError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import TensorSpec
 
+pytestmark = pytest.mark.network
+
 
 class Careless:
     """A user's model whose file sets PyTorch's switches as it is made."""

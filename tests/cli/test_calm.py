@@ -20,6 +20,8 @@ from edgescope.wings.recommend import page as recommendation
 from edgescope.wings.recommend.recommendation import recommend
 from making import MACHINE, queries, result
 
+pytestmark = pytest.mark.network
+
 US = 1_000
 QUICK = ["--backend", "null", "--warmup", "0ms", "--duration", "50ms"]
 LONG = (

@@ -17,6 +17,8 @@ from edgescope.models.base import Purpose
 from edgescope.records import Trial
 from edgescope.study import grid
 
+pytestmark = pytest.mark.network
+
 
 def asked(ranges, model="squeezenet1_1", **keys):
     return grid.pinned(Trial(model=str(model), options={"calibration": str(ranges)}, **keys), zoo.pin)

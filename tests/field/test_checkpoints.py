@@ -18,6 +18,8 @@ from edgescope.cli.main import main
 from edgescope.errors import ModelError
 from edgescope.models import zoo
 
+pytestmark = pytest.mark.network
+
 SOURCE = """
 import torch
 from torch import nn

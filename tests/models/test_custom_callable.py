@@ -13,6 +13,8 @@ from edgescope.errors import ModelError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 
+pytestmark = pytest.mark.network
+
 SOURCE = """
 import os
 import random

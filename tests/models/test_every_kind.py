@@ -22,6 +22,8 @@ from edgescope.models.base import Purpose
 from edgescope.records import Machine, Verification
 from edgescope.workloads import inference
 
+pytestmark = pytest.mark.network
+
 ENGINES = ("torch_eager", "onnxruntime", "openvino", "litert")
 
 

@@ -9,6 +9,8 @@ from edgescope.models import zoo
 from edgescope.models.user import files
 from edgescope.records import Trial
 
+pytestmark = pytest.mark.network
+
 
 @pytest.mark.parametrize(
     ("name", "close"),

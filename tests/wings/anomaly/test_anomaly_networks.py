@@ -11,6 +11,8 @@ from edgescope.wings.anomaly.networks import checkpoints, torch_networks
 from edgescope.wings.anomaly.networks.feature_networks import I3d
 from edgescope.wings.anomaly.networks.heads import HEADS, Rtfm
 
+pytestmark = pytest.mark.network
+
 
 @pytest.mark.parametrize(
     ("form", "non_local", "frames", "params", "gmacs"),

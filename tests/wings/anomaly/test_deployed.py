@@ -20,6 +20,8 @@ from edgescope.wings.anomaly.preparation import preparation  # noqa: E402
 from edgescope.wings.anomaly.watch import chain  # noqa: E402
 from edgescope.wings.video.alarm import Rule  # noqa: E402
 
+pytestmark = pytest.mark.network
+
 HEAD = "light_head"
 
 

@@ -9,6 +9,8 @@ import torch
 from edgescope.wings.anomaly import losses
 from edgescope.wings.anomaly.networks.heads import HEADS, Rtfm
 
+pytestmark = pytest.mark.network
+
 
 def bags(pairs=3, crops=2, segments=32, width=64, seed=0):
     return torch.randn(2 * pairs, crops, segments, width, generator=torch.Generator().manual_seed(seed))

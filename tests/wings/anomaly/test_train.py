@@ -17,6 +17,8 @@ from edgescope.wings.anomaly.feature_set import Row
 from edgescope.wings.anomaly.networks.heads import HEADS
 from edgescope.wings.anomaly.preparation import Preparation
 
+pytestmark = pytest.mark.network
+
 PREPARED = Preparation("frames_lite0", 16, 2, (40, 32), (32, 32), (0.0,) * 3, (1.0,) * 3, 32)
 
 

@@ -9,6 +9,8 @@ from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 
+pytestmark = pytest.mark.network
+
 backend = pytest.importorskip("edgescope.wings.openvino.backend")
 
 MODEL = "lenet5"

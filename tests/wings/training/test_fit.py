@@ -12,6 +12,8 @@ from edgescope.errors import ModelError, UnavailableError
 from edgescope.fit import loop as fit
 from edgescope.fit.task import Task
 
+pytestmark = pytest.mark.network
+
 X = torch.linspace(-1, 1, 24)[:, None]
 Y = 3 * X + 1
 
