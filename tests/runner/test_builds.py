@@ -6,6 +6,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from edgescope.errors import Message
@@ -184,7 +185,7 @@ def test_a_build_that_failed_is_no_measure_of_how_long_one_takes():
 @pytest.mark.parametrize(("cpus", "room", "count"), [(8, 3, 3), (2, 3, 2), (3, 3, 3), (8, 0, 1)])
 def test_as_many_builds_at_once_as_there_are_cores_and_memory(monkeypatch, cpus, room, count):
     free = SimpleNamespace(available=room * module.BUILD_BYTES + module.BUILD_BYTES - 1)
-    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)) if pid == 0 else set())
     assert at_once() == count
 

@@ -54,7 +54,7 @@ class Mode(Together):
 def made(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path))
     monkeypatch.setattr(isolated, "PersistentChild", Leader)
-    monkeypatch.setattr(isolated.bench, "present", dict)
+    monkeypatch.setattr(isolated, "present", dict)
     return Isolated()
 
 
@@ -150,7 +150,7 @@ def test_sharing_is_part_of_the_mode_unless_somebody_else_sees_to_it(made, monke
 
 def test_devices_are_looked_for_only_where_a_mode_is_asked_for(made, monkeypatch):
     given = []
-    monkeypatch.setattr(isolated.bench, "present", lambda: {"cpu": 1})
+    monkeypatch.setattr(isolated, "present", lambda: {"cpu": 1})
     monkeypatch.setattr(isolated.catalog, "find", lambda name, devices: given.append(devices) or Mode())
     for mode in ("as_is", "15W"):
         in_mode(replace(A, mode=mode), lambda mode: result(A))

@@ -62,7 +62,7 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr(reuse, "PersistentChild", Child)
     kind = type("One", (Daemon,), {})
     monkeypatch.setattr(reuse, "Mps", kind)
-    monkeypatch.setattr(isolated.bench, "present", dict)
+    monkeypatch.setattr(isolated, "present", dict)
     ended = []
 
     class Held:

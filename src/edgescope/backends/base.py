@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from numpy.typing import NDArray
-
 from edgescope import registry
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import Message, SettingError, UsageError, closest_name, known_names
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Place, Queries, Scalar, Trial, Window
+from edgescope.records.lazy import NDArray
 
 
 @dataclass(frozen=True)

@@ -80,14 +80,21 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     """Run the trial in the folder and write its Result there."""
     from edgescope import bench
     from edgescope.devices import manifest
-    from edgescope.isolate import fresh, imports
+    from edgescope.isolate import imports
     from edgescope.store import handed_rows, results
 
     devices = bench.present()
     started = _begun(folder, manifest.machine(devices))
     if verb == "prepare":
-        result = bench.prepare(started)
+        from edgescope.isolate import prepared
+        from edgescope.records import Status
+
+        with prepared.noting(started.trial) as note:
+            result = bench.prepare(started)
+            note.whole = result.status is Status.OK
     elif verb == "look":
+        from edgescope.isolate import fresh
+
         result = bench.look(started, devices=devices, wait=partial(fresh.wait_for_parent, folder))
     else:
         result = bench.answer(started, devices=devices, pools=pools)

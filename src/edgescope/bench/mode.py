@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from edgescope.bench.watch import Devices
 from edgescope.errors import EdgescopeError, Message, SettingError
-from edgescope.modes import catalog
 from edgescope.records import Json, Machine, Result, Trial
 
 
@@ -17,8 +16,10 @@ def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
 
     Raises SettingError E-MODE-2 if it is not in effect, UsageError E-MODE-1 if this machine has no such mode.
     """
-    if trial.mode == catalog.AS_IS:
+    if trial.mode == Trial.mode:
         return {}
+    from edgescope.modes import catalog  # it knows every mode of every board
+
     mode = catalog.find(trial.mode, devices)
     problem = mode.problem()
     if problem:
@@ -35,8 +36,10 @@ def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
 def rechecked(result: Result, devices: Devices) -> Result:
     """Return the result unchanged if its mode is still in effect, otherwise as failed with E-MODE-2."""
     trial = result.trial
-    if trial.mode == catalog.AS_IS:
+    if trial.mode == Trial.mode:
         return result
+    from edgescope.modes import catalog
+
     try:
         problem = catalog.find(trial.mode, devices).problem()
     except EdgescopeError as error:

@@ -6,18 +6,20 @@ Whatever goes wrong on the way becomes a status with a reason.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from edgescope.bench import mode, outcome
 from edgescope.bench.drivers import Driver, InProcess, OwnLoop
 from edgescope.bench.parts import prepare_trial, program_of
 from edgescope.bench.watch import Devices, Watch
-from edgescope.bench.workers import Workers
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest
 from edgescope.devices.manifest import present
 from edgescope.errors import EdgescopeError
-from edgescope.isolate.pool import WorkerPools
 from edgescope.records import Machine, Result, Status, Trial
+
+if TYPE_CHECKING:
+    from edgescope.isolate.pool import WorkerPools
 
 SAMPLER_HZ = 10.0
 
@@ -70,6 +72,8 @@ def _measured(started: Result, devices: Devices, hz: float, chosen: Callable[[],
 def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driver:
     """Return the driver of the trial: workers, a program that owns its loop, or this process."""
     if trial.multi_process or pools is not None:
+        from edgescope.bench.workers import Workers  # most trials have one process
+
         return Workers(pools)
     program = program_of(trial)
     return InProcess(clock) if program is None else OwnLoop(program)

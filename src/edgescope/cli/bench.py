@@ -39,8 +39,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON; return the exit code."""
     from edgescope.errors import refused
     from edgescope.records import codec
-    from edgescope.report import result as card
-    from edgescope.report.render import terminal
     from edgescope.runner.setup import check_modes
     from edgescope.units import remaining
 
@@ -65,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
         with waiting(f"measuring {place}{trial.model} {trial.label}{left}", live=True):
             result = cells.run(trial)
         results.append(result)
+        from edgescope.report import result as card  # it takes memory that belongs to what is measured
+        from edgescope.report.render import terminal
+
         if args.json:
             print(json.dumps(codec.to_json(result), indent=1 if args.replicates == 1 else None))
         elif len(trials) == 1:

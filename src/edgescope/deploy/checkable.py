@@ -34,6 +34,11 @@ from edgescope.verify.measures.top_k import TopK
 
 ALONE = ("FILTERS", "Placed", "Preprocess", "_several", "upright")
 """What makes an input of a picture, in models/image/preprocess.py."""
+LAZY, PLAIN = (
+    "from edgescope.records.lazy import NDArray, np\n",
+    "import numpy as np\nfrom numpy.typing import NDArray\n",
+)
+"""How a module here imports NumPy, and how a file does that stands alone."""
 FILES = frozenset(
     {"check.py", "check.npz", "metric.pkl"}
     | {f"check_{name}.py" for name in ("measure", "metric", "preprocess")}
@@ -152,7 +157,7 @@ def _module(measure: object) -> ModuleType:
 
 def alone(module: ModuleType, names: tuple[str, ...]) -> str:
     """Return the source of some of a module's definitions, with the imports that are not edgescope's."""
-    text = inspect.getsource(module)
+    text = inspect.getsource(module).replace(LAZY, PLAIN)
     lines = text.splitlines()
     kept = ["\n".join(lines[_first(n) - 1 : n.end_lineno]) for n in ast.parse(text).body if _needed(n, names)]
     return '"""How pictures become inputs: cut out of edgescope."""\n\n' + "\n".join(kept) + "\n"

@@ -29,7 +29,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import imports, traced, warden
+from edgescope.isolate import imports, prepared, traced, warden
 from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import handed_rows, plain_files, results
@@ -117,8 +117,11 @@ def look(
 def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
     """Build the trial's artifact and reference outputs in a fresh process; return None, or the failed Result.
 
-    Exporting and calibrating need engines and memory that the measured process must not hold.
+    Exporting and calibrating need engines and memory that the measured process must not hold. Where all of it is there
+    already, no process is started.
     """
+    if prepared.known(trial):
+        return None
     threads = {} if limits.threads is None else {"OMP_NUM_THREADS": str(limits.threads)}
     result = _in_child("prepare", trial, limits, Launch(env=BUILDING | threads))
     return None if result.status is Status.OK else result

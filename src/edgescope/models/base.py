@@ -12,10 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.records import ModelInfo
+from edgescope.records.lazy import NDArray, np
 
 if TYPE_CHECKING:
     import torch

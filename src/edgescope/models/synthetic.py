@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.models.image.photos import fingerprint
+from edgescope.records.lazy import np
 
 Range = tuple[int, int]
 

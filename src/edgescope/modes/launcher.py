@@ -12,7 +12,6 @@ from pathlib import Path
 
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.errors import EdgescopeError
-from edgescope.modes.privileged import act
 from edgescope.process import Launch
 
 
@@ -28,6 +27,8 @@ def main(words: Sequence[str]) -> int:
     flags = dict(zip(words[:cut:2], words[1:cut:2], strict=True))
     try:
         if "--group" in flags:
+            from edgescope.modes.privileged import act  # it knows every setting of every board
+
             act(("quota", "join", flags["--group"], str(os.getpid())), Path(flags.get("--root", "/")))
         if "--cpus" in flags:
             os.sched_setaffinity(0, cpu_list(flags["--cpus"]))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from edgescope.records.lazy import NDArray, np
 
 #: One row per query: all times in nanoseconds of the monotonic clock; -1 if there is no such time.
 QUERY_DTYPES: Mapping[str, str] = MappingProxyType(

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.errors import Message
 from edgescope.records.field import Json
+from edgescope.records.lazy import NDArray, np
 from edgescope.records.rows import Readings
 
 #: What a span may be; edgescope docs profiling says what each kind is. New kinds go to the end: files hold the numbers.

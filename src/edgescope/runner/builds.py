@@ -16,8 +16,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
-import psutil
-
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Result, Trial
 from edgescope.runner.eta import BUILT, Pace, needed
@@ -44,6 +42,8 @@ class OneByOne(Protocol):
 
 def at_once() -> int:
     """Return how many builds this machine can do at once, by its cores and the memory that is available now."""
+    import psutil  # it takes as long as a tenth of this program, and most builds are one
+
     room = int(psutil.virtual_memory().available) // BUILD_BYTES
     return max(1, min(len(os.sched_getaffinity(0)), room))
 
@@ -82,7 +82,8 @@ class Builds:
         """
         if not trials or self._tried(trials[0]):
             return
-        count = 1 if isinstance(self.runner, OneByOne) else self._at_once()
+        alone = isinstance(self.runner, OneByOne) or len(trials) == 1
+        count = 1 if alone else self._at_once()
         todo = list(islice(self._untried(trials), count))
         cancelled, start = threading.Event(), self._clock()
         limits = replace(self.limits, cancelled=cancelled.is_set, threads=_share(len(todo)))

@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from edgescope import bench
 from edgescope.devices.base import Mode
+from edgescope.devices.manifest import here, present
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
@@ -116,7 +116,7 @@ def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = 
     """Return `measured` in the trial's mode (and sharing, if `shared`); a failure to set it is a Result."""
     result = None
     try:
-        devices = {} if trial.mode == catalog.AS_IS else bench.present()
+        devices = {} if trial.mode == catalog.AS_IS else present()
         wanted, daemon = catalog.find(trial.mode, devices), None
         if shared:
             wanted, daemon = with_sharing(wanted, trial)
@@ -124,6 +124,10 @@ def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = 
             result = rechecked(measured(mode), daemon)
     except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
         if result is None:
-            return bench.refused(trial, bench.here(), error)
+            from edgescope.bench import (
+                refused,  # what composes a trial: its own process has it, this one seldom needs it
+            )
+
+            return refused(trial, here(), error)
         result = result.warned(error.message)  # measured, but not restored afterwards
     return result

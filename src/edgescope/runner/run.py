@@ -20,16 +20,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from edgescope import bench, registry, units
+from edgescope import registry, units
 from edgescope.analysis.cells import machines
-from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate.fresh import Limits
 from edgescope.process import said
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.runner.builds import Builds, Prepares, Waiting
 from edgescope.runner.eta import Pace
-from edgescope.runner.memory import family
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
@@ -128,6 +126,8 @@ def order(trials: Sequence[Trial], seed: int, *, reuse: bool = False) -> list[Tr
     for cells in rounds.values():
         rng.shuffle(cells)
     if reuse and 0 in rounds:
+        from edgescope.runner.memory import family
+
         pools: dict[str, list[Trial]] = {}
         for trial in rounds[0]:
             pools.setdefault(family(trial), []).append(trial)
@@ -259,7 +259,7 @@ class ExperimentRunner:
         mine = self.stored(candidate)
         if mine is None or (mine.alternation is not None and mine.alternation.purpose != purpose):
             return None
-        if mine.status not in MEASURED:
+        if mine.status not in (Status.OK, Status.UNSTABLE):
             return mine.inherited(baseline).ended(Status.CANCELLED), mine
         theirs = self.stored(baseline) if mine.alternation is None else self._partner(mine)
         if (
@@ -311,7 +311,11 @@ class ExperimentRunner:
 
     def apart(self, a: Trial, b: Trial) -> str:
         """Return why two trials cannot be alive together and take turns; '' if nothing is known against it."""
-        return bench.apart(a, b) if isinstance(self.runner, Alternates) else "the runner takes no turns"
+        if not isinstance(self.runner, Alternates):
+            return "the runner takes no turns"
+        from edgescope.bench import apart
+
+        return apart(a, b)
 
     def _once(self, trial: Trial, limit_s: float) -> Result:
         """Return a run of a side alone; the baseline's serves every candidate of its round."""

@@ -54,12 +54,14 @@ class Setup:
 
 def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
     """Raise UsageError for a mode that this machine lacks; warn about modes that need a reboot."""
+    names = sorted({t.mode for t in trials} - {Trial.mode})
+    if not names:
+        return
     from edgescope.devices.manifest import present
     from edgescope.modes import catalog
     from edgescope.modes.jetson import NvpMode
 
-    names = sorted({t.mode for t in trials} - {catalog.AS_IS})
-    devices = present() if names else {}
+    devices = present()
     for name in names:
         mode = catalog.find(name, devices)
         change, why = mode.change() if isinstance(mode, NvpMode) else ("live", "")

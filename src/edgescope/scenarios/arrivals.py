@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from edgescope import cache
 from edgescope.errors import UsageError
+from edgescope.records.lazy import NDArray, np
 
 COLUMN = "arrival_s"
 MOST_BYTES = 200_000_000
@@ -23,7 +22,7 @@ MOST_BYTES = 200_000_000
 MOST_S = 1e7
 """115 days; beyond that the column holds dates, not seconds from a start."""
 
-Ints = NDArray[np.int64]
+Ints: TypeAlias = "NDArray[np.int64]"
 
 
 def read(path: Path) -> Ints:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from threading import Lock
 
-import numpy as np
-
 from edgescope.clock import Clock
 from edgescope.records import Marks, Queries
+from edgescope.records.lazy import np
 from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Log, closed
 from edgescope.scenarios.stop_rule import Plan

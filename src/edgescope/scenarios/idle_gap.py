@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
-
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
 from edgescope.options import Option
 from edgescope.records import Queries, Trial
+from edgescope.records.lazy import np
 from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Log, closed
 from edgescope.scenarios.stop_rule import Plan

@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
 from edgescope.options import Option, unpinned
 from edgescope.process import live_line
 from edgescope.records import Queries, Trial
+from edgescope.records.lazy import NDArray, np
 from edgescope.scenarios import arrivals, settings
 from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Ints, Log, closed

@@ -5,17 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, TypeAlias
 
 from edgescope.clock import Clock
 from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_END, Marks, Queries, mark_column
+from edgescope.records.lazy import NDArray, np
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Done, EndOfInput, TakesTurns, Work
 
-Ints = NDArray[np.int64]
+Ints: TypeAlias = "NDArray[np.int64]"
 
 
 class Log:

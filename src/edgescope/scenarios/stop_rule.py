@@ -7,12 +7,11 @@ measuring ends when the interval of the mean is narrow enough, not before `min_s
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from edgescope.errors import UsageError
 from edgescope.records import Trial, Window
+from edgescope.records.lazy import NDArray, np
 from edgescope.stats import StopRule, warm
 
 FOREVER = 2**62
@@ -26,7 +25,7 @@ WARMUP_WINDOW = 5
 
 INPUT_ENDED = "the input has ended"
 
-Latencies = Callable[[int], NDArray[np.int64]]
+Latencies: TypeAlias = "Callable[[int], NDArray[np.int64]]"
 
 
 def _nobody() -> None:

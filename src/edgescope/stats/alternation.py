@@ -34,9 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgescope.records.lazy import NDArray, np
 from edgescope.stats.intervals import Interval, times
 from edgescope.stats.pairs import MIN_PAIRS, ratio, unbounded
 from edgescope.stats.special import normal_quantile, t_quantile

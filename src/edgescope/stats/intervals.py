@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TypeAlias
 
 from edgescope.records import Measured
+from edgescope.records.lazy import ArrayLike, NDArray, np
 from edgescope.stats.special import normal_quantile, t_quantile
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = "NDArray[np.float64]"
 
 MIN_EFFECTIVE = 100
 """Effective samples below which an interval of a mean is called unreliable."""

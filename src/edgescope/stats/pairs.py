@@ -17,9 +17,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
-import numpy as np
-from numpy.typing import ArrayLike
-
+from edgescope.records.lazy import ArrayLike, np
 from edgescope.stats.intervals import Interval, times
 from edgescope.stats.special import normal_quantile, t_quantile
 

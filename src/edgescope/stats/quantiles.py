@@ -24,10 +24,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from edgescope.records import Absent, Field, Measured
+from edgescope.records.lazy import ArrayLike, NDArray, np
 from edgescope.stats.intervals import Interval, tau
 from edgescope.stats.special import beta_inc, beta_quantile, binomial_cdf
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import ArrayLike
-
+from edgescope.records.lazy import ArrayLike, np
 from edgescope.stats.intervals import Floats, Interval, mean_interval, tau
 from edgescope.stats.special import t_cdf, t_quantile
 from edgescope.stats.states import states

@@ -29,9 +29,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import NormalDist
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
+from edgescope.records.lazy import ArrayLike, NDArray, np
 from edgescope.stats.intervals import Interval
 from edgescope.stats.pairs import wilson
 from edgescope.stats.quantiles import quantile_effective_n

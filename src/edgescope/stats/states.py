@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from edgescope.records.lazy import ArrayLike, NDArray, np
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = "NDArray[np.float64]"
 
 LONGEST_S = 10.0
 """Seconds for which a host was seen to stay at one speed: a shorter window may have met only one of several."""

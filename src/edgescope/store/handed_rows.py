@@ -10,9 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgescope.records.lazy import NDArray, np
 from edgescope.store import plain_files
 from edgescope.store.rows import MOST, MOST_BYTES, damaged
 

@@ -12,10 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.errors import StoreError
+from edgescope.records.lazy import NDArray, np
 from edgescope.store import plain_files
 
 SUFFIX = ".parquet"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import options, registry
-from edgescope.data import opening, preprocessing
 from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.isolate import placement
 from edgescope.models import zoo
@@ -25,7 +24,7 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import ranges, schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import OPTIONS, Problem
-from edgescope.verify import judge, metric_names
+from edgescope.verify import metric_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -139,8 +138,12 @@ def checked(trial: Trial) -> Trial:
         )
     for table, (family, word) in DECLARED.items():
         name = getattr(trial, word)
-        options.read(name, getattr(trial, table), _known(family, name, word), word)
-    judge.required_agreement(trial.precision, trial.min_agreement)
+        if given := getattr(trial, table):
+            options.read(name, given, _known(family, name, word), word)
+    if trial.min_agreement is not None:
+        from edgescope.verify import judge  # it knows every measure; this process asks for one number
+
+        judge.required_agreement(trial.precision, trial.min_agreement)
     registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial))
     ranges.checked(trial)
     placement.colocated(trial)
@@ -331,20 +334,26 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
     """Return the trial with the digest of its content after each name of a model file, of data and of a measure."""
-    data, options = opening.pin(trial.data), dict(trial.options)
-    if "calibration" in options:
-        options["calibration"] = opening.pin(str(options["calibration"]))
+    trial = with_data(trial) if trial.data or trial.preprocess or "calibration" in trial.options else trial
     return replace(
         trial,
-        options=options,
         model=pin(trial.model),
         precision=zoo.precision(trial.model, trial.precision),
         shapes=zoo.shapes(trial.model, trial.shapes),
         colocated=colocated_with(trial.colocated, pin),
-        data=data,
-        preprocess=preprocessing.pinned(trial.preprocess, trial.model, data),
         metric=metric_names.named(trial.metric),
     )
+
+
+def with_data(trial: Trial) -> Trial:
+    """Return the trial with the digest of its content after each name of data, and of what prepares them."""
+    from edgescope.data import opening, preprocessing  # most trials have no data
+
+    data, options = opening.pin(trial.data), dict(trial.options)
+    if "calibration" in options:
+        options["calibration"] = opening.pin(str(options["calibration"]))
+    prepared = preprocessing.pinned(trial.preprocess, trial.model, data)
+    return replace(trial, options=options, data=data, preprocess=prepared)
 
 
 def possible(trials: Sequence[Trial], place: Place) -> None:

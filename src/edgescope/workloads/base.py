@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from numpy.typing import NDArray
-
 from edgescope.backends.base import Backend, ProgramRun
 from edgescope.models.base import Batch, Model
 from edgescope.options import Option
@@ -30,6 +28,7 @@ from edgescope.records import (
     Trial,
     Window,
 )
+from edgescope.records.lazy import NDArray
 
 
 class Done(Protocol):

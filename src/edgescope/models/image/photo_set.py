@@ -12,12 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.errors import UsageError
 from edgescope.models.image import photos
 from edgescope.records import Json
+from edgescope.records.lazy import NDArray, np
 
 ABOUT = "about.json"
 QUALITY = 90

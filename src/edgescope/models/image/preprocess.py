@@ -18,10 +18,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.errors import UsageError, closest_name, flagged, near_names
+from edgescope.records.lazy import NDArray, np
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,14 +6,13 @@ It was drawn on the picture as it is stored or as a person sees it; which of the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+from edgescope.records.lazy import NDArray, np
 
 ORIENTATION = 0x0112
 """The number of the EXIF field that says how a picture is to be turned."""
-Points = NDArray[np.float32]
+Points: TypeAlias = "NDArray[np.float32]"
 #: Orientation -> where a point (x, y) of a stored picture of width w and height h comes to lie.
 POINTS: Mapping[int, Callable[[Any, Any, int, int], tuple[Any, Any]]] = {
     2: lambda x, y, w, h: (w - x, y),

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -33,6 +32,7 @@ from edgescope.models.image import torchvision_compat
 from edgescope.models.user.calling import Called, called
 from edgescope.models.weights import fill, read_state
 from edgescope.records import Json, digest
+from edgescope.records.lazy import np
 
 SEED = 0
 torchvision_compat.ensure()  # a user's module may import torchvision, or timm, which imports it

@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from edgescope import cache
+from edgescope.records.lazy import np
 
 VERSION = 1  # raise this when the copies change
 SHARE, COUNT = 0.5, 100

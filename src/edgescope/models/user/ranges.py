@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
+from edgescope.records.lazy import np
 
 Range = tuple[int, int]
 SAMPLED = ("uint8", "int8", "uint16", "int16")
