@@ -215,7 +215,8 @@ def without_waiting():
         patch.setattr(watch, "Prober", Still)
         for module in (drivers, turns, worker):
             patch.setattr(module, "gc", mock.Mock())
-        patch.setattr(worker, "ctypes", mock.Mock())
+        for module in (worker, drivers):
+            patch.setattr(module, "ctypes", mock.Mock())
         patch.setattr(os, "fsync", lambda handle: None)
         yield
 

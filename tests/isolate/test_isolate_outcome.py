@@ -18,7 +18,7 @@ from edgescope.isolate import fresh, imports, warden
 from edgescope.isolate.fresh import GuardedProcess, Limits, Stopped, crash, environment, outcome
 from edgescope.process import Launch, Process, signal_name
 from edgescope.records import Status, Trial
-from edgescope.store import results
+from edgescope.store import handed_rows, results
 from making import result
 
 TRIAL = Trial(model="null", backend="null")
@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 def written(folder, name="result", **keys):
     (folder / name).mkdir()
-    results.write(result(TRIAL, **keys), folder / name)
+    results.write(result(TRIAL, **keys), folder / name, handed_rows)
 
 
 def test_a_result_that_is_whole_counts_whatever_stopped_the_process(tmp_path):

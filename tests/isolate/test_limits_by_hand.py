@@ -15,7 +15,7 @@ from edgescope.isolate.imports import Imports
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.process import Launch
 from edgescope.records import Status, Trial
-from edgescope.store import results
+from edgescope.store import handed_rows, results
 from making import result
 
 TRIAL = Trial(model="null", backend="null")
@@ -256,7 +256,7 @@ def test_no_order_is_given_again_to_a_trial_that_had_begun(kept, monkeypatch):
     def begun(handle, limits):
         folder = Path(Child.made[0].orders[-1]["folder"]) / "begun"
         folder.mkdir()
-        results.write(replace(result(TRIAL), id="begun-1"), folder)
+        results.write(replace(result(TRIAL), id="begun-1"), folder, handed_rows)
 
     monkeypatch.setattr(persistent, "until_readable", begun)
     Child.coming.append(False)
@@ -297,7 +297,7 @@ def written(kept, monkeypatch):
         while begun:
             side = begun.pop()
             (folder / side / "begun").mkdir()
-            results.write(replace(result(TRIAL), id=side), folder / side / "begun")
+            results.write(replace(result(TRIAL), id=side), folder / side / "begun", handed_rows)
 
     monkeypatch.setattr(persistent, "until_readable", waited)
     return SimpleNamespace(seen=seen, begun=begun)

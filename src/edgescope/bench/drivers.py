@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -94,6 +95,7 @@ class InProcess:
             opened = stack.enter_context(open_work(trial))
             effective = opened.effective()
             require(trial, effective)
+            give_back()
             self.wait()
             with watch.watching(), watch.idling(trial.idle_s, self.clock), recorded(trial):
                 queries = drive(scenario, opened.work, self.clock)
@@ -157,6 +159,12 @@ class OwnLoop:
             warnings=driven.warnings,
             driver="external",
         )
+
+
+def give_back() -> None:
+    """Give the system the memory that loading took and freed: the C library would keep it for later."""
+    with suppress(AttributeError, OSError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def drive(scenario: Scenario, work: Work, clock: Clock) -> Queries:

@@ -45,6 +45,8 @@ COMMAND = "EDGESCOPE_COMMAND"
 TIMEOUT = "EDGESCOPE_TIMEOUT"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
+#: What a process takes that runs a small network in the lightest engine (published/weight.json).
+LEAST_BYTES = 100_000_000
 #: Bytes of freed memory that a process that builds keeps for what it allocates next.
 KEPT_BYTES = 512 * 2**20
 #: The environment of a process that builds. Its OpenMP threads sleep while they wait: on a busy machine, one that spins
@@ -251,7 +253,12 @@ def _cut_short(trial: Trial, stopped: Stopped, started: datetime, folder: Path) 
 def _watch(
     program: Sequence[str], folder: Path, limits: Limits, launch: Launch = Launch()
 ) -> tuple[Stopped | None, list[str]]:
-    """Start the program and wait for it within the limits; return what stopped it and its last lines on stderr."""
+    """Start the program and wait for it within the limits; return what stopped it and its last lines on stderr.
+
+    It is not started where it would be stopped for memory in any case.
+    """
+    if (short := no_room(limits)) is not None:
+        return Stopped(Status.OOM, short), []
     try:
         child = GuardedProcess(program, folder, launch)
     except OSError as error:  # no such program, no memory for another process
@@ -325,6 +332,25 @@ def until_readable(handle: int, limits: Limits) -> Stopped | None:
             if time.monotonic() > deadline:
                 return Stopped(Status.TIMEOUT, _timeout_message(limits.timeout_s))
     return None
+
+
+def no_room(limits: Limits) -> Message | None:
+    """Return why no trial can have the memory that it needs at least, or None where one may."""
+    with Memory() as memory:
+        free, floor = memory.available(), floor_of(limits.floor_bytes, memory)
+    needed, lower = floor + LEAST_BYTES, (free - LEAST_BYTES) // 2
+    if free >= needed:
+        return None
+    return Message(
+        "E-MEM-2",
+        f"the trial was not started: it needs {needed / 1e6:.0f} MB of free memory or more",
+        evidence=f"{free / 1e6:.0f} MB are free; the lightest engine takes {LEAST_BYTES / 1e6:.0f} MB,"
+        f" and {floor / 1e6:.0f} MB must stay free",
+        effect="There is no number for this cell",
+        fix=f"end other programs, or --memory-floor {lower / 1e6:.0f} to measure what fits"
+        if lower >= 1e6
+        else "end other programs",
+    )
 
 
 def floor_of(requested: int | None, memory: Memory) -> int:

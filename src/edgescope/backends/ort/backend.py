@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from edgescope import cache, registry
 from edgescope.analysis.layers import Layer
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
-from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends import cudart
 from edgescope.backends.base import (
     LAYER_RUNS,
@@ -39,7 +38,7 @@ from edgescope.backends.base import (
     profile_folder,
     threads_of,
 )
-from edgescope.backends.ort import arithmetic, cuda, layers, plugin, provided
+from edgescope.backends.ort import arithmetic, cuda, plugin, provided
 from edgescope.backends.ort.about import AboutOrt
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, written
@@ -156,6 +155,11 @@ class OnnxRuntime(AboutOrt):
                 fix="its own CPU provider, or --backend torch_eager",
             )
         assert artifact.path is not None
+        from edgescope.artifacts.onnx_names import (
+            ModulePaths,  # with onnx: a measured process has no need of it
+        )
+        from edgescope.backends.ort import layers
+
         paths = ModulePaths(artifact.path, artifact.spec.batch)
         options = _options(artifact.spec, artifact.notes["axes"])
         with scratch.folder("ort-profile") as folder:

@@ -1,0 +1,358 @@
+"""What edgescope itself weighs beside a bare script of the same work: memory, start, and the time of a whole call.
+
+    python benchmarks/weight.py memory|start [--source OTHER_CHECKOUT] [--json FILE]
+
+Both sides of a comparison take turns, in processes of their own, with their bytecode compiled beforehand. Memory is the
+proportional set (PSS) of all processes of a command, read from /proc at 50 Hz; a phase is what its processes show: the
+one that prepares; the one that measures while it loads, while it is probed, in its window, and after it. `--source`
+measures the sources of another checkout with the same interpreter: the table's "before".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import facts
+
+from edgescope.stats import paired_log_ratio
+
+ROUNDS, HZ = 5, 50.0
+MEMORY, IMPORT, HELP, PARENT_BYTES, CALL_S = 1.6, 1.3, 2.5, 40e6, 2.5
+BARE = """
+import sys, time
+import numpy as np, onnxruntime as ort
+options = ort.SessionOptions()
+session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+given = session.get_inputs()[0]
+batch = {given.name: np.random.rand(*(d if isinstance(d, int) else 1 for d in given.shape)).astype(np.float32)}
+for _ in range(30):
+    session.run(None, batch)
+took, until = [], time.monotonic() + float(sys.argv[2])
+while time.monotonic() < until:
+    start = time.monotonic()
+    session.run(None, batch)
+    took.append(time.monotonic() - start)
+print(np.median(took))
+"""
+NULL = """
+import time
+start = time.perf_counter()
+import edgescope
+edgescope.run
+imported = time.perf_counter()
+edgescope.run(edgescope.Trial(model="null", backend="null", warmup=0, max_queries=10), isolated=False)
+print(imported - start, time.perf_counter() - imported)
+"""
+ROLES = {
+    "probes": ("probing.py", "memory_probe", "core_to_core"),
+    "sampler": ("telemetry.watcher",),
+    "warden": ("warden.py",),
+    "prepare": ("bench.child prepare",),
+    "measure": ("bench.child run", "bench.worker"),
+}
+READINGS, BUFFER = "readings.bin", 16e6
+"""The file of a sampler that samples; bytes that the probes hold while they probe, at least."""
+AFTER = ("window", "second probes", "gate")
+AROUND = ("parent", "sampler", "probes")
+"""What is there beside the process that measures and the warden that guards it."""
+
+
+def network(folder: Path) -> Path:
+    """Return a MobileNetV2 of random weights as an .onnx file: inverted residuals as in arXiv 1801.04381."""
+    import torch
+    from torch import nn
+
+    def conv(i: int, o: int, k: int = 1, s: int = 1, g: int = 1) -> list[nn.Module]:
+        return [nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o)]
+
+    class Residual(nn.Module):
+        def __init__(self, i: int, o: int, s: int, t: int) -> None:
+            super().__init__()
+            wide = [*conv(i, i * t), nn.ReLU6()] if t > 1 else []
+            self.body = nn.Sequential(*wide, *conv(i * t, i * t, 3, s, i * t), nn.ReLU6(), *conv(i * t, o))
+            self.same = s == 1 and i == o
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.body(x)
+            return x + made if self.same else made
+
+    layers: list[nn.Module] = [*conv(3, 32, 3, 2), nn.ReLU6()]
+    wide = 32
+    for t, c, n, s in (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
+        for number in range(n):
+            layers.append(Residual(wide, c, 1 if number else s, t))
+            wide = c
+    torch.manual_seed(0)
+    last = [*conv(wide, 1280), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000)]
+    path = folder / "mobilenet_v2.onnx"
+    made = nn.Sequential(*layers, *last).eval()
+    names = {
+        "input_names": ["input"],
+        "output_names": ["output"],
+        "dynamic_axes": {"input": {0: "n"}, "output": {0: "n"}},
+    }
+    torch.onnx.export(made, (torch.zeros(1, 3, 224, 224),), str(path), dynamo=False, **names)
+    return path
+
+
+def below(root: int) -> list[int]:
+    """Return a process and all its descendants."""
+    children = defaultdict[int, list[int]](list)
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            children[int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])].append(
+                int(entry)
+            )
+        except OSError:
+            continue
+    found = [root]
+    for pid in found:
+        found += children[pid]
+    return found
+
+
+def role(pid: int, root: int) -> str:
+    """Return what a process is there for, by its command line."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    named = (name for name, signs in ROLES.items() if any(sign in words for sign in signs))
+    return "warden" if "warden.py" in words else next(named, "parent" if pid == root else "other")
+
+
+def look(root: int) -> tuple[dict[str, float], bool]:
+    """Return the PSS in bytes of all processes of a tree, by role, and whether the sampler takes readings."""
+    found, sampled = Counter[str](), False
+    for pid in below(root):
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            is_for = role(pid, root)
+            found[is_for] += int(re.findall(r"^Pss: +(\d+)", text, re.M)[0]) * 1024
+            if is_for == "sampler":
+                sampled = any(os.readlink(f).endswith(READINGS) for f in Path(f"/proc/{pid}/fd").iterdir())
+        except (OSError, IndexError):
+            continue
+    return dict(found), sampled
+
+
+def phase(seen: dict[str, float], sampled: bool, before: str) -> str:
+    """Return the phase that a look falls into."""
+    if "measure" not in seen:
+        return "prepare" if "prepare" in seen else "parent alone"
+    if sampled:
+        return "window"
+    if seen.get("probes", 0.0) > BUFFER:
+        return f"{'second' if before in AFTER else 'first'} probes"
+    return "gate" if before in AFTER else "load"
+
+
+def watched(command: list[str], env: dict[str, str], folder: Path) -> dict[str, Any]:
+    """Run a command; return its peak, the peak of each phase and role, its wall and its CPU seconds."""
+    spent, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    process = subprocess.Popen(
+        command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    peaks, roles, around, now = Counter[str](), Counter[str](), 0.0, ""
+    while process.poll() is None:
+        seen, sampled = look(process.pid)
+        now = phase(seen, sampled, now)
+        peaks[now] = max(peaks[now], sum(seen.values()))
+        for name, held in seen.items():
+            roles[name] = max(roles[name], held)
+        if now == "window":
+            around = max(around, sum(seen.get(name, 0.0) for name in AROUND))
+        time.sleep(1 / HZ)
+    out, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{command}: exit code {process.returncode}")
+    wall, ended = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = ended.ru_utime + ended.ru_stime - spent.ru_utime - spent.ru_stime
+    found = {"peak": max(peaks.values()), "phases": dict(peaks), "roles": dict(roles), "around": around}
+    return found | {"wall_s": wall, "cpu_s": cpu, "said": out.decode()}
+
+
+def timed(command: list[str], env: dict[str, str], folder: Path) -> dict[str, Any]:
+    """Run a command; return its wall and its CPU seconds, and what it said."""
+    spent, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=True)
+    wall, ended = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = ended.ru_utime + ended.ru_stime - spent.ru_utime - spent.ru_stime
+    return {"wall_s": wall, "cpu_s": cpu, "said": done.stdout}
+
+
+def environment(source: Path, folder: Path) -> dict[str, str]:
+    """Return the environment of both sides: the sources, compiled; a cache and a store of their own."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {
+        "PYTHONPATH": str(source / "src"),
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+        "EDGESCOPE_CACHE": str(folder / "cache"),
+        "EDGESCOPE_STORE": str(folder / "store"),
+    }
+
+
+def in_turns(arms: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """Return what each arm found, round by round, after one of each that warms what a first call leaves behind."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in arms}
+    for turn in range(rounds + 1):
+        for name, arm in list(arms.items())[:: 1 if turn % 2 else -1]:
+            got = arm()
+            if turn:
+                found[name].append(got)
+                print(
+                    f"{turn} {name}: "
+                    + " ".join(f"{k} {v:.4g}" for k, v in got.items() if isinstance(v, float)),
+                    file=sys.stderr,
+                )
+    return found
+
+
+def median(found: list[dict[str, Any]], *names: str) -> float:
+    """Return the median of a figure over the rounds."""
+    return statistics.median(_at(one, names) for one in found)
+
+
+def _at(one: Any, names: tuple[str, ...]) -> float:
+    for name in names:
+        one = one.get(name, 0.0) if isinstance(one, dict) else one
+    return float(one)
+
+
+def ratio(mine: list[dict[str, Any]], theirs: list[dict[str, Any]], name: str) -> list[float]:
+    """Return the ratio of a figure of two arms, with its interval over the pairs of turns."""
+    found = paired_log_ratio([one[name] for one in mine], [one[name] for one in theirs])
+    return [found.value, found.lo, found.hi]
+
+
+def python(*words: str) -> list[str]:
+    """Return the command that runs this interpreter."""
+    return [sys.executable, *words]
+
+
+def memory() -> int:
+    """Peak memory of `bench OWN.onnx`, all processes, beside a bare ONNX Runtime script of the same file.
+
+    The window lasts a second. Target: the whole at most 1.6 times the bare script's peak; parent, sampler and probes
+    together at most 40 MB in the window.
+    """
+    return _measured(memory, _memory, "weight/memory")
+
+
+def _memory(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], bool]:
+    env, path = environment(source, folder), network(folder)
+    bench = python("-m", "edgescope", "bench", str(path), "--duration", "1s")
+    arms = {
+        "bare": lambda: watched(python("-c", BARE, str(path), "1"), env, folder),
+        "bench": lambda: watched(bench, env, folder),
+    }
+    found = in_turns(arms, rounds)
+    mine, bare = found["bench"], found["bare"]
+    phases = sorted({name for one in mine for name in one["phases"]})
+    rows = {name: median(mine, "phases", name) for name in phases}
+    whole, window = ratio(mine, bare, "peak"), rows.get("window", 0.0) / median(bare, "peak")
+    figures = {
+        "bare_peak_bytes": median(bare, "peak"),
+        "peak_bytes": median(mine, "peak"),
+        "peak_ratio": whole,
+        "window_ratio": window,
+        "phases_bytes": rows,
+        "roles_bytes": {
+            name: median(mine, "roles", name) for name in sorted({r for one in mine for r in one["roles"]})
+        },
+        "around_bytes": median(mine, "around"),
+        "wall_s": median(mine, "wall_s"),
+        "cpu_s": median(mine, "cpu_s"),
+        "bare_wall_s": median(bare, "wall_s"),
+        "bare_cpu_s": median(bare, "cpu_s"),
+        "wall_least_s": min(one["wall_s"] for one in mine),
+        "rounds": rounds,
+    }
+    return figures, whole[0] <= MEMORY and figures["around_bytes"] <= PARENT_BYTES
+
+
+def start() -> int:
+    """Seconds of `import edgescope; edgescope.run` beside `import numpy`, of a first null trial, of --help.
+
+    Each in a process of its own. CPU seconds are compared: other programs change them less than wall time. Targets:
+    the import at most 1.3 times NumPy's; a null trial in the same process at most 0.25 s later; --help at most 2.5
+    times a bare interpreter; the process that measures 0.1 s beyond NumPy and its engine.
+    """
+    return _measured(start, _start, "weight/start")
+
+
+def _start(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], bool]:
+    env = environment(source, folder)
+    engine = "import numpy, onnxruntime"
+    child = "from edgescope import bench; from edgescope.bench import child; import edgescope.store.results"
+    child += "; import edgescope.workloads.inference, edgescope.backends.ort.backend"
+    codes = {
+        "bare": python("-c", "pass"),
+        "numpy": python("-c", "import numpy"),
+        "edgescope": python("-c", "import edgescope; edgescope.run"),
+        "help": python("-m", "edgescope", "--help"),
+        "engine": python("-c", engine),
+        "child": python("-c", f"{engine}; {child}"),
+        "null": python("-c", NULL),
+    }
+    arms = {name: (lambda words=words: timed(words, env, folder)) for name, words in codes.items()}
+    found = in_turns(arms, rounds)
+    cpu = {name: median(each, "cpu_s") for name, each in found.items()}
+    over = [a["cpu_s"] - b["cpu_s"] for a, b in zip(found["child"], found["engine"], strict=True)]
+    figures = {
+        "cpu_s": cpu,
+        "wall_s": {name: median(each, "wall_s") for name, each in found.items()},
+        "import_ratio": ratio(found["edgescope"], found["numpy"], "cpu_s"),
+        "help_ratio": ratio(found["help"], found["bare"], "cpu_s"),
+        "child_beyond_engine_s": statistics.median(over),
+        "null_trial_s": statistics.median(float(one["said"].split()[1]) for one in found["null"]),
+        "rounds": rounds,
+    }
+    met = figures["import_ratio"][0] <= IMPORT and figures["help_ratio"][0] <= HELP
+    return figures, bool(met and figures["child_beyond_engine_s"] <= 0.1 and figures["null_trial_s"] <= 0.25)
+
+
+def _measured(command: Callable[[], int], run: Callable[..., tuple[dict[str, Any], bool]], name: str) -> int:
+    parser = argparse.ArgumentParser(description=facts.text(command))
+    parser.add_argument("--source", type=Path, help="a checkout measured besides, as `before`")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--json", type=Path, help="write the page there and not among the published ones")
+    args = parser.parse_args()
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place:
+        sources = {"now": facts.ROOT, **({"before": args.source.resolve()} if args.source else {})}
+        for when, source in sources.items():
+            folder = Path(place) / when
+            folder.mkdir()
+            figures[when], met = run(source, folder, args.rounds)
+            figures[when]["met"] = met
+    figures["load_average"] = os.getloadavg()
+    met = bool(figures["now"]["met"])
+    if args.json:
+        args.json.write_text(json.dumps(facts.page(figures, met=met), indent=1) + "\n")
+        print(json.dumps(figures, indent=1))
+    else:
+        facts.publish(name, figures, met=met)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    facts.chosen(memory, start)
