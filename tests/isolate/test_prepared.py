@@ -20,15 +20,15 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.delenv(prepared.ELSEWHERE, raising=False)
 
 
-def noted(files, whole=True):
+def noted(files):
     """Have a process note that it opened these files of the cache: a hook would stay in this one."""
     code = f"""
 from edgescope.isolate import prepared
 from edgescope.records import Trial
-with prepared.noting(Trial.from_json({TRIAL.to_json()!r})) as note:
-    for name in {[str(f) for f in files]!r}:
-        open(name, "ab").close()
-    note.whole = {whole}
+opened = prepared.opened()
+for name in {[str(f) for f in files]!r}:
+    open(name, "ab").close()
+prepared.note(Trial.from_json({TRIAL.to_json()!r}), opened)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -47,9 +47,10 @@ def test_what_was_prepared_is_known_until_one_of_its_files_changes(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_failed_is_prepared_again():
-    noted([], whole=False)
-    assert not prepared.known(TRIAL)
+def test_only_what_is_whole_is_noted():
+    for model, works in (("null", True), ("nosuch", False)):
+        trial = Trial(model=model, backend="null")
+        assert (fresh.prepare(trial) is None) is works and prepared.known(trial) is works
 
 
 def written(trial=TRIAL):

@@ -89,9 +89,10 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
         from edgescope.isolate import prepared
         from edgescope.records import Status
 
-        with prepared.noting(started.trial) as note:
-            result = bench.prepare(started)
-            note.whole = result.status is Status.OK
+        opened = prepared.opened()
+        result = bench.prepare(started)
+        if result.status is Status.OK:
+            prepared.note(started.trial, opened)
     elif verb == "look":
         from edgescope.isolate import fresh
 

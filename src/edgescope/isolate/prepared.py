@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Set
+from contextlib import suppress
 from pathlib import Path
 
 import edgescope
@@ -24,28 +23,22 @@ FREE = Role.EFFORT | Role.REPEAT
 """Fields that nothing is prepared for."""
 
 
-@dataclass
-class Note:
-    """What a process prepares; `whole` once all of it is there."""
-
-    whole: bool = False
-
-
-@contextmanager
-def noting(trial: Trial) -> Iterator[Note]:
-    """Note which files of the cache this process opens in the block, if it says that all of them are whole."""
-    root, opened = f"{cache.root()}{os.sep}", set[str]()
+def opened() -> Set[str]:
+    """Return the names of all files that this process opens from now on: it prepares, and then ends."""
+    found = set[str]()
 
     def hear(event: str, given: tuple[object, ...]) -> None:
         if event == "open" and isinstance(name := given[0], str | os.PathLike):
-            opened.add(os.fspath(name))  # a hook stays to the end of its process, which prepares and ends
+            found.add(os.fspath(name))
 
     sys.addaudithook(hear)
-    note = Note()
-    yield note
-    if not note.whole:
-        return
-    files = {name: _state(name) for name in sorted(opened) if name.startswith(root)}
+    return found
+
+
+def note(trial: Trial, names: Set[str]) -> None:
+    """Note that the trial is prepared, by those files of the cache that still are there; harmless if that fails."""
+    root = f"{cache.root()}{os.sep}"
+    files = {name: _state(name) for name in sorted(names) if name.startswith(root)}
     with suppress(Exception):  # then the next one prepares again
         cache.write_json(_note(trial), {name: state for name, state in files.items() if state})
 
