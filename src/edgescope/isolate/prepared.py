@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import edgescope
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.records import Json, Role, Trial, digest
 
-ELSEWHERE = "EDGESCOPE_ON"
+ELSEWHERE = registry.ON
 """Names the board that prepares, with a cache of its own."""
 FREE = Role.EFFORT | Role.REPEAT
 """Fields that nothing is prepared for."""
