@@ -29,7 +29,6 @@ from facts import commit, machine_facts, page
 import hook_server
 from edgescope import bench
 from edgescope.errors import EdgescopeError
-from edgescope.frames.file import File
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.models.image.photos import located
@@ -48,6 +47,7 @@ from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
 from edgescope.wings.video import verb as watch
 from edgescope.wings.video.pipeline import FILM
+from edgescope.wings.video.sources.file import File
 from edgescope.wings.video.watching.clips import Clips, Length
 from edgescope.wings.video.watching.sinks import Log, Webhook
 from watched_day import accounted, planted, session

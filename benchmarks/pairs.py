@@ -39,7 +39,7 @@ from edgescope.models import zoo
 from edgescope.records import Result, Trial
 from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
 from edgescope.stats.alternation import BASE, OURS, Turns, alternation_ratio
-from edgescope.verbs import optimize
+from edgescope.wings.optimize import verb as optimize
 
 
 def judged(pairs: list[Turns]) -> tuple[Interval, Judgement]:

@@ -33,18 +33,18 @@ from edgescope.records.codec import to_plain
 from edgescope.runner import run
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.run import ExperimentRunner
-from edgescope.search import halving as optimize
 from edgescope.search.candidates import installed, propose
-from edgescope.search.halving import Budget
 from edgescope.search.loop import Loop
 from edgescope.stats import Interval
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.verbs.optimize import TURNS
 from edgescope.wings.capacity.constraints import client_constraints
 from edgescope.wings.capacity.page import line, sentence_of
 from edgescope.wings.capacity.question import Question
 from edgescope.wings.capacity.search import Search
+from edgescope.wings.optimize import halving as optimize
+from edgescope.wings.optimize.halving import Budget
+from edgescope.wings.optimize.verb import TURNS
 from edgescope.wings.recommend.candidates import choices
 from edgescope.wings.recommend.recommendation import Recommendation, recommend
 

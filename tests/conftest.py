@@ -86,9 +86,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @functools.cache
 def no_gpu(backend: str) -> str:
     """Return why `backend` ("": only the driver is asked) has no NVIDIA GPU here; "" where it has one."""
-    from edgescope.wings.nvidia.device import NvidiaDevice
+    from edgescope import registry
 
-    if reason := NvidiaDevice().present():
+    if not WINGS:
+        return "no wing asks the driver"
+    if reason := registry.load(registry.DEVICES, "nvidia", "device")().present():
         return f"no NVIDIA GPU: {reason}"
     if backend.startswith("torch"):
         import torch
@@ -273,8 +275,8 @@ def trials_here(answered_here):
 def shorter(tmp_path, monkeypatch, trials_here):
     """Let what a reader types run in this process and in a folder of its own, with less work than it has there."""
     import edgescope
-    from edgescope.search import halving
     from edgescope.wings.anomaly import verb as anomaly
+    from edgescope.wings.optimize import halving
 
     def less(module, name, keys):
         verb = getattr(module, name)

@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from edgescope.store.results import Store as Store
     from edgescope.study.grid import Study as Study
     from edgescope.verbs.compare import compare as compare
-    from edgescope.verbs.layers import layers as layers
-    from edgescope.verbs.optimize import optimize as optimize
     from edgescope.verbs.run import run as run
     from edgescope.verbs.sweep import sweep as sweep
     from edgescope.wings.anomaly.watch import watch as watch
     from edgescope.wings.capacity.verb import capacity as capacity
     from edgescope.wings.energy.verb import energy as energy
     from edgescope.wings.explain.verb import explain as explain
+    from edgescope.wings.layers.verb import layers as layers
     from edgescope.wings.offload.verb import Sent as Sent
     from edgescope.wings.offload.verb import offload as offload
+    from edgescope.wings.optimize.verb import optimize as optimize
     from edgescope.wings.predict.verb import predict as predict
     from edgescope.wings.recommend.verb import recommend as recommend
     from edgescope.wings.studies.verb import ladder as ladder

@@ -511,23 +511,27 @@ VIDEO = "pip install 'edgescope[video]'"
 SOURCES = Family(
     "edgescope.sources",
     {
-        "file": Entry("edgescope.frames.file:File", VIDEO, "a video file, each frame once"),
+        "file": Entry("edgescope.wings.video.sources.file:File", VIDEO, "a video file, each frame once"),
         "paced": Entry(
-            "edgescope.frames.paced:paced", VIDEO, "a video file played as a camera, FILE or FILE@FPS"
+            "edgescope.wings.video.sources.paced:paced",
+            VIDEO,
+            "a video file played as a camera, FILE or FILE@FPS",
         ),
-        "camera": Entry("edgescope.frames.camera:camera", VIDEO, "a camera of this machine (V4L2)"),
-        "rtsp": Entry("edgescope.frames.rtsp:rtsp", VIDEO, "a network camera, rtsp://host/path"),
+        "camera": Entry(
+            "edgescope.wings.video.sources.camera:camera", VIDEO, "a camera of this machine (V4L2)"
+        ),
+        "rtsp": Entry("edgescope.wings.video.sources.rtsp:rtsp", VIDEO, "a network camera, rtsp://host/path"),
         "synthetic": Entry(
-            "edgescope.frames.synthetic:synthetic",
+            "edgescope.wings.video.sources.synthetic:synthetic",
             summary="a made-up moving picture, 640x480 or 640x480@30",
         ),
         "nvdec": Entry(
-            "edgescope.frames.nvdec:Nvdec",
+            "edgescope.wings.video.sources.nvdec:Nvdec",
             "pip install 'edgescope[nvdec]'",
             "a video file decoded on an NVIDIA GPU",
         ),
         "gstreamer": Entry(
-            "edgescope.frames.gstreamer:gstreamer",
+            "edgescope.wings.video.sources.gstreamer:gstreamer",
             VIDEO,
             "a GStreamer pipeline that ends in raw video",
         ),
@@ -539,7 +543,8 @@ VERBS = Family(
     "edgescope.verbs",
     {
         "demo": Entry(
-            "edgescope.cli.demo", summary="optimise a real classifier on photographs, in a few minutes"
+            "edgescope.wings.optimize.demo",
+            summary="optimise a real classifier on photographs, in a few minutes",
         ),
         "doctor": Entry(
             "edgescope.wings.doctor.cli",
@@ -581,9 +586,9 @@ VERBS = Family(
             functions=("edgescope.wings.anomaly.watch:watch",),
         ),
         "optimize": Entry(
-            "edgescope.cli.optimize",
+            "edgescope.wings.optimize.cli",
             summary="try engines and precisions on a model, verify each, pick one",
-            functions=("edgescope.verbs.optimize:optimize",),
+            functions=("edgescope.wings.optimize.verb:optimize",),
         ),
         "recommend": Entry(
             "edgescope.wings.recommend.cli",
@@ -629,9 +634,9 @@ VERBS = Family(
             functions=("edgescope.wings.explain.verb:explain",),
         ),
         "layers": Entry(
-            "edgescope.cli.layers",
+            "edgescope.wings.layers.cli",
             summary="show the time, FLOPs, bytes and share of the roofline of each layer",
-            functions=("edgescope.verbs.layers:layers",),
+            functions=("edgescope.wings.layers.verb:layers",),
         ),
         "list": Entry("edgescope.cli.list_results", summary="list the results in a store"),
         "show": Entry("edgescope.cli.show", summary="print the card of one result"),
@@ -645,7 +650,7 @@ VERBS = Family(
             functions=("edgescope.wings.studies.verb:ladder",),
         ),
         "record": Entry(
-            "edgescope.cli.record",
+            "edgescope.wings.record.cli",
             summary="record this machine's sensors into one file that any machine can replay",
         ),
         "docs": Entry(

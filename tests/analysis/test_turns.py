@@ -8,14 +8,14 @@ import pytest
 
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import FASTEST, goal, wanted
-from edgescope.deploy import card
 from edgescope.records import Absent, Alternation, Machine, Measured, Status, Trial, Turn
 from edgescope.records.result import ModelInfo
 from edgescope.report.document import Mark, plain
 from edgescope.report.variants import answer, comparison
 from edgescope.stats import Interval
 from edgescope.stats.alternation import pairs_for
-from edgescope.verbs.optimize import LEFT_OUT, answered, so_far, unreached
+from edgescope.wings.optimize.deploy import card
+from edgescope.wings.optimize.verb import LEFT_OUT, answered, so_far, unreached
 from edgescope.wings.recommend.candidates import choices
 from edgescope.wings.recommend.recommendation import recommend
 from making import result

@@ -12,8 +12,8 @@ from edgescope.commandline.trial_flags import keys
 from edgescope.devices.null import NullDevice
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Status, Trial, codec
-from edgescope.search.halving import short
 from edgescope.telemetry.base import NullSampler
+from edgescope.wings.optimize.halving import short
 from fake_time import FakeClock
 
 

@@ -29,7 +29,7 @@ COUNTS_UP = {
     ),
 }
 """Those that are filled while something runs."""
-NO_RECORDS = {"frames.live.Connection"}
+NO_RECORDS = {"wings.video.sources.live.Connection"}
 """What has fields and is no dataclass, since its members set them."""
 
 

@@ -34,11 +34,11 @@ BESIDES = {
     "edgescope.wings.doctor.noise_run": ("edgescope.modes.",),
     "edgescope.wings.doctor.ceilings": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
-    "edgescope.verbs.optimize": ("edgescope.scenarios.settings",),
+    "edgescope.wings.optimize.verb": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.wings.doctor.cli": ("edgescope.modes.enter",),
     "edgescope.wings.training.loop": ("edgescope.backends.pytorch.",),
-    "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
+    "edgescope.wings.optimize.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
     "edgescope.wings.capacity.question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
 }
 
@@ -176,7 +176,7 @@ ORDER = (
     *("onnx_operators", "stats", "cache", "options", "foreign", "store"),
     *("analysis", "plots", "report", "fit", "models", "verify", "data", "artifacts", "backends", "frames"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "isolate", "bench"),
-    *("study", "runner", "search", "deploy", "verbs", "commandline", "cli", "wings"),
+    *("study", "runner", "search", "verbs", "commandline", "cli", "wings"),
 )
 NAMING = ("edgescope", "edgescope.registry")
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.

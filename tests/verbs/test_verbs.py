@@ -18,10 +18,10 @@ from edgescope.runner.setup import Setup
 from edgescope.search import start
 from edgescope.search.candidates import Proposal
 from edgescope.store.results import Store
-from edgescope.verbs import optimize as optimizing
 from edgescope.verbs import sweep as sweeping
 from edgescope.wings.capacity.constraints import client_constraints
 from edgescope.wings.capacity.question import Question
+from edgescope.wings.optimize import verb as optimizing
 from making import MACHINE, result
 from queue_server import WHERE, QueueServer
 
@@ -268,7 +268,7 @@ def test_what_is_known_so_far_says_how_sure_it_is():
     from dataclasses import replace
 
     from edgescope.records import Alternation, Measured, Trial, Turn
-    from edgescope.verbs.optimize import so_far
+    from edgescope.wings.optimize.verb import so_far
     from making import result
 
     def alone(backend, seconds):

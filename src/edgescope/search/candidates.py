@@ -87,6 +87,8 @@ class Installed:
     """Device -> reason and fix, of the devices on which it does not work here."""
 
 
+WINDOW = {"min_s": 1.0, "max_s": 2.5}
+"""Seconds measured in a search for a variant, at least and at most, unless the trial says them."""
 KEYS = ("available", "options", "reason", "fix", "without")
 """The keys of a row of `edgescope backends --json` that make an Installed, in its order."""
 

@@ -66,8 +66,8 @@ def test_planted_changes_are_in_the_pixels(folder):
     """Frozen frames do not differ, dark ones are dark, outside the interval the film runs on."""
     import numpy as np
 
-    from edgescope.frames.file import File
     from edgescope.wings.anomaly import videos
+    from edgescope.wings.video.sources.file import File
     from films import all_of
 
     for video in videos.read(folder / "videos"):

@@ -12,13 +12,13 @@ from films import all_of, film
 torch = pytest.importorskip("torch")
 pytest.importorskip("av")
 
-from edgescope.frames.file import File  # noqa: E402
 from edgescope.wings.anomaly import detector  # noqa: E402
 from edgescope.wings.anomaly.deployed import named  # noqa: E402
 from edgescope.wings.anomaly.networks.heads import HEADS  # noqa: E402
 from edgescope.wings.anomaly.preparation import preparation  # noqa: E402
 from edgescope.wings.anomaly.watch import chain  # noqa: E402
 from edgescope.wings.video.alarm import Rule  # noqa: E402
+from edgescope.wings.video.sources.file import File  # noqa: E402
 
 pytestmark = pytest.mark.network
 

@@ -225,7 +225,7 @@ def test_a_film_is_read_a_quarter_larger_and_closed(monkeypatch):
         def close(self):
             asked.append("closed")
 
-    monkeypatch.setattr(generate, "need", lambda *about: Source)
+    monkeypatch.setattr(generate, "load", lambda *about: Source)
     assert generate._film("a", (320, 240))[:, 0, 0, 0].tolist() == [0, 1, 2]
     assert asked == [("a", (400, 300)), "closed"]
 

@@ -9,7 +9,7 @@ import pytest
 from edgescope.cli.main import main
 from edgescope.errors import UsageError
 from edgescope.store.results import Store
-from edgescope.verbs import optimize
+from edgescope.wings.optimize import verb as optimize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 from made_results import KINDS, study

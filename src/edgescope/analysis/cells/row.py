@@ -13,6 +13,7 @@ from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Json, Measured, Result, Status, Trial, Verdict
+from edgescope.records.answers import plain
 from edgescope.records.codec import to_plain
 
 NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
@@ -135,3 +136,17 @@ def joined(results: Sequence[Result], metric: Metric, scope: str) -> Field:
         return Measured(max(peaks), metric.unit, n=len(peaks))
     found = across(results, metric.of[0])
     return scopes.within(found, results, scope) if metric.scope else found
+
+
+def row_line(row: Row) -> str:
+    """Return a cell in one line: its name, p50, and why it was rejected."""
+    timed = plain(row["p50"])
+    figure = "" if timed is None else f"  p50 {timed * 1e3:.4g} ms"
+    return f"{row.label}{figure}{f'  ({row.rejected})' if row.rejected else ''}"
+
+
+def row_of(row: Row) -> dict[str, Json]:
+    """Return a cell as a row of a data frame: model, label, status, and the value of every metric by its name."""
+    about = {"model": row.trial.model.partition("#")[0], "label": row.label, "status": row.status.value}
+    figures = {name: plain(field) for name, field in row.metrics.items()}
+    return about | {"verdict": row.verdict.trust.value, "rejected": row.rejected} | figures

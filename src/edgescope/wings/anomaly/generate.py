@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from edgescope.errors import UsageError
 from edgescope.models.image.photos import located
-from edgescope.registry import VIDEO, need
+from edgescope.registry import SOURCES, VIDEO, load, need
 from edgescope.wings.anomaly import videos as listed
 from edgescope.wings.anomaly.videos import NORMAL, SPLITS, Video
 
@@ -131,7 +131,7 @@ def _samples() -> list[Path]:
 
 def _film(path: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
     """Return all frames of a film, a quarter larger than the clips so that windows can be cut from them."""
-    make = need("edgescope.frames.file:File", "reading videos", VIDEO)
+    make = load(SOURCES, "file", "source")
     source = make(path, size=(size[0] * 5 // 4, size[1] * 5 // 4))
     try:
         found = []

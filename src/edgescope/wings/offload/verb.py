@@ -17,6 +17,7 @@ from edgescope.analysis.cells import ids, machines
 from edgescope.analysis.cells.machines import name
 from edgescope.analysis.cells.objective import parse, wanted
 from edgescope.analysis.cells.replicates import across
+from edgescope.analysis.cells.row import row_of
 from edgescope.analysis.cells.variants import table
 from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.models import zoo
@@ -24,7 +25,6 @@ from edgescope.records import Answer, Json, Result
 from edgescope.runner.own_results import Tell, silent
 from edgescope.runner.setup import Stored, store_of
 from edgescope.store.results import Store
-from edgescope.verbs.optimize import row_of
 from edgescope.wings.offload import page as words
 from edgescope.wings.offload.model import Model, Place, Request
 from edgescope.wings.offload.network import Profile, load, profile, read_size

@@ -19,6 +19,7 @@ from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.grouping import of_harness
 from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.percentiles import lacks_rows
+from edgescope.analysis.cells.row import row_line, row_of
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.records import TABLES, Answer, Json, Result, Trial
@@ -28,7 +29,6 @@ from edgescope.search import candidates
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.study.grid import Study
-from edgescope.verbs.optimize import WINDOW, row_line, row_of
 from edgescope.wings.recommend.candidates import Load, asks_tails, belongs, load
 from edgescope.wings.recommend.explore import Budget, explore
 from edgescope.wings.recommend.recommendation import Recommendation
@@ -200,7 +200,7 @@ class Scope:
                 "the store holds no results to choose from, and no model is named for a search",
                 fix="edgescope recommend MODEL, or edgescope sweep first",
             )
-        keys = {**WINDOW, **self.keys}
+        keys = {**candidates.WINDOW, **self.keys}
         if keys["backend"]:
             keys["precision"] = keys["precision"] or ["fp32"]
             return able(grid.grid(keys | {"model": list(question.models)}))

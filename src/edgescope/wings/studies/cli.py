@@ -126,7 +126,7 @@ def _climb(args: argparse.Namespace, paper: Paper, store: Store) -> None:
 def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     """Optimise each model into the store; report a model that fails and continue."""
     from edgescope.errors import EdgescopeError
-    from edgescope.verbs.optimize import optimize
+    from edgescope.wings.optimize.verb import optimize
 
     keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, context.setup(args)
     for model in args.models or paper.own.models():

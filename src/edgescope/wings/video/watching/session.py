@@ -21,10 +21,10 @@ import numpy as np
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import DeviceError
 from edgescope.frames.frame import Item
-from edgescope.frames.live import shown
 from edgescope.records import QUERY_ERROR, QUERY_OK
 from edgescope.wings.video.alarm import Alarm, Alarms, Scored
 from edgescope.wings.video.flow import EndOfFilm, Flow
+from edgescope.wings.video.sources.live import shown
 from edgescope.wings.video.stages import Decode
 from edgescope.wings.video.watching.event import Event, Sink
 

@@ -1,0 +1,1 @@
+"""The time, FLOPs, bytes and share of the roofline of each layer."""

@@ -1,0 +1,323 @@
+"""Writes a folder that runs the picked variant without edgescope and holds the evidence for its figures.
+
+    DIR/model.onnx | model.pt2 | ...   the file that the engine reads (for PyTorch: the module as torch.export sees it)
+        run.py                         loads and runs it with that engine alone
+        sample.npz                     one batch of inputs, and the fp32 answers to them
+        card.md, card.json             how it was built, measured and checked, and for which machine that holds
+        check.py, check_*, check.npz   `python run.py --check DATA`: the gate again, on the data it was judged on
+
+Before the card is written, run.py has answered the accuracy gate's inputs in a fresh process and its outputs have
+passed the same gate: the folder holds the very file that was judged, not a rebuilt one. Everything is written in a
+folder next to DIR, which gets DIR's name once run.py has passed: an earlier DIR is replaced whole or stays unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.analysis.cells import variants
+from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.bench.parts import HERE
+from edgescope.errors import Message, StoreError, UsageError, WrongOutputError
+from edgescope.isolate import fresh
+from edgescope.models.base import Model
+from edgescope.records import Result, Trial, Verification
+from edgescope.registry import need
+from edgescope.verify import judge, reference
+from edgescope.verify.judge import Reference, Run
+from edgescope.wings.optimize.deploy import card as deploy_card
+from edgescope.wings.optimize.deploy import check, checkable, run_script
+
+TIMEOUT_S = 1800.0
+CARD = "card.json"
+#: What such folders hold beside the files that their cards name.
+OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"}) | checkable.FILES
+#: What run.py prints of its own speed.
+TIMED = re.compile(r"^median of (\d+) calls: (\S+) s$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The gate's judgement of run.py's outputs, and the speed of run.py in the same process."""
+
+    checked: Verification
+    calls: int
+    median_s: float
+
+
+def ready(folder: Path) -> Path:
+    """Return `folder` if it may be filled: it is new, empty or written by an earlier save; UsageError otherwise.
+
+    Nothing is left on the disk: what is refused later leaves no empty folder.
+    """
+    try:
+        other = _others(folder)
+        if not other:
+            with tempfile.TemporaryDirectory(dir=_above(folder), prefix=".edgescope-"):
+                pass  # the new folder will be made there
+    except OSError as error:
+        raise UsageError(
+            "E-DEPLOY-7",
+            f"--save {folder}: the folder cannot be made or replaced",
+            evidence=str(error),
+            effect="Nothing was measured or written",
+            fix="--save a folder in one that you can write",
+        ) from error
+    if other:
+        raise UsageError(
+            "E-DEPLOY-1",
+            f"{folder} holds something else",
+            evidence=", ".join(other[:5]),
+            effect="Nothing was measured or written",
+            fix="--save a new folder",
+        )
+    return folder
+
+
+def _above(folder: Path) -> Path:
+    """Return the nearest folder above that exists."""
+    return next(p for p in folder.resolve().parents if p.exists())
+
+
+def _others(folder: Path) -> list[str]:
+    """Return the names in `folder` that no earlier save has written, or its own name if it is a file."""
+    if not folder.is_dir():
+        return [folder.name] if folder.exists() else []
+    card = cache.read_json(folder / CARD)
+    made = card.get("artifact", {}) if isinstance(card, dict) else {}
+    names = (made.get("file", ""), *made.get("weights", {}))
+    own = OWN | {Path(name).parts[0] for name in names if name} if made else frozenset()
+    return sorted(path.name for path in folder.iterdir() if path.name not in own)
+
+
+def save(
+    chosen: Sequence[Result], results: Sequence[Result], folder: Path, *, wanted: Wanted = FASTEST
+) -> Path:
+    """Write the variant of the results `chosen` to `folder`, check it with the gate, and return the folder.
+
+    `results` are all results of the comparison, for the card. WrongOutputError if run.py does not pass the gate.
+    """
+    target = ready(folder).resolve()
+    with tempfile.TemporaryDirectory(dir=_above(target), prefix=f".{target.name}-") as name:
+        new = Path(name) / "new"
+        new.mkdir()
+        _fill(new, chosen[0], results, wanted)
+        _swap(new, target, Path(name) / "old")
+    return folder
+
+
+def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted) -> None:
+    """Write all files into the new `folder`; the card comes last, once run.py has passed the gate."""
+    model = HERE.model(first.trial)
+    truth = _truth(model, first.trial)
+    file, weights = _artifact(model, first, folder)
+    inputs = {i.name: i.shape for i in model.inputs}
+    prepared = checkable.preprocessing(folder, model)
+    script = run_script.script(first.trial, file, inputs, pictures=prepared is not None)
+    (folder / "run.py").write_text(script)
+    shutil.copyfile(Path(check.__file__), folder / "check.py")
+    _sample(model, truth, first.trial, folder)
+    proof = prove(folder, model, truth, first.trial)
+    table = variants.table(results, wanted=wanted)
+    page = deploy_card.page(table, table.row(first.trial.cell), wanted, results)
+    page["artifact"] = {
+        "file": file,
+        **_about(folder / file),
+        "weights": {place: _about(folder / place) for place in weights},
+        "measured_digest": first.artifact.get("digest"),
+        "made": first.artifact.get("made"),
+        "left_out_of_run_py": list(run_script.left_out(first.trial)),
+    }
+    page["measured"]["run_py"] = {
+        "median_s": proof.median_s,
+        "calls": proof.calls,
+        "of": "calls of run.py's own run(), one process after the comparison",
+    }
+    page["checked"]["run_py"] = deploy_card.checked(proof.checked)
+    page["preprocess"] = prepared
+    page["check"] = checkable.fill(folder, model, first.trial, truth, proof.checked)
+    page["valid_for"] = checkable.valid_for(first)
+    (folder / CARD).write_text(json.dumps(page, indent=1) + "\n")
+    (folder / "card.md").write_text(deploy_card.markdown(page))
+
+
+def _about(path: Path) -> dict[str, Any]:
+    return {"sha256": cache.content(path), "bytes": path.stat().st_size}
+
+
+def _swap(new: Path, target: Path, old: Path) -> None:
+    """Rename `new` to `target`, with the folders above it; move an existing target to `old`, and back if that fails."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            target.rename(old)
+        try:
+            new.rename(target)
+        except BaseException:
+            if old.exists():
+                old.rename(target)
+            raise
+    except OSError as error:
+        raise StoreError(
+            "E-DEPLOY-8",
+            f"{target} cannot be replaced",
+            evidence=str(error),
+            effect="It is unchanged",
+            fix="--save a new folder",
+        ) from error
+
+
+def _truth(model: Model, trial: Trial) -> Reference:
+    """Return the fp32 answers the gate judges by; made again, in its own process, where the cache lost them."""
+    if not reference.known(model, trial.metric):
+        fresh.prepare(trial)
+
+    def missing() -> Run:
+        raise StoreError(
+            "E-DEPLOY-3",
+            "the fp32 answers that the gate compares with are gone and could not be computed again",
+            fix="edgescope optimize MODEL --no-cache",
+        )
+
+    found = reference.reference(model, missing, metric=trial.metric)
+    if isinstance(found, Message):
+        found = reference.reference(model, missing, metric=trial.metric, alone=True)
+    if isinstance(found, Message):
+        raise WrongOutputError(
+            found.code, found.what, evidence=found.evidence, effect=found.effect, fix=found.fix
+        )
+    return found
+
+
+def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str]]:
+    """Copy the file that the engine reads to `folder`; return its name and the names of its files of weights."""
+    path = result.artifact.get("path")
+    if path is None:
+        export = need(
+            "edgescope.wings.optimize.deploy.torch_program:export",
+            "PyTorch",
+            "pip install 'edgescope[torch]'",
+        )
+        export(model, result.trial, folder / "model.pt2")
+        return "model.pt2", []
+    source = _source(result, Path(path))
+    name = f"model{source.suffix}"
+    shutil.copyfile(source, folder / name)
+    if source.suffix != ".onnx":
+        return name, []
+    external = need("edgescope.models.user.onnx_reader:external", name, "pip install 'edgescope[onnx]'")
+    places: list[str] = external(source)
+    for place in places:
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.parent / place, folder / place)
+    return name, places
+
+
+def _source(result: Result, path: Path) -> Path:
+    """Return the measured file, built again if the cache has lost it; StoreError if its content has changed."""
+    if not path.is_file():
+        fresh.prepare(result.trial)
+    found = cache.content(path) if path.is_file() else "no file"
+    if found != result.artifact.get("digest"):
+        raise StoreError(
+            "E-DEPLOY-4",
+            f"the measured file is not there: {path.name}",
+            evidence=f"SHA-256 {str(result.artifact.get('digest'))[:12]} was measured, {found[:12]} is there",
+            effect="The folder would hold a file to which these figures do not belong",
+            fix="the same command with --no-cache",
+        )
+    return path
+
+
+def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
+    given, n = judge.gate_samples(model).arrays, trial.batch
+    rows = np.arange(n) % len(truth.gate[0])
+    arrays: dict[str, Any] = {name: array[rows] for name, array in given.items()}
+    arrays |= {f"fp32_{i}": array[rows] for i, array in enumerate(truth.gate)}
+    np.savez(folder / "sample.npz", **arrays)
+
+
+def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
+    """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
+    of = judge.basis(model, trial.metric)
+    gate = of.gate.first(len(truth.gate[0]))
+    # a measure that could not read fp32's outputs cannot read these
+    measure = of.measure if truth.tally is not None else None
+    labelled = of.labelled if measure is not None else None
+    parts = [s.arrays for s in (gate, labelled) if s is not None]
+    total = sum(len(next(iter(p.values()))) for p in parts)
+    rows = np.minimum(np.arange(-(-total // trial.batch) * trial.batch), total - 1)
+    given = {name: np.concatenate([p[name] for p in parts])[rows] for name in gate.arrays}
+    outputs, said = _ran(folder, given)
+    kept = (
+        measure.tally([a[len(gate) : total] for a in outputs], slice(None)) if measure and labelled else None
+    )
+    answer = judge.judge(
+        tuple(a[: len(gate)] for a in outputs),
+        truth,
+        precision=trial.precision,
+        min_agreement=trial.min_agreement,
+        min_accuracy=trial.min_accuracy,
+        told=judge.told(of, kept, truth),
+        groups=gate.groups,
+        classifier=of.classifier,
+    )
+    if not answer.passed:
+        raise WrongOutputError(
+            "E-DEPLOY-5",
+            f"run.py for {trial.label} does not give the answers that passed the gate",
+            evidence=answer.detail,
+            effect="It must not be used; nothing was saved",
+        )
+    calls, median_s = _timed(said)
+    return Proof(answer, calls, median_s)
+
+
+def _timed(said: str) -> tuple[int, float]:
+    """Return how many calls run.py timed and their median in seconds."""
+    found = TIMED.search(said)
+    if found is None:
+        raise WrongOutputError(
+            "E-DEPLOY-6",
+            "run.py did not print its speed",
+            evidence=said[-300:],
+            effect="Nothing was saved",
+        )
+    return int(found[1]), float(found[2])
+
+
+def _ran(folder: Path, given: dict[str, Any]) -> tuple[list[NDArray[Any]], str]:
+    """Return the outputs of run.py in a separate process, and its text on stdout."""
+    with tempfile.TemporaryDirectory(prefix="edgescope-deploy-") as name:
+        asked, answered = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
+        np.savez(asked, **given)
+        command = [sys.executable, "-B", str(folder.resolve() / "run.py"), str(asked), str(answered)]
+        try:
+            done = subprocess.run(
+                command, cwd=name, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+            said = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1] if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            said = f"still running after {TIMEOUT_S:g} s"
+        if said:
+            raise WrongOutputError(
+                "E-DEPLOY-6",
+                "the written run.py does not run",
+                evidence=said[:300],
+                effect="Nothing was saved",
+            )
+        with np.load(answered) as file:
+            return [file[f"output_{i}"] for i in range(len(file.files))], done.stdout

@@ -1,0 +1,1 @@
+"""Where frames come from: files, cameras, streams, a made-up picture."""

@@ -1,0 +1,263 @@
+"""A video file, decoded by FFmpeg (PyAV): every frame exactly once, in presentation order, upright.
+
+FFmpeg plays on after damage as well as it can. A measurement must know instead: whatever FFmpeg reports as an
+error, as a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and
+counted (`damaged="skip"`), and so is what is missing at the end of a file that was cut off. What a header says of
+frames, rates and durations is no promise: a recorder counts the frames that it dropped, a browser writes 1000 frames
+per second. The stream decides. FFmpeg reports nothing if whole packets were overwritten in a raw H.264 stream or in
+Matroska (their frames are missing) or a part of a picture in Motion JPEG. Damage in the last frames may cost a few
+sound ones that the decoder holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import av
+
+from edgescope.errors import ModelError
+from edgescope.frames.frame import Frame
+from edgescope.records import Json
+from edgescope.wings.video.sources.ending import missing_bytes
+from edgescope.wings.video.sources.rgb import Rgb, Size
+
+AGREES = 0.01
+"""A header's frame rate that is no further from that of the time stamps is kept."""
+ERRORS = (av.error.FFmpegError, OSError, ValueError, IndexError)
+
+
+class File:
+    """A video file that is read frame by frame, again from the start if `loop` is set.
+
+    `size` (width, height) has libswscale scale each frame, so that no array of the full size is made, or with `whole`
+    one beside it: what a network sees does not depend on whether somebody wants to see the frame as well.
+    `threads` is PyAV's thread_type: AUTO or FRAME decodes several frames at once, SLICE parts of one frame,
+    NONE uses one thread. `damaged` is "stop" or "skip".
+    """
+
+    live = False
+
+    def __init__(
+        self,
+        name: str | Path,
+        *,
+        loop: bool = False,
+        size: Size | None = None,
+        whole: bool = False,
+        threads: str = "AUTO",
+        damaged: str = "stop",
+    ) -> None:
+        self.path, self.loop, self.threads = Path(name), loop, threads
+        self._skips = damaged == "skip"
+        self._rgb = Rgb(size, whole=whole)
+        self._frames = self._passes = self._damaged = self._size_changes = 0
+        self._promised = self._packets_read = 0
+        self._lost: int | None = None
+        self._times = Times()
+        self._about: dict[str, Json] = {}
+        self._container: Any = None
+        self._open()
+        self._reader: Iterator[Frame] = self._all()
+
+    def read(self) -> Frame | None:
+        """Return the next frame, or None after the last one; ModelError E-VIDEO-1 at damage."""
+        return next(self._reader, None)
+
+    def facts(self) -> Mapping[str, Json]:
+        """Return what the file is and what was met: `frames`, `passes`, `damaged`, `size_changes`, `rotation`.
+
+        `fps` is the header's until a pass has ended, then that of the time stamps; `lost` are the frames that the
+        header counts and a file that was cut off does not hold, None if the file is whole or nothing counts them.
+        """
+        width, height = self._rgb.sides if self._frames else (self._about["width"], self._about["height"])
+        return {
+            **self._about,
+            "width": width,
+            "height": height,
+            "rotation": self._rgb.rotation,
+            "frames": self._frames,
+            "passes": self._passes,
+            "damaged": self._damaged,
+            "lost": self._lost,
+            "size_changes": self._size_changes,
+        }
+
+    def close(self) -> None:
+        """Free the decoder and its threads."""
+        self._reader = iter(())
+        self._rgb.close()
+        self._shut()
+
+    # -- one pass ----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Open the file and read its header."""
+        try:
+            self._container = av.open(f"file:{self.path}")
+            stream = self._container.streams.video[0]
+            stream.thread_type = self.threads
+        except ERRORS as error:
+            raise self._broken(_text(error)) from error
+        rate = stream.average_rate or stream.guessed_rate
+        self._about = {
+            "path": str(self.path),
+            "codec": stream.codec_context.name,
+            "pixels": stream.codec_context.pix_fmt,
+            "fps": float(rate) if rate else None,
+            "width": stream.codec_context.width,
+            "height": stream.codec_context.height,
+        }
+        self._times.begin(self._about["fps"])
+
+    def _shut(self) -> None:
+        if self._container is not None:
+            self._container.close()
+        self._container = None
+
+    def _all(self) -> Iterator[Frame]:
+        """Yield the frames of every pass."""
+        while True:
+            before = self._frames
+            yield from self._pass()
+            self._shut()
+            if self._frames == before:
+                raise self._broken("it holds no frame")
+            self._passes += 1
+            self._about["fps"] = self._times.rate(self._frames - before, self._about["fps"])
+            if not self.loop:
+                return
+            self._open()
+
+    def _pass(self) -> Iterator[Frame]:
+        for picture in self._pictures():
+            try:
+                frame = self._made(picture)
+            except ERRORS as error:
+                self._met(_text(error))
+                continue
+            del picture  # its memory, and then the array's, serve the next frame
+            yield frame
+            del frame
+
+    def _made(self, picture: Any) -> Frame:
+        """Return the frame of a decoded picture."""
+        before = self._rgb.sides
+        frame = Frame(self._rgb(picture), self._frames, time_s=self._times.next(picture.time))
+        sides = self._rgb.sides
+        self._size_changes += self._frames > 0 and sides != before
+        frame.sides = sides if self._rgb.size else None
+        frame.whole = self._rgb.whole(picture)
+        self._frames += 1
+        return frame
+
+    def _pictures(self) -> Iterator[Any]:
+        """Yield the frames that FFmpeg decodes without a complaint."""
+        stream = self._container.streams.video[0]
+        self._promised, self._packets_read = stream.frames, 0
+        for packet, broken in self._packets(stream):
+            self._packets_read += packet is not None and packet.size > 0
+            if broken and self._skips:
+                self._met("a packet is incomplete")
+                continue
+            try:  # what stands before the break is still in the decoder
+                pictures = packet.decode() if packet is not None and not broken else stream.decode(None)
+            except ERRORS as error:
+                self._met(_text(error))
+                continue
+            while pictures:
+                if pictures[0].is_corrupt:
+                    self._met("a frame could be decoded in part only")
+                    del pictures[0]
+                else:
+                    yield pictures.pop(0)
+            if broken:
+                self._met("a packet is incomplete")
+        if not self._damaged and (missing := missing_bytes(self.path)):
+            self._met(f"it was cut off: its last {missing} bytes are missing")
+
+    def _packets(self, stream: Any) -> Iterator[tuple[Any, bool]]:
+        """Yield the packets of the film, and whether each is broken; the last is empty, or None after an error.
+
+        FFmpeg marks the last packet before two MPEG-TS streams join as broken, too: a key frame follows there.
+        """
+        held = None
+        try:
+            for packet in self._container.demux(stream):
+                if held is not None:
+                    yield held, held.is_corrupt and not packet.is_keyframe
+                held = packet
+            yield held, False
+        except ERRORS as error:
+            if held is not None:
+                yield held, held.is_corrupt
+            self._met(_text(error))
+            yield None, False
+
+    def _count_lost(self) -> None:
+        """Note the frames that the header counts and a file that was cut off does not hold."""
+        if missing_bytes(self.path):
+            self._lost = max(0, self._promised - self._packets_read) or None
+
+    def _met(self, what: str) -> None:
+        """Count damage that is skipped; else raise E-VIDEO-1."""
+        self._damaged += 1
+        self._count_lost()
+        what += f"; {self._lost} of {self._promised} frames are missing" if self._lost else ""
+        if not self._skips:
+            raise self._broken(what)
+
+    def _broken(self, what: str) -> ModelError:
+        self._shut()
+        return ModelError(
+            "E-VIDEO-1",
+            f"{self.path.name} cannot be decoded after {self._frames} frames",
+            evidence=what,
+            effect="The pipeline has no more frames",
+            fix="a whole video",
+        )
+
+
+class Times:
+    """Seconds from the first frame on: they go on where a film begins again or its time stamps jump back."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._offset: float | None = None
+        self._begun: float | None = None
+        self._stamped = 0
+        self._step = math.nan
+
+    def begin(self, fps: float | None) -> None:
+        """Begin a pass over a film whose header names `fps`."""
+        self._step, self._offset = 1 / fps if fps else math.nan, None
+        self._begun, self._stamped = None, 0
+
+    def rate(self, frames: int, header: float | None) -> float | None:
+        """Return the frames per second of a pass of so many frames by their time stamps.
+
+        The header's is kept where the stamps agree, which are rounded, or where not each frame had one.
+        """
+        if frames < 2 or self._stamped < frames or self._begun is None or self._last is None:
+            return header
+        found = (frames - 1) / (self._last - self._begun)
+        return header if header and abs(found / header - 1) < AGREES else found
+
+    def next(self, stamp: float | None) -> float:
+        """Return the time of the next frame, whose own time stamp is `stamp` seconds or missing; nan if unknown."""
+        due = 0.0 if self._last is None else self._last + self._step
+        if stamp is None:
+            self._last = self._last if math.isnan(due) else due
+            return due
+        if self._offset is None or (self._last is not None and stamp + self._offset <= self._last):
+            self._offset = ((self._last or 0.0) if math.isnan(due) else due) - stamp
+        self._last = stamp + self._offset
+        self._begun = self._last if self._begun is None else self._begun
+        self._stamped += 1
+        return self._last
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
