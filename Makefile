@@ -66,8 +66,9 @@ tests tests-all: $(VENV)/.compiled
 	exit $$status
 
 # What to run while you write: no test that starts a process, waits for a network, takes long or must be alone. A process is denied to the rest.
+# tests/field and tests/project ask of the whole: files of other programs through the command line, pages, scripts.
 test-unit: $(VENV)/.compiled
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not process and not network and not slow and not alone and not gpu and not jetson and not page"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/field --ignore=tests/project -m "not process and not network and not slow and not alone and not gpu and not jetson and not page"
 
 # Several workers would compile the same files at the same time, a minute each: one reads all tests before them, once.
 # uv compiles nothing that it installs, and pytest writes the tests with their asserts in words.

@@ -70,6 +70,7 @@ def test_a_result_comes_over_whole_and_nothing_waits_for_the_disk(tmp_path, monk
     assert tmp_path in synced
 
 
+@pytest.mark.process
 def test_handing_over_loads_no_database(tmp_path):
     code = f"""
 import sys
