@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,12 +155,13 @@ def _normal_known(root: Path, kinds: set[str]) -> None:
     """Raise UsageError where no folder is called normal and one nearly is: it would become a kind of anomaly."""
     near = sorted(kind for kind in kinds if NORMAL in kind.lower() and "abnormal" not in kind.lower())
     if near and NORMAL not in kinds:
+        renamed = shlex.join(["mv", str(root / near[0]), str(root / NORMAL)])
         raise UsageError(
             "E-ANOMALY-17",
             f"it is not known which videos of {root} are normal",
             evidence=f"no folder is called {NORMAL}, and one {near[0]}",
             effect="As a kind of anomaly it would turn all scores round",
-            fix=f"mv {root / near[0]} {root / NORMAL}, or --layout with the name of the published set",
+            fix=f"{renamed}, or --layout with the name of the published set",
         )
 
 

@@ -7,6 +7,7 @@ tried on a minibatch that is held in memory, and only those whose best case coul
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -337,7 +338,7 @@ def train_advise(
             "the run that advice is wanted for did not finish",
             evidence=str(base.reason),
             effect="There is nothing to improve",
-            fix=f"edgescope bench {model} --workload training",
+            fix=f"edgescope bench {shlex.quote(model)} --workload training",
         )
     facts = model_of.facts(base, len(os.sched_getaffinity(0)))
     draft, fits = files_of(asked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 from edgescope.commandline import trial_flags
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{about['count']} pictures of {width} x {height}, {about['classes']} classes,"
         f" {about['bytes'] / 1e6:.1f} MB: {about['origin']}\n"
-        f"next: edgescope bench mobilenet_v2 --workload training --batch 8 --workload-option images={args.folder}"
+        "next: edgescope bench mobilenet_v2 --workload training --batch 8"
+        f" --workload-option images={shlex.quote(str(args.folder))}"
     )
     return 0
