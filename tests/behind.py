@@ -2,14 +2,12 @@
 
 import sys
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import small_board
-from edgescope.wings.remote.agent import edgescope_agent
-
-AGENT = Path(edgescope_agent.__file__)
 
 
 class Behind:
@@ -29,8 +27,10 @@ class Behind:
     @property
     def argv(self) -> list[str]:
         """The command that starts an agent there without ssh."""
+        agent = find_spec("edgescope.wings.remote.agent.edgescope_agent")
+        assert agent and agent.origin
         words = [f"{name}={value}" for name, value in self.environment.items()]
-        return ["env", "-i", *words, sys.executable, "-u", str(AGENT)]
+        return ["env", "-i", *words, sys.executable, "-u", agent.origin]
 
     def alive(self) -> list[str]:
         return small_board.alive(self.mark)

@@ -713,6 +713,19 @@ def entry(family: Family, name: str, word: str) -> Entry:
     return family[name]
 
 
+def installed(family: Family) -> list[str]:
+    """Return the names of the members whose wing was not taken out."""
+    return [name for name, found in family.items() if _is_there(found.target)]
+
+
+def _is_there(target: str) -> bool:
+    wing = ".".join(target.split(".")[:3])
+    try:
+        return not wing.startswith(f"{__package__}.wings.") or bool(importlib.import_module(wing))
+    except ImportError:
+        return False
+
+
 def scenario(name: str) -> Entry:
     """Return the entry of a scenario; a closed loop's if a stored result names a scenario that is not installed."""
     return SCENARIOS.get(name, Entry(""))

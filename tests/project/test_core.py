@@ -81,6 +81,16 @@ for name in ("capacity", "watch", "train_advise"):
     run(installed, tree, code)
 
 
+def test_this_machine_is_described_without_the_devices_of_wings(installed, tree):
+    code = """
+from edgescope import registry
+from edgescope.devices import manifest
+assert list(manifest.present()) == ["cpu"] and manifest.here().id
+assert {"cpu", "null"} <= set(registry.installed(registry.DEVICES)) < set(registry.DEVICES)
+"""
+    run(installed, tree, code)
+
+
 def test_each_member_that_is_missing_names_itself_and_what_brings_it_back(installed, tree):
     code = """
 from edgescope import registry

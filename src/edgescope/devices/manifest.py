@@ -43,7 +43,7 @@ def present() -> Mapping[str, Device]:
     """Return every device but null, by registry name; those of the recorded board if a recording is played."""
     if board_file := replay.played():
         return replay.devices(board_file)
-    names = [n for n in registry.DEVICES if n not in ("null", "replay")]
+    names = [n for n in registry.installed(registry.DEVICES) if n not in ("null", "replay")]
     return {n: registry.load(registry.DEVICES, n, "device")() for n in names}
 
 

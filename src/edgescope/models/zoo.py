@@ -33,7 +33,7 @@ from edgescope import cache
 from edgescope.errors import Message, ModelError, UsageError, closest_name, near_names
 from edgescope.models.base import Described, FixedBatch, Model, TensorSpec
 from edgescope.records import digest
-from edgescope.registry import MODELS, load, need
+from edgescope.registry import MODELS, installed, load, need
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -68,8 +68,9 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the zoo, the pretrained network first."""
-    return tuple(table())
+    """Return the names of the zoo whose kind is installed, the pretrained network first."""
+    kinds = installed(MODELS)
+    return tuple(name for name in table() if _family(name) in kinds)
 
 
 def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Model:

@@ -139,7 +139,7 @@ def device() -> str:
 
 def _sensed(place: str) -> bool:
     """Return whether one of the devices that sense a place is here."""
-    known = (name for name in registry.place(place).sensors if name in registry.DEVICES)
+    known = (name for name in registry.place(place).sensors if name in registry.installed(registry.DEVICES))
     return any(not registry.load(registry.DEVICES, name, "device")().present() for name in known)
 
 
