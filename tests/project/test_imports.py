@@ -302,6 +302,44 @@ assert not (found := {name for name in loaded if name.startswith(seldom)}), foun
 """)
 
 
+@pytest.mark.slow
+def test_a_command_that_waits_for_a_trial_has_loaded_nothing_heavy(tmp_path):
+    """Its memory is the trial's on a small board: NumPy and the rest come once the trial has ended."""
+    run_in_bare_python(f"""
+import os, sys
+from edgescope.isolate import fresh
+
+def begun(program, folder, launch):
+    heavy = {{"numpy", "duckdb", "psutil", "torch", "onnx", "onnxruntime", "plotly", "edgescope.bench.drivers"}}
+    os._exit(len(heavy & set(sys.modules)) + 10 * ("prepare" in program))
+
+fresh.GuardedProcess, fresh.prepare = begun, lambda trial, limits: None
+from edgescope.cli.main import main
+main(["bench", "null", "--backend", "null", "--store", {str(tmp_path)!r}])
+sys.exit("no trial was begun")
+""")
+
+
+def test_naming_what_runs_a_trial_imports_no_numpy():
+    run_in_bare_python("""
+import sys, edgescope
+edgescope.run
+assert not (found := {"numpy", "psutil", "edgescope.bench"} & set(sys.modules)), found
+""")
+
+
+def test_a_process_that_measures_an_onnx_file_loads_neither_onnx_nor_a_database():
+    pytest.importorskip("onnxruntime")
+    run_in_bare_python("""
+import sys
+from edgescope import bench
+from edgescope.bench import child
+import edgescope.backends.ort.backend, edgescope.store.handed_rows, edgescope.workloads.inference
+alone = {"edgescope.bench.alternation", "edgescope.bench.workers", "edgescope.modes.privileged"}
+assert not (found := ({"onnx", "duckdb", "psutil", "PIL"} | alone) & set(sys.modules)), found
+""")
+
+
 def test_public_names_exist_and_are_sorted():
     assert edgescope.__all__ == sorted(edgescope.__all__)
     for name in edgescope.__all__:

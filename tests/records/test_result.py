@@ -1,5 +1,7 @@
 """What a Result says of itself: its figures, its lines, its row, and what its model and its gate were."""
 
+from dataclasses import replace
+
 import pytest
 
 from edgescope.errors import Message, UnsupportedError, UsageError
@@ -222,3 +224,10 @@ def test_a_frame_without_such_a_program_says_what_to_install(monkeypatch):
     with pytest.raises(UnavailableError) as caught:
         frame({})
     assert caught.value.message.code == "E-FRAME-1"
+
+
+def test_without_its_rows_a_result_is_what_a_store_lists():
+    whole = result(TRIAL)
+    lean = whole.without_rows()
+    assert whole.queries is not None and (lean.queries, lean.readings, lean.spans) == (None, None, None)
+    assert lean == replace(whole, queries=None, readings=None, spans=None)

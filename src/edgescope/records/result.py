@@ -263,6 +263,10 @@ class Result(Answer):
         own = Result.begun(trial, self.machine)
         return replace(self, id=own.id, trial=trial, started_at=own.started_at)
 
+    def without_rows(self) -> Result:
+        """Return it without its raw rows, as a store lists it: thousands of results then fit into memory."""
+        return replace(self, queries=None, readings=None, spans=None)
+
     def ended(self, status: Status, reason: Message | None = None) -> Result:
         """Return it with this status; it keeps its reason unless there is another."""
         return replace(self, status=status, reason=reason or self.reason)

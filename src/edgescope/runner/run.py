@@ -443,4 +443,4 @@ def run(
 
 def _add(sieves: Sequence[Pruner], result: Result) -> None:
     for sieve in sieves:
-        sieve.add(result)
+        sieve.add(result.without_rows())

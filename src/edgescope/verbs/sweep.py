@@ -70,7 +70,7 @@ def sweep(
     with _manner(how, stored, setup) as arguments:
         for result in runner.run(study.trials, stored, tell=setup.tell, **arguments):
             show(result)
-            new[result.trial.id] = result
+            new[result.trial.id] = result.without_rows()  # as the stored ones are; `show` has had them
     known = stored.finished() | new
     return Results(known[t.id] for t in study.trials if t.id in known)
 
