@@ -14,7 +14,6 @@ from edgescope import __version__, registry
 from edgescope.commandline.hints import fits
 from edgescope.commandline.parsing import WHOLE, Parser
 from edgescope.errors import EdgescopeError, ExitCode, Message, UnavailableError, fitting
-from edgescope.process.said import say
 from edgescope.registry import BOARD, VERBS
 
 EPILOG = f"""Exit codes: {"; ".join(f"{code} {code.label}" for code in ExitCode)}.
@@ -131,6 +130,13 @@ def _verb(words: Sequence[str]) -> str:
         words[2:] if words[:1] == ["--board"] else words[1:] if words and words[0].startswith("--") else words
     )
     return rest[0] if rest and rest[0] in VERBS else ""
+
+
+def say(text: object) -> None:
+    """Print a message on stderr."""
+    from edgescope.process import said  # with what starts programs: a page of flags has no need of it
+
+    said.say(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

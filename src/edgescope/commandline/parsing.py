@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from edgescope.commandline.pages import Pages
 from edgescope.errors import Message, closest_name
-from edgescope.process import said
 
 WHOLE: list[Callable[[], argparse.ArgumentParser]] = []
 """What makes the parser of every verb with its flags: the command's own file, which imports this one, puts it here."""
@@ -48,6 +47,8 @@ class Parser(argparse.ArgumentParser):
         listed = 0 < len(parts) <= LISTED and text.startswith("the following arguments are required")
         evidence = f"known: {', '.join(parts)}" if listed else ""
         fix = self.fix or f"{self.prog} --help"
+        from edgescope.process import said  # a command that is understood has no need of it
+
         said.say(Message("E-ARGS-1", text, evidence=evidence, fix=fix))
         self.exit(2)
 
