@@ -8,6 +8,7 @@ import pytest
 from edgescope.bench import drivers, mode
 from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
+from edgescope.modes import catalog
 from edgescope.records import (
     Alternation,
     Effective,
@@ -27,7 +28,7 @@ def a_mode(monkeypatch):
     made = SimpleNamespace(words="")
     made.problem, made.evidence = (lambda: made.words), (lambda: "governor performance")
     made.features = lambda: {"cpu_hz": 2e9}
-    monkeypatch.setattr(mode.catalog, "find", lambda name, devices: made)
+    monkeypatch.setattr(catalog, "find", lambda name, devices: made)
     return made
 
 
@@ -66,7 +67,7 @@ def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
     def gone(name, devices):
         raise UsageError("E-MODE-1", "no such mode")
 
-    monkeypatch.setattr(mode.catalog, "find", gone)
+    monkeypatch.setattr(catalog, "find", gone)
     assert "no such mode" in str(mode.rechecked(result(FAST), {}).reason)
 
 

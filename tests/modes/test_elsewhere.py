@@ -18,7 +18,18 @@ from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, launcher, mps, quota, sharing
+from edgescope.modes import (
+    catalog,
+    cgroup,
+    enter,
+    gpu_power,
+    journal,
+    launcher,
+    mps,
+    privileged,
+    quota,
+    sharing,
+)
 from edgescope.modes.affinity import Affinity, some
 from edgescope.modes.combined import Together
 from edgescope.modes.enter import in_mode
@@ -570,7 +581,7 @@ def test_systemd_is_asked_for_a_scope_with_a_limit_and_its_last_words_are_told(t
 
 def test_the_launcher_sets_what_it_is_told_and_becomes_the_program(monkeypatch):
     did = []
-    monkeypatch.setattr(launcher, "act", lambda words, root: did.append((words, root)))
+    monkeypatch.setattr(privileged, "act", lambda words, root: did.append((words, root)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: did.append((pid, list(cpus))))
     monkeypatch.setattr(os, "execvp", lambda name, words: did.append((name, words)))
     launcher.main(["--", "true"])
@@ -589,7 +600,7 @@ def test_a_launcher_that_cannot_returns_4(monkeypatch, capsys, error):
     def act(words, root):
         raise error
 
-    monkeypatch.setattr(launcher, "act", act)
+    monkeypatch.setattr(privileged, "act", act)
     assert launcher.main(["--group", "edgescope-7", "--", "true"]) == 4
     assert str(error) in " ".join(capsys.readouterr().err.split())
 
