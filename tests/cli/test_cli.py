@@ -187,6 +187,7 @@ def test_models_keep_macs_and_flops_apart(capsys):
     assert len(rows) >= 9
 
 
+@pytest.mark.wings
 def test_every_verb_has_a_help_text_and_a_docstring():
     for name, verb in VERBS.items():
         module = registry.verb(name)
@@ -288,6 +289,7 @@ def test_the_package_is_a_program():
     assert {line.split()[0] for line in engines} >= set(installed())
 
 
+@pytest.mark.wings
 def test_the_engines_whose_versions_are_told_are_those_of_the_backends():
     named = {package for name in registry.BACKENDS for package in registry.about(name).PACKAGES}
     assert set(ENGINES) == named

@@ -80,6 +80,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     return {line.split("\t")[0] for line in done.stdout.split("\n") if line}
 
 
+@pytest.mark.wings
 @pytest.mark.process
 @pytest.mark.parametrize(("typed", "offered"), CASES)
 @pytest.mark.parametrize("shell", completion.SHELLS)
@@ -115,6 +116,7 @@ def test_after_a_flag_with_any_value_files_are_offered(tmp_path):
     assert "-o default" in script("bash")
 
 
+@pytest.mark.wings
 def test_known_words_are_those_of_the_program():
     assert completion.models() == list(zoo.names())
     assert tuple(completion.KNOWN["--precision"]) == PRECISIONS

@@ -3,6 +3,8 @@
 import argparse
 import re
 
+import pytest
+
 from edgescope.cli.main import parser
 
 
@@ -59,6 +61,7 @@ def test_an_empty_default_is_not_shown_as_brackets():
     assert not [text for text in helps if "()" in text or "(None)" in text]
 
 
+@pytest.mark.wings
 def test_files_are_written_by_one_flag_in_every_verb_that_writes_one():
     assert {verb.split()[1] for verb, _ in flags()["-o"]} == {
         *(

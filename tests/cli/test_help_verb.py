@@ -33,6 +33,7 @@ def test_every_error_ends_with_a_code_of_the_table():
     assert len(kinds) > 5 and all(isinstance(kind.exit_code, ExitCode) for kind in kinds)
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize("asked", ["compare", "trace"])
 def test_a_verb_that_may_be_undecided_says_so(asked, capsys):
     with pytest.raises(SystemExit):

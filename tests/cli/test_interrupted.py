@@ -8,6 +8,7 @@ from edgescope.cli.main import VERBS, main
 RESUMES = {"demo", "optimize", "sweep", "recommend", "predict", "capacity", "train", "study", "anomaly"}
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize("verb", VERBS)
 def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
     typed = {

@@ -13,6 +13,7 @@ def shown(board, capsys):
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize("board", recording.shipped())
 def test_every_row_is_one_line_of_80_columns(board, capsys):
     lines = shown(board, capsys)
@@ -26,11 +27,13 @@ def test_every_row_is_one_line_of_80_columns(board, capsys):
     assert all(len(row.split()) > 2 for row in settings.splitlines()[1:]), "each with what it sets"
 
 
+@pytest.mark.wings
 def test_a_board_without_modes_says_why(capsys):
     first = shown("thor", capsys)[0]
     assert first == "no power modes: no /etc/nvpmodel.conf (the file that lists them)"
 
 
+@pytest.mark.wings
 def test_a_mode_that_needs_a_reboot_is_marked_and_explained(capsys):
     lines = shown("agx_orin", capsys)
     row = next(line for line in lines if line.startswith("MODE_30W "))

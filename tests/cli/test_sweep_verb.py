@@ -195,6 +195,7 @@ def test_names_of_cells_tell_them_apart_and_hold_nothing_else():
     assert sweep.shared(trials) == "null fp32 b1 single_stream 1s"
 
 
+@pytest.mark.wings
 def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_says_so(monkeypatch):
     from edgescope.verbs import sweep
 

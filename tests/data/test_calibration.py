@@ -87,6 +87,7 @@ def test_int8_of_them_is_another_file_and_says_where_it_comes_from(photos, untra
     assert (about["n"], about["origin"].partition("#")[0]) == (3, "the user's data mine")
 
 
+@pytest.mark.wings
 def test_an_input_of_the_gate_among_them_is_refused(tmp_path, untrained, artifacts):
     gate = untrained.samples(Purpose.GATE, 2).arrays["input"]
     for i, row in enumerate(gate):

@@ -40,6 +40,7 @@ def test_classes_txt_orders_the_classes_and_an_empty_folder_is_said(tmp_path):
     assert found.notes == ("class folders without an image: mist",)
 
 
+@pytest.mark.wings
 def test_a_csv_lists_files_labels_and_masks(tmp_path):
     for i in range(3):
         picture(tmp_path / f"{i}.png", 90, i)
@@ -57,6 +58,7 @@ LONG = "y" * 5000 + ".png"
 """As a cell is where a quote does not end: longer than any system takes for a name."""
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize("row", [f"{LONG},1", f"0.png,{LONG}", "\0.png,1", "0.png,\0.png"])
 def test_a_name_that_no_file_can_have_is_a_file_that_is_not_there(tmp_path, row):
     picture(tmp_path / "0.png", 90)
@@ -71,6 +73,7 @@ def test_data_called_by_a_name_that_no_file_can_have_are_no_data():
         opening.kind(LONG)
 
 
+@pytest.mark.wings
 def test_coco_boxes_are_corners_and_classes_follow_their_ids(tmp_path):
     found = opening.read(str(coco(tmp_path)))
     assert found.classes == ("cat", "dog") and len(found.records) == 4
@@ -97,6 +100,7 @@ def test_a_npz_holds_inputs_labels_maps_and_boxes(tmp_path):
         opening.read(str(tmp_path / "c.npz"))
 
 
+@pytest.mark.wings
 def test_npy_files_are_samples_or_inputs_of_samples(tmp_path):
     for i, name in enumerate(("a/0", "a/1", "b/0")):
         (tmp_path / "one" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -109,6 +113,7 @@ def test_npy_files_are_samples_or_inputs_of_samples(tmp_path):
     assert len(several.records) == 3 and set(several.records[0].load()) == {"ids", "mask"}
 
 
+@pytest.mark.wings
 def test_a_saved_data_set_is_read_from_its_arrow_files(tmp_path):
     pa = pytest.importorskip("pyarrow")
     picture(tmp_path / "p.png", 50)
@@ -179,6 +184,7 @@ def test_what_is_no_data_is_refused_with_the_kinds(tmp_path):
         opening.pin(str(tmp_path))
 
 
+@pytest.mark.wings
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "x"}]}))
@@ -187,6 +193,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
         opening.read(str(tmp_path))
 
 
+@pytest.mark.wings
 def test_every_kind_can_be_loaded():
     for name in registry.DATA:
         assert callable(registry.load(registry.DATA, name, "data"))

@@ -165,6 +165,7 @@ def test_both_layouts_and_bytes(tmp_path):
     assert a.shape[1:] == (SIDE, SIDE, 3) and np.array_equal(a.transpose(0, 3, 1, 2), b)
 
 
+@pytest.mark.wings
 def test_boxes_follow_the_picture_into_the_input(tmp_path, onnx_file):
     model = model_of(onnx_file, coco(tmp_path), preprocess="half,resize=stretch")
     found = model.samples(Purpose.GATE, 4)
@@ -181,6 +182,7 @@ def test_class_maps_are_resized_without_mixing_classes(tmp_path):
     assert made.samples(Purpose.LABELLED, 9).labels.shape == (5, SIDE, SIDE)
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize("ending", ["npz", "npy"])
 def test_float_arrays_of_the_inputs_shape_are_ready(tmp_path, ending):
     spec, given = (

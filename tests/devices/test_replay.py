@@ -162,6 +162,7 @@ def test_what_a_killed_process_left_goes_at_the_next_start_and_a_living_ones_sta
     assert not folders[1].exists()
 
 
+@pytest.mark.wings
 @pytest.mark.process
 def test_the_real_sampler_reads_a_moving_board(file, tmp_path):
     here = replay.devices(str(file))
@@ -179,6 +180,7 @@ def test_the_real_sampler_reads_a_moving_board(file, tmp_path):
     assert sampler.cost()["alive"]
 
 
+@pytest.mark.wings
 @pytest.mark.process
 def test_facts_are_the_boards_and_the_machine_says_that_it_is_replayed(file):
     here = replay.devices(str(file))
@@ -193,6 +195,7 @@ def test_facts_are_the_boards_and_the_machine_says_that_it_is_replayed(file):
     assert "edgescope-stage" not in json.dumps([machine.stable, machine.state["cpu"]])
 
 
+@pytest.mark.wings
 def test_the_throttle_counters_are_the_recordings(file):
     rows = [*ROWS[:-2]]
     rows.append({"path": "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "text": "2\n"})
@@ -224,6 +227,7 @@ def test_a_wrapped_source_speaks_of_the_boards_own_paths(file, monkeypatch):
     assert source.read() == [("a", 1, Unsupported("no /proc/x")), ("b", 2, Failed("/sys/y broke"))]
 
 
+@pytest.mark.wings
 def test_a_mode_is_listed_with_its_clocks_and_cannot_be_entered():
     modes = replay.devices("orin_nano")["jetson"].modes()
     assert set(modes) == {"15W", "25W", "MAXN_SUPER"}
@@ -234,6 +238,7 @@ def test_a_mode_is_listed_with_its_clocks_and_cannot_be_entered():
             mode.enter(None)
 
 
+@pytest.mark.wings
 @pytest.mark.process
 def test_the_board_flag_holds_for_one_command_and_its_children(file, monkeypatch, capsys):
     monkeypatch.delenv("EDGESCOPE_BOARD", raising=False)
@@ -251,6 +256,7 @@ def test_the_board_flag_holds_for_one_command_and_its_children(file, monkeypatch
     assert os.environ["EDGESCOPE_BOARD"] == "nothing_of_that_name"
 
 
+@pytest.mark.wings
 def test_sources_keep_their_cadence_and_travel_as_json(file):
     specs = replay.devices(str(file))["cpu"].sources(1)
     assert json.loads(json.dumps([spec.kwargs for spec in specs]))
@@ -373,6 +379,7 @@ def test_without_a_recording_there_is_no_board():
     assert replay.root({}) == replay.root({REPLAYED: none}) == Path("/")
 
 
+@pytest.mark.wings
 def test_a_recordings_files_stand_for_the_machines(file):
     here = replay.devices(str(file))
     stage = here[REPLAYED].stage

@@ -255,6 +255,7 @@ def test_a_network_that_is_not_deterministic_is_said_with_how_much(engine, said)
     assert isinstance(found, Message) and re.search(said, str(found))
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize(
     ("make", "shapes", "needed"),
     [

@@ -374,6 +374,7 @@ def test_the_gpu_is_the_one_that_cuda_calls_0_or_none(programs, monkeypatch):
     assert "-i 3 -pl 250" in asked and "-i 3 -pl 700" in asked and not any("-i 0" in a for a in asked)
 
 
+@pytest.mark.wings
 def test_no_setting_of_this_machine_is_entered_for_a_recorded_board():
     recorded = device.devices("orin_nano")
     for name in ("15W", "quota=0.5", "cpus=0", "governor=performance", "gpu_power=200", "mps=50"):

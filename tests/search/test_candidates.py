@@ -44,6 +44,7 @@ def test_the_table_is_sound(device):
         assert able is None or c.precision in able, c.label
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize(
     "name", [n for n in ("torch_eager", "torch_compile", "onnxruntime", "openvino") if n in registry.BACKENDS]
 )
@@ -55,6 +56,7 @@ def test_every_option_in_the_table_is_one_its_backend_has(name):
     assert used <= known
 
 
+@pytest.mark.wings
 def test_an_onnx_file_is_tried_by_engines_that_read_one():
     found = propose(Trial(model="m.onnx#0123456789ab")).trials
     assert {t.backend for t in found} >= {"onnxruntime", "openvino"}
@@ -62,6 +64,7 @@ def test_an_onnx_file_is_tried_by_engines_that_read_one():
     assert propose(CPU).trials[0].label == "torch_eager fp32 b1"
 
 
+@pytest.mark.wings
 def test_names_choose_and_the_baseline_stays():
     found = propose(CPU, backend=["openvino"], exclude=[{"precision": "bf16"}])
     assert [t.label for t in found.trials][:3] == [
@@ -79,6 +82,7 @@ def test_names_choose_and_the_baseline_stays():
     }
 
 
+@pytest.mark.wings
 def test_an_excluded_candidate_has_all_of_the_values():
     whole = {(t.backend, t.precision) for t in propose(CPU).trials}
     left = {(t.backend, t.precision) for t in propose(CPU, exclude=[OPENVINO_BF16]).trials}
@@ -103,6 +107,7 @@ def test_what_compiles_for_minutes_is_tried_where_its_own_option_asks_for_it(bas
     assert len(found) == len(usual) + 2 and set(usual) < set(found)
 
 
+@pytest.mark.wings
 def test_a_name_that_chooses_nothing_for_this_model_is_said_and_does_not_stop_the_others():
     onnx = Trial(model="m.onnx#0123456789ab")
     plain = propose(onnx, backend=["openvino"])
@@ -116,6 +121,7 @@ def test_a_name_that_chooses_nothing_for_this_model_is_said_and_does_not_stop_th
         propose(onnx, exclude=[{"tune": "min"}])
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize(
     ("names", "fix"),
     [
@@ -130,6 +136,7 @@ def test_a_mistyped_name_is_refused_with_the_closest(names, fix):
     assert refused.value.fix == fix
 
 
+@pytest.mark.wings
 def test_what_is_not_installed_is_named_and_not_proposed():
     gone = ALL | {"openvino": Installed(False, (), "No module named 'openvino'", "pip install openvino")}
     found = propose(CPU, gone)
@@ -151,6 +158,7 @@ def test_an_engine_without_the_device_is_named_and_not_proposed():
     assert "onnxruntime" in {t.backend for t in propose(CPU, some).trials}
 
 
+@pytest.mark.wings
 def test_options_of_the_user_go_to_every_candidate_that_has_them():
     some = ALL | {"openvino": Installed(True, {"qdq"})}
     found = propose(Trial(model="resnet50", options={"threads": 1}), some)
@@ -180,6 +188,7 @@ def test_an_option_that_the_baseline_has_not_is_refused():
         propose(Trial(model="resnet50", options={"streams": 2}), some)
 
 
+@pytest.mark.wings
 def test_where_pytorch_is_not_here_the_first_that_is_stays_whatever_is_named():
     gone = {name: Installed(False, (), "not here") for name in ALL if name.startswith("torch")}
     found = propose(CPU, ALL | gone, precision=["int8"], exclude=[{"backend": "onnxruntime"}])
@@ -187,6 +196,7 @@ def test_where_pytorch_is_not_here_the_first_that_is_stays_whatever_is_named():
     assert {t.precision for t in found.trials[1:]} == {"int8"}
 
 
+@pytest.mark.wings
 def test_a_tflite_file_is_tried_by_litert_alone():
     found = propose(Trial(model="m.tflite#0123456789ab")).trials
     assert {t.backend for t in found} == {"litert"}
@@ -213,6 +223,7 @@ def test_an_option_that_makes_two_candidates_one_is_tried_once():
     assert [t.precision for t in found if t.backend == "torch_eager"] == ["fp32", "bf16"]
 
 
+@pytest.mark.wings
 def test_the_device_is_a_gpu_where_its_driver_answers(monkeypatch):
     class Gpu:
         def __init__(self, reason):
@@ -226,6 +237,7 @@ def test_the_device_is_a_gpu_where_its_driver_answers(monkeypatch):
         assert candidates.device() == device
 
 
+@pytest.mark.wings
 def test_a_workload_adds_settings_of_its_own_to_every_engine_but_the_baseline():
     base = Trial(
         model="squeezenet1_1", workload="video", workload_options={"source": "film.mp4", "decode": "full"}

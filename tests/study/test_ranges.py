@@ -17,6 +17,7 @@ def nothing_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(fresh, "_in_child", lambda *a: pytest.fail("a process was started"))
 
 
+@pytest.mark.wings
 @pytest.mark.process
 @pytest.mark.parametrize("verb", ["bench", "sweep", "optimize"])
 @pytest.mark.parametrize(

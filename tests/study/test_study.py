@@ -41,6 +41,7 @@ def test_a_repeated_value_is_one_cell():
 NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
 
 
+@pytest.mark.wings
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -46,6 +46,7 @@ def test_the_126_cells_are_those_of_the_issue():
     assert {(t.min_s, t.device, t.options["graph"]) for t in trials} == {(2.0, "cuda", True)}
 
 
+@pytest.mark.wings
 def test_the_study_of_the_page_is_read_and_shows_every_key(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(PAGE)

@@ -11,7 +11,7 @@ import pytest
 from edgescope.analysis.energy import window
 from edgescope.records import Measured
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import energy as simulation
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgescope.devices.replay import format as recording
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2].parent / "benchmarks"))
 import fuzz_boards
 
 

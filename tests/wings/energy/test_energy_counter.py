@@ -12,7 +12,7 @@ import pytest
 from edgescope.devices.base import Unsupported
 from edgescope.records import Channel, Readings
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import energy as script
 
 S = 1_000_000_000
