@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 import pytest
 
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import fresh, imports, warden
+from edgescope.isolate import fresh, imports, prepared, warden
 from edgescope.isolate.fresh import GuardedProcess, Limits, Stopped, crash, environment, outcome
 from edgescope.process import Launch, Process, signal_name
 from edgescope.records import Status, Trial
@@ -23,6 +23,12 @@ from making import result
 
 TRIAL = Trial(model="null", backend="null")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_prepared(monkeypatch):
+    """Have every trial prepared here: another test of this session may have prepared the same one."""
+    monkeypatch.setattr(prepared, "known", lambda trial: False)
 
 
 def written(folder, name="result", **keys):
