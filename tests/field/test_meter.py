@@ -215,7 +215,9 @@ def test_times_in_milliseconds_need_their_unit(wall):
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 0.002])
-@pytest.mark.parametrize("column", ["index", "gpu", "uuid"])
+@pytest.mark.parametrize(
+    "column", ["index", pytest.param("gpu", marks=SLOW), pytest.param("uuid", marks=SLOW)]
+)
 def test_rows_of_two_gpus_are_added_up_and_one_can_be_named(wall, apart_s, column):
     def rows(d, t, w):
         each = [(g, d + timedelta(seconds=g * apart_s), w * (1 + g) / 3) for g in (0, 1)]

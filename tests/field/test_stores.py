@@ -64,14 +64,19 @@ def mixed(tmp_path):
     [
         ("predict", "null"),
         ("recommend", "null"),
-        ("report", "-o", "REPORT"),
         ("list",),
-        ("show", "latest"),
-        ("study", "concurrent"),
-        ("sweep", "--model", "null", "--backend", "null", "--dry-run"),
-        ("explain", "latest"),
-        ("compare", "latest", "latest"),
-        ("rm", "--backend", "null", "--yes"),
+        *(
+            pytest.param(command, marks=pytest.mark.slow)
+            for command in (
+                ("report", "-o", "REPORT"),
+                ("show", "latest"),
+                ("study", "concurrent"),
+                ("sweep", "--model", "null", "--backend", "null", "--dry-run"),
+                ("explain", "latest"),
+                ("compare", "latest", "latest"),
+                ("rm", "--backend", "null", "--yes"),
+            )
+        ),
     ],
 )
 def test_every_reader_takes_this_machines_and_counts_the_others_in_one_line(mixed, tmp_path, capsys, command):

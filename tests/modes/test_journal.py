@@ -364,6 +364,7 @@ def test_doctor_restores_what_kill_9_left_and_says_when_there_is_nothing(state, 
     assert again.returncode == 0 and "nothing to restore" in again.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_killed_at_any_moment_the_setting_can_be_put_back(state, root):
     """Enter and leave in a loop, kill -9 at ten moments: after a recovery the governor is always the first one."""

@@ -223,6 +223,7 @@ def attacked(tmp_path: Path, outside: Path, attack: Attack) -> Store:
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("what", LISTING)
 def test_what_cannot_be_listed_costs_itself_alone(what, tmp_path, outside, capsys):

@@ -35,7 +35,7 @@ def written(path, *, network="frames_lite0", crops=1, normalisation="weights", t
     return path
 
 
-@pytest.mark.parametrize("crops", [1, 10])
+@pytest.mark.parametrize("crops", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_the_online_scores_are_the_heads_over_a_window_of_the_detectors_own_features(tmp_path, crops):
     clip = film(tmp_path / "film.mp4", 40 if crops == 1 else 24, size=(170, 128))
     network = "frames_lite0" if crops == 1 else "motion"  # the smallest: ten crops are ten times the work
