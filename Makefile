@@ -79,7 +79,7 @@ $(VENV)/.compiled: $(VENV)/.ok
 # The whole suite of the core on a copy of this tree without the wings: nothing there may need one.
 test-core: venv
 	$(BIN)/python tools/core.py build/core
-	cd build/core && PYTHONPATH=src ../../$(BIN)/python -m pytest -n 4 --dist worksteal -m "not alone and not gpu and not jetson and not page"
+	cd build/core && PYTHONPATH=$(CURDIR)/build/core/src ../../$(BIN)/python -m pytest -n 4 --dist worksteal -m "not alone and not gpu and not jetson and not page"
 
 # The pages in a real browser: Chromium on PATH, else they are skipped. `make docs` first has it look at the site, too.
 test-page: venv

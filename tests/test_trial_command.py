@@ -96,6 +96,7 @@ def read(command: str) -> tuple[Trial, ...]:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(trials())
+@pytest.mark.wings
 def test_the_printed_command_asks_the_same_trial(trial):
     asked = read(bench_command(trial))
     assert asked[-1].id == trial.id, (bench_command(trial), asked[-1], trial)
@@ -158,6 +159,7 @@ def test_a_trial_that_took_turns_is_asked_alone():
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
+@pytest.mark.wings
 def test_every_field_of_a_trial_is_in_the_command(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     picture(tmp_path / "data_sets_here" / "a.png", 9)

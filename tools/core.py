@@ -2,8 +2,9 @@
 
     python tools/core.py FOLDER
 
-The tests of the wings stay behind, too, and those of the project itself (its pages, scripts and tables). The rest is
-run on the copy by `make test-core`.
+The tests of the wings stay behind, too, and those of the whole: of the project itself (its pages, scripts and tables)
+and of other people's files (tests/field), which ask by the command line. The rest is run on the copy by
+`make test-core`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LEFT = ("src/edgescope/wings/", "tests/wings/", "tests/project/")
+LEFT = ("src/edgescope/wings/", "tests/wings/", "tests/project/", "tests/field/")
 
 
 def copy(folder: Path) -> Path:

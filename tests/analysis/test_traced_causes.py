@@ -90,6 +90,7 @@ def test_a_trace_without_a_gpu_says_so():
     assert "no activity of a GPU" in of_trace(account(trace(rows)), "t").reason
 
 
+@pytest.mark.wings
 def test_a_recorded_eager_network_is_launch_bound(capsys):
     path = RECORDED / "nsys_2025_resnet50_h200.sqlite"
     assert next(iter(found(account(read(path))))).cause == "launch-bound"

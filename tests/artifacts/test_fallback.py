@@ -184,6 +184,7 @@ def test_a_real_network_says_what_it_would_need(untrained, artifacts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("qdq", ["s8s8"])
+@pytest.mark.wings
 def test_a_real_network_that_fails_as_int8_passes_as_a_mixture(artifacts, qdq, open_onnx):
     """The small DenseNet for clips: one matrix product, the last, adds most of the error."""
     from edgescope.verify import reference

@@ -14,6 +14,7 @@ ENGINES = ("torch", "onnx", "onnxruntime", "openvino", "tensorrt", "ai_edge_lite
 
 
 @pytest.mark.process
+@pytest.mark.wings
 def test_class_data_is_read_in_a_process_without_any_engine():
     code = f"""
 import sys
@@ -27,6 +28,7 @@ print(*(len(registry.about(name).CANDIDATES) for name in registry.BACKENDS))
 
 
 @pytest.mark.parametrize("name", sorted(registry.BACKENDS))
+@pytest.mark.wings
 def test_class_data_says_what_can_be(name):
     data, entry = registry.about(name), registry.BACKENDS[name]
     assert issubclass(data, About)
@@ -53,6 +55,7 @@ def test_a_backends_class_has_its_class_data(name):
     assert name == "null" or (about.__module__, about.__qualname__) in inherited
 
 
+@pytest.mark.wings
 def test_each_answer_about_a_kind_of_engine_names_the_engines():
     def those(name):
         return {backend for backend in registry.BACKENDS if getattr(registry.about(backend), name)}

@@ -23,6 +23,7 @@ def one_node(path, op, *, domain="", opset=18, name="culprit"):
 
 
 @pytest.mark.parametrize("name", ["culprit", ""])
+@pytest.mark.wings
 def test_openvino_names_the_operator_it_lacks(tmp_path, name):
     """Inverse of com.microsoft is sound and known to ONNX Runtime, so the model loads; OpenVINO has it not."""
     path = one_node(tmp_path / "net.onnx", "Inverse", domain="com.microsoft", name=name)

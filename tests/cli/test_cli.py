@@ -169,6 +169,7 @@ def test_reports_of_every_kind(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.wings
 def test_doctor_models_and_backends(capsys):
     for verb in ("doctor", "models", "backends"):
         assert main([verb]) == 0

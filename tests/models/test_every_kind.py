@@ -115,6 +115,7 @@ def judged(model, backend, shapes=None, **more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.wings
 def test_it_runs_on_each_engine_and_is_verified(kind, tmp_path):
     make, shapes = KINDS[kind]
     model, done = make(tmp_path), []

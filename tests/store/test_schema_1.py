@@ -66,6 +66,7 @@ def test_every_result_is_read_with_its_figures(found):
         ),
     ],
 )
+@pytest.mark.wings
 def test_a_sweep_of_the_same_cells_goes_on_from_it(found, prefix, asked):
     (trial,) = grid.grid(asked)
     assert trial.id == found[prefix].trial.id

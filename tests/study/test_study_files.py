@@ -21,6 +21,7 @@ def test_every_study_that_ships_is_known_here():
 
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.slow
+@pytest.mark.wings
 def test_a_study_that_ships_has_its_size(name):
     plan = grid.read(ROOT / "studies" / f"{name}.toml", zoo.pin)
     cells = [t for t in plan.trials if t.replicate == 0]

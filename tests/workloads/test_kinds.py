@@ -45,6 +45,12 @@ ROWS = {
     ),
     "null": (Trial(model="null", backend="null", workload="null", **SHORT), (), "throughput_sps"),
 }
+KINDS = [
+    pytest.param(
+        name, marks=[pytest.mark.wings] if "edgescope.wings" in str(registry.WORKLOADS[name]) else []
+    )
+    for name in ROWS
+]
 GOOD = (Status.OK, Status.UNSTABLE)
 
 
@@ -69,7 +75,7 @@ def measured(tmp_path_factory, answered_here):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_trial_is_measured_and_stored(measured, name):
     _, result = measured(name)
     assert result.status in GOOD, result.reason
@@ -118,7 +124,7 @@ def _told_before(result, rows, part, took):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", KINDS)
 def test_it_is_listed_compared_and_reported(measured, name, capsys, tmp_path):
     store, result = measured(name)
     again = replace(result, id=f"{result.id[:-6]}ffffff")
@@ -149,6 +155,7 @@ def test_two_workers_do_it_at_once(name):
 
 
 @pytest.mark.slow
+@pytest.mark.wings
 def test_another_kind_of_work_runs_beside_it():
     colocated = "lenet5 workload=training backend=torch_eager batch=4 optimizer=adam"
     result = bench.run(
@@ -160,7 +167,7 @@ def test_another_kind_of_work_runs_beside_it():
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_sweep_runs_it_and_its_command_asks_it_again(name, capsys, tmp_path):
     trial = ROWS[name][0]
     options = "".join(f"{k} = {json.dumps(v)}\n" for k, v in trial.workload_options.items())

@@ -31,6 +31,7 @@ def film():
 
 
 @pytest.mark.slow
+@pytest.mark.wings
 def test_frames_are_the_units_of_all_workers(film):
     assert film.status in (Status.OK, Status.UNSTABLE), film.reason
     held = units(film)
@@ -40,6 +41,7 @@ def test_frames_are_the_units_of_all_workers(film):
 
 
 @pytest.mark.slow
+@pytest.mark.wings
 def test_the_time_in_a_stage_is_that_of_a_unit_of_all_workers(film):
     assert (
         abs(film.metrics["infer_busy_s"].n - len(units(film))) <= 2
@@ -48,6 +50,7 @@ def test_the_time_in_a_stage_is_that_of_a_unit_of_all_workers(film):
 
 
 @pytest.mark.slow
+@pytest.mark.wings
 def test_the_time_of_a_part_is_over_the_units_of_all_workers(film):
     rows = workers.due_in(film.queries, [0, 1], film.window)
     took = marks.took_ns(rows, "infer_end", "infer_begin")
@@ -60,12 +63,14 @@ def test_the_time_of_a_part_is_over_the_units_of_all_workers(film):
 
 
 @pytest.mark.slow
+@pytest.mark.wings
 def test_a_colocated_worker_has_its_own_figures_and_adds_to_no_others(film):
     assert "epochs" not in film.metrics and film.metrics["worker2_epochs"].value > 0
     assert "worker2_frames" not in film.metrics
 
 
 @pytest.mark.slow
+@pytest.mark.wings
 def test_two_trainings_are_counted_together():
     options = {"epoch_samples": 20}
     trial = Trial(model="lenet5", workload="training", batch=4, workload_options=options, **SHORT)
