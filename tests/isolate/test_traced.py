@@ -77,6 +77,11 @@ NULL = Trial(
 LIMITS = Limits(timeout_s=60)
 
 
+def _read_anew():
+    registry._of_plugins.cache_clear()
+    registry.TRACERS.__dict__.pop("_read", None)
+
+
 @pytest.fixture(autouse=True)
 def plug_in(tmp_path, monkeypatch):
     """A package with tracers, as pip would install it, for this process and those that it starts."""
@@ -92,9 +97,9 @@ def plug_in(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
     monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
-    registry.TRACERS.__dict__.pop("_read", None)
+    _read_anew()
     yield
-    registry.TRACERS.__dict__.pop("_read", None)
+    _read_anew()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 TEXT = PAGE.read_text()
 
 
+@pytest.mark.wings
 @pytest.mark.slow
 def test_the_code_of_the_page_runs(shorter, capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))

@@ -40,11 +40,12 @@ def compare(
     """
     there = store if other_store is None else other_store
     named = (named_results(baseline, store, machine, tell), named_results(candidate, there, machine, tell))
-    if shared := {r.id for r in named[0]} & {r.id for r in named[1]}:
+    base, other = ({(r.id, r.machine.id) for r in side} for side in named)
+    if shared := base & other:
         raise UsageError(
             "E-CMP-5",
             "both sides hold the same result",
-            evidence=", ".join(sorted(shared)),
+            evidence=", ".join(sorted(name for name, _ in shared)),
             effect="Nothing was compared",
             fix="name two different cells (edgescope list)",
         )
