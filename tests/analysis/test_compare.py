@@ -235,6 +235,12 @@ def test_runs_that_were_not_measured_together_are_no_pairs(make):
     )
 
 
+def test_two_cells_of_one_label_are_told_apart_by_their_sides(make):
+    same, other = make.cell(10 * MS, seed=1), make.cell(9 * MS, seed=2, batch=2)
+    assert ": the candidate is" in document(compare(same, make.cell(10 * MS, seed=3))).title
+    assert ": the candidate is" not in document(compare(same, other)).title
+
+
 def test_clocks_and_load_are_no_settings(make):
     sides = [
         make.cell(

@@ -10,6 +10,7 @@ from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.records.codec import to_plain
+from edgescope.report.document import Answer
 from edgescope.runner.builds import Builds
 from edgescope.runner.eta import Pace
 from edgescope.runner.run import ExperimentRunner
@@ -19,7 +20,7 @@ from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from edgescope.wings.capacity import search as capacity
 from edgescope.wings.capacity.constraints import Compliance, client_constraints
-from edgescope.wings.capacity.page import facts, sentence_of
+from edgescope.wings.capacity.page import document, facts, sentence_of
 from edgescope.wings.capacity.question import DRAWS, Question
 from edgescope.wings.capacity.search import Search
 from queue_server import WHERE, QueueServer
@@ -216,6 +217,16 @@ def test_a_disturbed_confirmation_is_repeated_and_said(tmp_path):
     search = searched(tmp_path, QueueServer(0.005, **slow))
     warning = search.answer().warnings[-1]
     assert warning.code == "W-CAP-3" and "60 %" in str(warning)
+
+
+def test_none_seen_on_a_disturbed_machine_is_no_capacity_that_is_known(tmp_path):
+    noisy = Verdict(Trust.DISTURBED, ("other processes used 60 % of all cores",))
+    words = []
+    for name, how in (("calm", {}), ("disturbed", {"verdict": lambda t: noisy})):
+        search = searched(tmp_path / name, QueueServer(0.05, **how), "p99<40ms")
+        assert search.answer().clients == 0
+        words += [p.word for p in document(search.answer(), search.question).parts if isinstance(p, Answer)]
+    assert words[0] == "No capacity" and words[1].startswith("None seen")
 
 
 def test_promises_of_memory_and_power(tmp_path):

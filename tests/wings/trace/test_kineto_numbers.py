@@ -71,7 +71,9 @@ def test_a_start_below_the_limit_is_exact_to_the_nanosecond_as_a_double(ns):
     assert round(float(text) * 1000) == ns == int(Decimal(text) * 1000)
 
 
-@pytest.mark.parametrize("start", ["7999999999999.999", "8000000000000.001", "1712345678901234.567"])
+@pytest.mark.parametrize(
+    "start", ["7999999999999.999", "8000000000000.001", "9007199254741.001", "1712345678901234.567"]
+)
 def test_long_starts_keep_their_nanoseconds(tmp_path, start):
     path = tmp_path / "t.json"
     early = json.dumps(
