@@ -19,7 +19,7 @@
 #       12345678901234567890123  12345678901234567890123 12345678901234567890123 -
 # What to do: declare DECIMAL(p, s) from 2.0.1 on; or read_json_objects, which keeps the text (`->>` on it rounds
 #   again); or write such numbers in quotes.
-# In edgescope: tracing/importers/kineto.py puts starts of a trace in quotes before DuckDB reads them.
+# In edgescope: wings/trace/importers/kineto.py puts starts of a trace in quotes before DuckDB reads them.
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 { python3 -m venv "$folder/venv" && "$folder/venv/bin/pip" install -q duckdb==2.0.1; } >&2 || exit 2

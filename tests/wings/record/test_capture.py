@@ -153,7 +153,7 @@ def test_this_machine_recorded_and_played_has_the_same_facts(tmp_path):
 AUDIT = """
 import os, sys
 from pathlib import Path
-from edgescope.devices.replay import capture
+from edgescope.wings.record import capture
 from edgescope.devices.replay import format as recording
 from edgescope.devices.replay.playback import Stage
 from edgescope.devices.replay import device as replay
