@@ -10,6 +10,7 @@ NAMING = [
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "findings").glob("*.sh"),
     *(ROOT / "benchmarks").glob("*.toml"),
+    *(ROOT / "src").rglob("*.py"),
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
 ]

@@ -1,4 +1,4 @@
-"""Measures what this machine can do at most: the ceilings that analysis/predict/roofline.py holds networks against.
+"""Measures what this machine can do at most: the ceilings that analysis/roofline.py holds networks against.
 
 Through PyTorch: the largest FLOP/s of a matrix product in each precision (int8: integer operations), the bandwidth of
 copying and of reading a working set of each size, the time to launch nothing and wait for it (on a GPU, an empty CUDA

@@ -1,7 +1,7 @@
 """Causes within the network on a CPU: calling many small operations, moving weights, or multiplying.
 
 Time as a + b x batch tells calls and weights (a) from arithmetic (b). Weights and arithmetic are told apart by the
-machine's own ceilings (analysis/predict/roofline.py).
+machine's own ceilings (analysis/roofline.py).
 """
 
 from __future__ import annotations

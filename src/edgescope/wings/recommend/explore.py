@@ -6,7 +6,7 @@ it held when the search began (start.py), so the same command after an interrupt
 The cell that the search would pick runs again in further processes, in turns with the runner-up where the two can be
 alive together (bench/alternation.py). It must still keep every constraint, with bounds that include the spread between
 processes, and its mean must still be the best; otherwise the next cell is confirmed. Which of two cells that took turns
-is the better one, their ratio says (analysis/cells/recommend.py). The runs go to the store like those of a sweep.
+is the better one, their ratio says (wings/recommend/recommendation.py). The runs go to the store like those of a sweep.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from edgescope.wings.tensorrt import layers as _trt_layers
 PROVIDER = "TensorrtExecutionProvider"
 LAYER = re.compile(r"Layer\((?P<kind>[^)]+)\): (?P<name>.*?), Tactic: \S*,(?P<flow>.*)$")
 TENSOR = re.compile(r"\[(?P<type>[A-Za-z0-9]+)\([-\d, :]*\)\]")
-#: TensorRT's name for a type in that log -> the engine inspector's name, which backends/tensorrt/layers.py reads.
+#: TensorRT's name for a type in that log -> the engine inspector's name, which wings/tensorrt/layers.py reads.
 TYPES = {"Half": "FP16", "Float": "FP32", "Int8": "INT8", "BFloat16": "BF16", "FP8": "FP8"}
 
 

@@ -1,7 +1,8 @@
 """The loop behind the training workload: one task, epoch after epoch, a step at a time, and what each part took.
 
-The loader's workers time their own stages (training/stages.py); the step marks its parts on a time line
-(training/timeline.py). What an epoch met besides (page cache, disk reads, items left out) is noted between epochs.
+The loader's workers time their own stages (wings/training/stages.py); the step marks its parts on a time line
+(wings/training/timeline.py). What an epoch met besides (page cache, disk reads, items left out) is noted
+between epochs.
 """
 
 from __future__ import annotations

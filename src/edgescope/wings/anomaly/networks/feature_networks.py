@@ -13,7 +13,7 @@ checkpoint loads whole.
 Motion, (N, 3, T, H, W) -> (N, 512), sees each frame and how much it differs from the one before. Convolutions over
 space and over time take turns ((2+1)D, Tran et al., CVPR 2018). Its features are means and maxima of the last maps:
 what happens in a small place for a short time is lost in a mean alone. It is made to be trained on videos of one's own
-(anomaly/pretext.py): no weights of it are published.
+(wings/anomaly/pretext.py): no weights of it are published.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     i3d_r50_nl, i3d_r50              I3D ResNet-50 with and without non-local blocks, the form of RTFM's features
     i3d_r50_nl_8x8, i3d_r50_8x8      the same in PySlowFast's form, with frames of a snippet kept apart for longer
     s3d                              S3D, with separable convolutions
-    motion                           small, edgescope's own, to be trained on one's own videos (anomaly/pretext.py)
+    motion                           small, edgescope's own, to be trained on own videos (wings/anomaly/pretext.py)
     frames_lite0                     EfficientNet-Lite0 with real ImageNet weights over each frame: a stand-in
     rtfm, mil_ranking, light_head    heads: features of 32 snippets -> 32 scores
 

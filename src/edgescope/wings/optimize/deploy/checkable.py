@@ -1,6 +1,6 @@
 """What `python run.py --check DATA` needs beside run.py: the measure, the preprocessing, and what is right.
 
-check.py              finds the judged inputs in DATA and judges run.py by them (deploy/check.py, as it is)
+check.py              finds the judged inputs in DATA and judges run.py by them: check.py as it is
 check_measure.py      the measure (verify/measures, verify/closeness.py), check_metric.py the user's own function
 check_preprocess.py   how pictures become inputs, cut out of edgescope's own code
 check.npz             the judged inputs' digests, what is right for them, what the measure keeps of fp32's answers

@@ -10,7 +10,7 @@ latency; `device` leaves the copies out. One real input is repeated in every que
 the data are steady: without --warmup it is one second.
 
 Its latency covers device events, without the host's work around them: it is shorter than, and must not be compared
-with, the latency of an engine in our process. `query_period_s` includes the host's work (backends/trtexec/trace.py).
+with, the latency of an engine in our process. `query_period_s` includes the host's work (trace.py).
 
 Answers for the gate go through files: each batch needs a process, a deserialised engine and a context, 0.5 to 10 s
 depending on the board. An untrained model at batch 1 needs 32 of them, a trained one 370 and more the first time.

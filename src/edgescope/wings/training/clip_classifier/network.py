@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 0
-VERSION = 1  # raise this when a network in models/clip/torch_networks.py changes
+VERSION = 1  # raise this when a network in torch_networks.py changes
 
 
 class ClipClassifier:
