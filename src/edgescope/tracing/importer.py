@@ -142,8 +142,8 @@ class ImportedFile:
         self.lose(code, what, len(spans), evidence=examples(spans.named()), effect=effect)
 
 
-def examples(names: Iterable[str]) -> str:
-    """Return the most frequent names, each with its count: `aten::linear (3), aten::add`."""
+def examples(names: Iterable[str] | Mapping[str, int]) -> str:
+    """Return the most frequent names (or of their counts), each with its count: `aten::linear (3), aten::add`."""
     found = Counter(names)
     told = [f"{name[:60]} ({n:,})" if n > 1 else name[:60] for name, n in found.most_common(FEW)]
     return ", ".join(told) + (f" and {len(found) - FEW:,} more names" if len(found) > FEW else "")

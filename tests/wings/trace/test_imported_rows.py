@@ -77,6 +77,7 @@ def test_numbers_names_and_examples():
     assert examples(["a", "b", "a"]) == "a (2), b"
     assert examples(list("abc")) == "a, b, c" and examples(list("abcd")) == "a, b, c and 1 more names"
     assert examples(["x" * 61]) == "x" * 60
+    assert examples({"a": 1, "b": 2}) == "b (2), a"
 
 
 def made(*spans: tuple[int, int], timed: bool = True) -> Trace:
@@ -380,7 +381,7 @@ def test_events_that_are_not_read_are_counted_by_what_they_lack(tmp_path):
         kineto_file(
             tmp_path,
             event("cpu_op", "a", 1),
-            *(event("strange", f"s{k}", 1) for k in range(3)),
+            *(event("strange", name, 1) for name in ("s9", "s3", "s3", "s2", "s1")),
             event("cpu_op", "q", 1, ph="Q"),
             event("cpu_op", "late", None),
             event("cpu_op", "endless", 1, None),
@@ -389,13 +390,15 @@ def test_events_that_are_not_read_are_counted_by_what_they_lack(tmp_path):
     )
     assert trace.facts["left_out"] == {
         "events have the phase 'Q', which is not read": 1,
-        "events have the category 'strange', which is not read": 3,
+        "events have the category 'strange', which is not read": 5,
         "events have no start that can be read": 2,
         "events have no duration that can be read": 1,
     }
     told = {note.what: note.evidence for note in trace.notes}
-    assert told["2 events have no start that can be read"] == "the first is event 6; late"
-    assert told["1 events have no duration that can be read"] == "the first is event 7; endless"
+    strange = "5 events have the category 'strange', which is not read"
+    assert told[strange] == "s3 (2), s1, s2 and 1 more names"
+    assert told["2 events have no start that can be read"] == "the first is event 8; late"
+    assert told["1 events have no duration that can be read"] == "the first is event 9; endless"
 
 
 def test_an_array_alone_and_what_is_long_is_read_to_the_nanosecond(tmp_path):

@@ -222,7 +222,7 @@ def _left(base: Any, found: ImportedFile) -> None:
                 effect="What they say is in no table",
             )
     for cat, count, names in base.execute(
-        "SELECT cat, count(*), list(DISTINCT name)[:4] FROM e WHERE ph = 'X' AND kind = -1 GROUP BY cat ORDER BY cat"
+        "SELECT cat, count(*), histogram(name) FROM e WHERE ph = 'X' AND kind = -1 GROUP BY cat ORDER BY cat"
     ).fetchall():
         found.lose(
             "W-PROF-15",
@@ -242,7 +242,7 @@ def _without(base: Any, found: ImportedFile, where: str, what: str) -> None:
     ).fetchone()
     if count:
         names = base.execute(
-            f"SELECT name FROM e WHERE ph = 'X' AND kind >= 0 AND {where} LIMIT 1000"
+            f"SELECT name FROM e WHERE ph = 'X' AND kind >= 0 AND {where} ORDER BY rowid LIMIT 1000"
         ).fetchall()
         found.lose(
             "W-PROF-16",
@@ -260,7 +260,8 @@ def _tables(base: Any, found: ImportedFile) -> None:
     names = [row[0] for row in base.execute(named).fetchall()]
     base.execute(f"CREATE TEMP TYPE names AS ENUM ({named})")
     main = base.execute(
-        f"SELECT process FROM e WHERE kind NOT IN ({ON_GPU}) AND process >= 0 GROUP BY process ORDER BY count(*) DESC"
+        f"SELECT process FROM e WHERE kind NOT IN ({ON_GPU}) AND process >= 0 "
+        "GROUP BY process ORDER BY count(*) DESC, process"
     ).fetchone()
     process = main[0] if main else -1
     what = {
