@@ -207,7 +207,7 @@ ON_BOARD = "edgescope.wings.remote.run:serve"
 #: The function that connects to a board and returns its facts: (address, trial).
 CHECK_BOARD = "edgescope.wings.remote.run:check"
 #: The function that reads the layers in files that trtexec wrote: (files, names of modules).
-LAYER_FILES = "edgescope.wings.tensorrt.trtexec.layer_times:read"
+LAYER_FILES = "edgescope.wings.tensorrt.trtexec.exports:read"
 #: Device -> the function that returns its settings from the device's facts.
 SETTINGS: Mapping[str, str] = {
     "cpu": "edgescope.modes.affinity:some",

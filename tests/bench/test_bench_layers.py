@@ -94,9 +94,7 @@ def test_layers_that_multiply_are_counted_by_their_precision(kind, flops, counts
 def test_the_nodes_of_an_onnx_file_name_the_modules_of_a_profile(monkeypatch, model, path):
     read = []
     monkeypatch.setattr("edgescope.artifacts.onnx_names.ModulePaths", lambda *given: given)
-    monkeypatch.setattr(
-        "edgescope.wings.tensorrt.trtexec.layer_times.read", lambda *given: read.append(given)
-    )
+    monkeypatch.setattr("edgescope.wings.tensorrt.trtexec.exports.read", lambda *given: read.append(given))
     exported(["a", "b"], Trial(model=model, backend="trtexec", batch=2))
     assert read == [(["a", "b"], (Path(path), 2) if path else None)]
 

@@ -210,7 +210,7 @@ def test_tensorrt_is_told_what_it_would_misread(folder, name, word):
     from edgescope.backends.base import Spec
     from edgescope.errors import UnsupportedError
     from edgescope.models import zoo
-    from edgescope.wings.tensorrt.symmetric import for_tensorrt
+    from edgescope.wings.tensorrt.about import for_tensorrt
 
     model = zoo.get(str(folder / f"{name}.onnx"))
     with pytest.raises(UnsupportedError, match="E-QDQ-1") as error:

@@ -55,8 +55,8 @@ def test_the_list_of_shared_codes_holds_nothing_else():
     ("file", "name"),
     [
         ("tensorrt/trtexec/log", "tensorrt/trtexec"),
-        ("tensorrt/context_io", "tensorrt"),
-        ("tensorrt/ort_build", "tensorrt/ort"),
+        ("tensorrt/execution", "tensorrt"),
+        ("tensorrt/ort_provider", "tensorrt/ort"),
         ("openvino/layers", "openvino"),
         ("cudart", "cudart"),
     ],

@@ -27,7 +27,6 @@ ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
     *(
-        "wings/tensorrt/trtexec/flags",
         "wings/tensorrt/trtexec/program",
         "devices/",
         "wings/doctor/",

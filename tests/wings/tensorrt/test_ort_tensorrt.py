@@ -25,7 +25,6 @@ from edgescope.backends.ort import cuda as _ort_cuda
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.wings.tensorrt import ort_build as build
 from edgescope.wings.tensorrt import ort_provider as tensorrt
 from edgescope.wings.tensorrt.ort_provider import OrtTensorrt
 from fake_binding import Binding, at
@@ -93,7 +92,9 @@ class FakeOrt:
         self.says, self.opened = says, []
 
     def get_available_providers(self):
-        return self.says.get("available", [build.PROVIDER, "CUDAExecutionProvider", "CPUExecutionProvider"])
+        return self.says.get(
+            "available", [tensorrt.PROVIDER, "CUDAExecutionProvider", "CPUExecutionProvider"]
+        )
 
     def InferenceSession(self, path, options, *, providers, enable_fallback):
         assert enable_fallback == 0
@@ -109,12 +110,12 @@ class _Session:
     def __init__(self, says, path, options, providers):
         self.says, self.options, self.providers = says, options, providers
         plain = onnxruntime.SessionOptions()
-        if len({v for k, v in providers[build.PROVIDER].items() if k.endswith("_shapes")}) == 1:
+        if len({v for k, v in providers[tensorrt.PROVIDER].items() if k.endswith("_shapes")}) == 1:
             plain.add_free_dimension_override_by_name("N", _batch_of(providers))
         self.real = onnxruntime.InferenceSession(path, plain, providers=["CPUExecutionProvider"])
         self.get_inputs, self.get_outputs = self.real.get_inputs, self.real.get_outputs
         engine = (
-            Path(providers[build.PROVIDER]["trt_engine_cache_path"]) / "TRTKernel_graph_g_1_0_sm87.engine"
+            Path(providers[tensorrt.PROVIDER]["trt_engine_cache_path"]) / "TRTKernel_graph_g_1_0_sm87.engine"
         )
         if not engine.exists():
             engine.write_bytes(b"plan")
@@ -128,7 +129,9 @@ class _Session:
 
     def end_profiling(self):
         path = Path(f"{self.options.profile_file_prefix}_1.json")
-        path.write_text(json.dumps(self.says.get("profile", [node("TRTKernel_graph_g_1", build.PROVIDER)])))
+        path.write_text(
+            json.dumps(self.says.get("profile", [node("TRTKernel_graph_g_1", tensorrt.PROVIDER)]))
+        )
         return str(path)
 
     def io_binding(self):
@@ -142,7 +145,7 @@ class _Session:
 
 
 def _batch_of(providers):
-    return int(providers[build.PROVIDER]["trt_profile_opt_shapes"].partition(":")[2].partition("x")[0])
+    return int(providers[tensorrt.PROVIDER]["trt_profile_opt_shapes"].partition(":")[2].partition("x")[0])
 
 
 def node(op, provider, kind="float"):
@@ -232,8 +235,8 @@ def test_tf32_and_bf16_need_ampere(fake, model, monkeypatch, precision):
 
 
 def test_heavy_operators_are_those_of_the_cuda_provider():
-    assert build.HEAVY is _ort_cuda.HEAVY
-    assert build.KINDS is _ort_cuda.KINDS
+    assert tensorrt.HEAVY is _ort_cuda.HEAVY
+    assert tensorrt.KINDS is _ort_cuda.KINDS
 
 
 def test_an_engine_that_is_gone_is_built_again(fake, model):
@@ -269,7 +272,7 @@ def test_a_log_without_layers_is_said_to_tell_nothing(fake, model):
 
 def test_what_fell_to_cuda_counts_with_its_own_precision(fake, model):
     fake[0]["profile"] = [
-        node("TRTKernel_graph_g_1", build.PROVIDER),
+        node("TRTKernel_graph_g_1", tensorrt.PROVIDER),
         *[node("Conv", "CUDAExecutionProvider")] * 2,
         node("Relu", "CUDAExecutionProvider"),
     ]
@@ -311,7 +314,7 @@ def test_fp32_means_fp32(fake, model):
 def test_every_option_reaches_the_provider(fake, model):
     options = {"workspace_mb": 64, "dla": 1, "graph": True, "builder_level": 5, "min_subgraph": 3}
     OrtTensorrt().load(prepared(model, "fp16", 2, profile_min=1, profile_opt=2, profile_max=4, **options))
-    building, running = (session.providers[build.PROVIDER] for session in fake[1].opened)
+    building, running = (session.providers[tensorrt.PROVIDER] for session in fake[1].opened)
     assert running["trt_max_workspace_size"] == str(64 << 20)
     assert (running["trt_dla_enable"], running["trt_dla_core"]) == ("1", "1")
     assert (building["trt_cuda_graph_enable"], running["trt_cuda_graph_enable"]) == ("0", "1")
@@ -336,7 +339,7 @@ def test_int8_reads_the_symmetric_file(fake, model, monkeypatch, beside, fp16):
     monkeypatch.setattr(tensorrt, "onnx_file", file)
     prepared(model, "int8", **beside)
     assert asked == [("int8", {"qdq": "s8s8"})]
-    told = fake[1].opened[0].providers[build.PROVIDER]
+    told = fake[1].opened[0].providers[tensorrt.PROVIDER]
     assert (told["trt_int8_enable"], told["trt_fp16_enable"]) == ("1", fp16)
 
 
@@ -363,7 +366,7 @@ def test_a_dla_core_has_no_fp32(fake, model):
 
 
 def test_the_real_module_without_the_provider_says_so(model):
-    if build.PROVIDER in onnxruntime.get_available_providers():
+    if tensorrt.PROVIDER in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime has the TensorRT provider")
     with pytest.raises(UnavailableError, match=r"E-ORTTRT-3.*offers .*CPUExecutionProvider.*onnxruntime-gpu"):
         prepared(model)
@@ -377,7 +380,7 @@ def test_a_real_profile_of_the_real_module_is_read(model, tmp_path):
     session = onnxruntime.InferenceSession(
         str(model.onnx(tmp_path)), options, providers=["CPUExecutionProvider"]
     )
-    told = build.profiled(session, given_batch(model))
+    told = tensorrt.profiled(session, given_batch(model))
     assert told["outside"] in (
         {"Conv fp32 CPUExecutionProvider": 1},
         {"FusedConv fp32 CPUExecutionProvider": 1},
@@ -388,16 +391,16 @@ def test_a_real_profile_of_the_real_module_is_read(model, tmp_path):
 
 def test_a_fake_provider_is_never_faked_by_the_real_module(model):
     """ONNX Runtime itself: asked for a provider it lacks, with enable_fallback=0, it must not answer on another."""
-    if build.PROVIDER in onnxruntime.get_available_providers():
+    if tensorrt.PROVIDER in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime has the TensorRT provider")
-    chain = [(build.PROVIDER, {}), ("CUDAExecutionProvider", {})]
+    chain = [(tensorrt.PROVIDER, {}), ("CUDAExecutionProvider", {})]
     with pytest.raises((ModelError, UnavailableError), match="E-ORTTRT"):
         tensorrt.opened(model.onnx(Path()), onnxruntime.SessionOptions(), chain)
 
 
 @given(st.text())
 def test_no_log_breaks_the_reader(text):
-    assert all(set(layer) == {"LayerType", "Name", "Inputs"} for layer in build.layers(text))
+    assert all(set(layer) == {"LayerType", "Name", "Inputs"} for layer in tensorrt.engine_layers(text))
 
 
 @given(st.lists(st.sampled_from(["Half", "Float", "Int8"]), max_size=20))
@@ -406,4 +409,4 @@ def test_heavy_layers_are_counted_by_what_they_read(words):
     light = ["Layer(Reformat): Reformatting CopyNode, Tactic: 0, a[Float(1,3)] -> b[Half(1,3)]", NOISE]
     names = {"Half": "fp16", "Float": "fp32", "Int8": "int8"}
     log = "\n".join([*light, *(LINE.format(word, "Half") for word in words), *light])
-    assert build.kinds(log) == {names[w]: words.count(w) for w in dict.fromkeys(words)}
+    assert tensorrt.kinds(log) == {names[w]: words.count(w) for w in dict.fromkeys(words)}

@@ -37,13 +37,11 @@ from edgescope.backends.base import Artifact, Phases, Spec, checked
 from edgescope.errors import DeviceError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Json
+from edgescope.wings.tensorrt import about, build, engine_file
 from edgescope.wings.tensorrt import api_types as types
-from edgescope.wings.tensorrt import build, engine_file, needs, symmetric
 from edgescope.wings.tensorrt import layers as _trt_layers
-from edgescope.wings.tensorrt.about import AboutTensorRt
-from edgescope.wings.tensorrt.context_io import open_io
 from edgescope.wings.tensorrt.engine_file import EngineFacts
-from edgescope.wings.tensorrt.execution import Lane
+from edgescope.wings.tensorrt.execution import Lane, open_io
 
 OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (all)",
@@ -76,7 +74,7 @@ class Options:
         """Return the options of a spec; UsageError for a wrong value, UnsupportedError for one of a later TensorRT."""
         checked("tensorrt", spec, OPTIONS)
         least, usual, most = (
-            _whole(spec, f"profile_{name}", 1, spec.batch) or spec.batch for name in ("min", "opt", "max")
+            about.whole(spec, f"profile_{name}", 1) or spec.batch for name in ("min", "opt", "max")
         )
         if not least <= usual <= most or not least <= spec.batch <= most:
             raise UsageError(
@@ -85,13 +83,13 @@ class Options:
                 evidence=f"batch {spec.batch}",
             )
         options = cls(
-            _whole(spec, "workspace_mb", 1),
-            _whole(spec, "dla", 0),
-            _flag(spec, "graph", False),
+            about.whole(spec, "workspace_mb", 1),
+            about.whole(spec, "dla", 0),
+            about.switch(spec, "graph"),
             (least, usual, most),
-            _flag(spec, "timing_cache", True),
-            _whole(spec, "builder_level", 0),
-            _whole(spec, "build_timeout", 1),
+            about.switch(spec, "timing_cache", True),
+            about.whole(spec, "builder_level", 0),
+            about.whole(spec, "build_timeout", 1),
         )
         for name, since in (
             ("builder_level", types.OPTIMISATION_LEVEL),
@@ -107,22 +105,6 @@ class Options:
                     + ("; --timeout bounds the trial" if name == "build_timeout" else ""),
                 )
         return options
-
-
-def _whole(spec: Spec, name: str, least: int, default: int | None = None) -> int | None:
-    value = spec.options.get(name, default)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError("E-OPT-2", f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value
-
-
-def _flag(spec: Spec, name: str, default: bool) -> bool:
-    value = spec.options.get(name, default)
-    if not isinstance(value, bool):
-        raise UsageError("E-OPT-2", f"{name} must be true or false, not {value!r}")
-    return value
 
 
 class TensorRtSession:
@@ -210,19 +192,19 @@ class TensorRtSession:
         del self.engine, self.runtime
 
 
-class TensorRt(AboutTensorRt):
+class TensorRt(about.AboutTensorRt):
     """tensorrt: fp32, tf32, fp16 and int8 on an NVIDIA GPU, and on its DLA cores."""
 
     OPTIONS: ClassVar[dict[str, str]] = OPTIONS
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the engine for this GPU and TensorRT, built once; UnsupportedError if it cannot be built."""
-        spec = symmetric.for_tensorrt(model, spec, folder)
+        spec = about.for_tensorrt(model, spec, folder)
         options = Options.of(spec)
         cuda = cudart.runtime()
         _require(spec, options, cuda.compute_capability(), engine_file.gpu(cuda.device_name()))
         opset = onnx_export.opset_for(types.FULL_VERSION)
-        recipe = symmetric.int8_recipe(model, spec)
+        recipe = about.int8_recipe(model, spec)
         onnx = onnx_file(model, _file_precision(spec.precision), folder, opset=opset, **recipe)
         requested = _requested(model, spec, options, onnx)
         path = cache.made(folder) / engine_file.key(requested)
@@ -323,7 +305,7 @@ def _require(spec: Spec, options: Options, capability: str, board: str) -> None:
     if spec.precision not in build.PRECISIONS:
         known = ", ".join(build.PRECISIONS)
         raise refuse("tensorrt", spec.precision, f"it is built for {known} here", where=board)
-    needs.require("tensorrt", spec.precision, capability, board)
+    about.require("tensorrt", spec.precision, capability, board)
     able = _platform(capability, board)
     if able.get(spec.precision) is False:
         why = f"TensorRT {types.FULL_VERSION} finds no fast {spec.precision} kernels on compute capability {capability}"

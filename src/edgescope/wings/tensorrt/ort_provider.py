@@ -2,19 +2,31 @@
 
 The provider builds an engine for every part of the graph that TensorRT takes and leaves the rest to CUDA. `prepare`
 builds them into a separate folder, so that a cache is never read by another version, GPU or setting, and records the
-outcome (tensorrt_build.py). Three silent failures are prevented: a provider that cannot start is an error and not a
-session on another one (`enable_fallback=0`); nodes that only the CPU has are an error
-(`session.disable_cpu_ep_fallback`); and fp32 means fp32: TensorRT uses tf32 by default and the provider has no switch,
-so NVIDIA_TF32_OVERRIDE=0 is set for this process.
+outcome. Three silent failures are prevented: a provider that cannot start is an error and not a session on another one
+(`enable_fallback=0`); nodes that only the CPU has are an error (`session.disable_cpu_ep_fallback`); and fp32 means
+fp32: TensorRT uses tf32 by default and the provider has no switch, so NVIDIA_TF32_OVERRIDE=0 is set for this process.
+
+By default the provider reports neither the nodes that it took nor their precision. A profiled run names the provider of
+every node that ran; TensorRT's own build log, enabled with `trt_detailed_build_log`, ends in one line per layer of the
+engine with the types it reads and writes:
+
+    Layer(CaskConvolution): conv1 + relu1, Tactic: 0x4727, input[Half(1,3,224,224)] -> output[Half(1,64,112,112)]
+
+Both come from the session that builds the engines, and are stored with them.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import re
+import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,10 +42,15 @@ from edgescope.backends.ort import cuda as _ort_cuda
 from edgescope.backends.ort.about import AboutOrtTensorrt
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Model
+from edgescope.onnx_operators import HEAVY, KINDS
 from edgescope.records import Effective, Json, digest
-from edgescope.wings.tensorrt import engine_file, needs, symmetric
-from edgescope.wings.tensorrt import ort_build as build
+from edgescope.wings.tensorrt import about, engine_file, layers
 
+PROVIDER = "TensorrtExecutionProvider"
+LOGGED_LAYER = re.compile(r"Layer\((?P<kind>[^)]+)\): (?P<name>.*?), Tactic: \S*,(?P<flow>.*)$")
+LOGGED_TENSOR = re.compile(r"\[(?P<type>[A-Za-z0-9]+)\([-\d, :]*\)\]")
+#: TensorRT's name for a type in that log -> the engine inspector's name, which wings/tensorrt/layers.py reads.
+TYPES = {"Half": "FP16", "Float": "FP32", "Int8": "INT8", "BFloat16": "BF16", "FP8": "FP8"}
 VERSION = 1  # raise this when engines must be built again
 TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
 OPTIONS = {
@@ -71,12 +88,12 @@ class OrtTensorrt(AboutOrtTensorrt):
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the ONNX file, after the provider has built its engines and reported which nodes it took."""
-        spec = symmetric.for_tensorrt(model, spec, folder)
+        spec = about.for_tensorrt(model, spec, folder)
         _check(checked("ort_tensorrt", spec, self.OPTIONS))
         _pin_tf32(spec)
         _require()
         cuda = cudart.runtime()
-        needs.require("ort_tensorrt", spec.precision, cuda.compute_capability(), cuda.device_name())
+        about.require("ort_tensorrt", spec.precision, cuda.compute_capability(), cuda.device_name())
         path = _file(model, spec, folder)
         content = cache.content(path)
         place, sidecar = _place([content, model.info.digest], spec)
@@ -165,7 +182,7 @@ def providers(
     if stream:
         options["user_compute_stream"] = str(stream)
     plain = Spec(spec.precision, spec.batch)  # TensorRT captures graphs and chooses layouts itself
-    return [(build.PROVIDER, options), _ort_cuda.provider(plain, stream)]
+    return [(PROVIDER, options), _ort_cuda.provider(plain, stream)]
 
 
 def opened(path: Path, options: Any, chain: list[tuple[str, dict[str, str]]]) -> Any:
@@ -180,7 +197,7 @@ def opened(path: Path, options: Any, chain: list[tuple[str, dict[str, str]]]) ->
             effect="Another provider in its place would be another engine's number",
             fix="--backend onnxruntime --device cuda; the versions of onnxruntime-gpu and TensorRT must match",
         ) from error
-    if build.PROVIDER not in session.get_providers():
+    if PROVIDER not in session.get_providers():
         raise UnavailableError(
             "E-ORTTRT-2",
             "ONNX Runtime dropped its TensorRT provider",
@@ -195,12 +212,9 @@ def _check(spec: Spec) -> None:
     if spec.precision not in (able := OrtTensorrt.PRECISIONS["cuda"]):
         raise refuse("ort_tensorrt", spec.precision, f"it has {', '.join(able)}", "a CUDA device")
     for name, least in _WHOLE.items():
-        value = spec.options.get(name, least)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UsageError("E-OPT-2", f"{name} must be a whole number of at least {least}, not {value!r}")
+        about.whole(spec, name, least)
     for name in ("graph", "fp16_beside_int8"):
-        if not isinstance(spec.options.get(name, False), bool):
-            raise UsageError("E-OPT-2", f"{name} must be true or false, not {spec.options[name]!r}")
+        about.switch(spec, name)
     least, usual, most = _batches(spec)
     if not least <= usual <= most or not least <= spec.batch <= most:
         raise UsageError(
@@ -215,12 +229,12 @@ def _check(spec: Spec) -> None:
 
 
 def _require() -> None:
-    _ort_cuda.require(build.PROVIDER, "E-ORTTRT-3", "onnxruntime-gpu tensorrt")
+    _ort_cuda.require(PROVIDER, "E-ORTTRT-3", "onnxruntime-gpu tensorrt")
 
 
 def _file(model: Model, spec: Spec, folder: Path) -> Path:
     if spec.precision == "int8":
-        return onnx_file(model, "int8", folder, **symmetric.int8_recipe(model, spec))
+        return onnx_file(model, "int8", folder, **about.int8_recipe(model, spec))
     return onnx_file(model, "fp16" if spec.precision == "fp16" else "fp32", folder)
 
 
@@ -255,18 +269,18 @@ def _built(path: Path, model: Model, spec: Spec, place: Path) -> dict[str, Json]
     options.profile_file_prefix = str(place / "profile")
     log: list[str] = []
     start = time.perf_counter()
-    with build.log_of(log):
+    with standard_error(log):
         session = opened(path, options, providers(model, spec, place, log=True))
         feeds = {
             i.name: np.zeros((spec.batch, *i.shape[1:]), _ort_cuda.dtype(i.type))
             for i in session.get_inputs()
         }
-        report = build.profiled(session, feeds)
-    return report | {"build_s": round(time.perf_counter() - start, 3), "kinds": build.kinds(log[0])}
+        report = profiled(session, feeds)
+    return report | {"build_s": round(time.perf_counter() - start, 3), "kinds": kinds(log[0])}
 
 
 def _took_something(path: Path, report: Mapping[str, Json]) -> None:
-    if not report["providers"].get(build.PROVIDER):
+    if not report["providers"].get(PROVIDER):
         raise UnsupportedError(
             "E-ORTTRT-4",
             f"TensorRT takes no node of {path.name}",
@@ -317,7 +331,7 @@ def _bit(value: object) -> str:
 
 
 def _device(present: list[str]) -> str:
-    return "cuda" if build.PROVIDER in present else present[0]
+    return "cuda" if PROVIDER in present else present[0]
 
 
 def _evidence(report: Mapping[str, Json]) -> str:
@@ -333,3 +347,77 @@ def _counts(found: Mapping[str, int]) -> str:
     return (
         ", ".join(f"{n} {name}" for name, n in sorted(found.items(), key=lambda item: -item[1])) or "nothing"
     )
+
+
+def engine_layers(log: str) -> list[dict[str, Json]]:
+    """Return the engine's layers in a build log, in the form of the engine inspector; [] if it lists none."""
+    found = [match for line in log.splitlines() if (match := LOGGED_LAYER.search(line))]
+    return [
+        {"LayerType": m["kind"], "Name": m["name"], "Inputs": _tensors(m["flow"].partition("->")[0])}
+        for m in found
+    ]
+
+
+def _tensors(text: str) -> list[dict[str, Json]]:
+    return [{"Format/Datatype": TYPES.get(m["type"], m["type"])} for m in LOGGED_TENSOR.finditer(text)]
+
+
+def kinds(log: str) -> dict[str, int]:
+    """Return {precision: heavy layers of the engine}, or {} if the log does not list them."""
+    return dict(layers.of(engine_layers(log)).kinds)
+
+
+def nodes(events: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Return the counts of a profile: {"providers": {provider: nodes that ran}, "outside": {"Conv fp32 CUDA...": n}}.
+
+    `outside` are the heavy operators that TensorRT did not take, with their type and provider.
+    """
+    ran = [e["args"] for e in events if e.get("cat") == "Node" and "provider" in e.get("args", {})]
+    ran = [args for args in ran if "output_type_shape" in args]
+    outside = [a for a in ran if a["provider"] != PROVIDER and a.get("op_name") in HEAVY]
+    return {
+        "providers": dict(Counter(a["provider"] for a in ran)),
+        "outside": dict(Counter(f"{a['op_name']} {_type(a)} {a['provider']}" for a in outside)),
+    }
+
+
+def _type(arguments: Mapping[str, Any]) -> str:
+    outputs = arguments["output_type_shape"]
+    kind = next(iter(outputs[0]), "?") if outputs else "?"
+    return KINDS.get(kind, kind)
+
+
+def profiled(session: Any, feeds: Mapping[str, Any]) -> dict[str, Json]:
+    """Return `nodes` of one run of a session that was opened with profiling on; its file is removed."""
+    session.run(None, dict(feeds))
+    path = Path(session.end_profiling())
+    try:
+        return nodes(json.loads(path.read_text()))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def standard_error(taken: list[str]) -> Iterator[None]:
+    """Append to `taken`, as one text, everything written to standard error within the block, also by C++.
+
+    The build log is some tens of megabytes; if the block raises, the log's end is written to standard error.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            file.seek(max(0, file.tell() - 4000))
+            sys.stderr.write(file.read().decode(errors="replace"))
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            taken.append(file.read().decode(errors="replace"))

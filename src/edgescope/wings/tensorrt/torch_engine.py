@@ -26,10 +26,10 @@ from edgescope.backends.base import Artifact, Session, Spec, checked, counted, p
 from edgescope.backends.pytorch import module as shared
 from edgescope.backends.pytorch.about import AboutTensorrt
 from edgescope.backends.pytorch.eager import session_of
-from edgescope.errors import ModelError, UnsupportedError, UsageError
+from edgescope.errors import ModelError, UnsupportedError
 from edgescope.models.base import Model, Purpose
 from edgescope.records import Effective, Json, digest
-from edgescope.wings.tensorrt import layers
+from edgescope.wings.tensorrt import about, layers
 
 VERSION = 2  # raise this when the compilation changes
 #: Convolutions and matrix products among PyTorch's operators, by the words of a name such as `aten.conv2d.default`.
@@ -111,12 +111,9 @@ def _check(spec: Spec) -> None:
         why = "it takes int8 from a network quantised by NVIDIA Model Optimizer, not from this one"
         raise refuse("torch_tensorrt", spec.precision, why, "a CUDA device")
     for name, least in (("workspace_mb", 1), ("builder_level", 0), ("min_block", 1)):
-        value = spec.options.get(name, least)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UsageError("E-OPT-2", f"{name} must be a whole number of at least {least}, not {value!r}")
+        about.whole(spec, name, least)
     for name in ("whole", "graph"):
-        if not isinstance(spec.options.get(name, False), bool):
-            raise UsageError("E-OPT-2", f"{name} must be true or false, not {spec.options[name]!r}")
+        about.switch(spec, name)
 
 
 def _built_by(spec: Spec) -> dict[str, Json]:
@@ -188,17 +185,13 @@ def _found(program: torch.nn.Module) -> dict[str, Json]:
     kinds: Counter[str] = Counter()
     for part in parts:
         told = part.get_layer_info() if hasattr(part, "get_layer_info") else ""
-        kinds.update(layers.read(_text(told)).kinds)
+        kinds.update(layers.read(told if isinstance(told, str) else json.dumps(told)).kinds)
     return {"engines": len(parts), "kinds": dict(kinds), "outside": dict(_outside(program))}
 
 
 def _is_engine(module: torch.nn.Module) -> bool:
     """Return whether a module holds an engine; in older releases such modules do not offer its layers."""
     return hasattr(module, "get_layer_info") or type(module).__name__.endswith("TorchTensorRTModule")
-
-
-def _text(told: Any) -> str:
-    return told if isinstance(told, str) else json.dumps(told)
 
 
 def _outside(program: torch.nn.Module) -> Counter[str]:

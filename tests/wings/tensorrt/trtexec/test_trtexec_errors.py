@@ -13,7 +13,7 @@ from edgescope.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from edgescope.wings.tensorrt.trtexec import errors, log
+from edgescope.wings.tensorrt.trtexec import log
 from edgescope.wings.tensorrt.trtexec.program import Ran, Tool
 
 TOOL = Tool("trtexec", "8.2.1", frozenset(), "", "5.3", "NVIDIA Tegra X1")
@@ -71,7 +71,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("kind", "code", "line"), ROWS)
 def test_words(kind, code, line):
-    found = errors.failure(failed(line, "[E] Engine set up failed"), TOOL, "build net")
+    found = log.failure(failed(line, "[E] Engine set up failed"), TOOL, "build net")
     assert type(found) is kind
     assert found.code == code
     assert found.fix
@@ -106,7 +106,7 @@ NODES = [
 
 @pytest.mark.parametrize(("lines", "words"), NODES)
 def test_an_operator_is_named_with_its_node_and_opset(lines, words):
-    found = errors.failure(failed("[I] [TRT] Opset version:    16", *lines), TOOL, "build net")
+    found = log.failure(failed("[I] [TRT] Opset version:    16", *lines), TOOL, "build net")
     assert found.code == "E-TRTX-3"
     for word in (*words, "(opset 16)", "TensorRT 8.2.1"):
         assert word in str(found)
@@ -117,7 +117,7 @@ def test_a_file_that_is_missing_is_no_unsupported_node():
         "[E] Error[3]: In node -1 with name:  and operator:  (parseFromFile): INVALID_VALUE: Assertion failed: "
         "Input file cannot be found, or is not a regular file: a.onnx"
     )
-    assert errors.failure(failed(line), TOOL, "build net").code == "E-TRTX-7"
+    assert log.failure(failed(line), TOOL, "build net").code == "E-TRTX-7"
 
 
 def test_warnings_of_memory_during_a_build_that_failed_otherwise_are_not_blamed():
@@ -125,12 +125,12 @@ def test_warnings_of_memory_during_a_build_that_failed_otherwise_are_not_blamed(
         "[W] [TRT] Skipping tactic 0 due to insufficient memory",
         "[E] Engine could not be created from network",
     ]
-    assert errors.failure(failed(*lines), TOOL, "build net").code == "E-TRTX-7"
+    assert log.failure(failed(*lines), TOOL, "build net").code == "E-TRTX-7"
 
 
 @pytest.mark.parametrize(("code", "kind"), [(-9, SafetyError), (-11, DeviceError)])
 def test_signals(code, kind):
-    found = errors.failure(failed("[I] Building", code=code), TOOL, "build net")
+    found = log.failure(failed("[I] Building", code=code), TOOL, "build net")
     assert isinstance(found, kind)
     assert "SIGKILL" in str(found) or "signal 11" in str(found)
 
@@ -151,10 +151,10 @@ PRECISIONS = [
 @pytest.mark.parametrize(("words", "precision"), PRECISIONS)
 def test_a_precision_the_gpu_lacks(words, precision):
     told = log.read([f"[W] [TRT] {words}"])
-    assert errors.unsupported_precision(told, precision).code == "E-PREC-1"
-    assert errors.unsupported_precision(told, "fp32") is None
+    assert log.unsupported_precision(told, precision).code == "E-PREC-1"
+    assert log.unsupported_precision(told, "fp32") is None
     others = {"fp16", "int8", "bf16"} - {precision}
-    assert all(errors.unsupported_precision(told, other) is None for other in others)
+    assert all(log.unsupported_precision(told, other) is None for other in others)
 
 
 LINE = st.text(st.characters(exclude_characters="\r\n"), max_size=60)
@@ -163,6 +163,6 @@ LINE = st.text(st.characters(exclude_characters="\r\n"), max_size=60)
 @given(st.lists(LINE, max_size=6), st.integers(-64, 255))
 @pytest.mark.slow
 def test_any_words_make_an_error_of_ours(lines, code):
-    found = errors.failure(failed(*lines, *(f"[E] {line}" for line in lines), code=code), TOOL, "build net")
+    found = log.failure(failed(*lines, *(f"[E] {line}" for line in lines), code=code), TOOL, "build net")
     assert isinstance(found, EdgescopeError)
     assert "\n" not in str(found).strip()

@@ -6,7 +6,7 @@ import pytest
 from fake_trtexec import ALWAYS, VERSIONS, Fake, flags_of
 
 from edgescope.errors import UnsupportedError
-from edgescope.wings.tensorrt.trtexec import flags
+from edgescope.wings.tensorrt.trtexec import program
 from edgescope.wings.tensorrt.trtexec.log import version_of
 from edgescope.wings.tensorrt.trtexec.program import Tool
 
@@ -34,7 +34,7 @@ SPELT = {
 
 @pytest.mark.parametrize("setting", SPELT)
 def test_spellings(setting):
-    found = [flags.spell(tool(version), setting, 64) for version in VERSIONS]
+    found = [program.spell(tool(version), setting, 64) for version in VERSIONS]
     assert found == [[] if flag is None else [flag] for flag in SPELT[setting]]
 
 
@@ -42,13 +42,13 @@ DETAIL = ["--nvtxMode=verbose", "--profilingVerbosity=verbose", *["--profilingVe
 
 
 def test_detail():
-    assert [flags.detail(tool(version)) for version in VERSIONS] == [[flag] for flag in DETAIL]
+    assert [program.detail(tool(version)) for version in VERSIONS] == [[flag] for flag in DETAIL]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("switch", "on"), list(itertools.product(flags.SWITCHES, (True, False))))
+@pytest.mark.parametrize(("switch", "on"), list(itertools.product(program.SWITCHES, (True, False))))
 def test_switches_are_stated_in_every_version(version, switch, on):
-    found = flags.state(tool(version), switch, on)
+    found = program.state(tool(version), switch, on)
     assert names(found) <= tool(version).flags
     default_on = version.startswith("11") != (switch == "transfers")  # 11 turned all three round
     if on != default_on:
@@ -56,41 +56,41 @@ def test_switches_are_stated_in_every_version(version, switch, on):
 
 
 def test_the_defaults_of_11_are_overridden():
-    assert flags.state(tool("110100"), "graph", False) == ["--noCudaGraph"]
-    assert flags.state(tool("110100"), "transfers", True) == ["--includeDataTransfers"]
-    assert flags.state(tool("8001"), "graph", False) == []
-    assert flags.state(tool("8001"), "transfers", False) == ["--noDataTransfers"]
+    assert program.state(tool("110100"), "graph", False) == ["--noCudaGraph"]
+    assert program.state(tool("110100"), "transfers", True) == ["--includeDataTransfers"]
+    assert program.state(tool("8001"), "graph", False) == []
+    assert program.state(tool("8001"), "transfers", False) == ["--noDataTransfers"]
 
 
 def test_precisions():
-    assert flags.precision(tool("8001"), "fp32", typed=False) == ["--noTF32"]
-    assert flags.precision(tool("8001"), "tf32", typed=False) == []
-    assert flags.precision(tool("8001"), "fp16", typed=False) == ["--fp16", "--noTF32"]
-    assert flags.precision(tool("8001"), "int8", typed=False) == ["--int8", "--noTF32"]
-    assert flags.precision(tool("100300"), "bf16", typed=False) == ["--bf16", "--noTF32"]
-    assert flags.precision(tool("100300"), "fp16", typed=True) == ["--stronglyTyped", "--noTF32"]
-    assert flags.precision(tool("110100"), "fp16", typed=True) == ["--noTF32"]
-    assert flags.precision(tool("110100"), "tf32", typed=True) == []
-    assert flags.precision(tool("110100"), "fp32", typed=True) == ["--noTF32"]
+    assert program.precision(tool("8001"), "fp32", typed=False) == ["--noTF32"]
+    assert program.precision(tool("8001"), "tf32", typed=False) == []
+    assert program.precision(tool("8001"), "fp16", typed=False) == ["--fp16", "--noTF32"]
+    assert program.precision(tool("8001"), "int8", typed=False) == ["--int8", "--noTF32"]
+    assert program.precision(tool("100300"), "bf16", typed=False) == ["--bf16", "--noTF32"]
+    assert program.precision(tool("100300"), "fp16", typed=True) == ["--stronglyTyped", "--noTF32"]
+    assert program.precision(tool("110100"), "fp16", typed=True) == ["--noTF32"]
+    assert program.precision(tool("110100"), "tf32", typed=True) == []
+    assert program.precision(tool("110100"), "fp32", typed=True) == ["--noTF32"]
 
 
 @pytest.mark.parametrize(("version", "name"), [("8001", "bf16"), ("8601", "bf16"), ("8601", "typed")])
 def test_a_precision_that_a_version_lacks_is_refused(version, name):
     with pytest.raises(UnsupportedError):
-        flags.precision(tool(version), "fp16" if name == "typed" else name, typed=name == "typed")
+        program.precision(tool(version), "fp16" if name == "typed" else name, typed=name == "typed")
 
 
 def test_shapes_and_names():
-    assert flags.shapes({"a": (1, 3), "b:0": (2,)}) == "a:1x3,'b:0':2"
+    assert program.shapes({"a": (1, 3), "b:0": (2,)}) == "a:1x3,'b:0':2"
     with pytest.raises(UnsupportedError, match="E-TRTX-9"):
-        flags.quoted("a,b")
+        program.quoted("a,b")
 
 
 def test_a_number_of_queries_leaves_no_room_for_seconds():
-    counted = flags.measuring(tool("8001"), flags.Measure(0.5, 3.0, 7, 2, True))
+    counted = program.measuring(tool("8001"), program.Measure(0.5, 3.0, 7, 2, True))
     assert {"--duration=0", "--iterations=7", "--warmUp=500", "--streams=2"} <= set(counted)
     assert "--exposeDMA" not in counted
-    timed = flags.measuring(tool("8001"), flags.Measure(0.5, 3.0, None, 1, False))
+    timed = program.measuring(tool("8001"), program.Measure(0.5, 3.0, None, 1, False))
     assert {"--duration=3", "--exposeDMA"} <= set(timed)
 
 

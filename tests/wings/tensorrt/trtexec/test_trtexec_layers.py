@@ -12,7 +12,7 @@ from edgescope.cli.main import main
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.wings.tensorrt.trtexec import layer_times
+from edgescope.wings.tensorrt.trtexec import exports
 
 RECORDED = Path(__file__).parents[3] / "recorded_traces"
 PROFILE, INFO, TIMES = (RECORDED / f"trtexec_{kind}_resnet18.json" for kind in ("layers", "graph", "times"))
@@ -21,7 +21,7 @@ RESNET18_MACS = 1_814_073_344 - 512_000
 
 
 def test_recorded_files_give_times_work_and_precision_in_any_order():
-    found = layer_times.read([TIMES, PROFILE, INFO])
+    found = exports.read([TIMES, PROFILE, INFO])
     assert sum(layer.flops for layer in found.layers) == pytest.approx(2 * RESNET18_MACS, rel=1e-3)
     assert found.precision == "fp16" and found.compute.n == 40
     first = next(layer for layer in found.layers if layer.name == "/conv1/Conv + /relu/Relu")
@@ -35,7 +35,7 @@ def test_recorded_files_give_times_work_and_precision_in_any_order():
 def test_names_join_with_pytorchs_modules_and_onnx_runtimes_nodes():
     torch = [Layer(n, "convolution", 1.0) for n in ("conv1", "layer1.0.conv1", "layer2.0.downsample.0", "fc")]
     ort = [Layer("layer1.0.conv1", "FusedConv", 2.0)]
-    rows = {j.name: j.seconds for j in joined([torch, ort, layer_times.read([PROFILE, INFO]).layers])}
+    rows = {j.name: j.seconds for j in joined([torch, ort, exports.read([PROFILE, INFO]).layers])}
     for name in ("conv1", "layer1.0.conv1", "layer2.0.downsample.0", "fc"):
         assert rows[name][0] == 1.0 and rows[name][2] > 0, name
     assert rows["layer1.0.conv1"][1] == 2.0 and rows["layer1.0.conv1"][2] == pytest.approx(14.336e-6)
@@ -44,11 +44,11 @@ def test_names_join_with_pytorchs_modules_and_onnx_runtimes_nodes():
 
 
 def test_a_profile_alone_has_times_and_says_what_it_lacks():
-    found = layer_times.read([PROFILE])
+    found = exports.read([PROFILE])
     assert found.precision == "unknown" and "exportTimes" in found.compute.reason
     assert {layer.flops for layer in found.layers} == {layer.bytes for layer in found.layers} == {0}
     with pytest.raises(UsageError, match="E-LAYER-2: no file has the layers' times"):
-        layer_times.read([INFO])
+        exports.read([INFO])
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '[{"a": 1}]', "\x00", '{"Layers": 3}', "[[]]"])
@@ -56,7 +56,7 @@ def test_a_file_of_something_else_is_refused(content, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(content)
     with pytest.raises(UsageError, match="E-LAYER-2"):
-        layer_times.read([PROFILE, path])
+        exports.read([PROFILE, path])
 
 
 @pytest.mark.slow

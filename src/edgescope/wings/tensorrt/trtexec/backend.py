@@ -39,9 +39,8 @@ from edgescope.errors import Message, ModelError, SettingError, UsageError
 from edgescope.models.base import Batch, Model, Purpose
 from edgescope.process import scratch
 from edgescope.records import Absent, Effective, Field, Json, Measured, Trial
-from edgescope.wings.tensorrt import engine_file, layers, needs
-from edgescope.wings.tensorrt.about import AboutTensorRt
-from edgescope.wings.tensorrt.trtexec import errors, exports, flags, layer_times
+from edgescope.wings.tensorrt import about, engine_file, layers
+from edgescope.wings.tensorrt.trtexec import exports, log, program
 from edgescope.wings.tensorrt.trtexec import trace as tracing
 from edgescope.wings.tensorrt.trtexec.build import build, given_engine, job_of, switched, whole_number
 from edgescope.wings.tensorrt.trtexec.log import Log
@@ -56,7 +55,7 @@ ANSWER_S = 600.0
 TIMES, LAYERS, PROFILE, OUTPUTS = "times.json", "layers.json", "profile.json", "outputs.json"
 
 
-class TrtExec(AboutTensorRt):
+class TrtExec(about.AboutTensorRt):
     """The trtexec backend: builds with the program, lets it query, and reads its exports."""
 
     OPTIONS: ClassVar[Mapping[str, str]] = {
@@ -89,7 +88,7 @@ class TrtExec(AboutTensorRt):
         checked("trtexec", spec, self.OPTIONS)
         _check_options(spec)
         tool = self._tool(spec)
-        needs.require("trtexec", spec.precision, tool.compute_capability, tool.device)
+        about.require("trtexec", spec.precision, tool.compute_capability, tool.device)
         notes: dict[str, Json]
         if (given := spec.options.get("engine")) is not None:
             path, facts = given_engine(str(given), model, spec, tool)
@@ -124,7 +123,7 @@ class TrtExec(AboutTensorRt):
         with scratch.folder("trtexec") as name:
             files = run.profiled(Path(name), batch)
             paths = ModulePaths(Path(str(onnx)), artifact.spec.batch) if onnx else None
-            return layer_times.read(files, paths).layers
+            return exports.read(files, paths).layers
 
     def _tool(self, spec: Spec) -> Tool:
         named = spec.options.get("program")
@@ -168,14 +167,14 @@ class _Run:
         """Run the queries, read the exports, and convert them to our clock."""
         spec, trial = self.artifact.spec, self.trial
         warmup_s = WARMUP_S if trial.warmup is None else trial.warmup
-        asked = flags.Measure(warmup_s, trial.min_s, trial.max_queries, trial.in_flight, self.ahead)
+        asked = program.Measure(warmup_s, trial.min_s, trial.max_queries, trial.in_flight, self.ahead)
         bench = self.artifact.model.samples(Purpose.BENCH, trial.batch)
         batch = None if bench is None else _cut(bench.arrays, trial.batch)
         argv = [
             *self._loaded(folder, batch, transfers=self.transfers),
-            *flags.measuring(self.tool, asked),
-            *flags.spell(self.tool, "times", folder / TIMES, need="export its times"),
-            *flags.spell(self.tool, "layer_info", folder / LAYERS),
+            *program.measuring(self.tool, asked),
+            *program.spell(self.tool, "times", folder / TIMES, need="export its times"),
+            *program.spell(self.tool, "layer_info", folder / LAYERS),
             *self._profiled(folder),
         ]
         doing = f"run {self.artifact.model.info.name} {trial.precision}"
@@ -208,9 +207,9 @@ class _Run:
         """Run the engine for a second with a profile; return the files with its layers."""
         argv = [
             *self._loaded(folder, batch, transfers=True),
-            *flags.measuring(self.tool, flags.Measure(0.2, 1.0, None, 1, False)),
-            *flags.spell(self.tool, "layer_info", folder / LAYERS),
-            *flags.spell(self.tool, "profile", folder / PROFILE, need="time layers"),
+            *program.measuring(self.tool, program.Measure(0.2, 1.0, None, 1, False)),
+            *program.spell(self.tool, "layer_info", folder / LAYERS),
+            *program.spell(self.tool, "profile", folder / PROFILE, need="time layers"),
         ]
         doing = f"time the layers of {self.artifact.model.info.name}"
         self._check(self.tool.place.run(argv, cwd=folder, timeout_s=ANSWER_S, what=doing), doing)
@@ -221,17 +220,21 @@ class _Run:
         spec = self.artifact.spec
         given: list[str] = []
         if batch is not None:
-            given = flags.spell(self.tool, "inputs", _written(batch, folder, self.tool), need="read inputs")
+            given = program.spell(self.tool, "inputs", _written(batch, folder, self.tool), need="read inputs")
             if self._open():
-                given.append(f"--shapes={flags.shapes({n: a.shape for n, a in batch.items()})}")
+                given.append(f"--shapes={program.shapes({n: a.shape for n, a in batch.items()})}")
         return [
             self.tool.path,
             f"--loadEngine={self.artifact.path}",
             *given,
-            *flags.state(self.tool, "transfers", transfers),
-            *flags.state(self.tool, "graph", switched(spec, "graph", False)),
-            *flags.state(self.tool, "spin", switched(spec, "spin", False)),
-            *([] if spec.options.get("dla") is None else flags.spell(self.tool, "dla", spec.options["dla"])),
+            *program.state(self.tool, "transfers", transfers),
+            *program.state(self.tool, "graph", switched(spec, "graph", False)),
+            *program.state(self.tool, "spin", switched(spec, "spin", False)),
+            *(
+                []
+                if spec.options.get("dla") is None
+                else program.spell(self.tool, "dla", spec.options["dla"])
+            ),
         ]
 
     def _open(self) -> bool:
@@ -242,12 +245,12 @@ class _Run:
     def _profiled(self, folder: Path) -> list[str]:
         if not switched(self.artifact.spec, "profile", False):
             return []
-        separate = flags.spell(self.tool, "separate", need="time layers apart from the measured run")
-        return [*flags.spell(self.tool, "profile", folder / PROFILE, need="time layers"), *separate]
+        separate = program.spell(self.tool, "separate", need="time layers apart from the measured run")
+        return [*program.spell(self.tool, "profile", folder / PROFILE, need="time layers"), *separate]
 
     def _check(self, ran: Ran, doing: str) -> None:
         if not ran.passed:
-            raise errors.failure(ran, self.tool, doing)
+            raise log.failure(ran, self.tool, doing)
         ignored = next((w for w in ran.log.warnings if "under CUDA graph capture" in w), None)
         if ignored and switched(self.artifact.spec, "graph", False):
             raise SettingError(
@@ -353,7 +356,7 @@ def _written(batch: Batch, folder: Path, tool: Tool) -> str:
         # Before 10 TensorRT has no 64-bit integers and casts such inputs to 32 bits.
         narrow = array.dtype == np.int64 and tool.release < (10, 0)
         np.ascontiguousarray(array.astype(np.int32) if narrow else array).tofile(folder / f"input{index}.bin")
-        entries.append(f"{flags.quoted(name)}:input{index}.bin")
+        entries.append(f"{program.quoted(name)}:input{index}.bin")
     return ",".join(entries)
 
 
@@ -363,8 +366,8 @@ def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
         folder = Path(name)
         argv = [
             *run._loaded(folder, batch, transfers=True),
-            *flags.spell(run.tool, "outputs", folder / OUTPUTS, need="export its outputs"),
-            *flags.measuring(run.tool, flags.Measure(0.0, 0.0, 1, 1, False)),
+            *program.spell(run.tool, "outputs", folder / OUTPUTS, need="export its outputs"),
+            *program.measuring(run.tool, program.Measure(0.0, 0.0, 1, 1, False)),
         ]
         ran = run.tool.place.run(argv, cwd=folder, timeout_s=ANSWER_S)
         run._check(ran, "answer a batch")

@@ -23,9 +23,9 @@ from edgescope.artifacts.for_precision import onnx_file
 from edgescope.backends.base import Spec
 from edgescope.errors import StoreError, UnsupportedError, UsageError
 from edgescope.models.base import FixedBatch, Model
-from edgescope.wings.tensorrt import engine_file, symmetric
+from edgescope.wings.tensorrt import about, engine_file
 from edgescope.wings.tensorrt.engine_file import EngineFacts
-from edgescope.wings.tensorrt.trtexec import errors, flags
+from edgescope.wings.tensorrt.trtexec import log, program
 from edgescope.wings.tensorrt.trtexec.program import Ran, Tool
 
 BUILD_S = 3600
@@ -51,9 +51,9 @@ class Job:
 
 def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
     """Return the build job for `spec`, with its ONNX file made; UnsupportedError if this TensorRT cannot build it."""
-    spec = symmetric.for_tensorrt(model, spec, folder)
-    typed = flags.strongly_typed(tool) or switched(spec, "typed", False)
-    flags.precision(tool, spec.precision, typed=typed)  # refuses before an export takes minutes
+    spec = about.for_tensorrt(model, spec, folder)
+    typed = program.strongly_typed(tool) or switched(spec, "typed", False)
+    program.precision(tool, spec.precision, typed=typed)  # refuses before an export takes minutes
     if typed and spec.precision == "bf16":
         raise UnsupportedError(
             "E-PREC-1",
@@ -64,7 +64,7 @@ def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
     newest = onnx_export.opset_for(tool.version)
     # Without strong typing TensorRT lowers fp16 and bf16 itself; QDQ pairs are in the file in both cases.
     wanted = spec.precision if typed or spec.precision == "int8" else "fp32"
-    recipe = symmetric.int8_recipe(model, spec)
+    recipe = about.int8_recipe(model, spec)
     path = onnx_file(model, "fp32" if wanted == "tf32" else wanted, folder, opset=newest, **recipe)
     _refuse_opset(path, newest, tool)
     return Job(tool, spec, model.info.name, model.info.digest, path, _sizes(model, spec), typed)
@@ -137,23 +137,23 @@ def _asked(job: Job) -> list[str]:
     workspace = spec.options.get("workspace")
     dla = spec.options.get("dla")
     return [
-        *flags.spell(tool, "explicit_batch"),
-        *flags.precision(tool, spec.precision, typed=job.typed),
-        *flags.profile(job.sizes),
+        *program.spell(tool, "explicit_batch"),
+        *program.precision(tool, spec.precision, typed=job.typed),
+        *program.profile(job.sizes),
         *(
             []
             if workspace is None
-            else flags.spell(tool, "workspace", whole_number(spec, "workspace", 0), need="limit")
+            else program.spell(tool, "workspace", whole_number(spec, "workspace", 0), need="limit")
         ),
         *([] if dla is None else _dla(tool, spec)),
-        *flags.detail(tool),
+        *program.detail(tool),
     ]
 
 
 def _dla(tool: Tool, spec: Spec) -> list[str]:
     """Return the flags of a DLA core; layers that it cannot take go to the GPU."""
     core = whole_number(spec, "dla", 0, least=0)
-    return flags.spell(tool, "dla", core, need="use a DLA") + flags.spell(
+    return program.spell(tool, "dla", core, need="use a DLA") + program.spell(
         tool, "fallback", need="fall back to the GPU"
     )
 
@@ -166,9 +166,9 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
             job.tool.path,
             f"--onnx={job.onnx}",
             f"--saveEngine={engine}",
-            *flags.spell(job.tool, "build_only", need="build without measuring"),
+            *program.spell(job.tool, "build_only", need="build without measuring"),
             *_asked(job),
-            *flags.spell(job.tool, "timing_cache", timing),
+            *program.spell(job.tool, "timing_cache", timing),
         ]
         timings = "off" if not _kept(job) else "used" if timing.exists() else "empty"
         doing = f"build {job.name} {job.spec.precision} batch {job.spec.batch}"
@@ -184,11 +184,11 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
 
 def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:
     """Raise an error unless there is a complete engine of the requested precision."""
-    slow = errors.unsupported_precision(ran.log, job.spec.precision)
+    slow = log.unsupported_precision(ran.log, job.spec.precision)
     if slow is not None:
         raise slow
     if not ran.passed:
-        raise errors.failure(ran, job.tool, doing)
+        raise log.failure(ran, job.tool, doing)
     size = engine.stat().st_size if engine.exists() else 0
     created = next((m for _, line in ran.lines if (m := _CREATED.search(line))), None)
     least = 0.9 * float(created[1]) * (1 << 20) if created else 1
