@@ -1,6 +1,7 @@
 """What edgescope itself weighs beside a bare script of the same work: memory, start, and the time of a whole call.
 
     python benchmarks/weight.py memory|start [--source OTHER_CHECKOUT] [--json FILE]
+    python benchmarks/weight.py against --source OTHER_CHECKOUT [--json FILE]
 
 Both sides of a comparison take turns, in processes of their own, with their bytecode compiled beforehand. Memory is the
 proportional set (PSS) of all processes of a command, read from /proc at 50 Hz; a phase is what its processes show: the
@@ -56,6 +57,35 @@ imported = time.perf_counter()
 edgescope.run(edgescope.Trial(model="null", backend="null", warmup=0, max_queries=10), isolated=False)
 print(imported - start, time.perf_counter() - imported)
 """
+#: A checkout of before made its results by a function, and today's by a method of them.
+STORED = """
+import os
+from dataclasses import replace
+from edgescope import bench
+from edgescope.records import Measured, Result, Status, Trial
+from edgescope.store.results import Store
+make = bench.begin if hasattr(bench, "begin") else Result.begun
+begun = make(Trial(model="null", backend="null"), bench.here())
+metrics = {f"latency_p{q}_s": Measured(1e-3, "s", 0.9e-3, 1.1e-3, 1000) for q in range(50, 100)}
+for batch in range(1, 1001):
+    trial = Trial(model="null", backend="null", batch=batch)
+    found = replace(begun, id=f"{trial.id}-{batch}", trial=trial, status=Status.OK, metrics=metrics)
+    Store(os.environ["EDGESCOPE_STORE"]).save(found)
+"""
+QUERIES = """
+import edgescope
+found = edgescope.run(
+    edgescope.Trial(model="null", backend="null", warmup=0, max_queries=300_000, max_s=600), isolated=False
+).window
+print((found.stop_ns - found.start_ns) / (found.stop - found.first) / 1e3)
+"""
+LOOP = """
+import sys
+import edgescope
+trial = edgescope.Trial(model=sys.argv[1], backend="onnxruntime", warmup=1, max_s=3, max_queries=10**6)
+print(edgescope.run(trial, isolated=False).metrics["latency_p50_s"].value * 1e6)
+"""
+SLOWER = 1.05
 ROLES = {
     "probes": ("probing.py", "memory_probe", "core_to_core"),
     "sampler": ("telemetry.watcher",),
@@ -332,6 +362,53 @@ def _start(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], boo
     return figures, bool(met and figures["child_beyond_engine_s"] <= 0.1 and figures["null_trial_s"] <= 0.25)
 
 
+def against() -> int:
+    """Is anything slower than in another checkout? A query of nothing, a network's median, --help, `list` of 1,000.
+
+    Each in a process of its own, the two checkouts in turns, each with a store and bytecode of its own. CPU seconds are
+    compared, and of the loops the microseconds a query took. Target: no interval lies above a ratio of 1.05.
+    """
+    parser = argparse.ArgumentParser(description=facts.text(against))
+    parser.add_argument("--source", type=Path, required=True, help="the checkout of before")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--json", type=Path, help="write the page there and not among the published ones")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        figures = _against({"now": facts.ROOT, "before": args.source.resolve()}, Path(place), args.rounds)
+    figures |= {"rounds": args.rounds, "load_average": os.getloadavg()}
+    met = all(one["ratio"][1] <= SLOWER for one in figures.values() if isinstance(one, dict))
+    if args.json:
+        args.json.write_text(json.dumps(facts.page(figures, met=met), indent=1) + "\n")
+    else:
+        facts.publish("weight/against", figures, met=met)
+    return 0 if met else 1
+
+
+def _against(sources: dict[str, Path], folder: Path, rounds: int) -> dict[str, Any]:
+    path = network(folder)
+    ways = {
+        "null_query_us": python("-c", QUERIES),
+        "network_query_us": python("-c", LOOP, str(path)),
+        "import_cpu_s": python("-c", "import edgescope; edgescope.run"),
+        "help_cpu_s": python("-m", "edgescope", "--help"),
+        "list_1000_cpu_s": python("-m", "edgescope", "list", "--model", "null", "--status", "ok"),
+    }
+    places = {when: environment(source, folder / when) for when, source in sources.items()}
+    for env in places.values():
+        timed(python("-c", STORED), env, folder)
+    figures = {}
+    for name, words in ways.items():
+        arms = {w: (lambda env=env, words=words: timed(words, env, folder)) for w, env in places.items()}
+        found = in_turns(arms, rounds)
+        key = "took_us" if name.endswith("_us") else "cpu_s"
+        for each in found.values() if key == "took_us" else ():
+            each[:] = [one | {"took_us": float(one["said"])} for one in each]
+        figures[name] = {w: median(each, key) for w, each in found.items()} | {
+            "ratio": ratio(found["now"], found["before"], key)
+        }
+    return figures
+
+
 def _measured(command: Callable[[], int], run: Callable[..., tuple[dict[str, Any], bool]], name: str) -> int:
     parser = argparse.ArgumentParser(description=facts.text(command))
     parser.add_argument("--source", type=Path, help="a checkout measured besides, as `before`")
@@ -357,4 +434,4 @@ def _measured(command: Callable[[], int], run: Callable[..., tuple[dict[str, Any
 
 
 if __name__ == "__main__":
-    facts.chosen(memory, start)
+    facts.chosen(memory, start, against)

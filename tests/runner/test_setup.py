@@ -72,7 +72,7 @@ def test_every_machine_has_some_modes_and_a_mode_of_another_board_sets_nothing(m
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(own_results.bench, "here", lambda: MACHINE)
+    monkeypatch.setattr(own_results.manifest, "here", lambda: MACHINE)
     store, trial = Store(tmp_path), Trial(model="null", backend="null")
     mine, theirs, unknown = (
         result(trial, id_=f"{trial.id}-2026010{n}T000000-00000{n}", machine=machine)

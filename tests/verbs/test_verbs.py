@@ -52,7 +52,7 @@ def fake(monkeypatch):
             store, self.limits, runner, MACHINE, map(Status, self.retry), say=self.tell
         ),
     )
-    monkeypatch.setattr("edgescope.bench.here", lambda: MACHINE)
+    monkeypatch.setattr("edgescope.devices.manifest.here", lambda: MACHINE)
     return runner
 
 

@@ -125,6 +125,10 @@ def _usual(data: Json) -> Measured | Absent | None:
     return Measured(**data)
 
 
+def _never(data: Json) -> None:
+    return None
+
+
 def _bound(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
@@ -135,7 +139,10 @@ def value(kind: Any, data: Json, at: str) -> Any:
     if origin is tuple:
         return tuple(value(args[0], item, f"{at}[{n}]") for n, item in enumerate(_list(data, at)))
     if origin is Mapping:
-        return {str(key): value(args[1], item, f"{at}.{key}") for key, item in table(data, at).items()}
+        usual = _usual if Measured in get_args(args[1]) else _never
+        return {
+            str(key): usual(item) or value(args[1], item, f"{at}.{key}") for key, item in table(data, at).items()
+        }
     return _plain(kind, data, at) if origin is None else _one_of(args, data, at)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from edgescope import bench
 from edgescope.analysis.cells import ids, machines
+from edgescope.devices import manifest
 from edgescope.errors import UsageError
 from edgescope.records import Result
 from edgescope.store.results import Store
@@ -33,7 +33,7 @@ def own_results(
     UsageError if several other machines have some and none is chosen, or if none has the chosen id. `flag` is what
     chooses; `apart`: the caller shows several machines apart from each other, so they need not be refused.
     """
-    share = machines.share(store.results(), bench.here(), machine, flag, apart=apart)
+    share = machines.share(store.results(), manifest.here(), machine, flag, apart=apart)
     if share.note is not None:
         tell(str(share.note))
     return share.results
@@ -53,8 +53,8 @@ def named(
     if typed == ids.LATEST:
         return find(own_results(store, machine, tell), typed)
     every = list(store.results())
-    mine = [r for r in every if r.machine.id == bench.here().id or not machines.known(r)]
-    mine = machines.share(every, bench.here(), machine).results if machine else mine
+    mine = [r for r in every if r.machine.id == manifest.here().id or not machines.known(r)]
+    mine = machines.share(every, manifest.here(), machine).results if machine else mine
     try:
         return find(mine, typed)
     except UsageError as error:
