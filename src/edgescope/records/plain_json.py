@@ -141,7 +141,8 @@ def value(kind: Any, data: Json, at: str) -> Any:
     if origin is Mapping:
         usual = _usual if Measured in get_args(args[1]) else _never
         return {
-            str(key): usual(item) or value(args[1], item, f"{at}.{key}") for key, item in table(data, at).items()
+            str(key): usual(item) or value(args[1], item, f"{at}.{key}")
+            for key, item in table(data, at).items()
         }
     return _plain(kind, data, at) if origin is None else _one_of(args, data, at)
 

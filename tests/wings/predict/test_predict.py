@@ -180,7 +180,11 @@ def runner(monkeypatch):
             store, self.limits, made, MACHINE, map(Status, self.retry), say=self.tell
         ),
     )
-    for where in ("edgescope.devices.manifest.here", "edgescope.bench.here", "edgescope.wings.predict.verb.here"):
+    for where in (
+        "edgescope.devices.manifest.here",
+        "edgescope.bench.here",
+        "edgescope.wings.predict.verb.here",
+    ):
         monkeypatch.setattr(where, lambda: MACHINE)
     return made
 
