@@ -34,8 +34,7 @@ from edgescope.records import Json, Measured
 from edgescope.stats import paired_log_ratio
 from edgescope.telemetry.sampler import Sampler
 from edgescope.wings.nvidia.device import NvidiaDevice
-from edgescope.wings.nvidia.gpm import GpmSource
-from edgescope.wings.nvidia.nvml import METRICS
+from edgescope.wings.nvidia.nvml import METRICS, GpmSource
 
 COST_HZ, COST_SHARE_LIMIT, RATIO_LIMIT, FIRST_LOOK = 10.0, 0.005, 0.01, 20
 

@@ -453,7 +453,7 @@ MODELS = Family(
             summary="a named network of video anomaly detection, or name@weights.pth",
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
-        "tflite": Entry("edgescope.wings.litert.model:TfliteFile", summary="any .tflite file"),
+        "tflite": Entry("edgescope.wings.litert.tflite:TfliteFile", summary="any .tflite file"),
         "torch": Entry(
             "edgescope.models.user.networks:TorchFile",
             summary="any file of torch.export.save or torch.jit.save",
@@ -497,9 +497,9 @@ DATA = Family(
             "edgescope.wings.datasets.coco:read", summary="COCO annotations (.json) beside their images"
         ),
         "npz": Entry("edgescope.data.npz:read", summary="a .npz of arrays by input name, and labels"),
-        "npy": Entry("edgescope.wings.datasets.npy:read", summary="a folder of .npy files"),
+        "npy": Entry("edgescope.wings.datasets.arrays:read_npy", summary="a folder of .npy files"),
         "datasets": Entry(
-            "edgescope.wings.datasets.hugging_face:read",
+            "edgescope.wings.datasets.arrays:read_hugging_face",
             "pip install 'edgescope[datasets]'",
             "a folder that Hugging Face's datasets saved",
         ),

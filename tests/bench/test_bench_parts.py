@@ -18,7 +18,7 @@ from edgescope.records import (
     Turn,
     Verdict,
 )
-from edgescope.wings.doctor import noise_run as noise
+from edgescope.wings.doctor import noise
 from making import result
 
 

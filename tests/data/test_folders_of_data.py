@@ -12,7 +12,7 @@ from PIL import Image
 
 from edgescope.data import folder
 from edgescope.errors import UsageError
-from edgescope.wings.datasets import hugging_face, npy
+from edgescope.wings.datasets import arrays
 
 
 def touched(root, *names):
@@ -60,7 +60,7 @@ def test_the_rules_beside_the_images_are_theirs(tmp_path, name):
     assert folder.rules(tmp_path / "train") == ""
 
 
-def arrays(root, **files):
+def save_arrays(root, **files):
     for name, value in files.items():
         path = root / f"{name.replace('__', '/')}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def arrays(root, **files):
 
 
 def test_each_array_is_a_sample_of_its_folders_class(tmp_path):
-    found = npy.read(arrays(tmp_path, cat__a=[1, 2], cat__b=[3, 4], dog__c=[5, 6]))
+    found = arrays.read_npy(save_arrays(tmp_path, cat__a=[1, 2], cat__b=[3, 4], dog__c=[5, 6]))
     assert [(r.name, r.label) for r in found.records] == [
         ("cat/a.npy", "cat"),
         ("cat/b.npy", "cat"),
@@ -79,7 +79,7 @@ def test_each_array_is_a_sample_of_its_folders_class(tmp_path):
 
 
 def test_folders_that_hold_the_same_names_are_samples_of_several_inputs(tmp_path):
-    found = npy.read(arrays(tmp_path, s1__ids=[1], s1__mask=[2], s0__ids=[3], s0__mask=[4]))
+    found = arrays.read_npy(save_arrays(tmp_path, s1__ids=[1], s1__mask=[2], s0__ids=[3], s0__mask=[4]))
     assert [r.name for r in found.records] == ["s0", "s1"] and found.classes == ()
     assert {k: v.tolist() for k, v in found.records[0].load().items()} == {"ids": [3], "mask": [4]}
     assert found.records[0].content() != found.records[1].content()
@@ -96,7 +96,7 @@ def test_folders_that_hold_the_same_names_are_samples_of_several_inputs(tmp_path
     ids=["one name", "one folder", "other names", "beside them"],
 )
 def test_other_folders_of_arrays_are_classes(tmp_path, files):
-    found = npy.read(arrays(tmp_path, **files))
+    found = arrays.read_npy(save_arrays(tmp_path, **files))
     assert len(found.records) == len(files) and all(r.name.endswith(".npy") for r in found.records)
 
 
@@ -131,8 +131,8 @@ def saved(tmp_path, monkeypatch):
             "pyarrow.ipc:open_stream": lambda source: SimpleNamespace(read_all=lambda: table),
             "PIL.Image:open": Image.open,
         }
-        monkeypatch.setattr(hugging_face, "need", lambda target, *_: found[target])
-        return hugging_face.read(str(tmp_path))
+        monkeypatch.setattr(arrays, "need", lambda target, *_: found[target])
+        return arrays.read_hugging_face(str(tmp_path))
 
     return written
 

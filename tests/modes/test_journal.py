@@ -22,7 +22,7 @@ from edgescope.modes import catalog, enter, journal
 from edgescope.modes.governor import Governor
 from edgescope.modes.journal import DiskJournal
 from edgescope.records import Trial
-from edgescope.wings.doctor import noise_run as noise
+from edgescope.wings.doctor import noise
 
 GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
 WORDS = ("write", f"/{GOVERNOR}", "schedutil")

@@ -12,7 +12,7 @@ COUNTS_UP = {
     *(
         "wings.trace.program.Seen",
         "wings.datasets.coco._Annotations",
-        "wings.doctor.probe.WatchedSource",
+        "wings.doctor.report.WatchedSource",
         "wings.studies.anomaly_detection.cells.Cell",
     ),
     *(

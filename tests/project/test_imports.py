@@ -31,7 +31,7 @@ BESIDES = {
     "edgescope.runner.isolated": ("edgescope.modes.",),
     "edgescope.runner.setup": ("edgescope.modes.",),
     "edgescope.runner.reuse": ("edgescope.modes.",),
-    "edgescope.wings.doctor.noise_run": ("edgescope.modes.",),
+    "edgescope.wings.doctor.noise": ("edgescope.modes.",),
     "edgescope.wings.doctor.ceilings": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
     "edgescope.wings.optimize.verb": ("edgescope.scenarios.settings",),

@@ -13,7 +13,7 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
 from edgescope.records import Machine
 from edgescope.records.codec import to_plain
-from edgescope.wings.doctor import probe, unlock, view
+from edgescope.wings.doctor import report, unlock, view
 from edgescope.wings.doctor import report as doctor
 from edgescope.wings.nvidia.device import NvidiaDevice
 from fake_board import board, write
@@ -23,7 +23,7 @@ from fake_nvml import FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupporte
 def metric(name, *, unit="1", status="unsupported", reason="", value=None, device="cpu", **more):
     plain = {"scope": "system", "kind": "gauge", "source": "somewhere", "read_us": 1.0, "every": 1}
     plain |= more
-    return probe.Metric(
+    return report.Metric(
         device=device, name=name, unit=unit, status=status, reason=reason, value=value, **plain
     )
 
@@ -372,5 +372,5 @@ def test_what_nothing_unlocks_is_still_missing(tmp_path):
 
 
 def test_unsupported_is_never_a_number():
-    status, reason, number = probe._fate(Unsupported("no sensor"))
+    status, reason, number = report._fate(Unsupported("no sensor"))
     assert (status, reason, number) == ("unsupported", "no sensor", None)

@@ -32,7 +32,7 @@ def test_a_page_without_marks_is_refused():
 
 def test_every_code_of_a_finding_is_explained():
     doctor = Path(edgescope.__file__).parent / "wings/doctor"
-    sources = [doctor / f"{n}.py" for n in ("readiness", "readiness_board", "unlock")]
+    sources = [doctor / f"{n}.py" for n in ("readiness", "unlock")]
     codes = {c for s in sources for c in re.findall(r'"([EWI]-[A-Z]+-\d+)"', s.read_text())}
     assert len(codes) > 20
     listed = set(re.findall(r"[EWI]-[A-Z]+-\d+", PAGE.partition("## Three boards")[0]))

@@ -16,8 +16,8 @@ from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Machine, Status, Trial, Trust, Verdict
 from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
-from edgescope.wings.doctor import noise_run as bench_noise
-from edgescope.wings.doctor.noise_run import measure
+from edgescope.wings.doctor import noise as bench_noise
+from edgescope.wings.doctor.noise import measure
 from edgescope.wings.optimize import halving
 from making import result
 

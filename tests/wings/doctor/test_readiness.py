@@ -12,7 +12,7 @@ import pytest
 
 from edgescope.devices.throttle import Trip, next_trip
 from edgescope.records import Machine
-from edgescope.wings.doctor import containers, readiness, readiness_board
+from edgescope.wings.doctor import readiness, unlock
 from fake_board import board, process, write
 
 STATE = {"online_cpus": [0, 1], "affinity": [0, 1], "memory_total_bytes": 10**9}
@@ -115,7 +115,7 @@ def test_jtop_and_a_desktop_on_a_board(tmp_path):
 
 def test_a_constant_is_never_near_a_trip(tmp_path):
     trips = {"temperature_pmic_die_c": Trip("critical", 100.0)}
-    assert readiness_board.findings({"temperature_pmic_die_c": 100.0}, trips, {}, {}, tmp_path) == ()
+    assert readiness.board({"temperature_pmic_die_c": 100.0}, trips, {}, {}, tmp_path) == ()
 
 
 def test_heat_is_judged_against_the_trip_of_its_own_zone(tmp_path):
@@ -125,7 +125,7 @@ def test_heat_is_judged_against_the_trip_of_its_own_zone(tmp_path):
         "temperature_cpu_c": Trip("critical", 105.0),
         "temperature_tj_c": Trip("passive", 99.0),
     }
-    first, second = readiness_board.findings(values, trips, {}, {}, tmp_path)
+    first, second = readiness.board(values, trips, {}, {}, tmp_path)
     assert first.code == second.code == "W-THR-3"
     assert "tj is at or above its passive trip" in first.text
     assert "gpu is 4.0 C below" in second.text
@@ -153,7 +153,7 @@ def test_the_lowest_harmful_trip_counts_and_disabled_slots_do_not(tmp_path):
     ],
 )
 def test_what_a_board_tells_of_itself(tmp_path, values, code, word):
-    (found,) = readiness_board.findings(values, {}, {}, {}, tmp_path)
+    (found,) = readiness.board(values, {}, {}, {}, tmp_path)
     assert found.code == code
     assert word in found.text + found.evidence
 
@@ -171,14 +171,14 @@ def test_what_a_board_tells_of_itself(tmp_path, values, code, word):
     ],
 )
 def test_a_board_in_order_has_no_findings(tmp_path, values):
-    assert readiness_board.findings(values, {}, {}, {}, tmp_path) == ()
+    assert readiness.board(values, {}, {}, {}, tmp_path) == ()
 
 
 def test_a_clock_that_the_hardware_does_not_follow_is_told_with_its_latch(tmp_path):
     """Forum t/361188: asked for 2601 MHz, running at 649 MHz after an OC3 event at boot."""
     policy = "sys/devices/system/cpu/cpufreq/policy0"
     write(tmp_path, {f"{policy}/scaling_cur_freq": "2601000", f"{policy}/cpuinfo_cur_freq": "649000"})
-    (found,) = readiness_board.findings({"oc3_events": 1.0}, {}, {}, {}, tmp_path)
+    (found,) = readiness.board({"oc3_events": 1.0}, {}, {}, {}, tmp_path)
     assert found.code == "W-CLK-1"
     assert "asked for 2601 MHz, runs at 649 MHz" in found.text
     assert found.evidence == "events since boot: oc3 1"
@@ -187,11 +187,11 @@ def test_a_clock_that_the_hardware_does_not_follow_is_told_with_its_latch(tmp_pa
 def test_offline_cores_are_counted_and_a_two_core_board_is_whole(tmp_path):
     cpu = "sys/devices/system/cpu"
     write(tmp_path, {f"{cpu}/present": "0-5\n", f"{cpu}/online": "0-3\n"})
-    (found,) = readiness_board.findings({}, {}, {}, {}, tmp_path)
+    (found,) = readiness.board({}, {}, {}, {}, tmp_path)
     assert found.code == "W-CPU-6"
     assert found.evidence == "offline: 4, 5"
     write(tmp_path, {f"{cpu}/present": "0-1\n", f"{cpu}/online": "0-1\n"})
-    assert readiness_board.findings({}, {}, {}, {}, tmp_path) == ()
+    assert readiness.board({}, {}, {}, {}, tmp_path) == ()
 
 
 class Fixed:
@@ -207,23 +207,23 @@ class Fixed:
 def test_a_mode_that_waits_for_a_reboot_is_an_error(tmp_path):
     state = {"jetson": {"power_mode": {"name": "15W", "id": 2}}}
     modes = {"15W": Fixed("asked 15W (2), nvpmodel says MAXN_SUPER (0)"), "MAXN_SUPER": Fixed("")}
-    (found,) = readiness_board.findings({}, {}, modes, state, tmp_path)
+    (found,) = readiness.board({}, {}, modes, state, tmp_path)
     assert found.code == "E-MODE-2"
     assert "nvpmodel says MAXN_SUPER" in found.evidence
     assert "nvpmodel -m 2" in found.fix
     state["jetson"]["power_mode"] = {"name": "MAXN_SUPER", "id": 0}
-    assert readiness_board.findings({}, {}, modes, state, tmp_path) == ()
+    assert readiness.board({}, {}, modes, state, tmp_path) == ()
 
 
 def test_two_custom_modes_of_one_name_are_told_apart_by_id(tmp_path):
     state = {"jetson": {"power_mode": {"name": "MINE", "id": 9}}}
     modes = {"MINE(8)": Fixed("another"), "MINE(9)": Fixed("")}
-    assert readiness_board.findings({}, {}, modes, state, tmp_path) == ()
+    assert readiness.board({}, {}, modes, state, tmp_path) == ()
 
 
 @pytest.mark.parametrize("mode", [None, {"absent": "no conf"}, "25W", {"name": "GONE", "id": 77}])
 def test_an_unknown_mode_is_no_finding(tmp_path, mode):
-    assert readiness_board.findings({}, {}, {}, {"jetson": {"power_mode": mode}}, tmp_path) == ()
+    assert readiness.board({}, {}, {}, {"jetson": {"power_mode": mode}}, tmp_path) == ()
 
 
 def tegra(root):
@@ -245,12 +245,12 @@ def tegra(root):
     ],
 )
 def test_a_container_is_recognised(tmp_path, files, kind):
-    assert containers.kind(write(tmp_path, files)) == kind
+    assert unlock.kind(write(tmp_path, files)) == kind
 
 
 def test_a_container_without_sys_gets_its_flags(tmp_path):
     write(tmp_path, {".dockerenv": "", "proc/stat": "cpu 1 1 1 1 1 1 1 1\n", "etc/nv_tegra_release": "# R36"})
-    words = containers.command(containers.flags(tmp_path))
+    words = unlock.command(unlock.flags(tmp_path))
     assert "-v /sys:/sys:ro" in words
     assert "--runtime nvidia" in words
     assert "-v /etc/nvpmodel.conf:/etc/nvpmodel.conf:ro" in words
@@ -260,8 +260,8 @@ def test_a_container_without_sys_gets_its_flags(tmp_path):
 def test_on_a_jetson_itself_the_flags_are_what_a_container_would_lack(tmp_path):
     root = tegra(tmp_path)
     write(root, {"etc/nvpmodel.conf": "x", "proc/device-tree/model": "Orin", "proc/2/comm": "kthreadd\n"})
-    found = [f.flag for f in containers.flags(root)]
-    assert containers.kind(root) == ""
+    found = [f.flag for f in unlock.flags(root)]
+    assert unlock.kind(root) == ""
     assert "-v /sys:/sys:ro" not in found  # Docker shows /sys by itself
     assert {"--runtime nvidia", "--pid=host", "--security-opt systempaths=unconfined"} <= set(found)
     assert len(found) == len(set(found))
@@ -272,13 +272,66 @@ def test_a_discrete_gpu_needs_gpus_all(tmp_path):
         tmp_path,
         {".dockerenv": "", "sys/devices/x": "", "sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n"},
     )
-    assert "--gpus all" in containers.command(containers.flags(tmp_path))
+    assert "--gpus all" in unlock.command(unlock.flags(tmp_path))
     write(tmp_path, {"dev/nvidiactl": ""})
-    assert "--gpus all" not in containers.command(containers.flags(tmp_path))
+    assert "--gpus all" not in unlock.command(unlock.flags(tmp_path))
 
 
 def test_lines_of_nvpmodel_conf_that_are_not_understood_are_told_and_a_whole_file_is_not(tmp_path):
     lines = [f"line {n}: 4 words where 3 are due" for n in (7, 8, 9, 10)]
-    (found,) = readiness_board.findings({}, {}, {}, {"jetson": {"nvpmodel_problems": lines}}, tmp_path)
+    (found,) = readiness.board({}, {}, {}, {"jetson": {"nvpmodel_problems": lines}}, tmp_path)
     assert found.code == "W-NVP-1" and found.evidence == "; ".join(lines[:3])
-    assert readiness_board.findings({}, {}, {}, {"jetson": {}}, tmp_path) == ()
+    assert readiness.board({}, {}, {}, {"jetson": {}}, tmp_path) == ()
+
+
+# -- other programs: another measurement is waited for, a reader of sensors is ended by whom it belongs to ------
+
+
+def started(root: Path, pid: int, parent: int, *argv: str) -> None:
+    folder = root / f"proc/{pid}"
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text(f"{pid} (x) S {parent} {pid} {pid} 0 -1 0")
+    (folder / "cmdline").write_text("\0".join(argv) + "\0")
+
+
+def test_another_run_is_told_once_and_is_to_be_waited_for(tmp_path):
+    started(tmp_path, 700, 1, "/v/bin/python", "/v/bin/edgescope", "sweep", "study.toml", "--api-key=hunter2")
+    started(
+        tmp_path,
+        701,
+        700,
+        "/v/bin/python",
+        "-I",
+        "-S",
+        "/v/lib/edgescope/warden.py",
+        "700",
+        "/tmp/x",
+        "python",
+    )
+    started(tmp_path, 702, 701, "/v/bin/python", "-m", "edgescope.bench.child", "run", "/tmp/x", "700")
+    started(tmp_path, 703, 702, "/v/bin/python", "-m", "edgescope.telemetry.watcher")
+    started(tmp_path, 800, 1, "python3.12", "-m", "edgescope.cli.main", "--board", "optimize", "resnet50")
+    first, second = readiness.onlookers(tmp_path)
+    assert first.code == second.code == "W-PROC-2"
+    assert "process 700, edgescope sweep" in first.text
+    assert "disturb each other" in first.text
+    assert first.fix == "wait for it to end: tail --pid=700 -f /dev/null"
+    assert "process 800" in second.text
+    assert not any("kill" in f.fix or "hunter2" in f.text for f in (first, second))
+
+
+def test_who_only_reads_about_edgescope_is_no_run(tmp_path):
+    started(tmp_path, 700, 1, "vim", "edgescope-results/notes.txt")
+    started(tmp_path, 701, 1, "less", "edgescope.md")
+    started(tmp_path, 702, 1, "grep", "nsys", "x")
+    started(tmp_path, 703, 1, "")
+    assert readiness.onlookers(tmp_path) == []
+
+
+def test_what_belongs_to_another_user_is_not_to_be_killed(tmp_path, monkeypatch):
+    started(tmp_path, 700, 1, "tegrastats")
+    assert [f.fix for f in readiness.onlookers(tmp_path)] == ["kill 700"]
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    (found,) = readiness.onlookers(tmp_path)
+    assert "kill" not in found.fix and "to whom it belongs" in found.fix

@@ -19,7 +19,7 @@ from edgescope.errors import ModelError, UnavailableError, UnsupportedError, Usa
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.records import Result, Status, Trial
-from edgescope.wings.litert import fp16, tflite, tflite_reader
+from edgescope.wings.litert import backend, tflite, tflite_reader
 from edgescope.wings.litert.backend import LiteRt
 from making import show_card
 from models import tiny_tflite
@@ -166,15 +166,15 @@ def test_a_precision_it_lacks_is_refused(made, precision):
 
 
 def test_fp16_that_gives_the_bits_of_fp32_is_refused(made, monkeypatch):
-    monkeypatch.setattr(fp16, "FORCE_FP16", 0)  # as on a CPU whose XNNPACK ignores the wish
-    monkeypatch.setattr(fp16, "VERSION", -1)
+    monkeypatch.setattr(backend, "FORCE_FP16", 0)  # as on a CPU whose XNNPACK ignores the wish
+    monkeypatch.setattr(backend, "PROBE", -1)
     with pytest.raises(UnsupportedError, match=r"no fp16 on this CPU.*differ from fp32 by 0 of the largest"):
         opened(made(), "fp16")
 
 
 @pytest.mark.parametrize(("difference", "refused"), [(1e-6, True), (float("nan"), True), (3e-4, False)])
 def test_fp16_is_proven_by_more_than_another_order_of_summation(made, monkeypatch, difference, refused):
-    monkeypatch.setattr(fp16, "probe", lambda *_: {"difference": difference})
+    monkeypatch.setattr(backend, "probe", lambda *_: {"difference": difference})
     spec = Spec("fp16")
     if not refused:
         assert LiteRt().prepare(zoo.get(made()), spec, cache.folder("artifacts")).notes["fp16"]

@@ -21,7 +21,7 @@ from edgescope.scenarios import Foreign
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
 from edgescope.store import results
-from edgescope.wings.mlperf import log as mlperf_log
+from edgescope.wings.mlperf import loadgen as mlperf_log
 from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.inference import reference_set
 from fake_time import MS, FakeClock, FakeWork

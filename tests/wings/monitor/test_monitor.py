@@ -28,8 +28,7 @@ from edgescope.devices.throttle import Trip
 from edgescope.telemetry.latest import Live, Sensors, binned
 from edgescope.units import short
 from edgescope.wings.monitor import frame, live
-from edgescope.wings.monitor.live import Monitor, Pace
-from edgescope.wings.monitor.trials import Finder, Marks, Running
+from edgescope.wings.monitor.live import Finder, Marks, Monitor, Pace, Running
 from fake_board import board, write
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.wings.nvidia import gpm
+from edgescope.wings.nvidia import nvml
 from edgescope.wings.nvidia.device import NvidiaDevice
-from edgescope.wings.nvidia.gpm import GpmSource
+from edgescope.wings.nvidia.nvml import GpmSource
 from fake_nvml import FakeNvml, NVMLError_GpuIsLost, NVMLError_NotSupported
 
 NAMES = ["gpu0_sm_active", "gpu0_sm_occupancy", "gpu0_tensor_active", "gpu0_dram_active"]
@@ -18,7 +18,7 @@ NAMES = ["gpu0_sm_active", "gpu0_sm_occupancy", "gpu0_tensor_active", "gpu0_dram
 @pytest.fixture
 def soon(monkeypatch):
     """No wait between samples."""
-    monkeypatch.setattr(gpm, "MIN_INTERVAL_NS", -1)
+    monkeypatch.setattr(nvml, "MIN_INTERVAL_NS", -1)
 
 
 def values(source) -> dict:
@@ -122,7 +122,7 @@ def test_buffers_are_freed_once_on_close_and_with_the_source():
 
 
 def test_every_gpu_has_one():
-    specs = [s for s in NvidiaDevice(FakeNvml(gpus=2)).sources(1) if s.target.endswith("gpm:GpmSource")]
+    specs = [s for s in NvidiaDevice(FakeNvml(gpus=2)).sources(1) if s.target.endswith(":GpmSource")]
     assert [s.kwargs["index"] for s in specs] == [0, 1]
 
 

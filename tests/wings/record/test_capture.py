@@ -24,7 +24,7 @@ from edgescope.records import Machine, Trial
 from edgescope.store.results import Store
 from edgescope.wings.jetson.memory import process_bytes
 from edgescope.wings.record import capture
-from edgescope.wings.record import write as recorder
+from edgescope.wings.record import capture as recorder
 from edgescope.wings.record.capture import Plan
 from fake_board import board, write
 from making import result

@@ -8,7 +8,7 @@ import pytest
 
 import small_board
 from edgescope.metrics import tomllib
-from edgescope.wings.doctor import containers
+from edgescope.wings.doctor import unlock
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "docker").glob("Dockerfile.*"))
@@ -96,7 +96,7 @@ def jetson_host(tmp_path):
 @pytest.mark.parametrize("command", BLOCK.findall(README)[:2])
 def test_the_jetson_commands_have_the_flags_that_the_doctor_names(command, tmp_path):
     """What doctor says on a constructed Jetson, and /sys, which it asks for only where it is missing."""
-    said = {flag.flag for flag in containers.flags(jetson_host(tmp_path))}
+    said = {flag.flag for flag in unlock.flags(jetson_host(tmp_path))}
     assert flags(command) == said | {"-v /sys:/sys:ro"}
 
 

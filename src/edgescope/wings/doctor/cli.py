@@ -50,9 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.restore:
         return _restore()
     if args.noise:
-        from edgescope.wings.doctor import noise_view
-
-        return noise_view.run(args)
+        return _noise(args)
     if args.roofline:
         return _ceilings(args)
     from edgescope.bench import present
@@ -87,7 +85,7 @@ def _ceilings(args: argparse.Namespace) -> int:
     from edgescope.errors import UsageError
     from edgescope.report.render import terminal
     from edgescope.wings.doctor import ceilings
-    from edgescope.wings.doctor.ceilings_card import document
+    from edgescope.wings.doctor.ceilings import document
 
     if device.played():
         raise UsageError("E-CEIL-3", "a recording can do no work", fix="leave --board away")
@@ -100,6 +98,31 @@ def _ceilings(args: argparse.Namespace) -> int:
         print(json.dumps(figures, indent=1))
         return 0
     terminal.show(document(figures, str(path)), verbose=True)
+    return 0
+
+
+def _noise(args: argparse.Namespace) -> int:
+    """Measure the noise floor, store it with the machine's results and print it; return 0."""
+    from dataclasses import asdict
+
+    from edgescope.analysis.run import noise
+    from edgescope.commandline import context
+    from edgescope.devices.replay import device
+    from edgescope.errors import UsageError
+    from edgescope.wings.doctor.noise import measure
+
+    if device.played():
+        raise UsageError("E-NOISE-4", "a recording has no noise of its own", fix="leave --board away")
+    store = context.store(args)
+    store.check()
+    context.say(f"identical runs in pairs for about {args.minutes:g} minutes ...")
+    found = measure(args.minutes * 60, tell=context.say)
+    path = noise.save(found, store.root)
+    if args.json:
+        print(json.dumps(asdict(found), indent=1))
+        return 0
+    print(f"noise floor: {noise.words(found)}.")
+    print(f"stored in {path}")
     return 0
 
 
@@ -127,7 +150,7 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 
 
 def _container(report: Report) -> None:
-    from edgescope.wings.doctor import containers
+    from edgescope.wings.doctor import unlock
 
     where = f"in this {report.container} container" if report.container else "in a container on this machine"
     if not report.container_flags:
@@ -137,4 +160,4 @@ def _container(report: Report) -> None:
     longest = max(len(flag.flag) for flag in report.container_flags)
     for flag in report.container_flags:
         print(f"  {flag.flag:<{longest}}  {flag.brings}")
-    print(containers.command(report.container_flags))
+    print(unlock.command(report.container_flags))

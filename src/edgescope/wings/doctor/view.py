@@ -18,9 +18,8 @@ from edgescope.registry import REPLAYED
 from edgescope.units import short
 
 if TYPE_CHECKING:
-    from edgescope.wings.doctor.finding import Finding
-    from edgescope.wings.doctor.probe import Metric
-    from edgescope.wings.doctor.report import Report
+    from edgescope.wings.doctor.readiness import Finding
+    from edgescope.wings.doctor.report import Metric, Report
 
 Line = tuple[str, str]
 """Text and a rich style."""

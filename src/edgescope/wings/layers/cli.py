@@ -32,8 +32,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Profile the network in each engine and print its layers; return 0."""
-    from edgescope.wings.layers.page import document
-    from edgescope.wings.layers.verb import layers
+    from edgescope.wings.layers.verb import document, layers
 
     context.ready(args)
     what = {name: trial_flags.axis(name, getattr(args, name), single=False) for name in trial_flags.WHAT}

@@ -3,18 +3,22 @@
 It reads a .tflite: the user's own, or one converted from a PyTorch network by litert-torch. fp32 and int8 are
 properties of the file, so a file is refused under another label. fp16 is only a request: XNNPACK runs the float file
 in half precision if it can. Nothing in LiteRT reports whether it did, so the outputs are compared with those of fp32
-once: if they differ no more than by another order of summation, this CPU has no fp16 here. By default LiteRT's Python
+once: rounding to 11 bits changes them, so if they differ no more than by another order of summation, this CPU has no
+fp16 here. By default LiteRT's Python
 interpreter uses a single thread; edgescope sets all cores of the affinity mask, which other engines use by default.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import ai_edge_litert
+import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache
@@ -29,8 +33,8 @@ from edgescope.backends.base import (
     threads_of,
 )
 from edgescope.errors import UnsupportedError
-from edgescope.models.base import Batch, Model
-from edgescope.records import Effective
+from edgescope.models.base import Batch, Model, TensorSpec
+from edgescope.records import Effective, Json
 from edgescope.registry import need
 from edgescope.wings.litert import tflite as tflite_export
 from edgescope.wings.litert import tflite_reader
@@ -151,9 +155,7 @@ class LiteRt(AboutLiteRt):
         shapes = _shapes(artifact.model, artifact.spec, names)
         path, threads, xnnpack = artifact.path, _threads(artifact.spec), xnnpack_of(artifact.spec)
         if artifact.spec.precision == "fp16":
-            session = need("edgescope.wings.litert.fp16:Fp16Session", "LiteRT in fp16", FIX_FP16)
-            half: Session = session(path, shapes, artifact.notes, threads)
-            return half
+            return Fp16Session(path, shapes, artifact.notes, threads)
         return LiteRtSession(names, threads, lambda: Request(path, shapes, threads, xnnpack=xnnpack))
 
 
@@ -208,8 +210,7 @@ def _converted(model: Model, spec: Spec, folder: Path) -> tuple[Path, dict[str, 
 
 
 def _fp16(path: Path, model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, float]:
-    probe = need("edgescope.wings.litert.fp16:probe", "LiteRT in fp16", FIX_FP16)
-    found: dict[str, float] = probe(path, _shapes(model, spec, names), model.inputs)
+    found = probe(path, _shapes(model, spec, names), model.inputs)
     if not found["difference"] >= LEAST_FP16:
         why = f"with fp16 requested, XNNPACK's outputs differ from fp32 by {found['difference']:.2g} of the largest"
         raise _refused("fp16", f"{why}; rounding to fp16 leaves about 1e-3")
@@ -224,3 +225,105 @@ def _refused(precision: str, why: str, fix: str = "--precision fp32 or int8") ->
         effect="It would run in another precision under this label",
         fix=fix,
     )
+
+
+# -- fp16: a float file compiled through the API that can request it of XNNPACK --------------------------------
+
+#: TFLITE_XNNPACK_DELEGATE_FLAG_FORCE_FP16, xnnpack_delegate.h of LiteRT.
+FORCE_FP16 = 4
+PROBE = 1  # raise this when the probe changes
+
+
+class _Compiled:
+    """One compiled model with its own buffers; threads must not share it."""
+
+    def __init__(self, path: Path, shapes: Shapes, threads: int) -> None:
+        cpu = _newer("cpu_options:CpuOptions")(num_threads=threads, xnnpack_flags=FORCE_FP16)
+        options = _newer("options:Options")(cpu_options=cpu)
+        try:
+            self.model = _newer("compiled_model:CompiledModel").from_file(str(path), options=options)
+            signature = self.model.get_signature_by_index(0)
+            details = self.model.get_input_tensor_details(signature["key"])
+            names = [str(details[i]["name"]) for i in signature["inputs"]]
+            for index, (key, name) in enumerate(zip(signature["inputs"], names, strict=True)):
+                if tuple(details[key]["shape"]) != shapes[name]:
+                    self.model.resize_input_tensor(index, list(shapes[name]), 0)
+            self.names, self.inputs = names, self.model.create_input_buffers(0)
+            self.outputs = self.model.create_output_buffers(0)
+        except (RuntimeError, ValueError) as error:
+            raise tflite_reader.unsound(path, error) from error
+        made = self.model.get_output_tensor_details(signature["key"])
+        self.shapes = [(tuple(made[o]["shape"]), np.dtype(made[o]["dtype"])) for o in signature["outputs"]]
+
+    def __call__(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        for buffer, name in zip(self.inputs, self.names, strict=True):
+            buffer.write(arrays[name])
+        self.model.run_by_index(0, self.inputs, self.outputs)
+        return [
+            buffer.read(int(np.prod(shape)), dtype.type).reshape(shape)
+            for buffer, (shape, dtype) in zip(self.outputs, self.shapes, strict=True)
+        ]
+
+
+def _newer(target: str) -> Any:
+    """Return a part of the API that can request fp16; UnavailableError if this LiteRT is too old to have it."""
+    return need(f"ai_edge_litert.{target}", "LiteRT in fp16", FIX_FP16)
+
+
+class Fp16Session(LiteRtSession):
+    """One compiled model for each query in flight."""
+
+    def __init__(self, path: Path, shapes: Shapes, notes: Mapping[str, Json], threads: int) -> None:
+        super().__init__(notes["names"], threads, lambda: _Compiled(path, shapes, threads))
+        self.found = notes["fp16"]
+        if not self.idle[0].model.is_fully_accelerated():
+            raise UnsupportedError(
+                "E-TFL-5",
+                f"XNNPACK does not take all of {path.name}",
+                effect="Operators it leaves out run in fp32, and LiteRT does not tell which",
+                fix="--precision fp32",
+            )
+
+    def effective(self) -> Effective:
+        """Return fp16, with the comparison of outputs by `probe` as evidence."""
+        evidence = (
+            "XNNPACK took the whole graph with FORCE_FP16; its outputs differ from fp32 by"
+            f" {self.found['difference']:.2g} of the largest, so they were not computed in fp32"
+        )
+        return Effective("cpu", "fp16", self.threads, evidence)
+
+
+def probe(path: Path, shapes: Shapes, inputs: Sequence[TensorSpec]) -> dict[str, float]:
+    """Return {"difference": largest of fp16 from fp32 over the largest output}, computed once per file and CPU."""
+    key = hashlib.sha256(_cpu().encode() + repr(sorted(shapes.items())).encode()).hexdigest()[:12]
+    note = (
+        cache.folder("litert") / f"{cache.content(path)[:24]}-{ai_edge_litert.__version__}-{PROBE}-{key}.json"
+    )
+    found: dict[str, float] | None = cache.read_json(note)
+    if found is None:
+        found = {"difference": _difference(path, shapes, [i.dtype for i in inputs])}
+        cache.write_json(note, found)
+    return found
+
+
+def _difference(path: Path, shapes: Shapes, dtypes: Sequence[str]) -> float:
+    rng = np.random.default_rng(0)
+    arrays = {
+        name: rng.standard_normal(shape).astype(dtype)
+        for (name, shape), dtype in zip(shapes.items(), dtypes, strict=True)
+    }
+    half = _Compiled(path, shapes, 1)(arrays)
+    single = Request(path, shapes, 1, xnnpack=True)(arrays)
+    pairs = list(zip(half, single, strict=True))
+    largest = max(float(np.abs(b.astype(np.float64)).max()) for _, b in pairs)
+    apart = max(float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) for a, b in pairs)
+    return apart / largest if largest else apart
+
+
+def _cpu() -> str:
+    """Return the line of /proc/cpuinfo that lists this CPU's features, or '' if there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

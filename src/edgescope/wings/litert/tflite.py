@@ -1,25 +1,91 @@
-"""Convert a PyTorch network to a .tflite, made once per batch size and checked for equal outputs.
+"""The .tflite that LiteRT runs: a user's own file, or one made of a PyTorch network, once per batch size.
 
-litert-torch converts for fixed shapes and keeps the network's own layout (NCHW in, transposes inside). int8 is made
-from that file by ai-edge-quantizer: weights int8 per channel, activations int8, ranges from the same calibration
-inputs as every other int8 file here, never those of the accuracy gate. If the file exists already, nothing heavy
-is imported.
+A user's file is used as it is: its names, its layout, its precision and, usually, its batch. A float file is its own
+reference. A quantised file no longer holds an fp32 network, so its result has no verification and can never be the
+pick; a float file of the same network, converted with and without quantisation from its source, can be judged.
+
+litert-torch converts for fixed shapes and keeps the network's own layout (NCHW in, transposes inside); the outputs are
+compared. int8 is made from that file by ai-edge-quantizer: weights int8 per channel, activations int8, ranges from the
+same calibration inputs as every other int8 file here, never those of the accuracy gate. If the file exists already,
+nothing heavy is imported.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgescope import cache
 from edgescope.artifacts import int8 as quantize
-from edgescope.errors import UnsupportedError
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.models import zoo
 from edgescope.models.base import Model, Purpose, Samples
+from edgescope.models.user import ranges
+from edgescope.models.user.files import Shapes, UserFile
 from edgescope.records import Json, digest
 from edgescope.registry import need
+
+if TYPE_CHECKING:
+    import torch
+
 
 VERSION = 2  # raise this when the conversion changes
 MADE_WITH = ("torch", "litert-torch", "ai-edge-quantizer")
 FIX = "pip install litert-torch (1.2 GB), or convert elsewhere and give the .tflite as the model"
+
+
+FACTS = 2  # raise this when the stored facts of a file change
+LITERT = "pip install 'edgescope[litert]'"
+
+
+class TfliteFile(UserFile):
+    """A .tflite file."""
+
+    READER = "edgescope.wings.litert.tflite_reader:describe", LITERT
+
+    def __init__(self, name: str, shapes: Shapes | None = None) -> None:
+        super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{FACTS}", shapes or {})
+        filled = {i["name"]: i["quantised"] for i in self.about["inputs"]}
+        self._ranges = {
+            i.name: ranges.usual(i.dtype, i.shape, i.name, full=filled[i.name]) for i in self.inputs
+        }
+        steps = {i["name"]: i["step"] and tuple(i["step"]) for i in self.about["inputs"]}
+        self.inputs = tuple(replace(i, step=steps[i.name]) for i in self.inputs)
+        self.kinds: dict[str, int] = self.about["kinds"]
+        self.reduced: bool = self.about["reduced"]
+        self.quantised = any(kind not in ("fp32", "fp64") for kind in self.kinds)
+        self.reference = "none" if self.quantised else "litert"
+        lost = "; it is quantised and holds no fp32 network, so its outputs are not verified"
+        source = f"TFLite file {self.info.source}{lost if self.quantised else ''}"
+        self.info = replace(self.info, source=source)
+
+    def check_batch(self, batch: int) -> None:
+        """Raise UsageError if the file was converted for another batch."""
+        if self.closed_batch not in (None, batch):
+            raise UsageError(
+                "E-BATCH-2",
+                f"{self.info.name} was converted for batch {self.closed_batch} and cannot run batch {batch}",
+                evidence=f"axis 0 of its inputs: {self._batches}",
+                fix=f"--batch {self.closed_batch}, or convert it again with an open batch axis",
+            )
+
+    def tflite(self) -> Path:
+        """Return the file itself."""
+        return self._path.resolve()
+
+    def module(self) -> torch.nn.Module:
+        """Raise UnsupportedError: a file holds no PyTorch network."""
+        raise self._only_litert("PyTorch cannot run it")
+
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
+        """Raise UnsupportedError: a .tflite cannot be converted to ONNX."""
+        raise self._only_litert("there is no way from it to ONNX")
+
+    def _only_litert(self, why: str) -> UnsupportedError:
+        return UnsupportedError(
+            "E-MODEL-6", f"{self.info.name} is a .tflite file, {why}", fix="--backend litert"
+        )
 
 
 def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Path:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from edgescope.commandline.screen import BLOCKS, Row
 from edgescope.devices.about import folded
 from edgescope.devices.base import ChannelSpec
 from edgescope.devices.throttle import Trip, is_fixed
 from edgescope.units import short
-from edgescope.wings.monitor.trials import Running
+
+if TYPE_CHECKING:
+    from edgescope.wings.monitor.live import Running
 
 LastMinute = Callable[[str, int], Sequence[float]]
 

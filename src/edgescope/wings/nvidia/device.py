@@ -72,7 +72,7 @@ class NvidiaDevice:
         for part in PARTS:
             kwargs = {"index": gpu, "part": part}
             yield SourceSpec(f"{_NVML}:NvmlSource", kwargs, every[part], edges=part == "energy")
-        yield SourceSpec("edgescope.wings.nvidia.gpm:GpmSource", {"index": gpu}, every=10)
+        yield SourceSpec(f"{_NVML}:GpmSource", {"index": gpu}, every=10)
 
     def process_memory(self, pids: Sequence[int]) -> Mapping[int, Value]:
         """Return each process's bytes on all GPUs according to the driver, or why they are not known.

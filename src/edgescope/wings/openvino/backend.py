@@ -31,7 +31,7 @@ from edgescope.backends.base import (
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, TensorSpec, written
 from edgescope.records import Effective, Place
-from edgescope.wings.openvino import counters, layers, precision
+from edgescope.wings.openvino import layers
 from edgescope.wings.openvino.about import HINTS, AboutOpenVino
 
 #: Batches whose tensors a request keeps; the bench pool has fewer.
@@ -72,7 +72,7 @@ class OpenVinoSession:
     def __init__(self, compiled: Any, names: Sequence[str], place: Place) -> None:
         self.compiled, self.names, self.place = compiled, tuple(names), place
         self.idle = [_Request(compiled, names)]
-        self.profile = counters.Profile() if profile_folder() is not None else None
+        self.profile = layers.Profile() if profile_folder() is not None else None
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
         """Return the outputs; each call borrows a request, so threads do not share one."""
@@ -91,15 +91,15 @@ class OpenVinoSession:
         kinds: Counter[str] = Counter()
         for node in self._nodes():
             info = node.get_rt_info()
-            if precision.text(info, "layerType") in HEAVY:
-                kinds[precision.of(info)] += 1
+            if layers.text(info, "layerType") in HEAVY:
+                kinds[layers.precision_of(info)] += 1
         devices = [str(d) for d in self.compiled.get_property("EXECUTION_DEVICES")]
         here = {d.partition(".")[0] for d in devices} == {self.place.called("openvino")}
         device = self.place.name if here else ",".join(devices).lower()
         threads = int(self.compiled.get_property("INFERENCE_NUM_THREADS")) if self.place.is_host else None
         if not kinds:
             hint = str(self.compiled.get_property("INFERENCE_PRECISION_HINT").to_string())
-            kind = precision.KERNELS.get(hint, hint)
+            kind = layers.KERNELS.get(hint, hint)
             return Effective(device, kind, threads, "precision hint; no heavy node in the graph")
         evidence = f"compiled graph: {counted(kinds)} heavy nodes, by their kernels"
         return Effective(device, precision_of(kinds), threads, evidence + self._rounded(kinds))

@@ -36,12 +36,11 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.report.document import Code, Text
     from edgescope.report.render import terminal
     from edgescope.units import counted
-    from edgescope.wings.record import write
-    from edgescope.wings.record.capture import capture
+    from edgescope.wings.record import capture
 
-    output, plan = args.output, write.plan(str(args.output), args.seconds, args.hz, args.results)
-    what = capture(args.name or write.board_name(), plan)
-    size = write.write(what, output, Path(args.results) if args.results else None)
+    output, plan = args.output, capture.plan(str(args.output), args.seconds, args.hz, args.results)
+    what = capture.capture(args.name or capture.board_name(), plan)
+    size = capture.write(what, output, Path(args.results) if args.results else None)
     readable = sum(e.text is not None for e in what.entries)
     if args.json:
         facts = {"path": str(output), "board": what.board, "files": readable, "frames": len(what.frames)}
