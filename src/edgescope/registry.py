@@ -219,7 +219,7 @@ BACKENDS = Family(
     {
         "null": Entry("edgescope.backends.null:NullBackend", "", "does nothing, in known time", EITHER),
         "torch_eager": Entry(
-            "edgescope.backends.pytorch.eager:TorchEager",
+            "edgescope.backends.pytorch.backend:TorchEager",
             "pip install 'edgescope[torch]'",
             "PyTorch as it is",
             EITHER,
@@ -227,7 +227,7 @@ BACKENDS = Family(
             about="edgescope.backends.pytorch.about:AboutEager",
         ),
         "torch_compile": Entry(
-            "edgescope.backends.pytorch.compile:TorchCompile",
+            "edgescope.backends.pytorch.backend:TorchCompile",
             "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
             "torch.compile with inductor, weights frozen",
             EITHER,

@@ -13,11 +13,10 @@ import torch
 
 from edgescope import cache
 from edgescope.backends.base import Artifact, Spec
-from edgescope.backends.pytorch import compile as torch_compile
+from edgescope.backends.pytorch import backend
 from edgescope.backends.pytorch import cuda as _torch_cuda
 from edgescope.backends.pytorch import module as shared
-from edgescope.backends.pytorch.compile import TorchCompile
-from edgescope.backends.pytorch.eager import TorchEager
+from edgescope.backends.pytorch.backend import TorchCompile, TorchEager
 from edgescope.errors import SettingError, UnavailableError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import TensorSpec
@@ -135,7 +134,7 @@ def test_who_times_kernels_takes_the_assembler_of_those_who_compile_them(cuda, m
     from torch._inductor.runtime import compile_tasks
 
     called = []
-    monkeypatch.setattr(torch_compile, "_require_compiler", lambda spec: None)
+    monkeypatch.setattr(backend, "_require_compiler", lambda spec: None)
     monkeypatch.setattr(compile_tasks, "_set_triton_ptxas_path", lambda: called.append(1))
     for device in ("cpu", "cuda"):
         spec = Spec(options={"tune": tune}, device=device)
@@ -148,12 +147,12 @@ def test_who_times_kernels_takes_the_assembler_of_those_who_compile_them(cuda, m
 @pytest.mark.slow
 def test_weights_are_frozen_and_inductor_is_imported_by_who_compiles_only(monkeypatch):
     listed = (
-        "import sys, edgescope.backends.pytorch.compile; assert 'torch._inductor.config' not in sys.modules"
+        "import sys, edgescope.backends.pytorch.backend; assert 'torch._inductor.config' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", listed], check=True, timeout=120)
     from torch._inductor import config
 
-    monkeypatch.setattr(torch_compile, "_require_compiler", lambda spec: None)
+    monkeypatch.setattr(backend, "_require_compiler", lambda spec: None)
     monkeypatch.setattr(config, "freezing", False)
     TorchCompile().load(TorchCompile().prepare(Careless(), Spec(), cache.folder("artifacts")))
     assert config.freezing is True
@@ -166,11 +165,11 @@ def test_without_triton_there_is_no_compiling_for_a_gpu(monkeypatch, device, tri
     monkeypatch.setattr(_triton, "has_triton", lambda: triton)
     monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", lambda: "g++")
     if device == "cpu" or triton:
-        return torch_compile._require_compiler(Spec(device=device))
+        return backend._require_compiler(Spec(device=device))
     with pytest.raises(
         UnavailableError, match=r"E-COMP-2.*Triton.*Try: --backend torch_eager --option fold=true"
     ):
-        torch_compile._require_compiler(Spec(device=device))
+        backend._require_compiler(Spec(device=device))
 
 
 class FakeTorch:

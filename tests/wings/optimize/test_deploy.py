@@ -14,7 +14,7 @@ import pytest
 
 import edgescope
 from edgescope import cache, registry
-from edgescope.backends.ort import run_script as ort_script
+from edgescope.backends.ort import about as ort_script
 from edgescope.errors import StoreError, UnsupportedError, UsageError, WrongOutputError
 from edgescope.models import zoo
 from edgescope.records import Status, Trial

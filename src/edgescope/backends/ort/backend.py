@@ -38,7 +38,7 @@ from edgescope.backends.base import (
     profile_folder,
     threads_of,
 )
-from edgescope.backends.ort import arithmetic, cuda, plugin, provided
+from edgescope.backends.ort import cuda, plugin
 from edgescope.backends.ort.about import AboutOrt
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, written
@@ -140,7 +140,7 @@ class OnnxRuntime(AboutOrt):
         """Return a session with every open axis fixed."""
         options = _options(artifact.spec, artifact.notes["axes"])
         if plugin.wanted(artifact.spec):
-            return provided.ProvidedSession(artifact, options)
+            return plugin.ProvidedSession(artifact, options)
         if artifact.spec.place.cuda:
             return cuda.OrtCudaSession(artifact, options)
         return OrtSession(_open(artifact.path, options), artifact)
@@ -173,13 +173,13 @@ class OnnxRuntime(AboutOrt):
 
 def _provided(model: Model, spec: Spec, folder: Path) -> Artifact:
     """Return the fp32 file, which a plug-in provider computes in the precision that it is asked for."""
-    if spec.precision not in arithmetic.PRECISIONS or written(model):
+    if spec.precision not in plugin.TOLD_APART or written(model):
         why = "what a plug-in provider computes in is read from its answers, which tell floats apart only"
         raise refuse("onnxruntime", spec.precision, why, "a plug-in provider", "--precision fp32")
     path = onnx_file(model, "fp32", folder)
     made, digest = cache.notes(path), cache.content(path)
     axes = _axes(path, digest, model, spec.batch)
-    seen = provided.witnessed(path, spec, lambda: _options(spec, axes), cuda.shapes(model, spec))
+    seen = plugin.witnessed(path, spec, lambda: _options(spec, axes), cuda.shapes(model, spec))
     notes: dict[str, Json] = {"made": made, "axes": axes, "provided": seen}
     return Artifact(model, spec, path, digest, made.get("build_s"), notes)
 

@@ -1,7 +1,20 @@
-"""An execution provider that a package adds to ONNX Runtime, by name.
+"""An execution provider that a package adds to ONNX Runtime, by name, and a session on it.
 
 Such a provider is a library that the runtime loads. It offers devices, and a trial's place says which of them. An
 option that it does not know it leaves aside, with a line on stderr: that line is an error here (E-EP-2).
+
+The provider fuses the graph, so the runtime's own graph and profile show nothing of what it computes in. At its
+defaults it may take a reduced precision and all cores. So nothing is believed that was asked for:
+
+* which operators it took is the runtime's own record of who got which node;
+* its threads are those whose CPU time grows while it answers;
+* its precision is what its answers show, where two things must agree. A small convolution with the identity as weights
+  returns each input unchanged if the arithmetic keeps all of its bits: the first number that comes back changed tells
+  how many are kept (bf16 7, fp16 and tf32 10, fp32 23), and a number beyond fp16's range tells tf32 from fp16. And the
+  network's own answers lie as far from those of fp32 as that precision makes them: an engine that reduces large layers
+  only is caught there.
+
+The last two are looked at once, in the process that prepares the artifact, in a session with the same settings.
 """
 
 from __future__ import annotations
@@ -13,17 +26,26 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from edgescope.artifacts.for_precision import unreadable
-from edgescope.backends.base import Spec, threads_of
+from edgescope.backends.base import Artifact, Spec, profile_folder, threads_of
+from edgescope.backends.ort import cuda
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
+from edgescope.models.base import Batch
+from edgescope.onnx_operators import HEAVY
+from edgescope.process import scratch
+from edgescope.records import Effective, Json
 from edgescope.records.place import Place
 from edgescope.registry import need
 
@@ -41,6 +63,20 @@ RECORD = "session.record_ep_graph_assignment_info"
 IGNORED = re.compile(
     r"\bignor|unrecogni[sz]ed|\bunknown (option|key|property)|not a (valid|known) option", re.I
 )
+#: Seconds and queries over which threads are counted; a thread counts that computed for this share of the time.
+COUNTED_S, COUNTED_QUERIES, BUSY_SHARE = 0.3, 5, 0.02
+Floats = NDArray[np.floating[Any]]
+BITS = {23: "fp32", 10: "fp16", 7: "bf16"}
+"""Bits of the fraction that survive -> the precision; tf32 keeps as many as fp16, in the range of fp32."""
+TOLD_APART = ("fp32", "tf32", "fp16", "bf16")
+"""What can be told apart."""
+CHANNELS, SIDE = 32, 16
+BEYOND_FP16 = 131072.0
+"""Twice what fp16 can hold."""
+SAME_PRECISION = 1e-4
+"""Relative L2 distance from fp32's answers: below it nothing was rounded to 16 bits, above it something was."""
+WRONG = 0.25
+"""Distance from which answers are wrong, whatever they were computed in."""
 _registering = threading.Lock()
 
 
@@ -215,3 +251,161 @@ def _stderr() -> Iterator[list[str]]:
             os.close(kept)
             file.seek(0)
             lines += file.read().decode(errors="replace").splitlines()
+
+
+def witnessed(
+    path: Path, spec: Spec, options: Callable[[], Any], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Json]:
+    """Return what sessions with these settings are seen to do: {precision, distance, threads}.
+
+    `options` makes the session options anew; `shapes` are those of the inputs.
+    """
+    provider = chosen(spec)
+    session = provider.opened(path, options())
+    batch = _inputs(session, shapes)
+    count = busy_threads(lambda: session.run(None, batch))  # while no other session has threads that may spin
+    answers = session.run(None, batch)
+    plain = ort.InferenceSession(str(path), options(), providers=["CPUExecutionProvider"])
+    distance = distance_apart(answers, plain.run(None, batch))
+    with scratch.folder("ort-provider") as folder:
+        small = provider.opened(_identity_network(Path(folder) / "identity.onnx"), ort.SessionOptions())
+        kept = precision_kept(lambda x: small.run(None, {"x": x})[0])
+    if (asked := threads_of(spec)) is not None and count > asked:
+        raise ignored(provider.name, f"{count} threads computed, {asked} asked", "leave --option threads out")
+    return {"precision": agreed_precision(kept, distance), "distance": distance, "threads": count}
+
+
+def _inputs(session: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]]:
+    """Return noise for every input; zeros where it takes whole numbers."""
+    rng, found = np.random.default_rng(0), {}
+    for port in session.get_inputs():
+        kind, shape = cuda.dtype(port.type), shapes[port.name]
+        noise = rng.standard_normal(shape) if kind.kind == "f" else np.zeros(shape)
+        found[port.name] = noise.astype(kind)
+    return found
+
+
+class ProvidedSession:
+    """One InferenceSession on a plug-in provider; inputs and outputs are numpy arrays on the host."""
+
+    def __init__(self, artifact: Artifact, options: Any) -> None:
+        assert artifact.path is not None
+        self.spec, self.seen = artifact.spec, artifact.notes["provided"]
+        self.provider = chosen(self.spec)
+        self.session = self.provider.opened(artifact.path, options)
+        self.run = self.session.run
+
+    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        """Return the outputs in the file's order."""
+        return cast(Sequence[NDArray[Any]], self.run(None, batch))
+
+    def effective(self) -> Effective:
+        """Return the device of the heavy operators, by this session's record, and what its like was seen to do."""
+        ran = operators(self.session)
+        other = elsewhere(ran, self.provider.name)
+        device = " and ".join((self.spec.device, *other))
+        mine = sum(n for key, n in ran.items() if key.endswith(f" {self.provider.name}"))
+        if not mine:
+            device = ", ".join(other) or "no heavy operator"
+        threads = self.seen["threads"] if self.spec.place.is_host else None
+        evidence = (
+            f"{self.provider.name} {self.provider.version}: {mine} heavy operators, answers "
+            f"{self.seen['distance']:.2g} from fp32's, {self.seen['threads']} threads of the host computed"
+        )
+        return Effective(device, self.seen["precision"], threads, evidence)
+
+    def close(self) -> None:
+        """Drop the session; the runtime writes its profile if it was asked for one."""
+        if profile_folder() is not None:
+            self.session.end_profiling()
+        del self.run, self.session
+
+
+def operators(session: Any) -> dict[str, Json]:
+    """Return {"Conv OpenVINOExecutionProvider": n} of the heavy operators, by the runtime's record of who got them."""
+    found: Counter[str] = Counter()
+    for part in session.get_provider_graph_assignment_info():
+        found.update(f"{n.op_type} {part.ep_name}" for n in part.get_nodes() if n.op_type in HEAVY)
+    return dict(found)
+
+
+def busy_threads(answer: Callable[[], object]) -> int:
+    """Return how many threads of this process compute while it answers."""
+    answer()
+    before, start, n = _run_ns(), time.monotonic_ns(), 0
+    while n < COUNTED_QUERIES or time.monotonic_ns() - start < COUNTED_S * 1e9:
+        answer()
+        n += 1
+    least = BUSY_SHARE * (time.monotonic_ns() - start)
+    return sum(ns - before.get(tid, 0) >= least for tid, ns in _run_ns().items())
+
+
+def _run_ns() -> dict[str, int]:
+    """Return the nanoseconds that each thread of this process has been on a CPU."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found[task.name] = int((task / "schedstat").read_text().split()[0])
+        except (OSError, IndexError, ValueError):
+            continue  # it has just ended
+    return found
+
+
+def elsewhere(ran: Mapping[str, int], provider: str) -> Sequence[str]:
+    """Return the heavy operators that other providers took, as `2 Conv on CPUExecutionProvider`."""
+    parts = ((key.split(" "), n) for key, n in sorted(ran.items()))
+    return [f"{n} {kind} on {on}" for (kind, on), n in parts if on != provider]
+
+
+def _identity_network(path: Path) -> Path:
+    """Write the convolution as an ONNX file."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    weights = np.eye(CHANNELS, dtype=np.float32)[:, :, None, None]
+    shape = [1, CHANNELS, SIDE, SIDE]
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "identity",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def _telling_inputs() -> NDArray[np.float32]:
+    """Return the inputs: channel k holds 1 + 2^-k, and the first pixel one number that fp16 cannot hold."""
+    rows = (1 + 2.0 ** -np.arange(CHANNELS)).astype(np.float32)
+    x = np.array(np.broadcast_to(rows[None, :, None, None], (1, CHANNELS, SIDE, SIDE)))
+    x[0, :, 0, 0] = 0  # there infinity times 0 spoils every channel
+    x[0, 0, 0, 0] = BEYOND_FP16
+    return x
+
+
+def precision_kept(run: Callable[[NDArray[np.float32]], Floats]) -> str:
+    """Return the precision of a session of the identity network: fp32, tf32, fp16, bf16, or how many bits it kept."""
+    x = _telling_inputs()
+    y = np.asarray(run(x))
+    same = (y[0, :, 1:] == x[0, :, 1:]).all(axis=(1, 2))
+    kept = next((k - 1 for k in range(1, 24) if not same[k]), 23)
+    name = BITS.get(kept, f"{kept} bits")
+    return "tf32" if name == "fp16" and y[0, 0, 0, 0] == BEYOND_FP16 else name
+
+
+def distance_apart(answers: Sequence[Floats], reference: Sequence[Floats]) -> float:
+    """Return the relative L2 distance of a network's answers from fp32's, over all outputs."""
+    gap = sum(
+        float(np.square(np.asarray(a, np.float64) - b).sum()) for a, b in zip(answers, reference, strict=True)
+    )
+    size = sum(float(np.square(np.asarray(b, np.float64)).sum()) for b in reference)
+    return float(np.sqrt(gap / size)) if size else float(gap > 0)
+
+
+def agreed_precision(small: str, distance: float) -> str:
+    """Return the precision that the small network and the distance of the large one's answers both speak for."""
+    if not distance < WRONG:
+        return f"unknown (answers {distance:.2g} from fp32's)"
+    if (small == "fp32") != (distance <= SAME_PRECISION):
+        return f"mixed ({small}, answers {distance:.2g} from fp32's)"
+    return small

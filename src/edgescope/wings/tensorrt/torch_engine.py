@@ -25,7 +25,7 @@ from edgescope.artifacts.for_precision import refuse
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
 from edgescope.backends.pytorch import module as shared
 from edgescope.backends.pytorch.about import AboutTensorrt
-from edgescope.backends.pytorch.eager import session_of
+from edgescope.backends.pytorch.backend import session_of
 from edgescope.errors import ModelError, UnsupportedError
 from edgescope.models.base import Model, Purpose
 from edgescope.records import Effective, Json, digest

@@ -98,7 +98,7 @@ class Loop:
     def _precision_check(self) -> shared.PrecisionCheck:
         if not registry.facts(self.trial.backend).COMPILES:
             return shared.Heavy(self.task.network)
-        from edgescope.backends.pytorch.compile import Frames
+        from edgescope.backends.pytorch.backend import Frames
 
         return Frames()
 

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 from edgescope.backends.base import Artifact, Spec
-from edgescope.backends.ort import arithmetic
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.records.place import Place
 
 plugin = pytest.importorskip("edgescope.backends.ort.plugin")
-provided = pytest.importorskip("edgescope.backends.ort.provided")
 
 OPENVINO = "OpenVINOExecutionProvider"
 INTEL, NVIDIA, AMD = 0x8086, 0x10DE, 0x1022
@@ -46,11 +44,11 @@ def fp16(x):
     ("rounded", "name"), [(lambda x: x, "fp32"), (bf16, "bf16"), (tf32, "tf32"), (fp16, "fp16")]
 )
 def test_the_arithmetic_is_told_by_the_bits_that_come_back(rounded, name):
-    assert arithmetic.of(rounded) == name
+    assert plugin.precision_kept(rounded) == name
 
 
 def test_other_arithmetic_has_the_name_of_no_precision():
-    assert arithmetic.of(lambda x: np.round(x * 16) / 16) == "4 bits"
+    assert plugin.precision_kept(lambda x: np.round(x * 16) / 16) == "4 bits"
 
 
 @pytest.mark.parametrize(
@@ -65,14 +63,14 @@ def test_other_arithmetic_has_the_name_of_no_precision():
     ],
 )
 def test_the_large_network_must_agree(small, distance, name):
-    assert arithmetic.agreed(small, distance) == name
+    assert plugin.agreed_precision(small, distance) == name
 
 
 def test_the_distance_is_over_all_outputs():
     a, b = [np.array([3.0]), np.array([0.0])], [np.array([3.0]), np.array([4.0])]
-    assert arithmetic.apart(a, b) == pytest.approx(0.8)
-    assert arithmetic.apart([np.zeros(1)], [np.zeros(1)]) == 0.0
-    assert arithmetic.apart([np.ones(1)], [np.zeros(1)]) == 1.0
+    assert plugin.distance_apart(a, b) == pytest.approx(0.8)
+    assert plugin.distance_apart([np.zeros(1)], [np.zeros(1)]) == 0.0
+    assert plugin.distance_apart([np.ones(1)], [np.zeros(1)]) == 1.0
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -89,7 +87,7 @@ def test_threads_are_those_that_compute(n):
     for one in beside:
         one.start()
     try:
-        assert provided.threads(spin) == n
+        assert plugin.busy_threads(spin) == n
     finally:
         stop.set()
 
@@ -319,32 +317,32 @@ class Reduced:
 def test_a_network_in_another_precision_than_asked_is_seen(tmp_path, monkeypatch, rounded, name):
     path = convolution(tmp_path / "network.onnx")
     provider = SimpleNamespace(name=OPENVINO, opened=lambda path, options: Reduced(path, rounded))
-    monkeypatch.setattr(provided.plugin, "chosen", lambda spec: provider)
-    monkeypatch.setattr(provided, "COUNTED_S", 0.05)
+    monkeypatch.setattr(plugin, "chosen", lambda spec: provider)
+    monkeypatch.setattr(plugin, "COUNTED_S", 0.05)
     shapes = {"x": (1, 3, 8, 8)}
-    seen = provided.witnessed(path, spec(threads=1), of_one_thread, shapes)
+    seen = plugin.witnessed(path, spec(threads=1), of_one_thread, shapes)
     assert (seen["precision"].split(" ")[0], seen["threads"]) == (name, 1)
 
 
 def test_more_threads_than_asked_give_no_number(tmp_path, monkeypatch):
     provider = SimpleNamespace(name=OPENVINO, opened=lambda path, options: Reduced(path, lambda x: x))
-    monkeypatch.setattr(provided.plugin, "chosen", lambda spec: provider)
-    monkeypatch.setattr(provided, "threads", lambda answer: 2)
+    monkeypatch.setattr(plugin, "chosen", lambda spec: provider)
+    monkeypatch.setattr(plugin, "busy_threads", lambda answer: 2)
     path = convolution(tmp_path / "network.onnx")
     with pytest.raises(UnsupportedError, match="E-EP-2"):
-        provided.witnessed(path, spec(threads=1), of_one_thread, {"x": (1, 3, 8, 8)})
+        plugin.witnessed(path, spec(threads=1), of_one_thread, {"x": (1, 3, 8, 8)})
 
 
 def test_the_runtime_s_own_cpu_provider_is_read_as_what_it_is(tmp_path, monkeypatch):
     """Its device is listed as a package's are: all but the loading of a library is ONNX Runtime's own here."""
     (cpu,) = (d for d in plugin.ort.get_ep_devices() if d.ep_name == "CPUExecutionProvider")
     provider = plugin.Provider("CPUExecutionProvider", cpu, {})
-    monkeypatch.setattr(provided.plugin, "chosen", lambda spec: provider)
+    monkeypatch.setattr(plugin, "chosen", lambda spec: provider)
     path = convolution(tmp_path / "network.onnx", wide=64)
 
-    seen = provided.witnessed(path, spec(threads=1), of_one_thread, {"x": (1, 3, 64, 64)})
+    seen = plugin.witnessed(path, spec(threads=1), of_one_thread, {"x": (1, 3, 64, 64)})
     assert (seen["precision"], seen["distance"], seen["threads"]) == ("fp32", 0.0, 1)
-    session = provided.ProvidedSession(
+    session = plugin.ProvidedSession(
         Artifact(SimpleNamespace(), spec(), path, notes={"provided": seen}), of_one_thread()
     )
     found = session.effective()
@@ -370,7 +368,7 @@ def test_the_package_itself(tmp_path):
 def session(runtime, nodes, seen):
     runtime.nodes = nodes
     artifact = Artifact(SimpleNamespace(), spec(), Path("f.onnx"), notes={"provided": seen})
-    return provided.ProvidedSession(artifact, Options()).effective()
+    return plugin.ProvidedSession(artifact, Options()).effective()
 
 
 SEEN = {"precision": "bf16", "distance": 4e-3, "threads": 2}
