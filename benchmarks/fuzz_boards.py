@@ -32,11 +32,10 @@ from typing import Any
 import facts
 from facts import publish
 
-from edgescope.devices import nvpmodel
+from edgescope.devices import nvpmodel, recording
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.playback import materialise
+from edgescope.devices.replay import materialise
 from edgescope.errors import EdgescopeError
 from edgescope.records import Trial
 from edgescope.report.sweep import namer

@@ -25,8 +25,8 @@ import torch
 from facts import publish
 
 from edgescope.analysis.run.apart import LIMIT_S, METRIC
-from edgescope.devices import core_to_core, cpu_probe, memory_probe
-from edgescope.devices.prober import Prober
+from edgescope.devices import clocks
+from edgescope.devices.probes import Prober
 from edgescope.telemetry.verdict import LIMITS
 
 EVERY_S, CALLS, LEAST = 2.0, 15, 3
@@ -38,10 +38,10 @@ class Sampler:
     """Takes one sample of everything."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.passed = stack.enter_context(Prober(core_to_core))
-        self.walked = stack.enter_context(Prober(memory_probe))
+        self.passed = stack.enter_context(Prober("core_to_core"))
+        self.walked = stack.enter_context(Prober("memory"))
         self.loops, self.network, self.threads = (
-            cpu_probe.calibrate(),
+            clocks.calibrate(),
             peers_turn.network(),
             torch.get_num_threads(),
         )
@@ -50,7 +50,7 @@ class Sampler:
         """Return the seconds of each, the latency before and after: the longer one counts."""
         before = self.passed.seconds()
         found = {
-            "spin_s": cpu_probe.spin(self.loops).best_s,
+            "spin_s": clocks.spin(self.loops).best_s,
             "memory_s": self.walked.seconds(),
             "one_thread_s": self._call_s(1),
             "all_threads_s": self._call_s(self.threads),
@@ -74,7 +74,7 @@ def distances() -> dict[str, Any]:
     found = {}
     for other in others:
         os.sched_setaffinity(0, {first, other})
-        with Prober(core_to_core) as prober:
+        with Prober("core_to_core") as prober:
             found[str(other)] = [prober.seconds() for _ in range(5)]
     os.sched_setaffinity(0, {first, *others})
     medians = [statistics.median(s for s in each if s is not None) for each in found.values()]
@@ -155,11 +155,11 @@ def loops(count: int) -> Iterator[None]:
 
 def slowdowns(work: list[int], order: list[int], neighbours: int) -> list[float]:
     """Return by how much each length finds the core slowed over a pause; `work` is in loops."""
-    before = {i: cpu_probe.spin(work[i]) for i in order}
+    before = {i: clocks.spin(work[i]) for i in order}
     with loops(neighbours):
         time.sleep(PAUSE_S)
-        after = {i: cpu_probe.spin(work[i]) for i in order}
-    return [cpu_probe.slowdown(before[i], after[i]) for i in range(len(work))]
+        after = {i: clocks.spin(work[i]) for i in order}
+    return [clocks.slowdown(before[i], after[i]) for i in range(len(work))]
 
 
 def spin_length() -> None:
@@ -174,7 +174,7 @@ def spin_length() -> None:
     parser = argparse.ArgumentParser(description=facts.summary(spin_length))
     parser.add_argument("--times", type=int, default=40)
     args = parser.parse_args()
-    work = [cpu_probe.calibrate(seconds) for seconds in LENGTHS_S]
+    work = [clocks.calibrate(seconds) for seconds in LENGTHS_S]
     many = 2 * len(os.sched_getaffinity(0))
     found: dict[str, list[list[float]]] = {"still": [], "loaded": []}
     for number in range(args.times):

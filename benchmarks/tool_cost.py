@@ -31,10 +31,10 @@ from facts import publish, write
 
 from edgescope.bench import present
 from edgescope.commandline.screen import painted
+from edgescope.devices import recording
 from edgescope.devices.base import SourceSpec
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.playback import materialise
+from edgescope.devices.replay import materialise
 from edgescope.records import Json
 from edgescope.telemetry.sampler import Sampler
 from edgescope.tracing.read import read

@@ -87,7 +87,7 @@ print(edgescope.run(trial, isolated=False).metrics["latency_p50_s"].value * 1e6)
 """
 SLOWER = 1.05
 ROLES = {
-    "probes": ("probing.py", "memory_probe", "core_to_core"),
+    "probes": ("probes.py",),
     "sampler": ("telemetry.watcher",),
     "warden": ("warden.py",),
     "prepare": ("bench.child prepare",),

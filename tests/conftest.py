@@ -211,11 +211,11 @@ def without_waiting():
     would thaw what was frozen above. A disk takes milliseconds until it has what the store gave it.
     """
     from edgescope.bench import drivers, turns, watch, worker
-    from edgescope.devices.cpu_probe import Spin, slowdown
+    from edgescope.devices.clocks import Spin, slowdown
 
     spin = SimpleNamespace(calibrate=lambda: 1, spin=lambda loops: Spin(loops, (1.0,)), slowdown=slowdown)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch, "cpu_probe", spin)
+        patch.setattr(watch, "clocks", spin)
         patch.setattr(watch, "Prober", Still)
         for module in (drivers, turns, worker):
             patch.setattr(module, "gc", mock.Mock())

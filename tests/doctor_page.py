@@ -16,8 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from boards_page import between
-from edgescope.devices.replay import device
-from edgescope.devices.replay import format as recording
+from edgescope.devices import recording, replay
 from edgescope.registry import REPLAYED
 from edgescope.wings.doctor.report import Report, examine
 from edgescope.wings.doctor.view import lines
@@ -36,8 +35,8 @@ def examined(board: str) -> Report:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, f"{board}{recording.SUFFIX}")
         path.write_text("".join(recording.lines(still)), encoding="utf-8")
-        devices = device.devices(str(path))
-        return examine(devices, watch_s=_WATCH_S, root=device.root(devices))
+        devices = replay.devices(str(path))
+        return examine(devices, watch_s=_WATCH_S, root=replay.root(devices))
 
 
 def _first_look(what: recording.Recording) -> recording.Frame:

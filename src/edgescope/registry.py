@@ -301,9 +301,9 @@ DEVICES = Family(
             "edgescope.wings.jetson.device:JetsonDevice",
             summary="NVIDIA Jetson boards, from sysfs and procfs alone",
         ),
-        "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
+        "null": Entry("edgescope.devices.base:NullDevice", summary="no sensors at all"),
         "replay": Entry(
-            "edgescope.devices.replay.device:ReplayDevice", summary="a recorded board (--board), played back"
+            "edgescope.devices.replay:ReplayDevice", summary="a recorded board (--board), played back"
         ),
     },
     check=lambda found: need(found.target, found.target, found.fix)(),

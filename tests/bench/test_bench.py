@@ -5,7 +5,7 @@ import pytest
 from edgescope import bench
 from edgescope.bench.drivers import require
 from edgescope.bench.outcome import settled
-from edgescope.devices.null import NullDevice
+from edgescope.devices.base import NullDevice
 from edgescope.errors import RanElsewhereError
 from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust
 from fake_time import FakeClock

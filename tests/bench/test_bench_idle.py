@@ -9,7 +9,7 @@ from edgescope.analysis.energy.idle import inner
 from edgescope.bench.watch import Watch
 from edgescope.cli.main import parser
 from edgescope.commandline.trial_flags import keys
-from edgescope.devices.null import NullDevice
+from edgescope.devices.base import NullDevice
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Status, Trial, codec
 from edgescope.telemetry.base import NullSampler

@@ -132,7 +132,7 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
 
     from edgescope.bench.parts import open_work, scenario_of
     from edgescope.bench.watch import Watch
-    from edgescope.devices.null import NullDevice
+    from edgescope.devices.base import NullDevice
 
     plain = Trial(model="null", backend="null", max_s=0.05, min_s=0.05)
     trial = replace(plain, scenario="mlperf_single_stream")

@@ -8,8 +8,7 @@ import pytest
 
 from edgescope.bench import watch as watching
 from edgescope.bench.watch import Footprint, Watch, available, footprints, joined, pss, total
-from edgescope.devices.base import Failed, Throttle
-from edgescope.devices.null import NullDevice
+from edgescope.devices.base import Failed, NullDevice, Throttle
 from edgescope.records import Absent, Channel, Machine, Measured, Readings, Trust, Window
 from fake_time import FakeClock
 
@@ -102,9 +101,9 @@ def test_idling_lasts_as_long_as_asked_on_both_sides():
 
 def test_a_watch_of_nothing_still_probes_the_machine_and_certifies_nothing(monkeypatch):
     spins = iter([100, 130])
-    monkeypatch.setattr(watching.cpu_probe, "calibrate", lambda: 7)
-    monkeypatch.setattr(watching.cpu_probe, "spin", lambda loops: next(spins) if loops == 7 else 0)
-    monkeypatch.setattr(watching.cpu_probe, "slowdown", lambda before, after: after / before)
+    monkeypatch.setattr(watching.clocks, "calibrate", lambda: 7)
+    monkeypatch.setattr(watching.clocks, "spin", lambda loops: next(spins) if loops == 7 else 0)
+    monkeypatch.setattr(watching.clocks, "slowdown", lambda before, after: after / before)
     answers = iter([0.010, 2.25e-7, 0.016, 2.07e-7])
     monkeypatch.setattr(watching.Prober, "seconds", lambda self, number: next(answers))
     watch = Watch({"null": NullDevice()}, 0)
@@ -148,7 +147,7 @@ def test_probers_that_were_started_before_are_those_that_probe(monkeypatch):
         watch.get_ready(stack)
         with watch.watching():
             pass
-    assert started == [(watching.memory_probe, watching.core_to_core)]
+    assert started == [("memory", "core_to_core")]
 
 
 def test_only_devices_that_are_there_are_watched(monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgescope.cli.main import main
-from edgescope.devices.replay import format as recording
+from edgescope.devices import recording
 
 
 def shown(board, capsys):

@@ -9,7 +9,7 @@ import pytest
 from edgescope import bench
 from edgescope.cli import bench as verb
 from edgescope.commandline import context, trial_flags
-from edgescope.devices.null import NullDevice
+from edgescope.devices.base import NullDevice
 from edgescope.records import Absent, Measured, Status, Trial
 from fake_time import FakeClock
 from making import result, show_card

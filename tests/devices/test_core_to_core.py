@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from edgescope.devices import core_to_core
-from edgescope.devices.prober import Prober
+from edgescope.devices import probes
+from edgescope.devices.probes import Prober
 
 NS = 1e-9
 
@@ -22,12 +22,12 @@ def pretended(monkeypatch):
     """Have the two CPUs answer each other within these seconds, and this process itself within `own`."""
 
     def pretend(trips, own=80 * NS):
-        monkeypatch.setattr(core_to_core.os, "sched_getaffinity", lambda pid: {3, 5})
-        monkeypatch.setattr(core_to_core, "_on", lambda cpu: contextlib.nullcontext())
-        monkeypatch.setattr(core_to_core, "_answering", lambda page, cpu: contextlib.nullcontext())
-        monkeypatch.setattr(core_to_core, "_trip", lambda page, n, reply: own)
-        monkeypatch.setattr(core_to_core, "_trips", lambda page: iter(trips))
-        return core_to_core.one_way()
+        monkeypatch.setattr(probes.os, "sched_getaffinity", lambda pid: {3, 5})
+        monkeypatch.setattr(probes, "_on", lambda cpu: contextlib.nullcontext())
+        monkeypatch.setattr(probes, "_answering", lambda page, cpu: contextlib.nullcontext())
+        monkeypatch.setattr(probes, "_trip", lambda page, n, reply: own)
+        monkeypatch.setattr(probes, "_trips", lambda page: iter(trips))
+        return probes.one_way()
 
     return pretend
 
@@ -35,7 +35,7 @@ def pretended(monkeypatch):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no other one")
 @pytest.mark.slow
 def test_two_cpus_answer_each_other_and_nothing_is_left_behind():
-    with Prober(core_to_core) as child:
+    with Prober("core_to_core") as child:
         found = [child.seconds() for _ in range(20)]
         assert psutil.Process(child._child.pid).children() == []
         assert len(psutil.Process(child._child.pid).cpu_affinity()) == len(os.sched_getaffinity(0))
@@ -54,13 +54,13 @@ def test_a_trip_that_something_disturbed_does_not_count(pretended):
 
 
 def test_few_trips_tell_nothing(pretended):
-    assert pretended([220 * NS] * core_to_core.LEAST) is not None
-    assert pretended([220 * NS] * (core_to_core.LEAST - 1)) is None
+    assert pretended([220 * NS] * probes.LEAST_TRIPS) is not None
+    assert pretended([220 * NS] * (probes.LEAST_TRIPS - 1)) is None
 
 
 def test_one_cpu_has_no_distance(monkeypatch):
-    monkeypatch.setattr(core_to_core.os, "sched_getaffinity", lambda pid: {0})
-    assert core_to_core.one_way() is None
+    monkeypatch.setattr(probes.os, "sched_getaffinity", lambda pid: {0})
+    assert probes.one_way() is None
 
 
 def test_where_no_process_can_be_started_there_is_no_distance(pretended, monkeypatch):
@@ -68,15 +68,15 @@ def test_where_no_process_can_be_started_there_is_no_distance(pretended, monkeyp
         raise BlockingIOError("fork: Resource temporarily unavailable")
 
     assert pretended([220 * NS] * 200) is not None
-    monkeypatch.setattr(core_to_core, "_answering", refused)
-    assert core_to_core.one_way() is None
+    monkeypatch.setattr(probes, "_answering", refused)
+    assert probes.one_way() is None
 
 
 @pytest.mark.process
 def test_nobody_answers_and_the_time_is_up():
     code = (
         "import mmap\n"
-        "from edgescope.devices import core_to_core as c\n"
+        "from edgescope.devices import probes as c\n"
         "print(list(c._trips(mmap.mmap(-1, mmap.PAGESIZE))))"
     )
     began = time.monotonic()
@@ -90,7 +90,7 @@ def test_who_answers_ends_by_itself_where_its_parent_was_killed():
     """Also where an earlier probe left its own handler of the alarm."""
     code = (
         "import mmap, os, time\n"
-        "from edgescope.devices import core_to_core as c\n"
+        "from edgescope.devices import probes as c\n"
         "page = mmap.mmap(-1, mmap.PAGESIZE)\n"
         "list(c._trips(page))\n"
         "with c._answering(page, min(os.sched_getaffinity(0))):\n"
@@ -133,7 +133,7 @@ def hands(monkeypatch):
     def made(*how):
         found = Hands(*how)
         for name in ("os", "signal", "time"):
-            monkeypatch.setattr(core_to_core, name, found)
+            monkeypatch.setattr(probes, name, found)
         return found
 
     return made
@@ -141,7 +141,7 @@ def hands(monkeypatch):
 
 def test_a_process_stays_on_one_cpu_and_returns_to_all(hands):
     here = hands()
-    with pytest.raises(ValueError, match="late"), core_to_core._on(5):
+    with pytest.raises(ValueError, match="late"), probes._on(5):
         assert here.did == [("sched_setaffinity", 0, {5})]
         raise ValueError("late")
     assert here.did[1:] == [("sched_setaffinity", 0, {3, 5})]
@@ -149,15 +149,15 @@ def test_a_process_stays_on_one_cpu_and_returns_to_all(hands):
 
 def test_the_other_process_is_there_while_it_is_asked(hands):
     here, page = hands(77), {}
-    with core_to_core._answering(page, 5):
-        assert page == {core_to_core.ASKED: 0, core_to_core.ANSWERED: 0} and not here.did
+    with probes._answering(page, 5):
+        assert page == {probes.ASKED: 0, probes.ANSWERED: 0} and not here.did
     assert here.did == [("kill", 77, signal.SIGKILL), ("waitpid", 77, 0)]
 
 
 def test_the_other_process_answers_on_its_cpu_and_ends_by_an_alarm(hands, monkeypatch):
     here = hands(0)
-    monkeypatch.setattr(core_to_core, "_answer", lambda page: here.did.append("answers"))
-    with pytest.raises(SystemExit) as ended, core_to_core._answering({}, 5):
+    monkeypatch.setattr(probes, "_answer", lambda page: here.did.append("answers"))
+    with pytest.raises(SystemExit) as ended, probes._answering({}, 5):
         pass
     assert ended.value.code == 1
     assert here.did == [("setitimer", signal.ITIMER_REAL, 0.06), ("sched_setaffinity", 0, {5}), "answers"]
@@ -167,7 +167,7 @@ class Page(dict):
     """Shared memory: `after` looks later, what was asked is answered, or asked next."""
 
     def __init__(self, later):
-        super().__init__({core_to_core.ASKED: 0, core_to_core.ANSWERED: 0})
+        super().__init__({probes.ASKED: 0, probes.ANSWERED: 0})
         self.later, self.seen = list(later), []
 
     def __setitem__(self, at, token):
@@ -184,24 +184,24 @@ class Page(dict):
 
 
 def test_an_answer_is_the_token_that_was_asked_each_once():
-    asked, answered = core_to_core.ASKED, core_to_core.ANSWERED
+    asked, answered = probes.ASKED, probes.ANSWERED
     page = Page([None, (asked, 4), None, None, (asked, 9), None])
     with pytest.raises(StopIteration):
-        core_to_core._answer(page)
+        probes._answer(page)
     assert page.seen == [(answered, 4), (answered, 9)]
 
 
 def test_a_trip_takes_from_the_question_to_its_answer(hands):
     hands(0, [10.0, 12.5])
-    asked, answered = core_to_core.ASKED, core_to_core.ANSWERED
+    asked, answered = probes.ASKED, probes.ANSWERED
     page = Page([None, (answered, 7), (answered, 8)])
-    assert core_to_core._trip(page, 7, answered) == 2.5 and page.seen == [(asked, 8)] and not page.later
+    assert probes._trip(page, 7, answered) == 2.5 and page.seen == [(asked, 8)] and not page.later
 
 
 def test_tokens_tell_a_question_from_the_last_and_from_none(hands):
     hands(0, range(1200))
-    asked, page = core_to_core.ASKED, Page([None] * 600)
-    tokens = [core_to_core._trip(page, n, asked) and page.seen[-1][1] for n in range(600)]
+    asked, page = probes.ASKED, Page([None] * 600)
+    tokens = [probes._trip(page, n, asked) and page.seen[-1][1] for n in range(600)]
     assert set(tokens) == set(range(1, 256)) and tokens[0] == 1
     assert all(a != b for a, b in itertools.pairwise(tokens))
 
@@ -209,21 +209,21 @@ def test_tokens_tell_a_question_from_the_last_and_from_none(hands):
 @pytest.mark.parametrize(("answers", "trips"), [(5000, 2000), (7, 7)])
 def test_trips_end_when_there_are_enough_or_the_time_is_up(hands, monkeypatch, answers, trips):
     def trip(page, n, reply):
-        assert reply == core_to_core.ANSWERED
+        assert reply == probes.ANSWERED
         if n == answers:
             raise TimeoutError
         return n
 
     here = hands()
-    monkeypatch.setattr(core_to_core, "_trip", trip)
-    assert list(core_to_core._trips(None)) == list(range(trips))
+    monkeypatch.setattr(probes, "_trip", trip)
+    assert list(probes._trips(None)) == list(range(trips))
     assert here.did == [
-        ("signal", signal.SIGALRM, core_to_core._late),
+        ("signal", signal.SIGALRM, probes._late),
         ("setitimer", signal.ITIMER_REAL, 0.03),
         ("setitimer", signal.ITIMER_REAL, 0),
     ]
     with pytest.raises(TimeoutError):
-        core_to_core._late()
+        probes._late()
 
 
 def test_the_first_two_cpus_are_asked_and_the_interpreter_on_one_of_them(monkeypatch):
@@ -233,10 +233,10 @@ def test_the_first_two_cpus_are_asked_and_the_interpreter_on_one_of_them(monkeyp
         where.append(cpu)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(core_to_core.os, "sched_getaffinity", lambda pid: {9, 5, 3})
-    monkeypatch.setattr(core_to_core, "_on", on)
-    monkeypatch.setattr(core_to_core, "_answering", lambda page, cpu: on(cpu))
-    monkeypatch.setattr(core_to_core, "_trip", lambda page, n, reply: replies.append((n, reply)) or 8 * NS)
-    monkeypatch.setattr(core_to_core, "_trips", lambda page: [56 * NS] * 100)
-    assert core_to_core.one_way() == pytest.approx(20 * NS)
-    assert where == [3, 5] and replies == [(n, core_to_core.ASKED) for n in range(2000)]
+    monkeypatch.setattr(probes.os, "sched_getaffinity", lambda pid: {9, 5, 3})
+    monkeypatch.setattr(probes, "_on", on)
+    monkeypatch.setattr(probes, "_answering", lambda page, cpu: on(cpu))
+    monkeypatch.setattr(probes, "_trip", lambda page, n, reply: replies.append((n, reply)) or 8 * NS)
+    monkeypatch.setattr(probes, "_trips", lambda page: [56 * NS] * 100)
+    assert probes.one_way() == pytest.approx(20 * NS)
+    assert where == [3, 5] and replies == [(n, probes.ASKED) for n in range(2000)]

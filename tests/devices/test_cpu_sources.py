@@ -12,9 +12,17 @@ import pytest
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.cpu import sensors
 from edgescope.devices.cpu.sensors import Clocks, Rapl, Temperatures
-from edgescope.devices.cpu.sources import CpuTime, MemoryAndLoad, Pressure
+from edgescope.devices.cpu.sources import (
+    PAGE_BYTES,
+    TICK_S,
+    CpuTime,
+    MemoryAndLoad,
+    Pressure,
+    ProcessTree,
+    Usage,
+    parse_stat,
+)
 from edgescope.devices.kernel_files import KernelFile
-from edgescope.devices.process_tree import PAGE_BYTES, TICK_S, ProcessTree, Usage, parse_stat
 from fake_board import board, process, stat_line, write
 
 

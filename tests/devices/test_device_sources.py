@@ -4,9 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from edgescope.devices.base import SourceSpec, Unsupported
+from edgescope.devices.base import AbsentSource, NullDevice, SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.null import AbsentSource, NullDevice
 from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.nvidia.device import NvidiaDevice
 from fake_board import board, write
@@ -79,7 +78,7 @@ def test_a_null_device_is_there_and_has_nothing():
 
 def test_a_source_is_opened_with_what_it_was_given():
     spec = SourceSpec(
-        "edgescope.devices.null:AbsentSource",
+        "edgescope.devices.base:AbsentSource",
         {"channels": [("a", "W", "rail", "gauge", "x")], "reason": "no"},
     )
     assert (spec.every, spec.edges) == (1, False)

@@ -27,7 +27,7 @@ def busy(monkeypatch):
     time = Time()
     monkeypatch.setattr(clocks, "time", time)
     monkeypatch.setattr(clocks.os, "sched_setaffinity", lambda pid, cpus: did.append((pid, cpus)))
-    monkeypatch.setattr(clocks.cpu_probe, "work", lambda loops: did.append(loops) if len(did) < 3 else None)
+    monkeypatch.setattr(clocks, "work", lambda loops: did.append(loops) if len(did) < 3 else None)
     time.did = did
     return time
 

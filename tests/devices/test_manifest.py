@@ -8,8 +8,9 @@ import time
 import pytest
 
 from edgescope.devices import manifest
+from edgescope.devices.base import NullDevice
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.null import NullDevice
+from edgescope.errors import DeviceError
 from edgescope.process import scratch
 from edgescope.wings.nvidia.device import NvidiaDevice
 from fake_board import board
@@ -146,3 +147,29 @@ def test_what_git_says_or_why_it_says_nothing(monkeypatch, tmp_path, ends, found
     ((command, how),) = asked
     assert command[:3] == ["git", "-C", str(tmp_path)] and how["env"]["GIT_OPTIONAL_LOCKS"] == "0"
     assert (how["check"], how["text"], how["timeout"]) == (False, True, manifest._GIT_S)
+
+
+def test_settings_of_other_devices_stay_where_one_cannot_list_its_own():
+    class Device:
+        def __init__(self, absent="", modes=None):
+            self.absent, self.found = absent, modes
+
+        def present(self):
+            return self.absent
+
+        def modes(self):
+            if isinstance(self.found, Exception):
+                raise self.found
+            return self.found
+
+    said = DeviceError("E-NVP-1", "no mode")
+    devices = {
+        "a": Device("absent", {"lost": 1}),
+        "b": Device("", {"kept": 2}),
+        "c": Device("", said),
+        "d": Device("", OSError("x" * 300)),
+        "e": Device("", {"also": 3}),
+    }
+    modes, (first, second) = manifest.settings(devices)
+    assert modes == {"kept": 2, "also": 3} and first is said
+    assert second.message.code == "E-MODE-14" and len(second.message.evidence) == 200

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.format import Entry, Frame, Recording
-from edgescope.devices.replay.playback import materialise
+from edgescope.devices import recording
+from edgescope.devices.recording import Entry, Frame, Recording
+from edgescope.devices.replay import materialise
 from edgescope.errors import StoreError, UsageError
 
 HEAD = {"schema": 1, "board": "b", "made": "captured", "about": "", "sources": {"here": "this test"}}

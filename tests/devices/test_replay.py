@@ -14,12 +14,10 @@ import pytest
 
 from edgescope.bench import present
 from edgescope.cli.main import main
-from edgescope.devices import manifest
+from edgescope.devices import manifest, replay
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
 from edgescope.devices.kernel_files import KernelFile
-from edgescope.devices.replay import device as replay
-from edgescope.devices.replay import playback
-from edgescope.devices.replay.playback import Stage
+from edgescope.devices.replay import Stage
 from edgescope.errors import SettingError
 from edgescope.modes.listing import listing
 from edgescope.registry import REPLAYED
@@ -66,7 +64,7 @@ class Time:
 
 def test_a_stage_moves_in_place_and_holds_at_the_end(file, monkeypatch):
     clock = Time()
-    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     played = Stage.make(file)
     zone = KernelFile(played.root / TEMP, 32)
 
@@ -89,7 +87,7 @@ def test_a_sensor_that_was_unplugged_fails_until_it_is_back(file, monkeypatch):
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     clock = Time()
-    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     played = Stage.make(file)
     zone = KernelFile(played.root / TEMP, 32)
     played.advance()
@@ -105,7 +103,7 @@ def test_a_sensor_that_was_unplugged_fails_until_it_is_back(file, monkeypatch):
 
 def test_frames_that_were_slept_through_are_all_applied(file, monkeypatch):
     clock = Time()
-    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     played = Stage.make(file)
     played.advance()
     clock.now += 100
@@ -117,7 +115,7 @@ def test_frames_that_were_slept_through_are_all_applied(file, monkeypatch):
 def test_a_process_that_joins_shares_time_and_files(file):
     played = Stage.make(file)
     code = (
-        "import sys, time, pathlib\nfrom edgescope.devices.replay.playback import Stage\n"
+        "import sys, time, pathlib\nfrom edgescope.devices.replay import Stage\n"
         "s = Stage.join(pathlib.Path(sys.argv[1])); s.advance(); time.sleep(0.35); s.advance()"
     )
     subprocess.run([sys.executable, "-c", code, str(played.folder)], check=True)
@@ -128,7 +126,7 @@ def test_a_process_that_joins_shares_time_and_files(file):
 
 
 MAKER = (
-    "import sys, time, pathlib\nfrom edgescope.devices.replay.playback import Stage\n"
+    "import sys, time, pathlib\nfrom edgescope.devices.replay import Stage\n"
     "s = Stage.make(pathlib.Path(sys.argv[1])); print(s.folder, flush=True)\n"
 )
 
@@ -158,7 +156,7 @@ def test_what_a_killed_process_left_goes_at_the_next_start_and_a_living_ones_sta
         for maker in makers:
             maker.kill()
             maker.communicate()
-    playback.sweep()
+    replay.sweep()
     assert not folders[1].exists()
 
 
@@ -222,8 +220,8 @@ class Odd:
 
 def test_a_wrapped_source_speaks_of_the_boards_own_paths(file, monkeypatch):
     played = Stage.make(file)
-    monkeypatch.setattr("edgescope.devices.null.Odd", Odd, raising=False)
-    source = replay.ReplaySource("edgescope.devices.null:Odd", {"root": str(played.root)}, str(played.folder))
+    monkeypatch.setattr("edgescope.devices.base.Odd", Odd, raising=False)
+    source = replay.ReplaySource("edgescope.devices.base:Odd", {"root": str(played.root)}, str(played.folder))
     assert source.read() == [("a", 1, Unsupported("no /proc/x")), ("b", 2, Failed("/sys/y broke"))]
 
 
@@ -260,7 +258,7 @@ def test_the_board_flag_holds_for_one_command_and_its_children(file, monkeypatch
 def test_sources_keep_their_cadence_and_travel_as_json(file):
     specs = replay.devices(str(file))["cpu"].sources(1)
     assert json.loads(json.dumps([spec.kwargs for spec in specs]))
-    assert {spec.target for spec in specs} == {"edgescope.devices.replay.device:ReplaySource"}
+    assert {spec.target for spec in specs} == {"edgescope.devices.replay:ReplaySource"}
     from edgescope.devices.cpu.device import CpuDevice
 
     assert [spec.every for spec in specs] == [spec.every for spec in CpuDevice().sources(1)]
@@ -283,7 +281,7 @@ def left(tmp_path):
 
 
 def test_only_stages_that_nobody_uses_are_swept(tmp_path, left, monkeypatch):
-    monkeypatch.setattr(playback.time, "time", lambda: 1000.0)
+    monkeypatch.setattr(replay.time, "time", lambda: 1000.0)
     unused, used, fresh, old = left("a", 0), left("b", 999), left("c", 60, False), left("d", 61, False)
     other, target = tmp_path / "other", tmp_path / "target"
     other.mkdir()
@@ -291,8 +289,8 @@ def test_only_stages_that_nobody_uses_are_swept(tmp_path, left, monkeypatch):
     link = left("e", 999, False)
     (link / "alive").symlink_to(target)
     with (used / "alive").open() as lock:
-        playback.fcntl.flock(lock, playback.fcntl.LOCK_SH)
-        playback.sweep(tmp_path)
+        replay.fcntl.flock(lock, replay.fcntl.LOCK_SH)
+        replay.sweep(tmp_path)
     assert [folder.exists() for folder in (unused, used, fresh, old, other, link)] == [
         *(False, True, True, False),
         *(True, True),
@@ -300,25 +298,25 @@ def test_only_stages_that_nobody_uses_are_swept(tmp_path, left, monkeypatch):
 
 
 def test_a_stage_that_is_gone_already_is_new(tmp_path):
-    assert playback._age_s(tmp_path / "gone") == 0.0
+    assert replay._age_s(tmp_path / "gone") == 0.0
 
 
 def test_a_forked_child_removes_nothing(tmp_path, monkeypatch):
     swept = []
-    monkeypatch.setattr(playback, "sweep", lambda: swept.append(1))
+    monkeypatch.setattr(replay, "sweep", lambda: swept.append(1))
     folder = tmp_path / "stage"
     folder.mkdir()
-    playback._remove(folder, os.getpid() + 1)
+    replay._remove(folder, os.getpid() + 1)
     assert folder.exists() and not swept
-    playback._remove(folder, os.getpid())
-    playback._remove(folder, os.getpid())
+    replay._remove(folder, os.getpid())
+    replay._remove(folder, os.getpid())
     assert not folder.exists() and len(swept) == 2
 
 
 def test_another_process_reads_the_stage_from_its_folder(file, monkeypatch):
     made = Stage.make(file)
     assert Stage.join(made.folder) is made
-    monkeypatch.setattr(playback, "_OPEN", {})
+    monkeypatch.setattr(replay, "_OPEN", {})
     joined = Stage.join(made.folder)
     assert joined is not made and Stage.join(made.folder) is joined
     assert joined.recording == made.recording and joined.root == made.root
@@ -327,7 +325,7 @@ def test_another_process_reads_the_stage_from_its_folder(file, monkeypatch):
 @pytest.mark.parametrize("begins", [False, True])
 def test_looking_at_facts_begins_no_time(file, monkeypatch, begins):
     clock = Time()
-    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     played = Stage.make(file)
     played.advance(begin=begins)
     clock.now += 0.5
@@ -337,7 +335,7 @@ def test_looking_at_facts_begins_no_time(file, monkeypatch, begins):
 
 def test_time_may_begin_before_the_first_look(file, monkeypatch):
     clock = Time()
-    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     played = Stage.make(file)
     played.advance(since_ns=int((clock.now - 0.5) * 1e9))
     assert (played.root / TEMP).read_text() == "142500\n"
@@ -345,10 +343,10 @@ def test_time_may_begin_before_the_first_look(file, monkeypatch):
 
 def test_nothing_is_looked_up_before_the_next_frame_is_due(file, monkeypatch):
     clock, locked = Time(), []
-    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     played = Stage.make(file)
-    real = playback.fcntl.flock
-    monkeypatch.setattr(playback.fcntl, "flock", lambda *what: locked.append(1) or real(*what))
+    real = replay.fcntl.flock
+    monkeypatch.setattr(replay.fcntl, "flock", lambda *what: locked.append(1) or real(*what))
     seen = []
     for passed in (0.0, 0.299, 0.001, 0.499, 0.001, 1000.0, 1e6):
         clock.now = round(clock.now + passed, 6)
@@ -360,7 +358,7 @@ def test_nothing_is_looked_up_before_the_next_frame_is_due(file, monkeypatch):
 
 def test_the_watch_begins_time_at_its_entry_where_no_sensor_was_read(file, monkeypatch):
     clock = Time()
-    monkeypatch.setattr(playback, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     monkeypatch.setattr(replay, "time", clock)
     played = Stage.make(file)
     with replay.ReplayWatch(None, played) as watch:

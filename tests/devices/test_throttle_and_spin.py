@@ -5,7 +5,7 @@ import mmap
 
 import pytest
 
-from edgescope.devices import cpu_probe, memory_probe
+from edgescope.devices import clocks, probes
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu.device import CpuDevice, CpuThrottleWatch, _Look, compare
 from edgescope.devices.throttle import Looks, Trip, next_trip
@@ -66,29 +66,27 @@ def ticking(*steps):
 
 
 def test_the_best_round_is_the_speed():
-    probe = cpu_probe.spin(1, rounds=3, clock=ticking(0.030, 0.025, 0.040))
+    probe = clocks.spin(1, rounds=3, clock=ticking(0.030, 0.025, 0.040))
     assert probe.best_s == pytest.approx(0.025)
 
 
 def test_slowdown_is_after_over_before():
-    before, after = cpu_probe.Spin(10, (0.02, 0.03)), cpu_probe.Spin(10, (0.05, 0.04))
-    assert cpu_probe.slowdown(before, after) == pytest.approx(2.0)
+    before, after = clocks.Spin(10, (0.02, 0.03)), clocks.Spin(10, (0.05, 0.04))
+    assert clocks.slowdown(before, after) == pytest.approx(2.0)
     with pytest.raises(ValueError, match="different work"):
-        cpu_probe.slowdown(before, cpu_probe.Spin(11, (0.02,)))
+        clocks.slowdown(before, clocks.Spin(11, (0.02,)))
 
 
 def test_calibration_scales_to_the_target():
-    assert cpu_probe.calibrate(0.02, clock=ticking(0.001, 0.0005, 0.001, 0.001, 0.001)) == 80_000
+    assert clocks.calibrate(0.02, clock=ticking(0.001, 0.0005, 0.001, 0.001, 0.001)) == 80_000
 
 
 @pytest.mark.slow
 def test_the_probe_is_steady_here():
-    loops = cpu_probe.calibrate(0.005)
-    ratios = [cpu_probe.slowdown(cpu_probe.spin(loops), cpu_probe.spin(loops)) for _ in range(8)]
+    loops = clocks.calibrate(0.005)
+    ratios = [clocks.slowdown(clocks.spin(loops), clocks.spin(loops)) for _ in range(8)]
     assert 0.25 < sorted(ratios)[4] < 4.0  # the other half of the tests runs beside it
-    assert (
-        0.4 < cpu_probe.spin(2 * loops, rounds=25).best_s / cpu_probe.spin(loops, rounds=25).best_s / 2 < 2.5
-    )
+    assert 0.4 < clocks.spin(2 * loops, rounds=25).best_s / clocks.spin(loops, rounds=25).best_s / 2 < 2.5
 
 
 def look(counts=(), cooling=(), below=()):
@@ -123,9 +121,9 @@ def test_two_looks_tell_what_held_the_clocks(before, after, says):
 
 
 def test_a_probe_takes_ten_milliseconds_five_times():
-    loops = cpu_probe.calibrate(clock=ticking(*[0.001] * 5))
-    assert loops == 20_000 and cpu_probe.calibrate(clock=ticking(*[1e9] * 5)) == 1
-    assert len(cpu_probe.spin(1).rounds_s) == 5 and cpu_probe.spin(1).loops == 1
+    loops = clocks.calibrate(clock=ticking(*[0.001] * 5))
+    assert loops == 20_000 and clocks.calibrate(clock=ticking(*[1e9] * 5)) == 1
+    assert len(clocks.spin(1).rounds_s) == 5 and clocks.spin(1).loops == 1
 
 
 def test_a_walk_touches_every_line_seven_times_over_pages_of_its_own(monkeypatch):
@@ -136,11 +134,11 @@ def test_a_walk_touches_every_line_seven_times_over_pages_of_its_own(monkeypatch
             touched.append(part)
             return super().__getitem__(part)
 
-    memory_probe.walk(Buffer(4096))
+    probes.walk(Buffer(4096))
     assert touched == [slice(None, None, 64)] * 7
-    monkeypatch.setattr(memory_probe, "size", lambda: 3 * mmap.PAGESIZE)
-    monkeypatch.setattr(memory_probe, "walk", lambda buffer: buffer[:: mmap.PAGESIZE])
-    probe = memory_probe.prepared()
+    monkeypatch.setattr(probes, "size", lambda: 3 * mmap.PAGESIZE)
+    monkeypatch.setattr(probes, "walk", lambda buffer: buffer[:: mmap.PAGESIZE])
+    probe = probes.walking()
     assert probe() == b"\1\1\1" == probe()
 
 

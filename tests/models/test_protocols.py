@@ -4,9 +4,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from edgescope.devices.base import TellsProcessMemory, Throttled
+from edgescope.devices.base import NullDevice, TellsProcessMemory, Throttled
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.null import NullDevice
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import FixedBatch, SeesImages

@@ -13,10 +13,10 @@ from typing import ClassVar
 import pytest
 from refusing import refused
 
+from edgescope.devices import replay
 from edgescope.devices.base import Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
-from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import (
     catalog,
@@ -376,7 +376,7 @@ def test_the_gpu_is_the_one_that_cuda_calls_0_or_none(programs, monkeypatch):
 
 @pytest.mark.wings
 def test_no_setting_of_this_machine_is_entered_for_a_recorded_board():
-    recorded = device.devices("orin_nano")
+    recorded = replay.devices("orin_nano")
     for name in ("15W", "quota=0.5", "cpus=0", "governor=performance", "gpu_power=200", "mps=50"):
         with pytest.raises(SettingError, match="E-REC-7"):
             catalog.find(name, recorded)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edgescope import bench
+from edgescope.devices.base import NullDevice
 from edgescope.devices.kernel_files import cpu_list
-from edgescope.devices.null import NullDevice
 from edgescope.isolate.fresh import Limits
 from edgescope.modes import cgroup, enter
 from edgescope.records import Status, Trial, Trust

@@ -20,9 +20,7 @@ import edgescope
 from edgescope import bench
 from edgescope.analysis.energy.window import energy
 from edgescope.bench.watch import Watch, available
-from edgescope.devices import cpu_probe, manifest
-from edgescope.devices.replay import device
-from edgescope.devices.replay import format as recording
+from edgescope.devices import clocks, manifest, recording, replay
 from edgescope.modes.listing import listing
 from edgescope.records import Absent, Measured, Trial, Trust, Window
 from edgescope.wings.doctor import report as doctor
@@ -148,10 +146,10 @@ def all_watched():
     found = {}
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr(
-            cpu_probe, "calibrate", lambda: 100
+            clocks, "calibrate", lambda: 100
         )  # the spin probe tells of this machine, not of the boards
         for name in sorted(BOARDS):
-            here = device.devices(name)
+            here = replay.devices(name)
             watch = Watch(here, 20.0)
             stack.enter_context(watch.watching())
             found[name] = here, watch, time.monotonic_ns()
@@ -261,7 +259,7 @@ def test_modes(watched):
 @pytest.mark.process
 def test_doctor(watched):
     expected, here, _, _ = watched
-    report = doctor.examine(here, watch_s=0.1, root=device.root(here))
+    report = doctor.examine(here, watch_s=0.1, root=replay.root(here))
     assert report.devices["jetson"] == report.devices["cpu"] == ""
     by = {m.name: m for m in report.metrics}
     assert by[f"{expected.meter}_power_w"].status == "measured"

@@ -159,7 +159,7 @@ def test_ceilings_are_measured_in_a_process_in_the_mode_with_what_the_machine_di
         spin=lambda loops: SimpleNamespace(loops=loops),
         slowdown=lambda a, b: (a.loops, b.loops),
     )
-    monkeypatch.setattr(ceilings, "cpu_probe", spin)
+    monkeypatch.setattr(ceilings, "clocks", spin)
     if code:
         with pytest.raises(UnavailableError, match="E-CEIL-2") as caught:
             ceilings.measure("cpu", mode="15W")

@@ -24,9 +24,9 @@ from edgescope import registry
 from edgescope.analysis.energy.idle import inner
 from edgescope.analysis.run.apart import METRIC
 from edgescope.clock import Clock
-from edgescope.devices import core_to_core, cpu_probe, memory_probe
+from edgescope.devices import clocks
 from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled
-from edgescope.devices.prober import Prober
+from edgescope.devices.probes import Prober
 from edgescope.process import Process, scratch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import NullSampler, Telemetry
@@ -60,7 +60,7 @@ class Watch:
 
         They start while the trial loads. Then they wait, until `watching`.
         """
-        self._prober = stack.enter_context(Prober(memory_probe, core_to_core))
+        self._prober = stack.enter_context(Prober("memory", "core_to_core"))
         self._watcher = Sampler.begun() if self.hz else None
         if self._watcher is not None:
             stack.callback(self._watcher.end)
@@ -68,8 +68,8 @@ class Watch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch while the block runs."""
-        loops = cpu_probe.calibrate()
-        before = cpu_probe.spin(loops)
+        loops = clocks.calibrate()
+        before = clocks.spin(loops)
         with ExitStack() as stack:
             if self._prober is None:
                 self.get_ready(stack)
@@ -80,7 +80,7 @@ class Watch:
             with self.throttling(), telemetry:
                 yield
             again, passed_again = self._probed()
-        self.slowdown = cpu_probe.slowdown(before, cpu_probe.spin(loops))
+        self.slowdown = clocks.slowdown(before, clocks.spin(loops))
         self.memory = again / walked if walked and again else None
         self.core_to_core = min((s for s in (passed, passed_again) if s is not None), default=None)
 

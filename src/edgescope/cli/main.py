@@ -197,7 +197,7 @@ def _tell_where(args: argparse.Namespace) -> None:
     """Say where a replayed board's results are, if a verb that has a store was not told."""
     if not os.environ.get(BOARD) or getattr(args, "store", "") is not None:
         return
-    from edgescope.devices.replay.format import find
+    from edgescope.devices.recording import find
     from edgescope.store.results import default_root
 
     find(os.environ[BOARD])

@@ -35,14 +35,14 @@ def run(args: argparse.Namespace) -> int:
     if args.install_helper:
         return _install()
     from edgescope.bench import present
-    from edgescope.devices.replay import device
+    from edgescope.devices import replay
 
     devices = present()
     rows = listing(devices)
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
-    root = device.root(devices)
+    root = replay.root(devices)
     _show(rows, without(devices, root), problems(devices, root))
     return 0
 

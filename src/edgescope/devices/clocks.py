@@ -1,18 +1,25 @@
-"""Measure the real CPU clocks with a busy probe of 0.2 s, and find whether they float (DVFS).
+"""Two busy probes of a CPU: whether its clocks are those that are set, and whether it became slower during a run.
 
 An accepted limit is not yet a clock. A Jetson Thor has been seen to report scaling_cur_freq 2601 MHz, the
 request, while cpuinfo_cur_freq, the hardware, stood at 649 MHz after an over-current event. So a core of each
-cluster is kept busy and the hardware's own figure is read where root may, the kernel's otherwise.
+cluster is kept busy for 0.2 s and the hardware's own figure is read where root may, the kernel's otherwise.
+
+The spin probe does the same integer work before and after a run. It works even if no clock, counter or thermometer is
+readable, as in a virtual machine. The work is a chain of SHA-256 rounds: no memory traffic, no floating point, one C
+call that holds no interpreter lock, so only clock speed and preemption change its time. The best of several rounds is
+the least preempted one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgescope.devices import cpu_probe
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
 
@@ -25,6 +32,9 @@ _WHOSE = {
 }
 _READ_S = 0.01
 _LOOPS = 4000
+_SPIN_S = 0.01
+"""Longer rounds find a slower core no more often, and give no fewer false alarms (benchmarks/probes.py spin_length)."""
+_CALIBRATION_LOOPS = 2_000
 
 
 def probe(root: Path = Path("/"), seconds: float = PROBE_S) -> tuple[str, str]:
@@ -70,7 +80,7 @@ def busy_hz(policy: Path, seconds: float) -> Fact:
             refused.append(f"CPU {cpus[0]} cannot be used: {error.strerror}")
             return
         while not stop.is_set():
-            cpu_probe.work(_LOOPS)  # holds no interpreter lock
+            work(_LOOPS)  # holds no interpreter lock
 
     worker = threading.Thread(target=burn, daemon=True)
     worker.start()
@@ -94,3 +104,46 @@ def dvfs(root: Path = Path("/")) -> Fact:
     ends = [[fact(p / f"scaling_{end}_freq", int) for end in ("min", "max")] for p in found]
     unread = next((e for pair in ends for e in pair if is_absent(e)), None)
     return unread if unread is not None else any(low != high for low, high in ends)
+
+
+@dataclass(frozen=True)
+class Spin:
+    """The time that a fixed amount of integer work took."""
+
+    loops: int
+    rounds_s: tuple[float, ...]
+    """Seconds of each round, in order."""
+
+    @property
+    def best_s(self) -> float:
+        """Return the time of the least disturbed round in seconds."""
+        return min(self.rounds_s)
+
+
+def work(loops: int) -> None:
+    """Do `loops` rounds of dependent integer work."""
+    hashlib.pbkdf2_hmac("sha256", b"edgescope", b"spin", loops)
+
+
+def calibrate(target_s: float = _SPIN_S, clock: Callable[[], float] = time.perf_counter) -> int:
+    """Return the number of loops that take about `target_s` seconds here and now."""
+    best = min(_timed(_CALIBRATION_LOOPS, clock) for _ in range(5))
+    return max(1, round(_CALIBRATION_LOOPS * target_s / best))
+
+
+def spin(loops: int, rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> Spin:
+    """Return the time of `rounds` rounds of `loops` loops; about 0.05 s at the calibrated length."""
+    return Spin(loops, tuple(_timed(loops, clock) for _ in range(rounds)))
+
+
+def _timed(loops: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    work(loops)
+    return clock() - start
+
+
+def slowdown(before: Spin, after: Spin) -> float:
+    """Return the seconds after divided by the seconds before, for the same work: 1.10 means 10 % slower afterwards."""
+    if before.loops != after.loops:
+        raise ValueError(f"the probes did different work: {before.loops} and {after.loops} loops")
+    return after.best_s / before.best_s

@@ -1,4 +1,4 @@
-"""The manifest: every fact of the machine and the moment that could explain a difference between two results.
+"""The manifest: this machine's devices and settings, and every fact that could explain a difference of two results.
 
 Package versions come from their metadata, so nothing heavy is imported. Environment variables are selected by
 prefix, and never if the name looks like a credential; command-line values that look like one are masked.
@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import registry
-from edgescope.devices.base import Device
-from edgescope.devices.replay import device as replay
+from edgescope.devices import replay
+from edgescope.devices.base import Device, Mode
+from edgescope.devices.kernel_files import is_absent
+from edgescope.errors import DeviceError, EdgescopeError
 from edgescope.process import scratch
 from edgescope.records import Machine
+from edgescope.registry import REPLAYED
 
 PACKAGES = ("duckdb", "edgescope", "numpy", "onnx", "timm", "torchvision")
 """Packages in addition to those that the backends name."""
@@ -137,3 +140,85 @@ def git(folder: Path) -> Any:
     lines = done.stdout.splitlines()
     commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "")
     return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}
+
+
+Facts = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""(stable, state) of one device, as Device.machine() returns them."""
+
+
+def title(machines: Mapping[str, Facts]) -> str:
+    """Return one line: board or processor, release, power mode, GPUs; it marks a recording as such."""
+    cpu = machines.get("cpu", ({}, {}))[0]
+    jetson, now = machines.get("jetson", ({}, {}))
+    played = machines.get(REPLAYED, ({}, {}))[1]
+    board = _text(jetson, "product") or _text(cpu, "board") or _text(cpu, "cpu") or "this machine"
+    parts = [board]
+    if _text(cpu, "cpu") and not jetson and _text(cpu, "cpu") not in parts:
+        parts.append(_text(cpu, "cpu"))
+    parts += [f"L4T {word}" for word in [_text(now, "l4t")] if word]
+    parts += [f"mode {word}" for word in power_mode({"jetson": now})[:1] if word]
+    gpus = machines.get("nvidia", ({}, {}))[0].get("gpus", [])
+    names = [g["name"] for g in gpus if isinstance(g.get("name"), str)]
+    parts += [f"{len(names)} x {names[0]}" if len(names) > 1 else names[0]] if names else []
+    if played:
+        parts.append(f"RECORDING, {_text(played, 'made')}")
+    return " | ".join(parts)
+
+
+def folded(line: str, width: int) -> list[str]:
+    """Return a title as lines of at most `width` columns, unless one of its parts is longer."""
+    lines: list[str] = []
+    for part in line.split(" | "):
+        if lines and len(lines[-1]) + 3 + len(part) <= width:
+            lines[-1] += f" | {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def totals(machines: Mapping[str, Facts]) -> dict[str, float]:
+    """Return memory_total_bytes, swap_total_bytes, cores and online, as far as they are known."""
+    stable, state = machines.get("cpu", ({}, {}))
+    online = state.get("online_cpus")
+    found = {
+        "memory_total_bytes": state.get("memory_total_bytes"),
+        "swap_total_bytes": state.get("swap_total_bytes"),
+        "cores": stable.get("logical_cores"),
+        "online": len(online) if isinstance(online, list) else None,
+    }
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def power_mode(state: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (name, id) of the power mode in a machine's state; both are '' if none is known."""
+    jetson = state.get("jetson", {})
+    found = jetson.get("power_mode") if isinstance(jetson, Mapping) else None
+    if not isinstance(found, Mapping) or is_absent(found):
+        return "", ""
+    return str(found.get("name", "")), str(found.get("id", ""))
+
+
+def _text(facts: Mapping[str, Any], name: str) -> str:
+    value = facts.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def settings(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], tuple[EdgescopeError, ...]]:
+    """Return the settings of the present devices by name, and an error for each device that could not list its own."""
+    modes: dict[str, Mode] = {}
+    problems: list[EdgescopeError] = []
+    for name, device in devices.items():
+        try:
+            modes |= {} if device.present() else device.modes()
+        except EdgescopeError as error:
+            problems.append(error)
+        except Exception as error:  # an exception of a driver library concerns this device alone
+            problems.append(
+                DeviceError(
+                    "E-MODE-14",
+                    f"the settings of {name} cannot be listed",
+                    evidence=repr(error)[:200],
+                    effect="The settings of other devices are not affected",
+                )
+            )
+    return modes, tuple(problems)

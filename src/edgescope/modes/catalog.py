@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.kernel_files import cpu_list
-from edgescope.devices.settings import settings
+from edgescope.devices.manifest import settings
 from edgescope.errors import EdgescopeError, SettingError, UsageError, closest_name
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.combined import Together

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from edgescope.devices import nvpmodel
 from edgescope.devices.base import Device, Mode
+from edgescope.devices.manifest import settings
 from edgescope.devices.nvpmodel import PowerMode
-from edgescope.devices.settings import settings
 from edgescope.modes import catalog
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.jetson import CLOCKS, NvpMode

@@ -48,9 +48,9 @@ def judge(
     """Return the verdict on the window [start_ns, stop_ns], each sentence of evidence with its figure.
 
     `cost` is the sampler's cost(), `throttle` the change of the devices' counters, `slowdown` the spin probe's
-    seconds after divided by before (devices.cpu_probe), `memory` the memory probe's (devices.memory_probe); None if not
+    seconds after divided by before (devices.clocks), `memory` the memory probe's (devices.probes); None if not
     taken. `speeds` names the speeds of the window's own queries if there were several (analysis.run.summary).
-    `core_to_core`: the seconds of a cache line from CPU to CPU (devices.core_to_core), `apart`: whether a hypervisor
+    `core_to_core`: the seconds of a cache line from CPU to CPU (devices.probes), `apart`: whether a hypervisor
     has the CPUs apart (analysis.run.apart).
 
     THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.devices.base import ChannelSpec, SourceSpec, Unsupported
+from edgescope.devices.base import ChannelSpec, NullDevice, SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.null import NullDevice
 from edgescope.records import Machine
 from edgescope.records.codec import to_plain
 from edgescope.wings.doctor import report, unlock, view

@@ -9,8 +9,7 @@ import pytest
 
 import doctor_page
 import edgescope
-from edgescope.devices.replay import device
-from edgescope.devices.replay import format as recording
+from edgescope.devices import recording, replay
 from edgescope.wings.doctor.report import examine
 from edgescope.wings.doctor.view import lines
 from edgescope.wings.monitor.live import Monitor, Pace
@@ -42,8 +41,8 @@ def test_every_code_of_a_finding_is_explained():
 @pytest.mark.process
 @pytest.mark.parametrize("board", recording.shipped())
 def test_every_shipped_board_is_examined_and_fits_80_columns(board):
-    devices = device.devices(board)
-    report = examine(devices, watch_s=0, root=device.root(devices))
+    devices = replay.devices(board)
+    report = examine(devices, watch_s=0, root=replay.root(devices))
     assert len(report.metrics) > 20
     for m in report.metrics:
         assert (m.value is None) == (m.status != "measured") == bool(m.reason)
@@ -61,8 +60,8 @@ def test_every_shipped_board_is_examined_and_fits_80_columns(board):
 @pytest.mark.slow
 @pytest.mark.parametrize("board", recording.shipped())
 def test_every_shipped_board_is_watched_live(board, tmp_path):
-    devices, printed = device.devices(board), []
-    Monitor(devices, Pace(20, 0.2), root=device.root(devices), proc=tmp_path).paper(printed.append)
+    devices, printed = replay.devices(board), []
+    Monitor(devices, Pace(20, 0.2), root=replay.root(devices), proc=tmp_path).paper(printed.append)
     words = dict(word.split("=", 1) for word in printed[-1].split()[1:])
     assert any(name.endswith("_power") for name in words)
     assert any(name.startswith("temperature_") for name in words)

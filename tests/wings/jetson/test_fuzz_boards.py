@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.devices.replay import format as recording
+from edgescope.devices import recording
 
 sys.path.insert(0, str(Path(__file__).parents[2].parent / "benchmarks"))
 import fuzz_boards

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope import registry
-from edgescope.devices import manifest
+from edgescope.devices import manifest, recording
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.kernel_files import is_absent
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.playback import materialise
+from edgescope.devices.replay import materialise
 from edgescope.wings.doctor import report as doctor
 from edgescope.wings.jetson import boards, identity
 from edgescope.wings.jetson.device import JetsonDevice

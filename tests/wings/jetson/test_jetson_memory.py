@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.process_tree import PAGE_BYTES
+from edgescope.devices.cpu.sources import PAGE_BYTES
 from edgescope.wings.jetson.memory import JetsonMemory, largest_block, process_bytes
 from fake_board import write
 

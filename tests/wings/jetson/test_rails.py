@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.devices import recording
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.playback import materialise
+from edgescope.devices.replay import materialise
 from edgescope.telemetry.sampler import Sampler
 from edgescope.wings.jetson import rails as jetson_rails
 from edgescope.wings.jetson.power_monitors import Monitor

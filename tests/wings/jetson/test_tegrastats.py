@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgescope.devices import replay
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
-from edgescope.devices.replay import device
 from edgescope.errors import DeviceError, UsageError
 from edgescope.telemetry.sampler import Sampler
 from edgescope.wings.energy import meter_log
@@ -607,7 +607,7 @@ def test_a_recorded_board_is_never_asked_by_this_machines_program(installed, tmp
     tree = {"path": "proc/device-tree/compatible", "text": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0"}
     path = tmp_path / "x.board.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (head, tree)))
-    jetson = device.devices(str(path))["jetson"]
+    jetson = replay.devices(str(path))["jetson"]
     assert jetson.present() == ""
     assert jetson.sources(1) and not any("tegrastats" in s.kwargs["target"] for s in jetson.sources(1))
 

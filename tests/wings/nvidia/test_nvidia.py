@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.null import AbsentSource
+from edgescope.devices.base import AbsentSource, Failed, Unsupported
 from edgescope.wings.nvidia.device import NvidiaDevice
 from edgescope.wings.nvidia.nvml import (
     METRICS,

@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from edgescope.cli.main import main
-from edgescope.devices import manifest
+from edgescope.devices import manifest, recording, replay
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.replay import device
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.format import Recording
+from edgescope.devices.recording import Recording
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import Machine, Trial
 from edgescope.store.results import Store
@@ -138,7 +136,7 @@ def test_this_machine_recorded_and_played_has_the_same_facts(tmp_path):
     got = capture.capture("here", Plan(0.6, 5.0))
     assert any("proc/stat" in f.files for f in got.frames)
     recorder.write(got, tmp_path / "here.zip")
-    there, now = device.devices(str(tmp_path / "here.zip"))["cpu"].machine()
+    there, now = replay.devices(str(tmp_path / "here.zip"))["cpu"].machine()
     here, live = CpuDevice().machine()
     assert there == here | {"architecture": {"absent": "not in the recording: no file says it"}}
     assert "absent" in now["affinity"] and "absent" in now["libc"]
@@ -154,9 +152,9 @@ AUDIT = """
 import os, sys
 from pathlib import Path
 from edgescope.wings.record import capture
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.playback import Stage
-from edgescope.devices.replay import device as replay
+from edgescope.devices import recording
+from edgescope.devices.replay import Stage
+from edgescope.devices import replay
 import importlib
 opened, base = set(), [""]
 def hook(event, args):
@@ -170,12 +168,12 @@ for name in recording.shipped():
     root = devices["replayed"].stage.root
     base[0] = str(root) + "/"
     for key, device in devices.items():
-        device.machine()
-        for spec in device.sources(os.getpid()):
+        replay.machine()
+        for spec in replay.sources(os.getpid()):
             module, cls = spec.target.split(":")
             getattr(importlib.import_module(module), cls)(**spec.kwargs).read()
         if hasattr(device, "throttle_watch"):
-            with device.throttle_watch():
+            with replay.throttle_watch():
                 pass
     base[0] = ""
 own = f"proc/{os.getpid()}/"

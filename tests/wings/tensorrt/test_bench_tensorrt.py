@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgescope import bench
-from edgescope.devices.null import NullDevice
+from edgescope.devices.base import NullDevice
 from edgescope.records import Absent, Measured, Status, Trial
 
 pytestmark = pytest.mark.process

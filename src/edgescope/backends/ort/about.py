@@ -1,4 +1,5 @@
 """Facts about the two ONNX Runtime backends that need no ONNX Runtime; the lines of a run.py that needs only that."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgescope import bench, cache, registry, units
 from edgescope.analysis import roofline
-from edgescope.devices import cpu_probe
+from edgescope.devices import clocks
 from edgescope.errors import UnavailableError
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
@@ -33,7 +33,7 @@ def measure(device: str, *, mode: str = catalog.AS_IS, seconds: float = SECONDS)
     """Return the ceilings of a device in a mode; UnavailableError if PyTorch or the device is missing."""
     program = [sys.executable, "-m", registry.CEILINGS_PROGRAM, device, f"{seconds:g}"]
     devices = {} if mode == catalog.AS_IS else bench.present()
-    load, before = os.getloadavg(), cpu_probe.spin(cpu_probe.calibrate())
+    load, before = os.getloadavg(), clocks.spin(clocks.calibrate())
     with entered(catalog.find(mode, devices)) as entered_mode:
         launch = entered_mode.launch()
         done = subprocess.run(
@@ -52,7 +52,7 @@ def measure(device: str, *, mode: str = catalog.AS_IS, seconds: float = SECONDS)
             effect="Nothing was measured",
             fix="pip install 'edgescope[torch]'",
         )
-    slower = cpu_probe.slowdown(before, cpu_probe.spin(before.loops))
+    slower = clocks.slowdown(before, clocks.spin(before.loops))
     loads = {"load_average_before": load, "load_average_after": os.getloadavg(), "spin_slowdown": slower}
     found: dict[str, Json] = json.loads(done.stdout.splitlines()[-1])
     return {**found, "machine_meanwhile": loads}

@@ -54,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
     if args.roofline:
         return _ceilings(args)
     from edgescope.bench import present
-    from edgescope.devices.replay import device
+    from edgescope.devices import replay
     from edgescope.wings.doctor.report import examine
 
     devices = present()
-    report = examine(devices, root=device.root(devices))
+    report = examine(devices, root=replay.root(devices))
     if args.json:
         _json(report, args)
     elif args.container:
@@ -81,13 +81,13 @@ def _ceilings(args: argparse.Namespace) -> int:
     """Measure the ceilings of a device, store them and print them; return 0."""
     from edgescope.bench import here
     from edgescope.commandline import context
-    from edgescope.devices.replay import device
+    from edgescope.devices import replay
     from edgescope.errors import UsageError
     from edgescope.report.render import terminal
     from edgescope.wings.doctor import ceilings
     from edgescope.wings.doctor.ceilings import document
 
-    if device.played():
+    if replay.played():
         raise UsageError("E-CEIL-3", "a recording can do no work", fix="leave --board away")
     store = context.store(args)
     store.check()
@@ -107,11 +107,11 @@ def _noise(args: argparse.Namespace) -> int:
 
     from edgescope.analysis.run import noise
     from edgescope.commandline import context
-    from edgescope.devices.replay import device
+    from edgescope.devices import replay
     from edgescope.errors import UsageError
     from edgescope.wings.doctor.noise import measure
 
-    if device.played():
+    if replay.played():
         raise UsageError("E-NOISE-4", "a recording has no noise of its own", fix="leave --board away")
     store = context.store(args)
     store.check()

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import registry
-from edgescope.devices import core_to_core
 from edgescope.devices.base import ChannelSpec, Device, Failed, Source, SourceSpec, Unsupported, Value
 from edgescope.devices.kernel_files import fact, is_absent
-from edgescope.devices.manifest import machine
-from edgescope.devices.prober import Prober
-from edgescope.devices.settings import settings
+from edgescope.devices.manifest import machine, settings
+from edgescope.devices.probes import Prober
 from edgescope.devices.throttle import Trip, next_trip
 from edgescope.records import Machine
 from edgescope.wings.doctor import readiness, unlock
@@ -260,7 +258,7 @@ class WatchedSource:
 
 
 def _core_to_core_s() -> float | None:
-    with Prober(core_to_core) as prober:
+    with Prober("core_to_core") as prober:
         return prober.seconds()
 
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
+from edgescope.devices.cpu.sources import PAGE_BYTES
 from edgescope.devices.kernel_files import KernelFile
-from edgescope.devices.process_tree import PAGE_BYTES
 from edgescope.wings.jetson.files import unlocked
 
 Row = tuple[str, int, Value]

@@ -33,14 +33,14 @@ def run(args: argparse.Namespace) -> int:
     """Show the sensors until a key, a signal or --seconds ends it; return 0."""
     from edgescope.bench import present
     from edgescope.commandline.screen import is_plain
-    from edgescope.devices.replay import device
+    from edgescope.devices import replay
     from edgescope.errors import UsageError
     from edgescope.wings.monitor.live import Monitor, Pace
 
     if not 0 < args.hz <= MAX_HZ:
         raise UsageError("E-MON-1", f"--hz must lie in (0, {MAX_HZ:g}], not {args.hz:g}", fix="--hz 2")
     devices = present()
-    monitor = Monitor(devices, Pace(args.hz, args.seconds), root=device.root(devices))
+    monitor = Monitor(devices, Pace(args.hz, args.seconds), root=replay.root(devices))
     signal.signal(signal.SIGTERM, _leave)  # so that the terminal is restored after a signal too
     signal.signal(signal.SIGHUP, _leave)
     try:

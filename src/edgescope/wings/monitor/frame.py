@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgescope.commandline.screen import BLOCKS, Row
-from edgescope.devices.about import folded
 from edgescope.devices.base import ChannelSpec
+from edgescope.devices.manifest import folded
 from edgescope.devices.throttle import Trip, is_fixed
 from edgescope.units import short
 

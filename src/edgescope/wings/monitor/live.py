@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.commandline.screen import ASCII, BLOCKS, QUIT, Screen
-from edgescope.devices.about import facts, title
 from edgescope.devices.base import ChannelSpec, Device, SourceSpec
+from edgescope.devices.manifest import title, totals
 from edgescope.devices.throttle import Trip, next_trip
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
@@ -59,7 +59,7 @@ class Monitor:
     ) -> None:
         here = {name: device for name, device in devices.items() if not device.present()}
         machines = {name: device.machine() for name, device in here.items()}
-        self._title, self._facts = title(machines), facts(machines)
+        self._title, self._facts = title(machines), totals(machines)
         self._devices, self._pace = list(here.values()), pace
         self._finder = Finder(proc)
         self._marks = Marks(max(2, round(SPAN_S * pace.hz)))

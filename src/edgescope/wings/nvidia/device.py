@@ -61,7 +61,7 @@ class NvidiaDevice:
         reason = self.present()
         if reason:
             kwargs = {"channels": _ABSENT, "reason": reason}
-            return (SourceSpec("edgescope.devices.null:AbsentSource", kwargs, every=1_000_000),)
+            return (SourceSpec("edgescope.devices.base:AbsentSource", kwargs, every=1_000_000),)
         return tuple(spec for i in range(self._count()) for spec in self._sources_of(i))
 
     def _sources_of(self, gpu: int) -> Iterator[SourceSpec]:

@@ -23,10 +23,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from edgescope.devices import recording, replay
 from edgescope.devices.kernel_files import fact, is_absent, why
-from edgescope.devices.replay import device
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay.format import MAX_ENTRIES, Entry, Frame, Recording
+from edgescope.devices.recording import MAX_ENTRIES, Entry, Frame, Recording
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import Json, Machine, Result
 from edgescope.store import results as store
@@ -174,7 +173,7 @@ _SERIAL_END = re.compile(r" #\w+$")
 
 def plan(output: str, seconds: float, hz: float, results: str | None) -> Plan:
     """Return the plan for these flags; UsageError if they are not valid."""
-    if device.played():
+    if replay.played():
         raise UsageError(
             "E-REC-8", "a recording cannot be recorded", fix="leave out --board, and unset EDGESCOPE_BOARD"
         )

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from edgescope.devices.replay import format as recording
-from edgescope.devices.replay import playback
+from edgescope.devices import recording, replay
 from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.jetson.heat import Cooling
 from edgescope.wings.jetson.rails import Rails
@@ -18,7 +17,7 @@ from edgescope.wings.remote.board import Tree
 def root(request, tmp_path):
     """The tree of one recorded board."""
     where = tmp_path / "board"
-    playback.materialise(recording.read(recording.find(request.param)), where)
+    replay.materialise(recording.read(recording.find(request.param)), where)
     return where
 
 

@@ -15,7 +15,7 @@ from fake_trtexec import VERSIONS
 
 from edgescope import bench, cache, registry
 from edgescope.backends.base import Backend, SelfDriven, Spec, spec_of
-from edgescope.devices.null import NullDevice
+from edgescope.devices.base import NullDevice
 from edgescope.errors import EdgescopeError, SettingError, StoreError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose

@@ -1,1 +1,0 @@
-"""A recorded board instead of this machine."""
