@@ -85,6 +85,20 @@ import edgescope
 trial = edgescope.Trial(model=sys.argv[1], backend="onnxruntime", warmup=1, max_s=3, max_queries=10**6)
 print(edgescope.run(trial, isolated=False).metrics["latency_p50_s"].value * 1e6)
 """
+#: The least that a page of flags takes in Python: a parser of the standard library, records and paths.
+PLAIN = """
+import argparse, enum, typing
+from dataclasses import dataclass
+from pathlib import Path
+@dataclass(frozen=True)
+class Verb:
+    name: str
+top = argparse.ArgumentParser()
+verbs = top.add_subparsers()
+for name in ("bench", "sweep"):
+    verbs.add_parser(Verb(name).name, help=name)
+top.parse_args(["--help"])
+"""
 SLOWER = 1.05
 ROLES = {
     "probes": ("probes.py",),
@@ -341,6 +355,7 @@ def _start(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], boo
         "numpy": python("-c", "import numpy"),
         "edgescope": python("-c", "import edgescope; edgescope.run"),
         "help": python("-m", "edgescope", "--help"),
+        "plain_help": python("-c", PLAIN),
         "engine": python("-c", engine),
         "child": python("-c", f"{engine}; {child}"),
         "null": python("-c", NULL),
@@ -354,6 +369,7 @@ def _start(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], boo
         "wall_s": {name: median(each, "wall_s") for name, each in found.items()},
         "import_ratio": ratio(found["edgescope"], found["numpy"], "cpu_s"),
         "help_ratio": ratio(found["help"], found["bare"], "cpu_s"),
+        "plain_help_ratio": ratio(found["plain_help"], found["bare"], "cpu_s"),
         "child_beyond_engine_s": statistics.median(over),
         "null_trial_s": statistics.median(float(one["said"].split()[1]) for one in found["null"]),
         "rounds": rounds,

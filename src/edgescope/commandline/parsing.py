@@ -33,13 +33,32 @@ def verbs(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are edgescope's messages; exit code 2."""
+    """An ArgumentParser whose errors are edgescope's messages; exit code 2.
+
+    It is made when it is first asked for something: a command line needs one verb's parser of thirty.
+    """
 
     fix = ""
 
     def __init__(self, **how: Any) -> None:
-        how = {"formatter_class": Pages} | how
-        super().__init__(allow_abbrev=False, **how)  # a new flag could change what a shortened flag means
+        # no shortened flags: a new flag could change what one means
+        vars(self)["_how"] = {"formatter_class": Pages, "allow_abbrev": False} | how
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._made():
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._made()
+        super().__setattr__(name, value)
+
+    def _made(self) -> bool:
+        """Make the parser; return whether it was not made before."""
+        how = vars(self).pop("_how", None)
+        if how is not None:
+            super().__init__(**how)
+        return how is not None
 
     def error(self, text: str) -> NoReturn:
         """Print what is wrong and what to type instead; exit with code 2."""
