@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from edgescope.analysis.run.apart import LIMIT_S
+from edgescope.analysis.run.slowdowns import APART_FROM_S
 from edgescope.stats import alternation, paired_log_ratio
 from edgescope.stats.alternation import BASE, OURS, UNSEEN, Turns, alternation_ratio, by_speed, mean_ratio
 from edgescope.stats.intervals import Interval
@@ -317,7 +317,7 @@ class Hour:
         seen = [p.ratio if p.of(BASE) and p.of(OURS) else math.nan for p in self.parts.full]
         self.full, self.mixed = np.array(seen), np.array([p.mixed_ratio for p in self.pairs])
         ways = trace.get("core_to_core_s", [None] * len(self.pairs))
-        self.apart = np.array([way is not None and way > LIMIT_S for way in ways])
+        self.apart = np.array([way is not None and way > APART_FROM_S for way in ways])
         self.slowed = np.array([np.mean(marks) for marks in self.parts.marks])
 
     def pieces(self) -> Iterator[Piece]:

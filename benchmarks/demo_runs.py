@@ -26,7 +26,7 @@ from own_models import MODEL, asked
 
 from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.variants import SELDOM
-from edgescope.analysis.run.apart import METRIC
+from edgescope.analysis.run.slowdowns import CORE_TO_CORE
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.records import Measured, Trial
@@ -76,7 +76,7 @@ class LongRun:
                 if not turns:
                     raise RuntimeError(f"a pair did not finish: {second.reason or first.reason}")
                 self.pairs.append(turns)
-                way = second.metrics[METRIC]
+                way = second.metrics[CORE_TO_CORE]
                 self.core_to_core_s.append(way.value if isinstance(way, Measured) else None)
                 self.began_s.append(first.window.start_ns * 1e-9 if first.window else math.nan)
                 if time.monotonic() >= begun + 60 * minutes:

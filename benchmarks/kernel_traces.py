@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 from facts import write
 
-from edgescope.analysis.kernels.account import Account, account
-from edgescope.analysis.kernels.of_result import trace_of
+from edgescope.analysis.kernels.account import Account, account, trace_of
 from edgescope.analysis.run.usage import of_gpu
 from edgescope.bench import here
 from edgescope.isolate.fresh import Limits

@@ -24,7 +24,7 @@ import peers_turn
 import torch
 from facts import publish
 
-from edgescope.analysis.run.apart import LIMIT_S, METRIC
+from edgescope.analysis.run.slowdowns import APART_FROM_S, CORE_TO_CORE
 from edgescope.devices import clocks
 from edgescope.devices.probes import Prober
 from edgescope.telemetry.verdict import LIMITS
@@ -56,7 +56,7 @@ class Sampler:
             "all_threads_s": self._call_s(self.threads),
         }
         ways = [way for way in (before, self.passed.seconds()) if way is not None]
-        return {METRIC: max(ways, default=None), **found}
+        return {CORE_TO_CORE: max(ways, default=None), **found}
 
     def _call_s(self, threads: int) -> float:
         torch.set_num_threads(threads)
@@ -83,11 +83,11 @@ def distances() -> dict[str, Any]:
 
 def stretches(samples: list[dict[str, float | None]]) -> list[dict[str, Any]]:
     """Return the medians of samples that follow each other on one side of the limit, of three at least."""
-    known = [s for s in samples if s[METRIC] is not None]
-    found = [list(group) for _, group in groupby(known, key=lambda s: s[METRIC] > LIMIT_S)]
+    known = [s for s in samples if s[CORE_TO_CORE] is not None]
+    found = [list(group) for _, group in groupby(known, key=lambda s: s[CORE_TO_CORE] > APART_FROM_S)]
     return [
-        {"samples": len(group), "apart": group[0][METRIC] > LIMIT_S}
-        | {name: statistics.median(s[name] for s in group) for name in (METRIC, *MEASURED)}
+        {"samples": len(group), "apart": group[0][CORE_TO_CORE] > APART_FROM_S}
+        | {name: statistics.median(s[name] for s in group) for name in (CORE_TO_CORE, *MEASURED)}
         for group in found
         if len(group) >= LEAST
     ]
@@ -107,7 +107,7 @@ def distance() -> None:
 
     Every few seconds for `--minutes`: the core-to-core latency, the spin probe, the memory probe, and PyTorch eager
     (EfficientNet-Lite0, fp32) on one thread and on all. Samples that follow each other on the same side of the limit
-    (analysis.run.apart) are a stretch. `longer` is how many times as long each takes where the CPUs are apart: the
+    (analysis.run.slowdowns) are a stretch. `longer` is how many times as long each takes where the CPUs are apart: the
     geometric mean of the stretches' medians there over that of the others, None where one of the two was not met. Run
     it for long enough to meet both; nothing brings either about.
 
@@ -121,7 +121,7 @@ def distance() -> None:
     parser.add_argument("--cpus", metavar="NAME")
     args = parser.parse_args()
     if args.cpus:
-        publish(f"probes/{args.cpus}", figures := distances(), met=figures["longest_median_s"] < LIMIT_S)
+        publish(f"probes/{args.cpus}", figures := distances(), met=figures["longest_median_s"] < APART_FROM_S)
         return
     until, samples = time.monotonic() + 60 * args.minutes, list[dict[str, float | None]]()
     with ExitStack() as stack:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgescope.analysis.run.apart import METRIC, apart, apart_s, virtual
+from edgescope.analysis.run.slowdowns import CORE_TO_CORE, apart, apart_s, virtual
 from edgescope.records import Absent, Machine, Measured, Trial
 from making import result
 
@@ -40,7 +40,7 @@ def test_cpus_of_one_socket_are_not_apart():
 
 def test_a_run_says_how_far_they_were_apart_where_they_were():
     def run(field, kind="yes", device="cpu"):
-        made = result(Trial(model="null", device=device), metrics={METRIC: field} if field else {})
+        made = result(Trial(model="null", device=device), metrics={CORE_TO_CORE: field} if field else {})
         return apart_s(replace(made, machine=machine(kind)))
 
     far = Measured(207e-9, "s")

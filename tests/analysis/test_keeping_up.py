@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.frame_age import FEW
+from edgescope.analysis.run.lateness import FEW
 from edgescope.analysis.run.open_loop import GROWTH, achieved, behind, busy, growth, measured_rows
 from edgescope.records import (
     QUERY_DROPPED,

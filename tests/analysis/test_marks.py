@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope import metrics
-from edgescope.analysis.run import marks, summary, workers
+from edgescope.analysis.run import summary, workers
 from edgescope.clock import MonotonicClock
 from edgescope.metrics import METRICS
 from edgescope.records import (
@@ -71,24 +71,24 @@ def made(issued, took, found=None, **columns):
 
 def test_a_time_runs_from_when_the_query_was_due_or_from_another_mark():
     rows = made([10, 20, 30], [9, 9, 9], {"first_token": [12, 24, 36], "last_token": [15, 25, 39]})
-    assert marks.took_ns(rows, "first_token").tolist() == [2, 4, 6]
-    assert marks.took_ns(rows, "last_token", "first_token").tolist() == [3, 1, 3]
-    found = marks.metrics(rows)
+    assert summary.took_ns(rows, "first_token").tolist() == [2, 4, 6]
+    assert summary.took_ns(rows, "last_token", "first_token").tolist() == [3, 1, 3]
+    found = summary.of_marks(rows)
     assert set(found) == {"first_token_p50_s", "later_tokens_p25_s"}
     assert found["first_token_p50_s"].value == pytest.approx(4e-9)
     assert found["later_tokens_p25_s"].value == pytest.approx(2e-9)
     waited = made([10, 20], [9, 9], {"first_token": [12, 24]}, scheduled_ns=[0, 20])
-    assert marks.took_ns(waited, "first_token").tolist() == [12, 4]
+    assert summary.took_ns(waited, "first_token").tolist() == [12, 4]
 
 
 def test_a_query_that_failed_or_lacks_one_of_the_moments_does_not_count():
     states = [QUERY_OK, QUERY_ERROR, QUERY_DROPPED, QUERY_OK, QUERY_OK]
     moments = {"a_begin": [1, 1, 1, -1, 0], "a_end": [5, 6, 7, 8, 9]}
     rows = made([0] * 5, [9] * 5, moments, status=states)
-    assert marks.took_ns(rows, "a_end", "a_begin").tolist() == [4, 9]
+    assert summary.took_ns(rows, "a_end", "a_begin").tolist() == [4, 9]
     failed = made([0], [9], {"a_begin": [1], "a_end": [5]}, status=[QUERY_ERROR])
-    assert isinstance(marks.metrics(failed)["a_part_p50_s"], Absent)
-    assert marks.metrics(made([0], [9], {"a_begin": [-1], "a_end": [-1]})) == {}
+    assert isinstance(summary.of_marks(failed)["a_part_p50_s"], Absent)
+    assert summary.of_marks(made([0], [9], {"a_begin": [-1], "a_end": [-1]})) == {}
 
 
 def test_each_part_has_its_figures_without_a_table_of_its_own():
@@ -100,16 +100,16 @@ def test_each_part_has_its_figures_without_a_table_of_its_own():
             for n, at, k in (("x", "begin", 0), ("x", "end", 1), ("y", "end", 1), ("z", "begin", 1))
         },
     )
-    found = marks.metrics(rows)
+    found = summary.of_marks(rows)
     assert set(found) == {"x_part_p50_s", "x_part_p99_s"}
     assert found["x_part_p99_s"].value == pytest.approx(np.quantile(np.arange(200), 0.99) * 1e-9)
-    few = marks.metrics(Queries({k: v[:99] for k, v in rows.columns.items()}))
+    few = summary.of_marks(Queries({k: v[:99] for k, v in rows.columns.items()}))
     assert isinstance(few["x_part_p99_s"], Absent) and isinstance(few["x_part_p50_s"], Measured)
     assert metrics.find("x_part_p50_s").name == "*_part_p50_s"
 
 
 def test_work_without_marks_has_no_figures_of_any():
-    assert marks.metrics(made([0, 1], [2, 2])) == {}
+    assert summary.of_marks(made([0, 1], [2, 2])) == {}
 
 
 def test_the_summary_has_those_of_the_window_and_offline_none_since_a_query_was_due():
@@ -117,7 +117,7 @@ def test_the_summary_has_those_of_the_window_and_offline_none_since_a_query_was_
     found = summary.metrics(rows, Window(1, 4, 10, 39))
     assert found["first_token_p50_s"] == Measured(pytest.approx(4e-9), "s", n=3)
     offline = summary.metrics(rows, Window(1, 4, 10, 39), "offline")
-    assert offline["first_token_p50_s"] == marks.NOT_DUE
+    assert offline["first_token_p50_s"] == summary.NOT_DUE
     assert offline["later_tokens_p25_s"].n == 3
 
 
@@ -152,7 +152,7 @@ def test_figures_are_of_the_pooled_queries_whichever_worker_answered_them_and_ho
 ):
     def figures(count, warm):
         queries, window = workers.joined(of_workers(units, count, warm), count, 0, len(units) * 10_000_000)
-        return marks.metrics(queries.rows(window))
+        return summary.of_marks(queries.rows(window))
 
     found = figures(count, warm)
     assert found == figures(1, 0)

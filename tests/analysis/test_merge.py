@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.run.merge import merge, merged
+from edgescope.analysis.run.workers import merge, merged
 from edgescope.records import Absent, Measured
 
 NONE = Absent("no epoch ended")

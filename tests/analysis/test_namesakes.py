@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.analysis.cells.namesakes import told_apart
+from edgescope.analysis.cells.row import told_apart
 from edgescope.records import Trial
 
 

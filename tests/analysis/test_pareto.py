@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.pareto import pareto
+from edgescope.analysis.cells.objective import pareto
 
 costs = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=25)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.analysis.cells.grouping import in_words, of_harness, question_id
+from edgescope.analysis.cells.row import in_words, of_harness, question_id
 from edgescope.records import Trial
 
 ASKED = {"model": "m", "backend": "onnxruntime"}

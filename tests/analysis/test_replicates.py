@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from edgescope.analysis.cells import replicates
-from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
     NOTICED,
     above,
@@ -22,6 +21,7 @@ from edgescope.analysis.cells.replicates import (
     neighbours,
     of_fields,
     paired_values,
+    percentiles,
     quotient,
     reaching,
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.run import deadline, epochs, frame_age, idle_gaps, noise, open_loop, summary, workers
+from edgescope.analysis.run import epochs, idle_gaps, lateness, noise, open_loop, summary, workers
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_DTYPES,
@@ -198,21 +198,21 @@ def test_deadlines_are_missed_by_what_comes_after_them():
     done[5] = -1
     status = np.array([QUERY_OK] * 5 + [QUERY_DROPPED])
     rows = table(6, scheduled_ns=due, done_ns=done, status=status)
-    late = deadline.overruns_s(rows, 0.2)
+    late = lateness.overruns_s(rows, 0.2)
     assert late == pytest.approx([-0.1, 0.0, 0.1, -0.05, 0.3, 0.5])
-    found = deadline.metrics(rows, 0.2)
+    found = lateness.misses(rows, 0.2)
     assert found["deadline_miss_ratio"].value == pytest.approx(0.5)
     assert found["deadline_overrun_worst_s"] == Measured(pytest.approx(0.3), "s", n=2)
     assert found["deadline_miss_burst"] == Measured(2.0, "queries", n=6)
-    kept = deadline.overruns_s(rows, 5.0)
+    kept = lateness.overruns_s(rows, 5.0)
     assert kept[5] == pytest.approx(5.0), "beyond the worst, which is none"
-    assert isinstance(deadline.metrics(rows, 5.0)["deadline_overrun_worst_s"], Absent)
+    assert isinstance(lateness.misses(rows, 5.0)["deadline_overrun_worst_s"], Absent)
     stamped = table(6, scheduled_ns=due, done_ns=done, status=status, source_ns=np.maximum(due - 0.5, 0))
-    assert deadline.overruns_s(stamped, 0.2)[1] == pytest.approx(0.5)
+    assert lateness.overruns_s(stamped, 0.2)[1] == pytest.approx(0.5)
     loop = table(2, issued_ns=[0, 1], done_ns=[1, 2])
-    assert deadline.metrics(loop, 1.0)["deadline_miss_ratio"] == deadline.NO_DUE_TIME
-    assert deadline.metrics(table(0), 1.0)["deadline_miss_ratio"] == Absent("no query was offered")
-    assert deadline.dropped_share(rows).value == pytest.approx(1 / 6)
+    assert lateness.misses(loop, 1.0)["deadline_miss_ratio"] == lateness.NO_DUE_TIME
+    assert lateness.misses(table(0), 1.0)["deadline_miss_ratio"] == Absent("no query was offered")
+    assert lateness.dropped_share(rows).value == pytest.approx(1 / 6)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_deadlines_are_missed_by_what_comes_after_them():
 )
 def test_a_burst_is_of_one_workers_stream(missed, stream, worker, burst):
     rows = table(6, stream=stream, worker=worker)
-    assert deadline.longest_burst(rows, np.array(missed, bool)) == burst
+    assert lateness.longest_burst(rows, np.array(missed, bool)) == burst
 
 
 def test_ages_run_from_the_time_stamp_or_the_due_time():
@@ -237,24 +237,24 @@ def test_ages_run_from_the_time_stamp_or_the_due_time():
         **{"scheduled_ns": [5, 1, 2, -1], "source_ns": [4, -1, 0, -1], "done_ns": [9, 3, 6, 7]},
         status=[QUERY_OK, QUERY_OK, QUERY_ERROR, QUERY_OK],
     )
-    assert frame_age.origin_ns(rows).tolist() == [4 * S, S, 0, -1]
-    done, age = frame_age.ages(rows)
+    assert lateness.origin_ns(rows).tolist() == [4 * S, S, 0, -1]
+    done, age = lateness.ages(rows)
     assert (done.tolist(), age.tolist()) == ([3 * S, 9 * S], [2.0, 5.0])
-    assert not frame_age.stamped(rows)
-    assert frame_age.stamped(table(2, source_ns=[0, -1], status=[QUERY_OK, QUERY_ERROR]))
-    assert not frame_age.stamped(table(1, source_ns=[0], status=[QUERY_ERROR]))
+    assert not lateness.stamped(rows)
+    assert lateness.stamped(table(2, source_ns=[0, -1], status=[QUERY_OK, QUERY_ERROR]))
+    assert not lateness.stamped(table(1, source_ns=[0], status=[QUERY_ERROR]))
 
 
 def test_the_age_grows_by_its_slope_once_there_are_twenty_results():
     at = np.arange(20) * 0.5
     age = 0.1 + 0.02 * at
     rows = table(20, source_ns=at, done_ns=at + age)
-    found = frame_age.growth(rows)
+    found = lateness.growth(rows)
     assert found.value == pytest.approx(0.02 / 1.02, rel=1e-3) and found.n == 20
     fewer = table(19, source_ns=at[:19], done_ns=(at + age)[:19])
-    assert frame_age.growth(fewer) == Absent("n/a: have 19, need 20")
-    assert isinstance(frame_age.trend(np.full(20, S), age), Absent)
-    steep = frame_age.trend((at * S).astype(np.int64), 10 * age)
+    assert lateness.growth(fewer) == Absent("n/a: have 19, need 20")
+    assert isinstance(lateness.trend(np.full(20, S), age), Absent)
+    steep = lateness.trend((at * S).astype(np.int64), 10 * age)
     assert steep.value == pytest.approx(0.2) and steep.lo <= 0.2 <= steep.hi
 
 
@@ -264,9 +264,9 @@ def test_jitter_is_the_mean_change_of_the_age_within_a_stream():
         **{"scheduled_ns": [0, 1, 2, 0, 1, 2], "done_ns": [0.1, 1.3, 2.2, 0.5, 1.1, 2.4]},
         stream=[0, 0, 0, 1, 1, 1],
     )
-    assert frame_age.jitter(rows).value == pytest.approx((0.2 + 0.1 + 0.4 + 0.3) / 4)
-    assert frame_age.jitter(table(2, scheduled_ns=[0, 1], done_ns=[1, 3])) == Absent("n/a: have 1, need 2")
-    assert frame_age.jitter(table(3, scheduled_ns=[0, 1, 2], done_ns=[1, 3, 3])).value == pytest.approx(1.0)
+    assert lateness.jitter(rows).value == pytest.approx((0.2 + 0.1 + 0.4 + 0.3) / 4)
+    assert lateness.jitter(table(2, scheduled_ns=[0, 1], done_ns=[1, 3])) == Absent("n/a: have 1, need 2")
+    assert lateness.jitter(table(3, scheduled_ns=[0, 1, 2], done_ns=[1, 3, 3])).value == pytest.approx(1.0)
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------
@@ -515,12 +515,12 @@ def live(n: int, **columns: Any) -> Queries:
 
 def test_a_closed_loop_without_time_stamps_has_no_ages_and_may_have_a_deadline():
     assert summary.live_metrics(live(30), "single_stream", None) == {}
-    assert set(summary.live_metrics(live(30), "single_stream", 0.1)) == set(deadline.NAMES)
+    assert set(summary.live_metrics(live(30), "single_stream", 0.1)) == set(lateness.MISSES)
 
 
 def test_an_open_loop_without_time_stamps_has_a_queue_and_no_ages():
     found = summary.live_metrics(live(30), "fixed_rate", None)
-    assert {name for name, f in found.items() if f == frame_age.UNSTAMPED} == set(frame_age.NAMES) - {
+    assert {name for name, f in found.items() if f == lateness.UNSTAMPED} == set(lateness.NAMES) - {
         "jitter_s"
     }
     assert found["jitter_s"].value == 0.0 and found["dropped_share"].value == 0.0

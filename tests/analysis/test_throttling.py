@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.run.throttling import holds, lost, low_input
+from edgescope.analysis.run.slowdowns import holds, lost, low_input
 from edgescope.records import Channel, Readings
 
 SECOND = 1_000_000_000

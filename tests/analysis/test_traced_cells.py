@@ -11,7 +11,7 @@ import pytest
 
 from edgescope.analysis.cells import traced
 from edgescope.analysis.cells.concurrency import cells
-from edgescope.analysis.kernels.budget import PARTS, Budget
+from edgescope.analysis.kernels.inferences import PARTS, Budget
 from edgescope.records import Absent, Field, Measured, Trial
 from making import result
 

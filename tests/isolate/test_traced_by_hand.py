@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from edgescope import registry
+from edgescope.analysis.kernels import account
 from edgescope.isolate import traced
 from edgescope.process import Launch
 from edgescope.records import Spans, Trial
@@ -94,10 +95,9 @@ def test_what_cannot_be_read_is_warned_of_and_the_rest_stays(tmp_path, monkeypat
 
 
 def test_metrics_of_the_trace_join_the_others(tmp_path, monkeypatch):
-    from edgescope.analysis.kernels import of_result
 
     plain = result(ALONE)
-    monkeypatch.setattr(of_result, "metrics", lambda result: {"ec_s": len(result.spans)})
+    monkeypatch.setattr(account, "metrics", lambda result: {"ec_s": len(result.spans)})
     assert traced.with_spans(plain, tmp_path).metrics == {**plain.metrics, "ec_s": 1}
 
 

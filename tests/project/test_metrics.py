@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from edgescope import Trial, metrics
 from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.concurrency import setup
-from edgescope.analysis.cells.grouping import in_words
 from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.row import in_words
 from edgescope.analysis.cells.variants import table
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, Metric, read

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.analysis.cells.grouping import in_words, of_harness, question_id
+from edgescope.analysis.cells.row import in_words, of_harness, question_id
 from edgescope.errors import Message
 from edgescope.records import Result, Status, Trial
 from edgescope.report import write

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run import breakdown
+from edgescope.analysis.run import summary
 from edgescope.backends.base import Artifact, Phases
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError, WrongOutputError
 from edgescope.models import zoo
@@ -54,11 +54,11 @@ def test_phases_come_from_as_many_queries_as_a_second_has_10_to_200(monkeypatch,
     clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: round(now[0] * 1e9))
     monkeypatch.setattr(inference, "time", clock)
     spans = inference._breakdown(ready(Timed(now, each_s)))
-    found = breakdown.metrics(spans)
+    found = summary.of_spans(spans)
     assert found["phased_latency_s"].n == n  # the first query warms the events up
     assert found["phased_latency_s"].value == pytest.approx((1000 + (n + 1) / 2) * 1e-9)
     assert found["enqueue_s"].value == pytest.approx(10e-9)
-    assert found["h2d_s"] == Absent(breakdown.UNTOLD)
+    assert found["h2d_s"] == Absent(summary.UNTOLD)
     assert (found["gpu_compute_s"].value, found["d2h_s"].value) == (pytest.approx(5e-7), pytest.approx(7e-8))
 
 
@@ -71,7 +71,7 @@ def test_on_the_device_there_are_no_copies_and_without_events_no_phases():
     assert inference._absent_copies(ready(len), "device") == {}
     assert (
         len(inference._breakdown(ready(len))) == 0
-        and breakdown.metrics(inference._breakdown(ready(len))) == {}
+        and summary.of_spans(inference._breakdown(ready(len))) == {}
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import edgescope
 from edgescope import bench, registry
-from edgescope.analysis.run import marks
+from edgescope.analysis.run import summary
 from edgescope.cli.main import main
 from edgescope.isolate import fresh
 from edgescope.records import UNIT, Measured, Status, Trial
@@ -104,7 +104,7 @@ def test_each_unit_of_the_window_has_its_parts_as_marks(measured, name):
     rows = result.queries.rows(result.window)
     assert set(rows.marks) == {f"{part}_{at}" for part in ROWS[name][1] for at in ("begin", "end")}
     for part in ROWS[name][1]:
-        took = marks.took_ns(rows, f"{part}_end", f"{part}_begin")
+        took = summary.took_ns(rows, f"{part}_end", f"{part}_begin")
         assert len(took) == len(rows.latency_ns()) and np.all(took >= 0)
         assert np.all(rows.marks[f"{part}_begin"] >= rows.columns["issued_ns"])
         assert np.all(rows.marks[f"{part}_end"] <= rows.columns["done_ns"])

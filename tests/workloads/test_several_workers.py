@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgescope import bench
-from edgescope.analysis.run import marks, workers
+from edgescope.analysis.run import summary, workers
 from edgescope.records import QUERY_OK, Absent, Measured, Status, Trial
 
 SHORT = {"warmup": 0.2, "min_s": 1.0, "max_s": 1.0, "processes": 2}
@@ -53,7 +53,7 @@ def test_the_time_in_a_stage_is_that_of_a_unit_of_all_workers(film):
 @pytest.mark.wings
 def test_the_time_of_a_part_is_over_the_units_of_all_workers(film):
     rows = workers.due_in(film.queries, [0, 1], film.window)
-    took = marks.took_ns(rows, "infer_end", "infer_begin")
+    took = summary.took_ns(rows, "infer_end", "infer_begin")
     found = film.metrics["infer_part_p50_s"]
     assert found.n == len(took) == len(rows.latency_ns())
     assert found.value == pytest.approx(np.median(took) * 1e-9)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgescope import registry
-from edgescope.analysis.run import breakdown, summary
+from edgescope.analysis.run import summary
 from edgescope.bench.parts import open_work, recorded, scenario_of
 from edgescope.bench.process_usage import ProcessUsage, interpreter_wait
 from edgescope.bench.watch import Watch, available, peak_rss
@@ -102,7 +102,7 @@ class InProcess:
             peak = peak_rss()
             its_own = opened.metrics(queries.rows(plan.window), plan.window)
             spans = opened.breakdown()
-            own = {**process_usage.metrics(), **breakdown.metrics(spans), **its_own}
+            own = {**process_usage.metrics(), **summary.of_spans(spans), **its_own}
             if trial.in_flight > 1 and registry.scenario(trial.scenario).keeps_in_flight:
                 own["interpreter_wait_s"] = interpreter_wait(opened.work, trial, self.clock)
             verification = opened.verify(started.machine) if self.judged else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.analysis.energy.of_run import consumption
 from edgescope.analysis.run import summary
-from edgescope.analysis.run.apart import apart
+from edgescope.analysis.run.slowdowns import apart
 from edgescope.analysis.run.sustained import sustained
 from edgescope.bench import mode
 from edgescope.bench.drivers import Run

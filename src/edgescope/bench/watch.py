@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.energy.idle import inner
-from edgescope.analysis.run.apart import METRIC
+from edgescope.analysis.energy.of_run import inner
+from edgescope.analysis.run.slowdowns import CORE_TO_CORE
 from edgescope.clock import Clock
 from edgescope.devices import clocks
 from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled
@@ -178,10 +178,10 @@ class Watch:
         share: Json = self.cost.get("cpu_share")
         if share is None:
             absent = Absent(f"fewer than two readings: the sampler {self.cost.get('end')}")
-            return {METRIC: way, "sampler_cpu_share": absent, "sampler_hz": absent}
+            return {CORE_TO_CORE: way, "sampler_cpu_share": absent, "sampler_hz": absent}
         ticks = int(self.cost["ticks"])
         return {
-            METRIC: way,
+            CORE_TO_CORE: way,
             "sampler_cpu_share": Measured(float(share), "1", n=ticks),
             "sampler_hz": Measured(float(self.cost["achieved_hz"]), "Hz", n=ticks),
         }

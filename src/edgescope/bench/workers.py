@@ -16,8 +16,7 @@ import numpy as np
 
 from edgescope import registry
 from edgescope.analysis.run import workers as joint
-from edgescope.analysis.run.merge import merged
-from edgescope.analysis.run.workers import Rows
+from edgescope.analysis.run.workers import Rows, merged
 from edgescope.bench import watch as footprint
 from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Footprint, Watch

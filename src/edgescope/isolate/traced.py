@@ -54,7 +54,7 @@ def with_spans(result: Result, folder: Path) -> Result:
     trial = result.trial
     if trial.tracer == Trial.tracer:
         return result
-    from edgescope.analysis.kernels import of_result  # most trials run under no tracer
+    from edgescope.analysis.kernels import account
 
     tracer, parts, unread = tracer_of(trial), [result.spans] if result.spans else [], list[Message]()
     workers = range(len(placement.trials(trial))) if trial.multi_process else ()
@@ -65,7 +65,7 @@ def with_spans(result: Result, folder: Path) -> Result:
         except Exception as error:  # a killed profiler may leave any content
             unread.append(_unread(trial, place.name, error))
     found = replace(result.warned(*unread), spans=Spans.joined(parts) if parts else None)
-    return replace(found, metrics={**found.metrics, **of_result.metrics(found)})
+    return replace(found, metrics={**found.metrics, **account.metrics(found)})
 
 
 def _unread(trial: Trial, where: str, error: Exception) -> Message:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
-from edgescope.analysis.run import frame_age, open_loop
+from edgescope.analysis.run import lateness, open_loop
 from edgescope.plots.style import Figure, Style, axis, name, seconds, styles
 from edgescope.plots.thin import MAX_POINTS, by_time
 from edgescope.plots.time import seconds_axis, stacked
@@ -51,12 +51,12 @@ def _loaded(row: Row) -> dict[int, tuple[Queries, int]]:
 
 
 def _age(several: Loaded) -> str:
-    stamped = all(frame_age.stamped(rows) for rows, _ in several.values())
+    stamped = all(lateness.stamped(rows) for rows, _ in several.values())
     return "frame age" if stamped else "latency from the due time"
 
 
 def _ages(figure: Figure, i: int, row: Row, several: Loaded, look: Style) -> None:
-    tracks = {number: frame_age.ages(rows) for number, (rows, _) in several.items()}
+    tracks = {number: lateness.ages(rows) for number, (rows, _) in several.items()}
     every = np.concatenate([age for _, age in tracks.values()])
     if not len(every):
         return

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from edgescope.analysis.cells.objective import pareto
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
-from edgescope.analysis.pareto import pareto
 from edgescope.plots.style import (
     LINE,
     Figure,

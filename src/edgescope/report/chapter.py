@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgescope import registry
-from edgescope.analysis.cells import grouping
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.machines import called
 from edgescope.analysis.cells.objective import FASTEST, Wanted
-from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.row import Row, in_words, of_harness, question_id
 from edgescope.analysis.cells.sharing_gain import remarks
 from edgescope.analysis.cells.variants import Pick, VariantTable, described, pick, table
 from edgescope.records import Machine, ModelInfo, Result
@@ -56,7 +55,7 @@ class Chapter:
     @property
     def load(self) -> str:
         """Return the load: `single_stream, batch 4`."""
-        return grouping.in_words(self.results[0].trial)
+        return in_words(self.results[0].trial)
 
     @property
     def measured(self) -> list[Row]:
@@ -67,7 +66,7 @@ class Chapter:
     def alone(self) -> Row | None:
         """Return the variant that has no rival (the only one measured under this load, or the harness), or None."""
         rows = [row for row in self.measured if not row.rejected]
-        harness = bool(rows) and all(grouping.of_harness(row.trial) for row in rows)
+        harness = bool(rows) and all(of_harness(row.trial) for row in rows)
         one = len(self.measured) == 1 and not self.table.screened
         return rows[0] if rows and (one or harness) else None
 
@@ -86,7 +85,7 @@ def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapte
     groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in results:
         loads = groups.setdefault((result.trial.model, result.machine.id), {})
-        loads.setdefault(grouping.question_id(result.trial), []).append(result)
+        loads.setdefault(question_id(result.trial), []).append(result)
     return [_chapter(group, wanted) for loads in groups.values() for group in loads.values()]
 
 
@@ -107,6 +106,6 @@ def _chapter(results: list[Result], wanted: Wanted) -> Chapter:
 def _undisputed(row: Row, wanted: Wanted) -> str:
     """Return the figures of a variant without rivals, and why nothing is chosen."""
     why = "Nothing else was measured under this load, so there is nothing to choose."
-    if grouping.of_harness(row.trial):
+    if of_harness(row.trial):
         why = "It measures edgescope itself and computes nothing, so there is nothing to choose."
     return f"{described(row, wanted)} {why}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from edgescope import metrics, registry, units
 from edgescope.analysis.cells import ids
-from edgescope.analysis.energy.scopes import ends
+from edgescope.analysis.energy.of_run import ends
 from edgescope.analysis.run.usage import first
 from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
@@ -54,8 +54,7 @@ def _name(result: Result) -> doc.Text:
 
 def several(results: Sequence[Result]) -> doc.Document:
     """Return the summary of one cell's fresh processes: a row for each, and each one's card as a detail."""
-    from edgescope.analysis.cells.percentiles import percentiles
-    from edgescope.analysis.cells.replicates import MEASURED, across
+    from edgescope.analysis.cells.replicates import MEASURED, across, percentiles
 
     done = [r for r in results if r.status in MEASURED]
     ended = {s: sum(r.status is s for r in results) for s in dict.fromkeys(r.status for r in results)}

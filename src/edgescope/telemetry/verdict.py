@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgescope import cores
-from edgescope.analysis.run import throttling
-from edgescope.analysis.run.apart import LIMIT_S
+from edgescope.analysis.run import slowdowns
+from edgescope.analysis.run.slowdowns import APART_FROM_S
 from edgescope.devices.base import Throttle
 from edgescope.records import Json, Readings, Trust, Verdict
 from edgescope.telemetry.watcher import COST_CHANNEL
@@ -92,13 +92,13 @@ def _throttled(
         good.append(f"no throttling event in {', '.join(throttle.looked_at)}")
     elif throttle:
         good.append(f"no clock or thermal counter is readable here ({'; '.join(throttle.absent)})")
-    holds = throttling.holds(readings, *span)
+    holds = slowdowns.holds(readings, *span)
     bad += [str(h) for h in sorted(holds, key=lambda h: h.first_s or 0.0) if h.throttled]  # causes come first
     good += [str(h) for h in holds if not h.throttled and h.first_s is not None]
     if at_rest := [h for h in holds if h.first_s is None]:
         causes = ", ".join(dict.fromkeys(h.cause for h in at_rest))
         good.append(f"{len(at_rest)} guards at rest in up to {max(h.n for h in at_rest)} readings ({causes})")
-    for low, text in throttling.low_input(readings, *span):
+    for low, text in slowdowns.low_input(readings, *span):
         (bad if low else good).append(text)
     return bad, good
 
@@ -135,7 +135,9 @@ def _change(ratio: float, limit: float) -> str:
 def _distance(core_to_core: float, *, apart: bool) -> str:
     if not apart:
         return f"the CPUs are {1e9 * core_to_core:.0f} ns apart"
-    return f"the hypervisor has the CPUs {1e9 * core_to_core:.0f} ns apart (limit {1e9 * LIMIT_S:.0f} ns)"
+    return (
+        f"the hypervisor has the CPUs {1e9 * core_to_core:.0f} ns apart (limit {1e9 * APART_FROM_S:.0f} ns)"
+    )
 
 
 def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]) -> list[str]:
@@ -149,11 +151,11 @@ def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]
         return [f"only {ticks} of {expected:.0f} scheduled readings fall inside the window"]
     mine = cores.judged({c.name for c in readings.channels})
     missing = [n for n in (f"{mine}_steal", f"{mine}_others") if mean_share(readings, n, *span) is None]
-    return throttling.lost(readings, *span) + ([f"not measured: {', '.join(missing)}"] if missing else [])
+    return slowdowns.lost(readings, *span) + ([f"not measured: {', '.join(missing)}"] if missing else [])
 
 
 def _unwatched(readings: Readings, throttle: Throttle | None, slowdown: float | None) -> list[str]:
-    flags = any(c.name.startswith(throttling.PREFIX) and c.status == "measured" for c in readings.channels)
+    flags = any(c.name.startswith(slowdowns.PREFIX) and c.status == "measured" for c in readings.channels)
     uncertain = list(throttle.unknown) if throttle else []
     if (throttle and throttle.looked_at) or flags or slowdown is not None:
         return uncertain

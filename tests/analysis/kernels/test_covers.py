@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.kernels.cover import Cover
-from edgescope.analysis.kernels.nesting import own_ns
+from edgescope.analysis.kernels.gpu_time import own_ns
+from edgescope.analysis.kernels.rows import Cover
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(-3, 20)), max_size=12)
 

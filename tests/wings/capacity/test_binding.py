@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from edgescope import units
-from edgescope.analysis.run.throttling import Hold
+from edgescope.analysis.run.slowdowns import Hold
 from edgescope.analysis.run.usage import Usage
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.wings.capacity.constraints import (

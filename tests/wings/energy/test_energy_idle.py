@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.energy.idle import (
+from edgescope.analysis.energy.of_run import (
     NAMES,
     _clocks,
     _drift,
@@ -17,9 +17,9 @@ from edgescope.analysis.energy.idle import (
     _mean,
     _missing,
     _per,
+    consumption,
     inner,
 )
-from edgescope.analysis.energy.of_run import consumption
 from edgescope.records import QUERY_DTYPES, Absent, Channel, Idle, Measured, Queries, Readings, Window
 from edgescope.wings.energy.align import _outwards
 

@@ -17,9 +17,9 @@ from edgescope.analysis.finding import (
     Evidence,
     Finding,
     Remedy,
+    _says_why,
     between,
 )
-from edgescope.analysis.judgement import _says_why
 from edgescope.analysis.kernels import findings as traced
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named
 from edgescope.analysis.roofline import Ceilings

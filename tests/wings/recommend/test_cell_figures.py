@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.cells import objective, replicates, sharing_gain
-from edgescope.analysis.run import summary, sustained, throttling
+from edgescope.analysis.run import slowdowns, summary, sustained
 from edgescope.records import (
     QUERY_DTYPES,
     QUERY_ERROR,
@@ -345,10 +345,10 @@ def test_a_guard_counts_from_its_share_on(name, active, first, throttled):
     value[active] = 1
     t_ns = (np.arange(100) * S).astype(np.int64)
     r = Readings((Channel(name, "1", "system", "gauge", "x"),), t_ns, np.zeros(100, np.int16), value)
-    (hold,) = throttling.holds(r, 0, 99 * S)
+    (hold,) = slowdowns.holds(r, 0, 99 * S)
     assert (hold.first_s, hold.throttled, hold.n) == (first, throttled, 100)
     assert hold.share == pytest.approx(len(active) / 100)
-    (later,) = throttling.holds(r, 10 * S, 20 * S)
+    (later,) = slowdowns.holds(r, 10 * S, 20 * S)
     assert later.n == 11
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edgescope.analysis.cells import percentiles as of
+from edgescope.analysis.cells import replicates as of
 from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.concurrency import cells
 from edgescope.analysis.cells.objective import FASTEST
-from edgescope.analysis.cells.percentiles import lacks_rows, percentiles
+from edgescope.analysis.cells.replicates import lacks_rows, percentiles
 from edgescope.analysis.cells.variants import table
 from edgescope.analysis.run.summary import metrics
 from edgescope.records import Absent, Measured, Queries, Trial, Window

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.objective import nondominated, wanted
 from edgescope.analysis.cells.replicates import latencies_s
-from edgescope.analysis.pareto import nondominated
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial, Trust, Verdict, Window, Worker
 from edgescope.wings.recommend.candidates import belongs, choices, load

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.kernels.account import account
-from edgescope.analysis.kernels.cover import Cover
+from edgescope.analysis.kernels.rows import Cover
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS
 from edgescope.tracing.read import read

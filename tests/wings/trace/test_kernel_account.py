@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.finding import Bound
-from edgescope.analysis.kernels.account import account
+from edgescope.analysis.kernels.account import account, metrics, trace_of
 from edgescope.analysis.kernels.findings import of_trace
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
@@ -151,38 +151,36 @@ def test_a_gap_is_the_hosts_or_the_launchs_fault():
 def test_a_traced_result_has_the_metrics_of_its_window():
     from dataclasses import replace
 
-    from edgescope.analysis.kernels import of_result
     from edgescope.records import Absent, Machine, Measured, Trial
     from making import result
 
     plain = result(Trial(model="null", backend="null"))
-    assert of_result.metrics(plain) == {} and of_result.trace_of(plain) is None
+    assert metrics(plain) == {} and trace_of(plain) is None
     c = plain.queries.rows(plain.window).columns
     at = int(c["issued_ns"][0]) / US
     spans = trace(*(r for r in query(1, at, (at + 12, at + 30)) if r[0] != "range")).spans
     traced = replace(plain, trial=replace(plain.trial, tracer="cupti"), spans=spans)
-    found = of_result.metrics(traced)
+    found = metrics(traced)
     assert isinstance(found["ec_s"], Measured) and found["launch_s"].value == pytest.approx(4e-6)
-    whole = account(of_result.trace_of(traced))
+    whole = account(trace_of(traced))
     assert len(whole.inferences) == len(c["issued_ns"]) and whole.trace.clock == "monotonic"
     assert whole.trace.facts == {"cpu_cores": 2}
     early = Spans.joined([spans, spans.moved(-traced.window.stop_ns)])
-    assert len(of_result.trace_of(replace(traced, spans=early)).spans) == len(whole.trace.spans)
-    assert of_result.trace_of(replace(traced, machine=Machine({}, {}))).facts == {}
+    assert len(trace_of(replace(traced, spans=early)).spans) == len(whole.trace.spans)
+    assert trace_of(replace(traced, machine=Machine({}, {}))).facts == {}
     host_only = replace(traced, spans=spans.of_kind("range"))
-    assert isinstance(of_result.metrics(host_only)["ec_s"], Absent)
+    assert isinstance(metrics(host_only)["ec_s"], Absent)
 
 
 def test_layers_that_an_engine_gives_no_times_of_are_means_of_an_inference():
     from dataclasses import replace
 
-    from edgescope.analysis.kernels import of_result
     from edgescope.records import Trial
     from making import result
 
     plain = result(Trial(model="null", backend="null", tracer="engine"))
     spans = trace(("op", "Conv a", 0, 30, -1, -1, -1), ("op", "Pool b", 30, 40, -1, -1, -1)).spans
-    found = of_result.trace_of(replace(plain, spans=spans))
+    found = trace_of(replace(plain, spans=spans))
     assert [note.code for note in found.notes] == ["I-PROF-2"]
     one = account(found)
     times = [(n.name, n.count, n.total_ns, n.spread_ns, n.inferences) for n in one.operators]
@@ -190,7 +188,7 @@ def test_layers_that_an_engine_gives_no_times_of_are_means_of_an_inference():
     assert one.operating is None, "what is laid out by hand says nothing of when it ran"
     assert len(one.inferences) == len(plain.queries.rows(plain.window).columns["issued_ns"])
     timed = trace(("op", "Conv a", 7, 30, -1, -1, -1)).spans
-    assert not of_result.trace_of(replace(plain, spans=timed.moved(plain.window.start_ns))).notes
+    assert not trace_of(replace(plain, spans=timed.moved(plain.window.start_ns))).notes
 
 
 def test_a_trace_of_copies_alone_or_of_kernels_without_length_has_an_account():

@@ -18,7 +18,6 @@ from types import MappingProxyType
 
 from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.devices import NO_TERMS, DeviceRow, Terms, device_rows
-from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
     ENOUGH,
     MIN_REPLICATES,
@@ -28,8 +27,9 @@ from edgescope.analysis.cells.replicates import (
     neighbours,
     of_fields,
     of_pairs,
+    percentiles,
 )
-from edgescope.analysis.energy.scopes import scope, scopes
+from edgescope.analysis.energy.of_run import scope, scopes
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import scoped, shown
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial

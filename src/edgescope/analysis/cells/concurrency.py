@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.cells.percentiles import percentiles
-from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
+from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across, percentiles
 from edgescope.analysis.cells.row import Row
-from edgescope.analysis.energy.scopes import usual, within
+from edgescope.analysis.energy.of_run import usual, within
 from edgescope.analysis.run.usage import ACTIVITY, activity
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict

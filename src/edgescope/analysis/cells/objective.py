@@ -1,4 +1,4 @@
-"""Objectives and constraints: the metric to optimise, and the bounds that a cell (or a promise to clients) must keep.
+"""Objectives and constraints: the metric to optimise, the bounds that a cell must keep, the Pareto front of two costs.
 
     --objective latency --constraint "p99<=33ms" --constraint "top1>=0.98ref" --constraint "memory<=2GB"
 
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from edgescope import metrics, registry
 from edgescope.errors import UsageError, closest_name, flagged, known_names, near_names
@@ -298,3 +299,37 @@ def wanted(objective: str, constraints: Sequence[str] = ()) -> Wanted:
     """Return the objective and constraints as typed; UsageError if a part cannot be read."""
     goal(objective)
     return Wanted(objective, tuple(parse(text) for text in constraints))
+
+
+Point = TypeVar("Point")
+
+
+def pareto(
+    rows: Iterable[Point], x: Callable[[Point], float | None], y: Callable[[Point], float | None]
+) -> list[Point]:
+    """Return the rows on the front of two costs (less is better), by rising x.
+
+    A row without one of the costs is left out. Negate a key if more is better. Rows equal on both costs all stay.
+    """
+    points = [(a, b, row) for row in rows if (a := x(row)) is not None and (b := y(row)) is not None]
+    front: list[tuple[float, float, Point]] = []
+    for point in sorted(points, key=lambda p: p[:2]):
+        if not front or point[1] < front[-1][1] or point[:2] == front[-1][:2]:
+            front.append(point)
+    return [row for *_, row in front]
+
+
+def nondominated(rows: Iterable[Point], costs: Callable[[Point], Sequence[float] | None]) -> list[Point]:
+    """Return, in order, the rows that no other dominates (as good on every cost and better on one).
+
+    A row without costs is left out; equals all stay.
+    """
+    points = [(found, row) for row in rows if (found := costs(row)) is not None]
+
+    def beaten(mine: Sequence[float]) -> bool:
+        return any(
+            all(a <= b for a, b in zip(other, mine, strict=True)) and tuple(other) != tuple(mine)
+            for other, _ in points
+        )
+
+    return [row for found, row in points if not beaten(found)]

@@ -1,8 +1,13 @@
-"""Join replicates, the fresh processes that repeat one cell, into figures, means and ratios with intervals.
+"""Join replicates, the fresh processes that repeat one cell: figures, percentiles, means and ratios with intervals.
 
 Two processes of one program differ (memory layout, placement, the machine's state) by more than the noise within
-either, so the spread between replicates is what an interval must show (percentiles: analysis.cells.percentiles). What
-a meter misses it misses in every replicate, so intervals of power and energy reach at least as far as its mean bounds.
+either, so the spread between replicates is what an interval must show. What a
+meter misses it misses in every replicate, so intervals of power and energy reach at least as far as its mean bounds.
+
+A percentile of several fresh processes is the mean of their own percentiles. The process is the unit of repetition,
+so each counts once however many queries it answered, and a ratio of two cells' medians is about what their pairs say.
+Pooling the queries would weigh a fast process more, and would show only one of two modes. If a process has too few
+queries for a percentile, the percentile of all processes' queries together is used, never below a lower percentile.
 
 The interval of a mean over networks says how well the mean of these networks is known: it joins their own intervals,
 which are independent, by the delta method with Welch and Satterthwaite's degrees of freedom. A mean of ratios is
@@ -25,11 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run.summary import latency_rows, metrics
+from edgescope.analysis.run.summary import OFFLINE, latency_rows, metrics
 from edgescope.analysis.run.workers import due_in
-from edgescope.metrics import scoped
+from edgescope.metrics import quantiles, scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
-from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
+from edgescope.stats import Interval, Judgement, judge, paired_log_ratio, quantile_metric
 from edgescope.stats.pairs import MIN_PAIRS, RESOLVED, trimmed
 from edgescope.stats.special import t_quantile
 
@@ -363,3 +368,71 @@ def above(ratio: Field, limit: float = 1.0, *, exact: bool = False) -> bool | No
     if ratio.lo > limit:
         return True
     return False if ratio.hi < limit else None
+
+
+QUANTILES: Mapping[str, float] = quantiles()
+NOT_LOADED = "raw latencies are not loaded"
+
+
+def percentiles(results: Sequence[Result]) -> dict[str, Field]:
+    """Return the percentiles of one cell's replicates in seconds, in rising order; n counts the queries.
+
+    Three processes or more have a Student's t interval on the logs of their percentiles, around the point. One process
+    has its own order-statistic interval; two have none.
+    """
+    out, least = {}, 0.0
+    for name, q in QUANTILES.items():
+        field = _joined([percentile_of(r, name) for r in results], results, q)
+        if isinstance(field, Measured):
+            field = _at_least(field, least)
+            least = field.value
+        out[name] = field
+    return out
+
+
+def percentile_of(result: Result, name: str) -> Field:
+    """Return one percentile of one process: as stored, else from its raw rows; Absent with the reason."""
+    if not registry.scenario(result.trial.scenario).timed:
+        return OFFLINE
+    stored = result.metrics.get(f"latency_{name.removesuffix('_s')}_s")
+    if stored is not None:
+        return stored
+    latency = latencies_s(result)
+    return Absent(NOT_LOADED) if latency is None else quantile_metric(latency, QUANTILES[name])
+
+
+def lacks_rows(results: Sequence[Result]) -> bool:
+    """Return whether a percentile up to p99 of this cell needs raw rows that are not loaded."""
+    found = [percentile_of(r, name) for r in results for name in ("p50_s", "p99_s")]
+    return len(results) > 1 and any(isinstance(f, Absent) and f != OFFLINE for f in found)
+
+
+def _joined(own: Sequence[Field], results: Sequence[Result], q: float) -> Field:
+    """Return one percentile of the cell from those of its processes."""
+    if len(own) < 2:
+        return own[0] if own else Absent("no replicate finished")
+    found = [f for f in own if isinstance(f, Measured)]
+    if len(found) < len(own):
+        return _together(own, results, q)
+    values = np.array([f.value for f in found])
+    mean = Measured(float(values.mean()), "s", n=sum(f.n for f in found))
+    if len(values) < MIN_REPLICATES:
+        return mean
+    logs = np.log(np.maximum(values, 1e-12))
+    spread = math.exp(t_quantile(0.975, len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values)))
+    return replace(mean, lo=mean.value / spread, hi=mean.value * spread)
+
+
+def _together(own: Sequence[Field], results: Sequence[Result], q: float) -> Field:
+    """Return the percentile of all processes' queries together, without an interval."""
+    parts = [x for x in (latencies_s(r) for r in results) if x is not None and len(x)]
+    if not parts:
+        return next(f for f in own if isinstance(f, Absent))
+    field = quantile_metric(np.concatenate(parts), q)
+    return replace(field, lo=None, hi=None) if isinstance(field, Measured) else field
+
+
+def _at_least(field: Measured, least: float) -> Measured:
+    if field.value >= least:
+        return field
+    return replace(field, value=least, hi=None if field.hi is None else max(field.hi, least))

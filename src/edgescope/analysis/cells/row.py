@@ -1,20 +1,31 @@
-"""The row that every table of cells is made of: a trial, its metrics by name, and whether it may be used."""
+"""The row that every table of cells is made of, what tells rows of one label apart, and which cells may share a table.
+
+A label leaves out how long a trial measured, and more that most tables have in common: rows that would have the same
+name get what differs between them in brackets, `4 s` against `1 s`.
+
+A latency belongs to one query under one load, so only cells that answer the same question share a table. Cells that
+differ in samples per query, arrival pattern, queue or number of copies answer different questions, even if all else is
+equal. Engine, device, precision, options, sharing and mode are the choices. In the offline scenario all samples are
+there at once, so batch, processes and queries in flight are choices too: its figure is the throughput. When a
+recommendation is for the best throughput, those three are choices in closed loops as well (choices.load).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from edgescope import metrics as known
-from edgescope.analysis.cells.percentiles import percentiles
-from edgescope.analysis.cells.replicates import across
-from edgescope.analysis.energy import scopes
+from edgescope import registry
+from edgescope.analysis.cells.replicates import across, percentiles
+from edgescope.analysis.energy import of_run
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import Metric
-from edgescope.records import Absent, Field, Json, Measured, Result, Status, Trial, Verdict
+from edgescope.records import Absent, Field, Json, Measured, Result, Role, Status, Trial, Verdict, digest
 from edgescope.records.answers import plain
 from edgescope.records.codec import to_plain
+from edgescope.units import fact, lasting
 
 NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
 
@@ -135,7 +146,7 @@ def joined(results: Sequence[Result], metric: Metric, scope: str) -> Field:
             return next(iter(fields), NOT_MEASURED)
         return Measured(max(peaks), metric.unit, n=len(peaks))
     found = across(results, metric.of[0])
-    return scopes.within(found, results, scope) if metric.scope else found
+    return of_run.within(found, results, scope) if metric.scope else found
 
 
 def row_line(row: Row) -> str:
@@ -150,3 +161,82 @@ def row_of(row: Row) -> dict[str, Json]:
     about = {"model": row.trial.model.partition("#")[0], "label": row.label, "status": row.status.value}
     figures = {name: plain(field) for name, field in row.metrics.items()}
     return about | {"verdict": row.verdict.trust.value, "rejected": row.rejected} | figures
+
+
+WORDS: Mapping[str, Callable[[Json], str]] = {
+    "turn_s": lambda s: "alone" if s is None else "in turns",
+    "max_s": lambda s: f"{s:g} s" if s < 99.5 else lasting(s),
+    "warmup": lambda s: "warm-up as it needs" if s is None else f"warm-up {s:g} s",
+}
+"""Field -> its words, in the order in which they are said; other fields say their name and value."""
+IMPLIED = {"turn_s": ("max_s", "min_s", "warmup", "max_queries", "rel_width"), "max_s": ("min_s",)}
+"""Field -> those that mostly differ with it, and that tell nothing more if it tells the rows apart."""
+
+
+def told_apart(labels: Mapping[str, tuple[str, Trial]]) -> dict[str, str]:
+    """Return cell -> what differs from the cells of the same label, '' for a label that stands once."""
+    groups: dict[str, dict[str, Trial]] = {}
+    for cell, (label, trial) in labels.items():
+        groups.setdefault(label, {})[cell] = trial
+    found: dict[str, str] = {}
+    for trials in groups.values():
+        found |= _apart(trials) if len(trials) > 1 else dict.fromkeys(trials, "")
+    return found
+
+
+def _apart(trials: Mapping[str, Trial]) -> dict[str, str]:
+    """Return cell -> the fields that differ within this group, without those that others imply."""
+    plain = {cell: trial.to_json() for cell, trial in trials.items()}
+    first = next(iter(plain.values()))
+    differ = [n for n in first if n != "replicate" and any(p[n] != first[n] for p in plain.values())]
+    named = [n for n in WORDS if n in differ] + [n for n in differ if n not in WORDS]
+    for lead, others in IMPLIED.items():
+        fewer = [n for n in named if n not in others]
+        if lead in named and _all_differ(plain.values(), fewer):
+            named = fewer
+    return {cell: ", ".join(_words(n, p[n]) for n in named) for cell, p in plain.items()}
+
+
+def _all_differ(plain: Iterable[Mapping[str, Json]], names: list[str]) -> bool:
+    """Return whether no two have the same values of these fields."""
+    values = [repr([p[n] for n in names]) for p in plain]
+    return len(set(values)) == len(values)
+
+
+def _words(name: str, value: Json) -> str:
+    if name in WORDS:
+        return WORDS[name](value)
+    return f"{name} {'none' if value is None else fact(value)}"
+
+
+#: Engines and models that measure the harness; a pick among them would recommend an engine that computes nothing.
+HARNESS = "null"
+
+
+def question_id(trial: Trial) -> str:
+    """Return the name of the question that a trial answers; trials with the same name may be compared."""
+    load = (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io)
+    size = (trial.batch, trial.processes, trial.in_flight) if registry.scenario(trial.scenario).timed else ()
+    shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
+    data = [trial.data, trial.preprocess] if trial.data or trial.preprocess else []
+    return digest([load, size, shapes, *data])
+
+
+def in_words(trial: Trial) -> str:
+    """Return the load in words: `single_stream, batch 4, 2 processes`."""
+    parts = [trial.workload] if trial.workload != Trial.workload else []
+    parts.append(trial.load)
+    if registry.scenario(trial.scenario).timed:
+        parts += [f"batch {trial.batch}"] if trial.batch > 1 else []
+        parts += [f"{trial.processes} processes"] if trial.processes > 1 else []
+        parts += [f"{trial.in_flight} in flight"] if trial.in_flight > 1 else []
+    parts += [f"beside {trial.colocated}"] if trial.colocated else []
+    parts += [f"io {trial.io}"] if trial.io != "host" else []
+    parts += [f"data {trial.data.partition('#')[0]}"] if trial.data else []
+    parts += [f"{name} {'x'.join(map(str, shape[1:]))}" for name, shape in trial.shapes.items()]
+    return ", ".join(parts)
+
+
+def of_harness(trial: Trial) -> bool:
+    """Return whether a trial measures edgescope itself: nothing that computes is in it."""
+    return HARNESS in (trial.backend, trial.model, trial.workload)

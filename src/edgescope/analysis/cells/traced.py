@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.cells.concurrency import Cell, key
-from edgescope.analysis.kernels.account import Account, account
-from edgescope.analysis.kernels.budget import Budget
-from edgescope.analysis.kernels.of_result import trace_of
+from edgescope.analysis.kernels.account import Account, account, trace_of
+from edgescope.analysis.kernels.inferences import Budget
 from edgescope.analysis.run.usage import of_gpu
 from edgescope.records import Absent, Field, Measured, Result, Trial
 from edgescope.stats.quantiles import quantile_interval

@@ -18,9 +18,7 @@ from dataclasses import dataclass, replace
 from edgescope import registry, units
 from edgescope.analysis.cells import alternation
 from edgescope.analysis.cells.compare import by_cell
-from edgescope.analysis.cells.namesakes import told_apart
 from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
-from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
     LONGER,
     MEASURED,
@@ -33,10 +31,11 @@ from edgescope.analysis.cells.replicates import (
     of_pairs,
     paired_values,
     pairs,
+    percentiles,
 )
-from edgescope.analysis.cells.row import Row, figures, joined
-from edgescope.analysis.energy import scopes
-from edgescope.analysis.run.apart import apart_s
+from edgescope.analysis.cells.row import Row, figures, joined, told_apart
+from edgescope.analysis.energy import of_run
+from edgescope.analysis.run.slowdowns import apart_s
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trust, Verdict
@@ -118,7 +117,7 @@ def table(
     short = _short(groups)
     base = _baseline({c: g for c, g in groups.items() if c not in short}, baseline)
     # one scope for the whole table: the baseline's, else the usual one
-    scope = scopes.usual(groups[base]) or scopes.usual([r for group in groups.values() for r in group])
+    scope = of_run.usual(groups[base]) or of_run.usual([r for group in groups.values() for r in group])
     measured = {group[0].trial.variant for c, group in groups.items() if c not in short}
     shown = {c: g for c, g in groups.items() if c not in short or g[0].trial.variant not in measured}
     bare = {c: row_of(g, shown_runs(g), {}) for c, g in shown.items()}
@@ -220,7 +219,7 @@ def row_of(group: Sequence[Result], done: Mapping[int, Result], metrics: Mapping
         status=first.status,
         verdict=worst_verdict(results),
         metrics=metrics,
-        scope=scopes.usual(results),
+        scope=of_run.usual(results),
         gate=first.verification.detail if first.verification else "",
         rejected=rejected(group),
         replicates=done,

@@ -1,22 +1,38 @@
-"""The whole kernel-level account of a trace: budget, launches, GPU time, blame, scheduling, samples."""
+"""The whole kernel-level account of a trace, or of a stored result that ran under a tracer, and the metrics made of it.
+
+A trace does not say what else its machine did, at which clocks and how hot, so the best that it can be called is
+UNKNOWN. It is called DISTURBED where its inferences became clearly slower or faster within it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from edgescope.analysis.kernels.budget import Budget, budget
-from edgescope.analysis.kernels.cover import Cover
+from edgescope import registry
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named, by_name, gpu_times
-from edgescope.analysis.kernels.inferences import Inferences, inferences
+from edgescope.analysis.kernels.inferences import Budget, Inferences, budget, inferences
 from edgescope.analysis.kernels.launches import Launches, launches
-from edgescope.analysis.kernels.rows import Rows
-from edgescope.analysis.kernels.scheduling import Scheduled, scheduling
-from edgescope.analysis.kernels.sharing import Sharing, sharing
-from edgescope.records import Absent, Field, Measured, Readings, Spans, Trace, Trust, Verdict
+from edgescope.analysis.kernels.rows import Cover, Rows
+from edgescope.analysis.kernels.sharing import Scheduled, Sharing, scheduling, sharing
+from edgescope.errors import Message
+from edgescope.records import (
+    SPAN_KINDS,
+    Absent,
+    Field,
+    Measured,
+    Readings,
+    Result,
+    Spans,
+    Trace,
+    Trial,
+    Trust,
+    Verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -97,35 +113,112 @@ def _means(samples: Readings | None, rows: Rows) -> dict[str, Field]:
 
 
 #: Inferences of a process from which two halves are compared.
-FEWEST = 8
+HALVED_FROM = 8
 #: Halves whose medians differ by more than this factor are not of one speed.
-APART = 1.2
-WHY = "a trace does not say what else its machine did"
+UNSTEADY = 1.2
+MACHINE_UNTOLD = "a trace does not say what else its machine did"
 
 
 def steadiness(found: Inferences) -> Verdict:
-    """Return DISTURBED where the halves of a process's inferences differ by more than APART, else UNKNOWN, with why."""
+    """Return DISTURBED where the halves of its inferences differ by more than UNSTEADY, else UNKNOWN; with why."""
     if not len(found):
-        return Verdict(Trust.UNKNOWN, ("the trace marks no inferences", WHY))
-    ratios = [r for p in np.unique(found.process).tolist() if (r := _ratio(found.of_process(p))) is not None]
+        return Verdict(Trust.UNKNOWN, ("the trace marks no inferences", MACHINE_UNTOLD))
+    ratios = [
+        r for p in np.unique(found.process).tolist() if (r := _halves_ratio(found.of_process(p))) is not None
+    ]
     if not ratios:
         return Verdict(
-            Trust.UNKNOWN, (f"{len(found):,} inferences are too few to tell whether they were steady", WHY)
+            Trust.UNKNOWN,
+            (f"{len(found):,} inferences are too few to tell whether they were steady", MACHINE_UNTOLD),
         )
     worst = max(ratios, key=lambda r: max(r, 1 / r))
     words = (
         f"the second half of {len(found):,} inferences took {worst:.2f} times as long as the first (medians)"
     )
-    if max(worst, 1 / worst) > APART:
+    if max(worst, 1 / worst) > UNSTEADY:
         return Verdict(Trust.DISTURBED, (words,))
-    return Verdict(Trust.UNKNOWN, (words, WHY))
+    return Verdict(Trust.UNKNOWN, (words, MACHINE_UNTOLD))
 
 
-def _ratio(found: Inferences) -> float | None:
+def _halves_ratio(found: Inferences) -> float | None:
     """Return the median of the second half over that of the first; None for few inferences, or without length."""
     length = (found.end - found.start)[np.argsort(found.start, kind="stable")]
     half = len(length) // 2
-    if len(length) < FEWEST:
+    if len(length) < HALVED_FROM:
         return None
     first, second = (float(np.median(part)) for part in (length[:half], length[-half:]))
     return second / first if first > 0 and second > 0 else None
+
+
+AVERAGED = Message(
+    "I-PROF-2",
+    "the engine says how long its layers take, not when",
+    effect="Each is one row, the mean over the inferences, from the first one on: starts and gaps mean nothing",
+)
+OWN_KINDS = tuple(SPAN_KINDS.index(kind) for kind in ("unit", "phase", "stage"))
+
+
+def trace_of(result: Result) -> Trace | None:
+    """Return the spans of a result's window, each of its queries a unit of work; None if there are none."""
+    spans, queries, window = result.spans, result.queries, result.window
+    if spans is None or queries is None or window is None:
+        return None
+    rows = queries.rows(window).columns
+    spans, averaged = _laid_out(spans, window.start_ns)
+    inside = (spans.columns["end_ns"] > window.start_ns) & (spans.columns["start_ns"] < window.stop_ns)
+    profiled = inside & ~np.isin(spans.columns["kind"], OWN_KINDS)
+    kept = spans.where(profiled if profiled.any() else np.isin(spans.columns["kind"], OWN_KINDS))
+    units: dict[str, Any] = {"name": 0, "kind": 0, "start_ns": rows["issued_ns"], "end_ns": rows["done_ns"]}
+    units |= {"process": rows["worker"] if result.workers else _process(kept), "query_id": rows["query_id"]}
+    cores = result.machine.stable.get("cpu", {}).get("cores")
+    return Trace(
+        Spans.joined([kept, Spans.from_columns(("query",), units)]),
+        registry.TRACERS[result.trial.tracer].summary if result.trial.tracer in registry.TRACERS else "",
+        samples=result.readings,
+        facts={
+            **({"cpu_cores": cores} if isinstance(cores, int) else {}),
+            **({"averaged": True} if averaged else {}),
+        },
+        clock="monotonic",
+        notes=(AVERAGED,) if averaged else (),
+    )
+
+
+def _laid_out(spans: Spans, at_ns: int) -> tuple[Spans, bool]:
+    """Return the spans, and whether some are means of an inference: where an engine says no times, they lie from 0 on.
+
+    No query is that old; here they lie end to end from `at_ns` on.
+    """
+    operators, process = spans.columns["kind"] == SPAN_KINDS.index("op"), spans.columns["process"]
+    means = operators & np.isin(process, process[operators & (spans.columns["start_ns"] == 0)])
+    if not means.any():
+        return spans, False
+    return Spans.joined([spans.where(~means), spans.where(means).moved(at_ns)]), True
+
+
+def _process(spans: Spans) -> int:
+    """Return the process that the spans of a trial in one process carry."""
+    found = np.unique(spans.columns["process"])
+    return int(found[-1]) if len(found) else -1
+
+
+def metrics(result: Result) -> dict[str, Field]:
+    """Return the kernel-level metrics of a result that ran under a tracer; {} of any other."""
+    trace = trace_of(result) if result.trial.tracer != Trial.tracer else None
+    if trace is None:
+        return {}
+    found = account(trace)
+    none = Absent("nothing in the trace calls a GPU")
+    figures: dict[str, Field] = {"ec_s": none, "cs_s": none, "launch_s": none, "gpu_time_busy": none}
+    if found.budget is not None:
+        figures |= {f"{name}_s": found.budget.distribution(name).median_s for name in ("ec", "cs")}
+    if found.launches is not None:
+        names = {
+            "launch_s": found.launches.api,
+            "queue_s": found.launches.queue,
+            "kernel_s": found.launches.kernel,
+        }
+        figures |= {name: d.median_s for name, d in names.items()}
+    if found.gpus:
+        figures["gpu_time_busy"] = Measured(float(np.mean([g.busy for g in found.gpus])), "share")
+    return figures

@@ -12,8 +12,16 @@ from dataclasses import replace
 import numpy as np
 
 from edgescope import units
-from edgescope.analysis.finding import Bound, Confidence, Diagnosis, Evidence, Finding, Remedy, between
-from edgescope.analysis.judgement import judged
+from edgescope.analysis.finding import (
+    Bound,
+    Confidence,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Remedy,
+    between,
+    judged,
+)
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.kernels.gpu_time import GpuTime
 from edgescope.records import Measured

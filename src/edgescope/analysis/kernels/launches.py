@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.kernels.distribution import Distribution
-from edgescope.analysis.kernels.rows import Rows
+from edgescope.analysis.kernels.rows import Distribution, Rows
 from edgescope.records import SPAN_KINDS
 
 #: A table from correlation to row is made if ids are at most this many times as large as there are rows.

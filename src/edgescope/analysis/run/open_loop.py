@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run import frame_age
+from edgescope.analysis.run import lateness
 from edgescope.errors import Message
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Field, Measured, Queries, Result, Window
 from edgescope.stats import drift
@@ -61,7 +61,7 @@ def backlog(rows: Queries, window: Window) -> Backlog:
         "backlog_growth_qps": growth,
     }
     behind = grows or bool(np.any(unserved(rows)))
-    return Backlog(fields, behind, frame_age.growth(rows), frame_age.stamped(rows))
+    return Backlog(fields, behind, lateness.growth(rows), lateness.stamped(rows))
 
 
 def unserved(rows: Queries) -> NDArray[np.bool_]:
@@ -131,7 +131,7 @@ def behind(rows: Queries, growing: Field, offered: float, *, may_drop: bool = Fa
     out = []
     if isinstance(growing, Measured) and growing.lo is not None and growing.value >= GROWTH:
         served = offered / (1 + growing.value)  # query k is due at k / offered and issued at k / served
-        what = "frame age" if frame_age.stamped(rows) else "wait"
+        what = "frame age" if lateness.stamped(rows) else "wait"
         grown = f"the {what} grows by {growing.value * 1e3:.3g} ms each second"
         out.append(f"arrivals {offered:.4g}/s > service {served:.4g}/s: {grown}")
     late, dropped = unserved(rows), rows.columns["status"] == QUERY_DROPPED
@@ -169,18 +169,18 @@ def growth(rows: Queries) -> Field:
 
     Frames with time stamps may wait within the work (a pipeline's queues), so their age counts in place of the wait.
     """
-    if frame_age.stamped(rows):
-        done, age = frame_age.ages(rows)
-        return frame_age.trend(done - (1e9 * age).astype(np.int64), age)  # over the time of creation
+    if lateness.stamped(rows):
+        done, age = lateness.ages(rows)
+        return lateness.trend(done - (1e9 * age).astype(np.int64), age)  # over the time of creation
     started = rows.columns["issued_ns"] >= 0  # what still waited at the end was never issued
     due = rows.due_ns()[started]
     wait = rows.columns["issued_ns"][started] - due
-    return frame_age.trend(due, np.multiply(wait, 1e-9))
+    return lateness.trend(due, np.multiply(wait, 1e-9))
 
 
 def depth(rows: Queries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (times in ns, queries in the machine from each time on): due or created, and not done or dropped."""
-    done, origin = rows.columns["done_ns"], frame_age.origin_ns(rows)
+    done, origin = rows.columns["done_ns"], lateness.origin_ns(rows)
     came = origin >= 0
     left = came & (done >= 0)
     times = np.concatenate([origin[came], done[left]])

@@ -1,23 +1,38 @@
-"""Compute a run's metrics from its raw rows; `edgescope docs metrics` defines each once.
+"""Compute a run's metrics from its raw rows, marks and spans; `edgescope docs metrics` defines each once.
 
 Latency is per query, from scheduled (or issued) to done; throughput is samples per second between the
-window's two events. Everything is derived late from raw rows, so a stored result can be summarised again by a
-later version. A number that the rows cannot support is Absent with the reason.
+window's two events. A mark is a moment that queries noted on their way (first token, parts of a step, stages): its
+`since` in metrics.toml is another mark, else when the query was due, and a query that failed or lacks one of the two
+does not count. The rows of all workers are pooled before anything is computed, so no figure is a mean of quantiles.
+
+Everything is derived late from raw rows, so a stored result can be summarised again by a later version. A number that
+the rows cannot support is Absent with the reason.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run import deadline, frame_age, idle_gaps, marks, open_loop
+from edgescope.analysis.run import idle_gaps, lateness, open_loop
 from edgescope.errors import Message
 from edgescope.metrics import METRICS
-from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
+from edgescope.records import (
+    QUERY_DROPPED,
+    QUERY_ERROR,
+    QUERY_OK,
+    UNIT,
+    Absent,
+    Field,
+    Measured,
+    Queries,
+    Spans,
+    Window,
+)
 from edgescope.stats import (
     Drift,
     Interval,
@@ -59,7 +74,7 @@ def metrics(
         **(open_loop.backlog(rows, window).fields if facts.open_loop else {}),
         **(idle_gaps.metrics(queries, window) if facts.idles else {}),
         **live_metrics(rows, scenario, deadline_s),
-        **marks.metrics(latency_rows(rows, scenario), timed=facts.timed),
+        **of_marks(latency_rows(rows, scenario), timed=facts.timed),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
         "dropped": Measured(float(np.count_nonzero(status == QUERY_DROPPED)), "queries", n=len(rows)),
@@ -71,17 +86,17 @@ def live_metrics(rows: Queries, scenario: str, deadline_s: float | None) -> dict
 
     Without time stamps, the age of a result is its latency from the due time, and is not given twice.
     """
-    missed = deadline.metrics(rows, deadline_s) if deadline_s is not None else {}
-    if not registry.scenario(scenario).open_loop and not frame_age.stamped(rows):
+    missed = lateness.misses(rows, deadline_s) if deadline_s is not None else {}
+    if not registry.scenario(scenario).open_loop and not lateness.stamped(rows):
         return missed
-    out: dict[str, Field] = dict.fromkeys(frame_age.NAMES, frame_age.UNSTAMPED)
-    if frame_age.stamped(rows):
-        x = frame_age.ages(rows)[1]
+    out: dict[str, Field] = dict.fromkeys(lateness.NAMES, lateness.UNSTAMPED)
+    if lateness.stamped(rows):
+        x = lateness.ages(rows)[1]
         out["frame_age_p50_s"], out["frame_age_p99_s"] = quantile_metric(x, 0.5), quantile_metric(x, 0.99)
         out["frame_age_p99_bound_s"] = _bound(x, upper_bound)
-        out["frame_age_growth"] = frame_age.growth(rows)
-    out["jitter_s"] = frame_age.jitter(rows)
-    dropped = deadline.dropped_share(rows)
+        out["frame_age_growth"] = lateness.growth(rows)
+    out["jitter_s"] = lateness.jitter(rows)
+    dropped = lateness.dropped_share(rows)
     return {**missed, **out, "dropped_share": dropped, **open_loop.queue_depth(rows)}
 
 
@@ -236,3 +251,68 @@ def _failed(failed: int, n: int) -> Message:
     what = f"{failed} of {n} queries failed or were dropped"
     effect = "They have no latency: the percentiles describe the others only"
     return Message("W-STAT-5", what, effect=effect, fix="a lower --rate, or check the trial's reason")
+
+
+NOT_DUE = Absent("time since a query was due n/a (offline: all are due at the start)")
+
+
+def of_marks(rows: Queries, *, timed: bool = True) -> dict[str, Field]:
+    """Return each figure that metrics.toml declares of the marks of these rows, which are those of the window.
+
+    A mark that none of them reached is of other work, as of a model that ran beside. `timed`: whether the time since a
+    query was due means anything.
+    """
+    marks = [name for name, moments in rows.marks.items() if (moments >= 0).any()]
+    found: dict[str, Field] = {}
+    for metric in METRICS.values():
+        for word in _starred(metric.of_mark, marks):
+            name, mark, since = (t.replace("*", word) for t in (metric.name, metric.of_mark, metric.since))
+            if not since and not timed:
+                found[name] = NOT_DUE
+            elif not since or since in marks:
+                found[name] = figure(rows, mark, since, metric.mark_quantile)
+    return found
+
+
+def _starred(pattern: str, marks: Iterable[str]) -> Iterator[str]:
+    """Yield what a * stands for in each mark that has the form of `pattern`; '' for a pattern without one."""
+    before, star, after = pattern.partition("*")
+    for mark in marks if pattern else ():
+        if not star and mark == pattern:
+            yield ""
+        elif star and mark.startswith(before) and mark.endswith(after) and len(mark) >= len(pattern):
+            yield mark.removeprefix(before).removesuffix(after)
+
+
+def figure(rows: Queries, mark: str, since: str = "", quantile: float = 0.5) -> Field:
+    """Return a quantile of the seconds to a mark from another, or from when each query was due."""
+    return quantile_metric(took_ns(rows, mark, since).astype(np.float64) * 1e-9, quantile)
+
+
+def took_ns(rows: Queries, mark: str, since: str = "") -> NDArray[np.int64]:
+    """Return the nanoseconds to a mark of the rows that succeeded and have both moments, in the order of the rows."""
+    marks = rows.marks
+    begins, ends = marks[since] if since else rows.due_ns(), marks[mark]
+    known = (rows.columns["status"] == QUERY_OK) & (ends >= 0) & (begins >= 0)
+    return np.asarray((ends - begins)[known], dtype=np.int64)
+
+
+UNTOLD = "the engine does not report it: it waits for the device within its own call"
+
+
+def of_spans(spans: Spans) -> dict[str, Field]:
+    """Return `NAME_s`, the median length of each named span in seconds, and `phased_latency_s` of whole units.
+
+    {} if there are no spans. The units were run one by one after the window, with timing around their parts, so
+    `phased_latency_s` against the latency of the window shows the cost of the timing.
+    """
+    return {_span_metric(name): _median_length(spans, name) for name in spans.names}
+
+
+def _span_metric(name: str) -> str:
+    return "phased_latency_s" if name == UNIT else f"{name}_s"
+
+
+def _median_length(spans: Spans, name: str) -> Field:
+    found = spans.durations_ns(name)
+    return quantile_metric(found.astype(np.float64) * 1e-9, 0.5) if len(found) else Absent(UNTOLD)

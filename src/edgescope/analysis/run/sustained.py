@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
+from edgescope.analysis.run.slowdowns import PREFIX, holds
 from edgescope.analysis.run.summary import IDLING, OFFLINE, throughput
-from edgescope.analysis.run.throttling import PREFIX, holds
 from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readings, Window
 from edgescope.stats import drift, quantile_metric

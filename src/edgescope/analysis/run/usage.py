@@ -18,8 +18,8 @@ import numpy as np
 
 from edgescope import cores
 from edgescope.analysis.cells.replicates import spread
-from edgescope.analysis.run import throttling
-from edgescope.analysis.run.throttling import Hold
+from edgescope.analysis.run import slowdowns
+from edgescope.analysis.run.slowdowns import Hold
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
 
@@ -66,7 +66,7 @@ def usage(result: Result) -> Usage:
         _decoder(r, w, result.machine.state),
         _least(r, w, "mem_available_bytes"),
         result.metrics.get("power_w", Absent("no power was measured")),
-        tuple(h for h in throttling.holds(r, w.start_ns, w.stop_ns) if h.throttled),
+        tuple(h for h in slowdowns.holds(r, w.start_ns, w.stop_ns) if h.throttled),
     )
 
 

@@ -2,7 +2,8 @@
 
 The window of a multi-process trial runs from the latest start to the earliest stop, so that all workers were at work in
 all of it. Throughput counts the queries that were done within it, latency describes those that fell due
-within it. Its rows are those of the trial's own workers; colocated models have their own figures. Fairness is
+within it. Its rows are those of the trial's own workers; colocated models have their own figures. What each worker
+reports itself for its part of the window is merged as metrics.toml says. Fairness is
 Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 if all get the same, 1/n if one gets
 everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
 """
@@ -10,17 +11,24 @@ everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run import marks
-from edgescope.analysis.run.summary import OFFLINE, latency_metrics, live_metrics, metrics, throughput
+from edgescope.analysis.run.summary import (
+    OFFLINE,
+    latency_metrics,
+    live_metrics,
+    metrics,
+    of_marks,
+    throughput,
+)
 from edgescope.errors import Message
+from edgescope.metrics import find
 from edgescope.records import (
     MARK,
     QUERY_DROPPED,
@@ -159,7 +167,7 @@ def worker_metrics(
         rows = due_in(queries, [w.number for w in own], window)
         out |= latency_metrics(rows.latency_ns(), window)
         out |= live_metrics(rows, trial.scenario, trial.deadline_s)
-        out |= marks.metrics(rows)
+        out |= of_marks(rows)
     return {
         **out,
         "throughput_per_process_sps": _divided(out["throughput_sps"], len(own)),
@@ -301,3 +309,68 @@ def _coarse(queries: int) -> Message:
         effect=f"One more or less would change its throughput by {1 / max(queries, 1):.0%}",
         fix="--duration 30s",
     )
+
+
+UNREPORTED = Absent("not reported")
+
+
+def merged(workers: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
+    """Return one figure for each name that a worker reports; a single worker's are its own."""
+    if len(workers) == 1:
+        return dict(workers[0])
+    names = dict.fromkeys(name for worker in workers for name in worker)
+    return {name: merge(name, [worker.get(name, UNREPORTED) for worker in workers]) for name in names}
+
+
+def merge(name: str, each: Sequence[Field]) -> Field:
+    """Return the workers' figures of one metric as one.
+
+    A sum needs all of them. The mean weighs each with its count (units, steps ...) and is over the workers that have
+    one; so is the largest, whose count is that of these workers.
+    """
+    known = [field for field in each if isinstance(field, Measured)]
+    if not known:
+        return each[0]
+    known_metric = find(name)
+    rule = RULES.get(known_metric.merge if known_metric else "")
+    if rule is None:
+        return Absent(
+            f"of {len(each)} workers: nothing says how to merge {name} (edgescope docs add-a-metric)"
+        )
+    return rule(each, known)
+
+
+def _summed(each: Sequence[Field], known: Sequence[Measured]) -> Field:
+    for number, field in enumerate(each):
+        if isinstance(field, Absent):
+            return Absent(f"worker {number}: {field.reason}")
+    return _weighted(known, [1.0] * len(known))
+
+
+def _weighted_mean(each: Sequence[Field], known: Sequence[Measured]) -> Field:
+    whole = sum(field.n for field in known)
+    shares = [field.n / whole if whole else 1 / len(known) for field in known]
+    return _weighted(known, shares)
+
+
+def _largest(each: Sequence[Field], known: Sequence[Measured]) -> Field:
+    return replace(max(known, key=lambda field: field.value), n=len(known))
+
+
+def _weighted(known: Sequence[Measured], weights: Sequence[float]) -> Measured:
+    """Return a weighted sum; its ends are those of the workers' intervals, at least as wide as the joint one."""
+
+    def total(values: Sequence[float | None]) -> float | None:
+        found = [w * v for w, v in zip(weights, values, strict=True) if v is not None]
+        return sum(found) if len(found) == len(values) else None
+
+    value, count = total([f.value for f in known]), sum(f.n for f in known)
+    assert value is not None
+    return Measured(value, known[0].unit, total([f.lo for f in known]), total([f.hi for f in known]), count)
+
+
+RULES: Mapping[str, Callable[[Sequence[Field], Sequence[Measured]], Field]] = {
+    "sum": _summed,
+    "mean": _weighted_mean,
+    "max": _largest,
+}

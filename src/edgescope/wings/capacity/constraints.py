@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edgescope import metrics, units
 from edgescope.analysis.cells.objective import Compliance, Constraint, judged_end, parse, unreadable
-from edgescope.analysis.run import deadline, frame_age
+from edgescope.analysis.run import lateness
 from edgescope.analysis.run.open_loop import achieved, behind, busy, growth, measured_rows
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import Metric
@@ -90,7 +90,7 @@ def tail(constraint: Constraint, deadline_s: float | None) -> tuple[float, float
 def timed(constraint: Constraint, rows: Queries) -> Floats:
     """Return what a constraint about time judges, in seconds and row order: latencies, or ages of frames."""
     if constraint.quantile is None or constraint.metric.name.startswith("frame_age"):
-        return frame_age.ages(rows)[1]
+        return lateness.ages(rows)[1]
     return np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
 
 
@@ -253,9 +253,9 @@ def _latency(constraint: Constraint, x: Floats, q: float, guide: float) -> Held:
 def _share(constraint: Constraint, result: Result, rows: Queries) -> Held:
     """Judge a share of the queries on the upper end of its interval."""
     limit_s = result.trial.deadline_s
-    found: Field = deadline.dropped_share(rows)
+    found: Field = lateness.dropped_share(rows)
     if constraint.metric == MISSES:
-        found = deadline.metrics(rows, limit_s)[MISSES.name] if limit_s else Absent("no --deadline")
+        found = lateness.misses(rows, limit_s)[MISSES.name] if limit_s else Absent("no --deadline")
     if isinstance(found, Absent):
         return Held(constraint, found, found, Compliance.NO)
     lo, hi = (found.value if end is None else end for end in (found.lo, found.hi))

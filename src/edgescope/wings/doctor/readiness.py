@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cores
-from edgescope.analysis.run.apart import LIMIT_S, apart
+from edgescope.analysis.run.slowdowns import APART_FROM_S, apart
 from edgescope.devices.base import Mode
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import KernelFile, cpu_list, fact, is_absent
@@ -89,7 +89,7 @@ def distance(machine: Machine, core_to_core_s: float | None) -> list[Finding]:
     if core_to_core_s is None or not apart(machine, core_to_core_s):
         return []
     text = f"the hypervisor has the CPUs {1e9 * core_to_core_s:.0f} ns apart, so threads wait longer for each other"
-    evidence = f"those of one socket are less than {1e9 * LIMIT_S:.0f} ns apart"
+    evidence = f"those of one socket are less than {1e9 * APART_FROM_S:.0f} ns apart"
     return [
         Finding(
             "W-CPU-7", text, "measure later, when it may have moved them, or on a host of your own", evidence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgescope.analysis.energy.of_run import Consumption
-from edgescope.analysis.energy.scopes import ends
+from edgescope.analysis.energy.of_run import Consumption, ends
 from edgescope.errors import Message
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Json, Meter, Result

@@ -10,8 +10,7 @@ from edgescope import units
 from edgescope.analysis import roofline
 from edgescope.analysis.cells import ids
 from edgescope.analysis.cells.replicates import MEASURED
-from edgescope.analysis.finding import CLOSE, Bound, Diagnosis, Finding, Remedy
-from edgescope.analysis.judgement import judged
+from edgescope.analysis.finding import CLOSE, Bound, Diagnosis, Finding, Remedy, judged
 from edgescope.analysis.kernels.account import account
 from edgescope.analysis.kernels.findings import found as findings_of
 from edgescope.analysis.kernels.findings import of_trace

@@ -16,8 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from edgescope.analysis.cells.objective import Wanted
-from edgescope.analysis.pareto import pareto
+from edgescope.analysis.cells.objective import Wanted, pareto
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Measured

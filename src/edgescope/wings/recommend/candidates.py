@@ -31,11 +31,19 @@ import numpy as np
 from edgescope import registry
 from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
-from edgescope.analysis.cells.percentiles import QUANTILES, percentile_of
-from edgescope.analysis.cells.replicates import MEASURED, bounds, field_of, latencies_s, reaching, value_of
+from edgescope.analysis.cells.replicates import (
+    MEASURED,
+    QUANTILES,
+    bounds,
+    field_of,
+    latencies_s,
+    percentile_of,
+    reaching,
+    value_of,
+)
 from edgescope.analysis.cells.row import Row, figures, joined
 from edgescope.analysis.cells.variants import alone, broken, of_starts, rejection, row_of, shown_runs
-from edgescope.analysis.energy import scopes
+from edgescope.analysis.energy import of_run
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial
@@ -182,7 +190,7 @@ def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Sprea
         groups.setdefault(result.trial.variant, []).append(result)
     every = [(_longest(group), group) for group in groups.values()]
     spreads = Spreads([list(shown_runs(long).values()) for long, _ in every])
-    scope = scopes.usual([r for long, _ in every for r in long])
+    scope = of_run.usual([r for long, _ in every for r in long])
     return [_choice(long, group, wanted, spreads, scope) for long, group in every], spreads
 
 

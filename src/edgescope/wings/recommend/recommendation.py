@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 
 from edgescope import units
 from edgescope.analysis.cells import alternation, machines
-from edgescope.analysis.cells.objective import Wanted
+from edgescope.analysis.cells.objective import Wanted, nondominated
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.sharing_gain import Remark, remarks
 from edgescope.analysis.cells.variants import show
-from edgescope.analysis.pareto import nondominated
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, shown
 from edgescope.records import Absent, Measured, Result

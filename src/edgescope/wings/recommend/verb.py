@@ -16,10 +16,9 @@ from typing import Any
 from edgescope import bench, registry
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.compare import by_cell
-from edgescope.analysis.cells.grouping import of_harness
 from edgescope.analysis.cells.objective import Wanted, wanted
-from edgescope.analysis.cells.percentiles import lacks_rows
-from edgescope.analysis.cells.row import row_line, row_of
+from edgescope.analysis.cells.replicates import lacks_rows
+from edgescope.analysis.cells.row import of_harness, row_line, row_of
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.records import TABLES, Answer, Json, Result, Trial

@@ -32,7 +32,7 @@ from edgescope.analysis.cells.sharing_gain import times
 from edgescope.analysis.cells.traced import FIGURES as TRACED
 from edgescope.analysis.cells.traced import TracedCell
 from edgescope.analysis.kernels.account import Account
-from edgescope.analysis.kernels.distribution import CDF
+from edgescope.analysis.kernels.rows import CDF
 from edgescope.analysis.run.usage import ACTIVITY
 from edgescope.records import Absent, Measured, Result, Trial, Trust
 from edgescope.records.codec import to_plain

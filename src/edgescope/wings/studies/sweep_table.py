@@ -31,7 +31,7 @@ from edgescope.analysis.cells.concurrency import (
 )
 from edgescope.analysis.cells.replicates import quotient
 from edgescope.analysis.cells.traced import TracedCell, of_file, of_results, with_traces
-from edgescope.analysis.energy.scopes import usual
+from edgescope.analysis.energy.of_run import usual
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.run.usage import GPU
 from edgescope.command import bench_arguments

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.account import Account
-from edgescope.analysis.kernels.budget import Budget
+from edgescope.analysis.kernels.inferences import Budget
 
 #: The onset needs a quarter of the inferences beyond three quarters of those before it, and a median this much higher.
 CLEAR = 1.5

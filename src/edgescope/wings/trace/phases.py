@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgescope.analysis.kernels.account import Account, account
-from edgescope.analysis.kernels.of_result import trace_of
+from edgescope.analysis.kernels.account import Account, account, trace_of
 from edgescope.bench.layers import of_operators
 from edgescope.models import zoo
 from edgescope.records import Result, Status, Trial

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run import marks
+from edgescope.analysis.run import summary
 from edgescope.errors import DeviceError, Message
 from edgescope.records import QUERY_DTYPES, Absent, Field, Queries, Window, mark_column
 from edgescope.stats import quantile_metric
@@ -146,7 +146,7 @@ def phases(trace: Trace, *, serial: bool) -> dict[str, Field]:
     timed = [mark.removesuffix("_end") for mark in rows.marks if mark.endswith("_end")]
     return {
         **none,
-        **{f"{name}_s": marks.figure(rows, f"{name}_end", f"{name}_begin") for name in timed},
+        **{f"{name}_s": summary.figure(rows, f"{name}_end", f"{name}_begin") for name in timed},
         "device_latency_s": _median(trace.measured["latency"]),
         "phased_latency_s": Absent("trtexec gives device times only, no host time from call to return"),
         "query_period_s": _median(np.diff(_starts(trace))) if serial else Absent("its queries overlapped"),

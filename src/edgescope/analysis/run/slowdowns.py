@@ -1,19 +1,25 @@
-"""Find the causes that held the clocks down in a window: each with its first second and share of the readings.
+"""What slowed a machine down: guards that held the clocks in a window, and a hypervisor that put the CPUs apart.
 
 Every device reports into channels named `throttled_<what>_<cause>`, which read 1 while a guard is active. A
 power cap and a clock below its request come and go on a healthy machine, so they count from a certain share on; heat,
 over-current and under-voltage count from the first reading.
+
+CPUs are apart if they are on two sockets. On a machine of one's own their latency is a fact of the board; a virtual
+machine's CPUs are moved, so there it says what the machine is like now. The limit is above what the CPUs of one socket
+need (up to 0.17 us of an Intel Xeon's 16) and below what those of two sockets do (0.2 us and more of an AMD EPYC's):
+benchmarks/probes.py distance. Those of two groups of an EPYC's socket need as long as a Xeon's of one, so they pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.records import Readings
+from edgescope.records import Machine, Measured, Readings, Result
 
 PREFIX = "throttled_"
 POWER_CAP_LIMIT = 0.05
@@ -143,3 +149,27 @@ def lost(readings: Readings, start_ns: int, stop_ns: int) -> list[str]:
 def _is_low_voltage_guard(name: str, volts: NDArray[np.floating[Any]]) -> bool:
     """Return whether this is the voltage of an input that was fed with 5 V and never with more."""
     return name.removesuffix("_voltage_v") in INPUTS and bool(volts.max() <= _FIVE_VOLT_BOARD)
+
+
+CORE_TO_CORE = "core_to_core_s"
+APART_FROM_S = 180e-9
+
+
+def virtual(machine: Machine) -> bool:
+    """Return whether the machine says that it is a virtual one."""
+    facts = machine.stable.get("cpu")
+    kind = facts.get("virtualised") if isinstance(facts, Mapping) else None
+    return isinstance(kind, str) and kind != "no"
+
+
+def apart(machine: Machine, core_to_core_s: float | None) -> bool:
+    """Return whether a virtual machine's CPUs are further apart than those of one socket."""
+    return core_to_core_s is not None and core_to_core_s > APART_FROM_S and virtual(machine)
+
+
+def apart_s(result: Result) -> float | None:
+    """Return the latency of a run on the CPU whose CPUs were apart at its beginning and its end, else None."""
+    found = result.metrics.get(CORE_TO_CORE)
+    if not result.trial.place.is_host or not isinstance(found, Measured):
+        return None
+    return found.value if apart(result.machine, found.value) else None

@@ -1,7 +1,10 @@
-"""Compute how old a result is when it comes: the age of its frame, how the age grows, and how it varies.
+"""How old results are when they come, how the age grows and varies, and which miss their deadline.
 
 A frame ages from its own time stamp (`source_ns`) until its results are there. Work without time stamps has no frames:
-the age of a query is then its latency from the time it was due. Rows are taken in the order in which results came.
+the age of a query is then its latency from the time it was due. Rows are taken in the order in which results came. A
+result is late if it comes more than the deadline after that; a query that was dropped or failed has no result, so it
+missed its deadline. Misses come in bursts, so a share of n queries is worth fewer independent ones: its interval is
+Wilson's, of the effective number of queries that `stats.bursty_share` finds.
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries
-from edgescope.stats import drift, mean_interval
+from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Field, Measured, Queries
+from edgescope.stats import bursty_share, drift, mean_interval
 from edgescope.stats.intervals import Floats
 
 NAMES = ("frame_age_p50_s", "frame_age_p99_s", "frame_age_p99_bound_s", "frame_age_growth", "jitter_s")
@@ -78,3 +81,58 @@ def jitter(rows: Queries) -> Field:
     if len(changes) < 2:
         return Absent(f"n/a: have {len(changes)}, need 2")
     return mean_interval(changes).measured("s")
+
+
+MISSES = ("deadline_miss_ratio", "deadline_overrun_worst_s", "deadline_miss_burst")
+NO_DUE_TIME = Absent(
+    "no deadline applies: a query of a closed loop is not due at a time, and has no time stamp"
+)
+
+
+def misses(rows: Queries, deadline_s: float) -> dict[str, Field]:
+    """Return the figures of MISSES for a deadline in seconds."""
+    c, late = rows.columns, overruns_s(rows, deadline_s)
+    done = c["status"] == QUERY_OK
+    if not len(rows) or (origin_ns(rows)[done] < 0).any():
+        return dict.fromkeys(MISSES, NO_DUE_TIME if len(rows) else Absent("no query was offered"))
+    missed = ~done | (late > 0)
+    return {
+        "deadline_miss_ratio": bursty_share(missed, late).measured("share"),
+        "deadline_overrun_worst_s": _worst_overrun(late[done & missed], missed),
+        "deadline_miss_burst": Measured(float(longest_burst(rows, missed)), "queries", n=len(rows)),
+    }
+
+
+def overruns_s(rows: Queries, deadline_s: float) -> Floats:
+    """Return how long after its deadline each result came (negative: before it); without a result, beyond the worst."""
+    c = rows.columns
+    done = c["status"] == QUERY_OK
+    late = np.asarray((c["done_ns"] - origin_ns(rows)) * 1e-9 - deadline_s, dtype=np.float64)
+    late[~done] = max(0.0, float(late[done].max(initial=0.0))) + deadline_s
+    return late
+
+
+def _worst_overrun(late: Floats, missed: NDArray[np.bool_]) -> Field:
+    if len(late):
+        return Measured(float(late.max()), "s", n=len(late))
+    return Absent(
+        "every query that missed it had no result" if missed.any() else "no query missed its deadline"
+    )
+
+
+def longest_burst(rows: Queries, missed: NDArray[np.bool_]) -> int:
+    """Return the most consecutive misses of one worker's stream, in the order of the rows."""
+    c, longest = rows.columns, 0
+    stream = c["worker"].astype(np.int64) << 16 | c["stream"].astype(np.int64)
+    for one in np.unique(stream):
+        hits = missed[stream == one]
+        ends = np.flatnonzero(np.concatenate(([True], ~hits, [True])))
+        longest = max(longest, int(np.diff(ends).max()) - 1)
+    return longest
+
+
+def dropped_share(rows: Queries) -> Field:
+    """Return the share of queries that were dropped: by the work's own queue, or because the run had to end."""
+    if not len(rows):
+        return Absent("no query was offered")
+    return bursty_share(rows.columns["status"] == QUERY_DROPPED).measured("share")
