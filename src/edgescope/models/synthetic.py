@@ -14,6 +14,8 @@ from edgescope.models.image.photos import fingerprint
 from edgescope.records.lazy import np
 
 Range = tuple[int, int]
+BIT: Range = (0, 1)
+"""What integers are drawn from where nothing is known of them."""
 
 
 def samples(
@@ -25,31 +27,30 @@ def samples(
     """
     if purpose is Purpose.LABELLED:
         return None
-    salt = list(Purpose).index(purpose)
-    rows = [_one(specs, np.random.default_rng([salt, index]), ranges or {}) for index in range(n)]
+    salt, digests = list(Purpose).index(purpose), []
+    arrays = {spec.name: np.empty((n, *spec.shape), np.dtype(spec.dtype)) for spec in specs}
+    for index in range(n):
+        rng = np.random.default_rng([salt, index])
+        row = {name: array[index : index + 1] for name, array in arrays.items()}
+        for name, one in row.items():
+            _fill(one, rng, (ranges or {}).get(name, BIT))
+        digests.append(fingerprint(row))
     return Samples(
-        arrays={spec.name: np.stack([row[spec.name] for row in rows]) for spec in specs},
-        digests=tuple(fingerprint(row) for row in rows),
+        arrays=arrays,
+        digests=tuple(digests),
         origin="synthetic: seeded random numbers, not real input" + _integers(specs, ranges or {}),
         noise=True,
     )
 
 
-def _one(
-    specs: Sequence[TensorSpec], rng: np.random.Generator, ranges: Mapping[str, Range]
-) -> dict[str, np.ndarray]:
-    row = {}
-    for spec in specs:
-        dtype = np.dtype(spec.dtype)
-        if dtype.kind == "f":
-            row[spec.name] = rng.standard_normal(spec.shape, dtype=np.float32).astype(dtype)
-        else:
-            low, high = ranges.get(spec.name, (0, 1))
-            row[spec.name] = rng.integers(low, high, spec.shape, endpoint=True).astype(dtype)
-    return row
+def _fill(one: np.ndarray, rng: np.random.Generator, ends: Range) -> None:
+    if one.dtype.kind == "f":
+        one[:] = rng.standard_normal(one.shape, dtype=np.float32)
+    else:
+        one[:] = rng.integers(*ends, one.shape, endpoint=True)
 
 
 def _integers(specs: Sequence[TensorSpec], ranges: Mapping[str, Range]) -> str:
     """Return what is said of inputs that are integers: `; image 0 to 255`."""
-    drawn = {spec.name: ranges.get(spec.name, (0, 1)) for spec in specs if "int" in spec.dtype}
+    drawn = {spec.name: ranges.get(spec.name, BIT) for spec in specs if "int" in spec.dtype}
     return "".join(f"; {name} {low} to {high}" for name, (low, high) in drawn.items())
