@@ -8,6 +8,7 @@ from edgescope import units
 from edgescope.analysis.run.slowdowns import Hold
 from edgescope.analysis.run.usage import Usage
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.wings.capacity.answer import binding, evidence, serving
 from edgescope.wings.capacity.constraints import (
     Compliance,
     Held,
@@ -17,7 +18,6 @@ from edgescope.wings.capacity.constraints import (
     near,
     words,
 )
-from edgescope.wings.capacity.limit import binding, evidence, serving
 from making import result
 
 NONE = Absent("not read")
@@ -124,7 +124,7 @@ def test_one_client_that_misses_alone_misses_the_promise_itself():
 )
 def test_guards_that_hold_the_clocks_are_power_or_heat(monkeypatch, cause, name):
     hold = Hold("throttled_x", cause, 0.5, 9, 1.0, 0.0)
-    monkeypatch.setattr("edgescope.wings.capacity.limit.usage", lambda run: used(holds=[hold]))
+    monkeypatch.setattr("edgescope.wings.capacity.answer.usage", lambda run: used(holds=[hold]))
     found = binding(a_point(LATE), AT)
     assert found.name == name and f"clocks held down: {hold}" in found.evidence
 
@@ -143,12 +143,12 @@ def test_guards_that_hold_the_clocks_are_power_or_heat(monkeypatch, cause, name)
     ],
 )
 def test_servers_are_short_of_what_is_busy(monkeypatch, parts, busy, processes, name):
-    monkeypatch.setattr("edgescope.wings.capacity.limit.usage", lambda run: used(**parts))
+    monkeypatch.setattr("edgescope.wings.capacity.answer.usage", lambda run: used(**parts))
     assert binding(a_point(LATE, busy=busy, processes=processes), AT).name == name
 
 
 def test_what_more_servers_would_do_is_said(monkeypatch):
-    monkeypatch.setattr("edgescope.wings.capacity.limit.usage", lambda run: used(cpu=0.3))
+    monkeypatch.setattr("edgescope.wings.capacity.answer.usage", lambda run: used(cpu=0.3))
     assert "1 query at a time keep it busy 96%" in binding(a_point(LATE, busy=0.96), AT).sentence
     assert "3 queries at a time" in binding(a_point(LATE, busy=0.96), AT, in_flight=3).sentence
 

@@ -225,7 +225,7 @@ def test_none_seen_on_a_disturbed_machine_is_no_capacity_that_is_known(tmp_path)
     for name, how in (("calm", {}), ("disturbed", {"verdict": lambda t: noisy})):
         search = searched(tmp_path / name, QueueServer(0.05, **how), "p99<40ms")
         assert search.answer().clients == 0
-        words += [p.word for p in document(search.answer(), search.question).parts if isinstance(p, Answer)]
+        words += [p.word for p in document(search.answer()).parts if isinstance(p, Answer)]
     assert words[0] == "No capacity" and words[1].startswith("None seen")
 
 
@@ -240,7 +240,7 @@ def test_promises_of_memory_and_power(tmp_path):
 
 def test_json_holds_every_run(tmp_path):
     search = searched(tmp_path, QueueServer(0.005))
-    page = json.loads(json.dumps(to_plain(facts(search.answer(), search.question))))
+    page = json.loads(json.dumps(to_plain(facts(search.answer()))))
     assert page["clients"] == page["confirmed"]["clients"] and len(page["points"]) == len(search.points)
     assert page["limit"]["name"] == "latency" and page["question"]["constraints"] == ["p99<40ms"]
 

@@ -8,16 +8,18 @@ import pytest
 
 from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Queries, Trial, Trust, Verdict, Window
-from edgescope.wings.capacity.answer import Edge, Terms, Tried, answer, doubts, edge, following
+from edgescope.wings.capacity.answer import answer, doubts
 from edgescope.wings.capacity.constraints import Compliance, Held, Point, client_constraints
+from edgescope.wings.capacity.question import Question
+from edgescope.wings.capacity.search import Edge, Tried, edge, following
 from making import queries, result
 
-TERMS = Terms("null", 15.0, client_constraints(["p99<40ms"]))
+ASKED = Question(Trial(model="null"), 15.0, client_constraints(["p99<40ms"]))
 NONE = Absent("x")
 
 
 def point(clients, kept, stage="search", seconds=5.0, weaker=False, likely=True):
-    held = Held(TERMS.constraints[0], NONE, NONE, kept, likely=likely)
+    held = Held(ASKED.constraints[0], NONE, NONE, kept, likely=likely)
     return Point(
         clients, stage, result(), seconds, 1.0, NONE, NONE, NONE, (held,), kept, True, "", weaker=weaker
     )
@@ -29,16 +31,16 @@ RATE = Measured(100.0, "queries/s")
 
 def test_only_confirmed_numbers_count_and_the_largest_of_them():
     runs = [point(5, YES), point(3, YES, "confirm"), point(4, YES, "confirm"), point(6, NO, "confirm")]
-    found = answer(TERMS, runs, RATE, [Message("W-A-1", "said")])
+    found = answer(ASKED, runs, RATE, [Message("W-A-1", "said")])
     assert (found.clients, found.confirmed, found.above) == (4, runs[2], runs[3])
     assert (
         found.points == tuple(runs)
         and found.warnings == (Message("W-A-1", "said"),)
         and found.throughput is RATE
     )
-    none = answer(TERMS, [point(1, NO, "confirm")], RATE)
+    none = answer(ASKED, [point(1, NO, "confirm")], RATE)
     assert (none.clients, none.confirmed, none.above.clients) == (0, None, 1)
-    assert answer(TERMS, [point(9, YES, "confirm")], RATE).above is None
+    assert answer(ASKED, [point(9, YES, "confirm")], RATE).above is None
 
 
 def test_the_miss_that_counts_is_the_least_above_confirmed_before_searched_and_longer_before_shorter():
@@ -49,20 +51,20 @@ def test_the_miss_that_counts_is_the_least_above_confirmed_before_searched_and_l
         point(5, NO, "confirm", 3.0),
         point(5, NO, "confirm", 30.0),
     ]
-    assert answer(TERMS, [ours, point(6, NO), *five], RATE).above is five[3]
-    assert answer(TERMS, [ours, point(6, NO, "confirm"), *five[:2]], RATE).above is five[1]
-    assert answer(TERMS, [ours, point(4, NO), point(3, NO)], RATE).above is None
+    assert answer(ASKED, [ours, point(6, NO), *five], RATE).above is five[3]
+    assert answer(ASKED, [ours, point(6, NO, "confirm"), *five[:2]], RATE).above is five[1]
+    assert answer(ASKED, [ours, point(4, NO), point(3, NO)], RATE).above is None
 
 
 def test_a_run_that_may_fit_is_a_miss_only_where_it_was_to_confirm():
     ours, unsure = point(4, YES, "confirm"), point(5, PERHAPS)
-    assert answer(TERMS, [ours, unsure], RATE).above is None
+    assert answer(ASKED, [ours, unsure], RATE).above is None
     confirming = point(5, PERHAPS, "confirm")
-    assert answer(TERMS, [ours, unsure, confirming], RATE).above is confirming
+    assert answer(ASKED, [ours, unsure, confirming], RATE).above is confirming
     unlikely = point(5, PERHAPS, likely=False)
-    assert answer(TERMS, [ours, unlikely], RATE).above is unlikely
+    assert answer(ASKED, [ours, unlikely], RATE).above is unlikely
     weaker = point(5, PERHAPS, "confirm", weaker=True)
-    assert answer(TERMS, [ours, weaker], RATE).clients == 5
+    assert answer(ASKED, [ours, weaker], RATE).clients == 5
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,9 @@ from edgescope.errors import UnsupportedError
 from edgescope.records import Absent, Measured, Queries, Status, Trial, Trust, Verdict, Window
 from edgescope.scenarios.open_loop import DRAWN, poisson
 from edgescope.wings.capacity import question as capacity_question
-from edgescope.wings.capacity import queueing
 from edgescope.wings.capacity import search as capacity
 from edgescope.wings.capacity.constraints import Held, Point, client_constraints
-from edgescope.wings.capacity.question import Question, typical
-from edgescope.wings.capacity.queueing import Forecast
+from edgescope.wings.capacity.question import Forecast, Question, typical
 from edgescope.wings.capacity.search import Search
 from making import queries, result
 
@@ -40,8 +38,8 @@ class Played:
         self.steps, self.guides, self.offered = [], [], []
         question = {"rate": 15.0, "constraints": client_constraints(["p99<40ms"])} | asked
         monkeypatch.setattr(capacity, "judge", self.judge)
-        monkeypatch.setattr(queueing, "estimate", lambda *given: self.estimated(given, start))
-        monkeypatch.setattr(queueing, "forecast", self.forecast)
+        monkeypatch.setattr(capacity, "estimate", lambda *given: self.estimated(given, start))
+        monkeypatch.setattr(capacity, "forecast", self.forecast)
         self.seconds, self.closed = seconds, closed
         self.search = Search(Question(BASE, **question), folder)
 
@@ -410,7 +408,7 @@ def test_service_times_are_those_of_the_nearest_measured_run(played):
 def test_the_worst_promise_says_how_far_a_bound_lies_beyond_its_figure(played, monkeypatch):
     search = played(constraints=client_constraints(["p99<40ms", "p90<9ms"])).play().search
     over = {0.99: 1.2, 0.9: 1.7}
-    monkeypatch.setattr(queueing, "forecast", lambda s, load, n, q, least: Forecast(0.01, 1.0, over[q]))
+    monkeypatch.setattr(capacity, "forecast", lambda s, load, n, q, least: Forecast(0.01, 1.0, over[q]))
     assert search._guide(3) == 1.7
     search.question = replace(search.question, constraints=client_constraints(["memory<2GB"]))
     assert search._guide(3) == 1.0 and search.sustained_s(3) == (30.0, False)
@@ -453,8 +451,8 @@ def test_the_trial_of_four_clients(tmp_path, question, scenario, rate, processes
 
 
 def test_a_question_in_words_names_the_model_without_its_digest():
-    terms = replace(asked(), base=replace(BASE, model="m.onnx#0123", in_flight=2)).summary
-    assert terms.subject.startswith("m.onnx null") and (terms.in_flight, terms.confirm_s) == (2, 30.0)
+    asks = replace(asked(), base=replace(BASE, model="m.onnx#0123", in_flight=2))
+    assert asks.subject.startswith("m.onnx null") and (asks.client, asks.confirm_s) == ("client", 30.0)
 
 
 def random(**keys):

@@ -110,7 +110,7 @@ def test_the_workload_and_its_options_reach_every_run(tmp_path):
     search = searched(tmp_path, CameraServer(), "age<50ms", **keys)
     for trial in (search.closed.trial, *(p.result.trial for p in search.points)):
         assert (trial.workload, dict(trial.workload_options)) == ("video", {"loop": True})
-    assert "video" in answer(search.question.summary, search.points, search.throughput).terms.subject
+    assert "video" in answer(search.question, search.points, search.throughput).question.subject
 
 
 def test_misses_without_a_deadline_are_refused(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.wings.capacity.answer import Edge, Tried, edge, following
+from edgescope.wings.capacity.search import Edge, Tried, edge, following
 
 COUNTS = st.integers(0, 300)
 

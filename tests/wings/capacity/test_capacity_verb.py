@@ -132,7 +132,7 @@ def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
 def test_a_closed_loop_is_no_maximum_where_more_was_answered(servers, at_once, answered, says):
     found = SimpleNamespace(
         throughput=Measured(73.84, "queries/s"),
-        terms=SimpleNamespace(server_processes=servers, in_flight=at_once),
+        question=SimpleNamespace(server_processes=servers, base=SimpleNamespace(in_flight=at_once)),
         points=[SimpleNamespace(achieved=Measured(answered, "queries/s"))],
         above=None,
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.wings.capacity.queueing import Load, arrivals, latencies
+from edgescope.wings.capacity.question import Load, arrivals, latencies
 from edgescope.wings.video.prediction import DROPPED, POLICIES, StageModel, frame_ages
 
 MS = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 
 from edgescope.stats import needed, quantile_effective_n, upper_rank
 from edgescope.wings.capacity.constraints import client_constraints, tail
-from edgescope.wings.capacity.queueing import Load, arrivals, ceiling, estimate, forecast, latencies
+from edgescope.wings.capacity.question import Load, arrivals, ceiling, estimate, forecast, latencies
 
 SERVICE = np.full(100, 0.01)
 

@@ -17,8 +17,8 @@ from edgescope.records import (
     Window,
     Worker,
 )
+from edgescope.wings.capacity.answer import binding
 from edgescope.wings.capacity.constraints import Compliance, Held, client_constraints, judge, words
-from edgescope.wings.capacity.limit import binding
 from making import queries, result
 from queue_server import WHERE, readings
 

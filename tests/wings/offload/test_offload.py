@@ -14,15 +14,13 @@ from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Measured, Status
 from edgescope.stats import tau
 from edgescope.wings.offload import answer as answers
+from edgescope.wings.offload import answer as questions
 from edgescope.wings.offload import model as offload
-from edgescope.wings.offload import question as questions
-from edgescope.wings.offload import service as services
-from edgescope.wings.offload import transit
-from edgescope.wings.offload.answer import _sum, _weighted, answer, flips
-from edgescope.wings.offload.breakeven import curve
-from edgescope.wings.offload.model import cloud, edge
+from edgescope.wings.offload import model as services
+from edgescope.wings.offload import network
+from edgescope.wings.offload.answer import _sum, _weighted, answer, curve, flips
+from edgescope.wings.offload.model import Service, bootstrapped, cloud, edge, fifo, plain
 from edgescope.wings.offload.network import Profile
-from edgescope.wings.offload.service import Service, bootstrapped, fifo, plain
 from edgescope.wings.offload.verb import place, remarks
 from two_places import board, measured, model, server, spread
 
@@ -59,13 +57,13 @@ def test_the_sum_of_tails_is_no_tail():
     found = model()
     wild = replace(FAST, jitter_s=0.010)
     row = cloud(found, wild, None).figures
-    rtt99 = np.quantile(transit.round_trips(wild, found.points.way), 0.99)
+    rtt99 = np.quantile(network.round_trips(wild, found.points.way), 0.99)
     served99 = np.quantile(found.points.remote, 0.99)
     assert row["p99_s"].value <= rtt99 + served99 + 8 * 44e3 / 1e8 + 1e-9
 
 
 def test_jitter_has_the_median_and_deviation_it_says(plain_model):
-    got = transit.round_trips(
+    got = network.round_trips(
         Profile(rtt_s=0.05, jitter_s=0.005, up_bps=1e6, down_bps=1e6), plain_model.points.way
     )
     assert np.median(got) == pytest.approx(0.05, rel=0.02) and got.std() == pytest.approx(0.005, rel=0.1)
@@ -75,15 +73,15 @@ def test_jitter_has_the_median_and_deviation_it_says(plain_model):
 @given(st.floats(0.001, 0.2), st.integers(1, 60))
 def test_rounds_of_sending_again_have_the_stated_law(p, m):
     u = (np.arange(20_000) + 0.5)[None, :] / 20_000
-    got = transit._rounds(p, m, u)
+    got = network._rounds(p, m, u)
     for r in range(3):
         assert np.mean(got <= r) == pytest.approx((1 - p ** (r + 1)) ** m, abs=2e-3)
 
 
 def test_one_lost_segment_message_waits_for_the_time_out(plain_model):
     lossy = Profile(rtt_s=0.01, up_bps=1e9, down_bps=1e9, loss=0.1)
-    rtt = transit.round_trips(lossy, plain_model.points.way)
-    got = transit.recovery(lossy, plain_model.points.way, rtt, 100, 0)
+    rtt = network.round_trips(lossy, plain_model.points.way)
+    got = network.recovery(lossy, plain_model.points.way, rtt, 100, 0)
     assert set(np.round(np.unique(got), 6)) <= {0.0, *(round(0.2 * (2**k - 1), 6) for k in range(1, 13))}
     assert np.mean(got > 0) == pytest.approx(0.1, abs=0.02)
 
@@ -130,8 +128,8 @@ def test_more_bandwidth_never_hurts_and_distance_never_helps(
     here = Profile(rtt_s=rtt, jitter_s=jitter, up_bps=bps, down_bps=bps, loss=loss)
     asked, rate = (loaded_model, 20.0) if load else (plain_model, None)
     base = asked.cloud_s(asked.ends, here, rate)
-    assert np.all(asked.cloud_s(asked.ends, transit.with_bandwidth(here, bps * wider), rate) <= base + 1e-9)
-    assert np.all(asked.cloud_s(asked.ends, transit.with_rtt(here, rtt * further), rate) >= base - 1e-9)
+    assert np.all(asked.cloud_s(asked.ends, network.with_bandwidth(here, bps * wider), rate) <= base + 1e-9)
+    assert np.all(asked.cloud_s(asked.ends, network.with_rtt(here, rtt * further), rate) >= base - 1e-9)
 
 
 def test_the_border_rises_with_distance_and_ends(plain_model):
@@ -146,7 +144,7 @@ def test_the_border_rises_with_distance_and_ends(plain_model):
 def test_at_the_border_the_two_are_equal(plain_model):
     found = curve(plain_model, FAST)
     point = next(p for p in found.points if p.equal_bps)
-    at = transit.with_bandwidth(transit.with_rtt(FAST, point.rtt_s), point.equal_bps)
+    at = network.with_bandwidth(network.with_rtt(FAST, point.rtt_s), point.equal_bps)
     assert cloud(plain_model, at, None).figures["p99_s"].value == pytest.approx(found.edge_s.value, rel=0.02)
 
 
@@ -160,7 +158,7 @@ def test_a_flip_is_where_the_answer_changes(plain_model):
     found = flips(plain_model, FAST)
     assert {f.what for f in found} == {"bandwidth", "rtt"} and all(f.becomes == "edge" for f in found)
     for f in found:
-        moved = transit.with_bandwidth if f.what == "bandwidth" else transit.with_rtt
+        moved = network.with_bandwidth if f.what == "bandwidth" else network.with_rtt
         sides = [answer(plain_model, moved(FAST, f.at * k)).pick.name for k in (0.9, 1.1)]
         assert sides == (["edge", "cloud"] if f.below else ["cloud", "edge"])
 
@@ -241,8 +239,8 @@ def test_degenerate_networks_and_payloads():
 
 def test_loss_holds_one_connection_below_its_link():
     long = Profile(rtt_s=0.1, up_bps=1e9, down_bps=1e9, loss=0.01)
-    assert transit.bandwidth(long, "up") == pytest.approx(8 * 1448 / 0.1 * math.sqrt(1.5 / 0.01))
-    assert transit.bandwidth(replace(long, up_samples_bps=(1e9,)), "up") == 1e9, (
+    assert network.bandwidth(long, "up") == pytest.approx(8 * 1448 / 0.1 * math.sqrt(1.5 / 0.01))
+    assert network.bandwidth(replace(long, up_samples_bps=(1e9,)), "up") == 1e9, (
         "a measured one has its losses in it"
     )
 
@@ -299,7 +297,7 @@ def test_a_border_of_constraints_is_where_they_begin_to_be_kept():
     found = curve(asked, FAST)
     point = next(p for p in found.points if p.fits_bps and p.rtt_s > 0.03)
     wide, narrow = (
-        transit.with_bandwidth(transit.with_rtt(FAST, point.rtt_s), point.fits_bps * k) for k in (1.01, 0.99)
+        network.with_bandwidth(network.with_rtt(FAST, point.rtt_s), point.fits_bps * k) for k in (1.01, 0.99)
     )
     assert cloud(asked, wide, None).fits and not cloud(asked, narrow, None).fits
     assert found.fits_ends_s == pytest.approx(0.098, abs=0.002)
@@ -465,7 +463,7 @@ def test_what_is_sent_waits_for_the_link_and_the_server():
     """The network takes nothing beside 0.1 s a way and a round trip of 0.002 s; the server takes 2 s, one a second."""
     made = model()
     shape = (1, 4)
-    way = transit.draw(np.random.default_rng(0), *shape)
+    way = network.draw(np.random.default_rng(0), *shape)
     draws = replace(made.points, remote=np.full(shape, 2.0), gaps=np.ones(shape), way=way)
     there = Profile(rtt_s=0.002, up_bps=8 * 40e3 / 0.1, down_bps=8 * 4e3 / 0.1)
     alone = made.cloud_s(draws, there, None)

@@ -10,7 +10,7 @@ import pytest
 
 from edgescope.cli.main import main
 from edgescope.store.results import Store
-from edgescope.wings.offload import breakeven, model, probe
+from edgescope.wings.offload import answer, model, probe
 from two_places import measured, spread
 
 EDGE, CLOUD = "squeezenet1_1 onnxruntime int8 b1", "onnxruntime int8 b1"
@@ -22,7 +22,7 @@ def few_draws(monkeypatch):
         (model, "POINTS", 2000),
         (model, "ROWS", 8),
         (model, "DRAWS", 500),
-        (breakeven, "POINTS", 6),
+        (answer, "CURVE_POINTS", 6),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -238,6 +238,6 @@ def test_a_page_that_cannot_be_made_leaves_nothing(stores, tmp_path, capsys):
     ("rtt_ms", "where"), [(1.0, "top right"), (10.0, "top center"), (99.0, "top left"), (100.0, "top left")]
 )
 def test_the_label_of_this_network_leans_away_from_the_plots_edge(rtt_ms, where):
-    from edgescope.wings.offload.plot import _beside
+    from edgescope.wings.offload.page import _beside
 
     assert _beside(rtt_ms, [1.0, 10.0, 100.0]) == where

@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     if found.found is None:
         return _nothing(found, args.json)
     written = str(args.output or "")
-    page = document(found.found, found.question, command=context.command(), written=written)
+    page = document(found.found, command=context.command(), written=written)
     context.show(args, page)
     return 0 if found.clients else 1
 

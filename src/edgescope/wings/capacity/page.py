@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgescope import units
 from edgescope.analysis.cells.objective import Compliance, Constraint
+from edgescope.plots.style import COLOURS, INK, Figure, Scale, axis, axis_kind, layout, seconds
 from edgescope.records import Absent, Json, Measured, Result
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
@@ -18,6 +19,9 @@ from edgescope.wings.capacity.constraints import RESOURCES, Held, Point, words
 if TYPE_CHECKING:
     from edgescope.wings.capacity.question import Question
 
+
+HEIGHT = 360
+STAGES = {"search": ("short run", "circle-open"), "confirm": ("sustained run", "circle")}
 #: Ratio of a run's rate to the closed loop's from which the run was faster, not only noisy.
 EXCEEDED = 1.02
 FITS = {Compliance.YES: "yes", Compliance.NO: "no"}
@@ -27,9 +31,9 @@ CAPTION = (
 )
 
 
-def document(found: Capacity, question: Question, *, command: str = "", written: str = "") -> doc.Document:
+def document(found: Capacity, *, command: str = "", written: str = "") -> doc.Document:
     """Return the document; `written` is the file of the report, or ''."""
-    curves = tuple(_curve(found, i) for i in range(len(found.terms.constraints)))
+    curves = tuple(_curve(found, i) for i in range(len(found.question.constraints)))
     aside_of = doc.Section(
         "What it is based on", (doc.Pairs(tuple(aside(found)), kind="rests"),), level=doc.DETAIL
     )
@@ -41,7 +45,7 @@ def document(found: Capacity, question: Question, *, command: str = "", written:
         *doc.warnings(found.warnings, "To know"),
         doc.Pairs((("report", written),)) if written else None,
     )
-    return doc.Document(f"Capacity: {found.terms.subject}", parts, facts(found, question), command)
+    return doc.Document(f"Capacity: {found.question.subject}", parts, facts(found), command)
 
 
 def _answer(found: Capacity) -> doc.Answer:
@@ -57,18 +61,12 @@ def _answer(found: Capacity) -> doc.Answer:
 
 
 def _curve(found: Capacity, number: int) -> doc.Figure:
-    constraint = found.terms.constraints[number]
-    return doc.Figure(f"promise-{number}", constraint.text, CAPTION, partial(_drawn, found, constraint))
-
-
-def _drawn(found: Capacity, constraint: Constraint) -> Any:
-    from edgescope.wings.capacity.plot import over_clients
-
-    return over_clients(found, constraint)
+    constraint = found.question.constraints[number]
+    return doc.Figure(f"promise-{number}", constraint.text, CAPTION, partial(over_clients, found, constraint))
 
 
 def _runs(found: Capacity) -> doc.Table:
-    constraints = found.terms.constraints
+    constraints = found.question.constraints
     columns = (
         doc.Column("Clients", "1", head="clients"),
         doc.Column("Run", head="run"),
@@ -141,7 +139,7 @@ def sentence_of(found: Capacity) -> str:
 
 def sentences(found: Capacity) -> list[tuple[str, str]]:
     """Return the answer as (label, text): how many fit, what happens with more, what limits it, what confirms it."""
-    each, client = f"at {found.terms.rate:g}/s", found.terms.client
+    each, client = f"at {found.question.rate:g}/s", found.question.client
     above, confirmed = found.above, found.confirmed
     if confirmed is None:
         why = above.why if above else "nothing was measured"
@@ -156,7 +154,7 @@ def sentences(found: Capacity) -> list[tuple[str, str]]:
             out.append(("perhaps", f"{counted(maybe, client)} may fit, by a short run only"))
         out.append(("next", f"{_others(above, found.clients)}: {above.why}"))
         out.append(("limit", found.limit.sentence))
-    return [*out, ("confirmed", _confirmed(confirmed, found.terms.confirm_s))]
+    return [*out, ("confirmed", _confirmed(confirmed, found.question.confirm_s))]
 
 
 def _confirmed(point: Point, confirm_s: float) -> str:
@@ -192,33 +190,33 @@ def aside(found: Capacity) -> list[tuple[str, str]]:
         lines.append(("closed loop", _closed(found, found.throughput.value)))
     if found.above is not None and found.limit.evidence:
         lines.append(
-            (f"at {counted(found.above.clients, found.terms.client)}", "; ".join(found.limit.evidence))
+            (f"at {counted(found.above.clients, found.question.client)}", "; ".join(found.limit.evidence))
         )
     return lines
 
 
 def _closed(found: Capacity, rate: float) -> str:
     """Return a sentence about the closed loop: the maximum of one process, unless a run answered more."""
-    count = found.terms.in_flight
+    count = found.question.base.in_flight
     at_once = "one query" if count == 1 else f"{count} queries"
     text = f"{rate:.4g} queries/s by one process, {at_once} at a time"
     more = max((p.achieved.value for p in found.points if isinstance(p.achieved, Measured)), default=0.0)
     if more > rate * EXCEEDED:
         return f"{text}; not the maximum: {more:.4g}/s were answered under load"
-    return text if found.terms.server_processes == "per-client" else f"{text}: its maximum"
+    return text if found.question.server_processes == "per-client" else f"{text}: its maximum"
 
 
 # -- as data -------------------------------------------------------------------------------------------------
 
 
-def facts(found: Capacity, question: Question) -> Mapping[str, Json]:
+def facts(found: Capacity) -> Mapping[str, Json]:
     """Return {clients, sentence, limit, question, closed_loop, points, warnings}."""
     limit = found.limit
     return {
         "clients": found.clients,
         "sentence": sentence_of(found),
         "limit": {"name": limit.name, "sentence": limit.sentence, "evidence": list(limit.evidence)},
-        "question": _question(question),
+        "question": _question(found.question),
         "closed_loop": found.throughput,
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
@@ -264,3 +262,67 @@ def _held(held: Held) -> dict[str, Json]:
         "bound": held.bound,
         "kept": held.kept.value,
     }
+
+
+# -- the curve of one constraint ------------------------------------------------------------------------------
+
+
+def over_clients(found: Capacity, constraint: Constraint) -> Figure | Absent:
+    """Return the plot of a constraint over the clients, with whiskers up to the bounds; Absent if nothing was read."""
+    spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.constraint == constraint]
+    read = [(p, f.value, b) for p, f, b in spots if isinstance(f, Measured)]
+    if not read:
+        reasons = [f.reason for _, f, _ in spots if isinstance(f, Absent)]
+        return Absent(next(iter(reasons), "no run was judged by it"))
+    import plotly.graph_objects as go
+
+    scale = _scale(constraint, [value for _, value, _ in read])
+    figure = go.Figure()
+    for stage, (run, symbol) in STAGES.items():
+        mine = [(p, v * scale.factor, _over(v, b) * scale.factor) for p, v, b in read if p.stage == stage]
+        if mine:
+            figure.add_trace(_marks(mine, run, symbol, f"{constraint.name}, {scale.unit}"))
+    figure.add_hline(y=constraint.limit * scale.factor, line={"color": COLOURS[4], "dash": "dash"})
+    if found.clients:
+        figure.add_vline(x=found.clients, line={"color": COLOURS[2], "width": 6}, opacity=0.3)
+    shown = [v * scale.factor for _, v, _ in read]
+    up = axis(
+        f"{constraint.name} ({scale.unit}), limit dashed",
+        type=axis_kind([*shown, constraint.limit * scale.factor]),
+        rangemode="tozero",
+    )
+    across = axis(f"{found.question.client}s, {found.question.rate:g} queries/s each", rangemode="tozero")
+    figure.update_layout(**layout(height=HEIGHT, xaxis=across, yaxis=up, showlegend=True))
+    return figure
+
+
+def _marks(spots: list[tuple[Point, float, float]], run: str, symbol: str, what: str) -> Figure:
+    import plotly.graph_objects as go
+
+    return go.Scatter(
+        x=[p.clients for p, _, _ in spots],
+        y=[value for _, value, _ in spots],
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [over for _, _, over in spots],
+            "arrayminus": [0] * len(spots),
+            "color": COLOURS[0],
+            "thickness": 1,
+        },
+        mode="markers",
+        name=run,
+        marker={"symbol": symbol, "size": 10, "color": COLOURS[0], "line": {"color": INK, "width": 1}},
+        hovertemplate=f"%{{x}} clients: %{{y:.4g}} ({what})<extra>{run}</extra>",
+    )
+
+
+def _over(value: float, bound: Measured | Absent) -> float:
+    return bound.value - value if isinstance(bound, Measured) else 0.0
+
+
+def _scale(constraint: Constraint, values: list[float]) -> Scale:
+    if constraint.quantile is not None:
+        return seconds([*values, constraint.limit])
+    known = {"W": Scale(1.0, "W"), "J": Scale(1e3, "mJ"), "share": Scale(100.0, "%")}
+    return known.get(constraint.metric.unit, Scale(1e-6, "MB"))

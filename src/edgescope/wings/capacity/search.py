@@ -1,17 +1,18 @@
 """Search how many clients fit: a closed loop, short runs, a sustained run.
 
-The closed loop measures how long a query takes and the highest throughput; from both, analysis.predict.queueing
-guesses the edge. Short open-loop runs then bracket it (analysis.capacity.answer chooses each next number), and a run
-long enough for the upper bound of the promised quantile confirms the answer; if that fails, the search confirms one
-client fewer. Every run is a Trial of the loop (loop.py), so the store is the only memory: an interrupted search
-resumes, and takes the same decisions from the same rows.
+The closed loop measures how long a query takes and the highest throughput; the queue that it would feed guesses the
+edge. Short open-loop runs then bracket it: the search steps by one twentieth and soon doubles the step until it has one
+number that fits and one that does not, bisects between them, and repeats a run next to the edge if its result was not
+clear. A run long enough for the upper bound of the promised quantile confirms the answer; if that fails, the search
+confirms one client fewer. Every run is a Trial of the loop (search/loop.py), so the store is the only memory: an
+interrupted search resumes, and takes the same decisions from the same rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,7 @@ from edgescope.runner.memory import fitting
 from edgescope.search.loop import Step, Strategy
 from edgescope.stats import needed, quantile_effective_n
 from edgescope.units import counted, lasting
-from edgescope.wings.capacity import queueing
-from edgescope.wings.capacity.answer import Capacity, Edge, Tried, answer, doubts, edge, following
+from edgescope.wings.capacity.answer import Capacity, answer, doubts
 from edgescope.wings.capacity.constraints import (
     FULL,
     MEASURED,
@@ -37,8 +37,17 @@ from edgescope.wings.capacity.constraints import (
     tail,
     timed,
 )
-from edgescope.wings.capacity.question import PER_CLIENT, Question, judgeable
-from edgescope.wings.capacity.queueing import Load
+from edgescope.wings.capacity.question import (
+    CONFIDENCE,
+    PER_CLIENT,
+    SPARE,
+    Floats,
+    Load,
+    Question,
+    estimate,
+    forecast,
+    judgeable,
+)
 
 #: Seconds of the closed loop, and the shortest of the open ones.
 CLOSED_S, SHORTEST_S = 3.0, 5.0
@@ -98,7 +107,7 @@ class Search:
 
     def _searched(self) -> Strategy:
         question, tried = self.question, list[Tried]()
-        start = queueing.estimate(self._service(1), self.load, question.tails, question.confirm_s)
+        start = estimate(self._service(1), self.load, question.tails, question.confirm_s)
         if question.server_processes == PER_CLIENT and self.closed is not None:
             start = min(start, fitting(self.closed, question.base, question.max_clients))
         clients: int | None = min(start, question.max_clients)
@@ -156,7 +165,7 @@ class Search:
 
     def answer(self) -> Capacity:
         """Return the answer from all runs so far."""
-        found = answer(self.question.summary, self.points, self.throughput, self.warnings)
+        found = answer(self.question, self.points, self.throughput, self.warnings)
         return replace(found, warnings=(*found.warnings, *doubts(found)))
 
     @property
@@ -180,9 +189,7 @@ class Search:
         if point.result.status in (*MEASURED, *FULL, *HOPELESS):
             return point
         why = point.result.status.value
-        again = (
-            f"{counted(clients, self.question.summary.client)}: the run ended as {why} and is repeated once"
-        )
+        again = f"{counted(clients, self.question.client)}: the run ended as {why} and is repeated once"
         self.warnings.append(Message("W-CAP-2", again, evidence=str(point.result.reason)))
         return (
             yield from self._point(
@@ -230,7 +237,7 @@ class Search:
     def _needed(self, clients: int) -> float:
         """Return the seconds of a confirming run that gives every constraint's bound."""
         service, load, least = self._service(clients), self.load, self.question.confirm_s
-        found = [queueing.forecast(service, load, clients, q, least).seconds for q, _ in self.question.tails]
+        found = [forecast(service, load, clients, q, least).seconds for q, _ in self.question.tails]
         return max([least, *filter(math.isfinite, found)])
 
     def _too_slow(self, clients: int, need: float) -> None:
@@ -259,8 +266,8 @@ class Search:
             if found is None or not point.fits or held.kept is Compliance.YES:
                 continue
             x, (q, _) = timed(held.constraint, measured_rows(point.result)), found
-            share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))
-            seconds = queueing.SPARE * share * point.seconds
+            share = needed(q, CONFIDENCE) / max(1.0, quantile_effective_n(x, q))
+            seconds = SPARE * share * point.seconds
             if isinstance(held.bound, Absent) or (
                 held.constraint.quantile is None and seconds > point.seconds
             ):
@@ -287,7 +294,7 @@ class Search:
     ) -> Look:
         """Run `clients` for `seconds` and judge the result."""
         question, guide = self.question, 1.0 if stage == "confirm" else self._guide(clients)
-        who = counted(clients, question.summary.client)
+        who = counted(clients, question.client)
         what = f"{who}, {seconds:g} s{', ' * bool(note)}{note}"
         trial = question.trial(clients, seconds, attempt, self.folder)
         then = self._goes_on if stage == "confirm" else self._sustained
@@ -307,10 +314,10 @@ class Search:
     def _guide(self, clients: int) -> float:
         """Return the expected ratio of a confirming run's bound to its figure."""
         service, load, at_least = self._service(clients), self.load, self.question.confirm_s
-        over = (queueing.forecast(service, load, clients, q, at_least).over for q, _ in self.question.tails)
+        over = (forecast(service, load, clients, q, at_least).over for q, _ in self.question.tails)
         return max(over, default=1.0)
 
-    def _service(self, clients: int) -> queueing.Floats:
+    def _service(self, clients: int) -> Floats:
         """Return the service times (s) of the run nearest in clients; the closed loop's before the first run."""
         near = [p for p in self.points if p.result.status in MEASURED and p.held]
         nearest = min(near, key=lambda p: abs(p.clients - clients), default=None)
@@ -319,3 +326,66 @@ class Search:
         c = measured_rows(result).columns
         took = (c["done_ns"] - c["issued_ns"])[(c["done_ns"] >= 0) & (c["issued_ns"] >= 0)]
         return np.asarray(took, dtype=np.float64) * 1e-9
+
+
+# -- which number of clients next -------------------------------------------------------------------------------
+
+
+#: A number of clients does not fit when it clearly failed, or failed this often.
+FAILURES = 2
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One short run: whether it fits, and whether a repetition would almost surely agree."""
+
+    clients: int
+    fits: bool
+    clear: bool = True
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The most clients known to fit (0: none yet) and the fewest known not to fit (None: none yet)."""
+
+    fits: int = 0
+    misses: int | None = None
+    open: bool = False
+    """Whether the miss rests on a single run that was not clear."""
+
+    @property
+    def adjacent(self) -> bool:
+        """Whether no number lies between the two."""
+        return self.misses is not None and self.misses - self.fits == 1
+
+
+def edge(tried: Sequence[Tried]) -> Edge:
+    """Return the edge that these runs show; a number that fitted once counts as fitting."""
+    fitted = {t.clients for t in tried if t.fits}
+    missed = sorted({t.clients for t in tried} - fitted)
+    # if a larger number fits, a miss at a smaller one is noise
+    top = max(fitted, default=0)
+    misses = next((n for n in missed if n > top or _sure(tried, n)), None)
+    below = max((n for n in fitted if misses is None or n < misses), default=0)
+    return Edge(below, misses, misses is not None and not _sure(tried, misses))
+
+
+def _sure(tried: Sequence[Tried], clients: int) -> bool:
+    runs = [t for t in tried if t.clients == clients]
+    return any(t.clear for t in runs) or len(runs) >= FAILURES
+
+
+def following(tried: Sequence[Tried], estimate: int, most: int) -> int | None:
+    """Return the number of clients to try next, or None if the edge is known or `most` fit."""
+    known = edge(tried)
+    if not tried:
+        return min(max(1, estimate), most)
+    if known.adjacent:
+        return known.misses if known.open else None
+    ups, downs = len({t.clients for t in tried if t.fits}), len({t.clients for t in tried if not t.fits})
+    stride = max(1, round(estimate / 20))
+    if known.misses is None:
+        return None if known.fits >= most else min(most, known.fits + (stride << max(0, ups - 2)))
+    if known.fits == 0:
+        return max(1, known.misses - (stride << max(0, downs - 2)))
+    return (known.fits + known.misses) // 2

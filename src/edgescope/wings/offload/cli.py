@@ -21,7 +21,7 @@ from edgescope.commandline import context, trial_flags
 from edgescope.store import whole_file
 
 if TYPE_CHECKING:
-    from edgescope.wings.offload.question import Question
+    from edgescope.wings.offload.answer import Question
 
 INTERRUPTED = "Nothing was written; the same command starts again."
 SENT = ("payload", "response_size", "rate", "remote_servers", "radio_power", "radio_energy", "seed")

@@ -1,7 +1,7 @@
-"""Decide whether queries are better answered at the edge, in the cloud or shared, from service times and a network.
+"""The model of an offload question: what each way to answer costs, from measured service times and a network.
 
     edge   = waiting + service, measured on this board
-    cloud  = up + waiting + service measured there + down + round trip + recovery of lost packets    (transit.py)
+    cloud  = up + waiting + service measured there + down + round trip + recovery of lost packets    (network.py)
     boards = the same edge, several times: queries take the boards in turn
     split  = the edge takes as much as its constraints allow, the cloud the rest: queries are shared, not layers
 
@@ -9,6 +9,13 @@ The two machines stay apart: each option names the machine that was measured. Ev
 *modelled* from measured rows, and says so. The percentiles come from drawn sums, with a 95 % interval over
 bootstraps of the rows. Constraints are judged on the worse end of the interval, as everywhere
 (analysis.cells.objective).
+
+A service time runs from issued to done of a query in the measured window, so time in the queue is not in it. Draws are
+taken from the raw rows, never from percentiles: the sum of two p99 is no p99. Neighbouring rows resemble each other,
+so rows are drawn in blocks (moving blocks: Kuensch, Annals of Statistics 17, 1989); replicates are drawn first,
+because fresh processes differ by more than the rows within one. Waiting is Lindley's recursion on the draws, one FIFO
+server: finish_k = max(arrive_k, finish_(k-1)) + service_k. Several servers are taken in turn. It is monotone: a longer
+service or an earlier arrival never ends anything sooner.
 """
 
 from __future__ import annotations
@@ -18,16 +25,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgescope import metrics
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.row import Row
-from edgescope.records import Absent, Field, Measured
-from edgescope.stats import needed, refusal
-from edgescope.wings.offload import transit
-from edgescope.wings.offload.network import Profile
-from edgescope.wings.offload.service import MOST_UTILISED, Floats, Service, bootstrapped, fifo, plain
+from edgescope.records import QUERY_OK, Absent, Field, Measured, Result
+from edgescope.stats import needed, refusal, tau
+from edgescope.wings.offload.network import (
+    Floats,
+    Profile,
+    Transit,
+    bandwidth,
+    draw,
+    recovery,
+    round_trips,
+    serialisation,
+)
 
+MOST_UTILISED = 0.95
+"""Utilisation of a server or link from which no steady tail can be given: the queue's memory gets too long."""
 POINTS, ROWS, DRAWS = 20_000, 32, 3_000
 """Number of draws behind a point; number of bootstraps, and of draws in each, behind an interval."""
 MOST_BOARDS = 16
@@ -35,6 +52,25 @@ SHARES = 24
 """Halvings in the search for the edge's share."""
 QUANTILES = metrics.quantiles()
 """Metrics of a row that the network changes."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """The service times of one cell in seconds, an array for each replicate, and its worker slots."""
+
+    replicates: tuple[Floats, ...]
+    slots: int = 1
+    """Queries that the machine serves at once, as it was measured: processes x in_flight."""
+
+    @property
+    def n(self) -> int:
+        """Raw rows behind it."""
+        return sum(len(r) for r in self.replicates)
+
+    @property
+    def mean_s(self) -> float:
+        """Mean service time."""
+        return float(np.concatenate(self.replicates).mean())
 
 
 @dataclass(frozen=True)
@@ -96,7 +132,7 @@ class Draws:
     local: Floats
     remote: Floats
     gaps: Floats
-    way: transit.Transit
+    way: Transit
 
 
 class Model:
@@ -116,7 +152,7 @@ class Model:
 
         shape = (max(1, rows), n)
         gaps = rng.exponential(1.0, shape) if self.request.poisson else np.ones(shape)
-        return Draws(served(self.local.service), served(self.remote.service), gaps, transit.draw(rng, *shape))
+        return Draws(served(self.local.service), served(self.remote.service), gaps, draw(rng, *shape))
 
     def edge_s(self, draws: Draws, rate: float | None, boards: int = 1) -> Floats:
         """Return the latencies at the edge, (rows, n)."""
@@ -128,11 +164,11 @@ class Model:
     def cloud_s(self, draws: Draws, network: Profile, rate: float | None) -> Floats:
         """Return the latencies through the network, (rows, n)."""
         ask, way = self.request, draws.way
-        rtt = transit.round_trips(network, way)
-        up = transit.serialisation(network, way, "up", ask.up_bytes)
-        down = transit.serialisation(network, way, "down", ask.down_bytes)
-        lost = transit.recovery(network, way, rtt, ask.up_bytes, 0)
-        lost = lost + transit.recovery(network, way, rtt, ask.down_bytes, 1)
+        rtt = round_trips(network, way)
+        up = serialisation(network, way, "up", ask.up_bytes)
+        down = serialisation(network, way, "down", ask.down_bytes)
+        lost = recovery(network, way, rtt, ask.up_bytes, 0)
+        lost = lost + recovery(network, way, rtt, ask.down_bytes, 1)
         if rate is None:
             return np.asarray(up + draws.remote + down + rtt + lost)
         arrive = np.cumsum(draws.gaps, axis=1) / rate
@@ -150,18 +186,16 @@ class Model:
             return ()
         ask, far = self.request, self.remote.service
         return (
-            ("uplink", rate * 8 * ask.up_bytes / transit.bandwidth(network, "up")),
+            ("uplink", rate * 8 * ask.up_bytes / bandwidth(network, "up")),
             ("remote server", rate * far.mean_s / far.slots / ask.servers),
-            ("downlink", rate * 8 * ask.down_bytes / transit.bandwidth(network, "down")),
+            ("downlink", rate * 8 * ask.down_bytes / bandwidth(network, "down")),
         )
 
     def link_sps(self, network: Profile) -> float:
         """Return the samples per second that the link can carry."""
         ask, batch = self.request, self.remote.row.trial.batch
         ways = (("up", ask.up_bytes), ("down", ask.down_bytes))
-        return min(
-            batch * transit.bandwidth(network, way) / (8 * size) if size else np.inf for way, size in ways
-        )
+        return min(batch * bandwidth(network, way) / (8 * size) if size else np.inf for way, size in ways)
 
 
 def saturated(busy: Sequence[tuple[str, float]]) -> tuple[str, ...]:
@@ -291,7 +325,65 @@ def sending_j(model: Model, network: Profile, latency_s: float | None) -> Field:
         return Absent("the board's idle power was not measured: edgescope bench --idle 10s")
     if latency_s is None:
         return Absent("no answer would come in time")
-    air_s = 8 * ask.up_bytes / transit.bandwidth(network, "up")
-    air_s += 8 * ask.down_bytes / transit.bandwidth(network, "down")
+    air_s = 8 * ask.up_bytes / bandwidth(network, "up")
+    air_s += 8 * ask.down_bytes / bandwidth(network, "down")
     radio = (ask.radio_w or 0.0) * air_s + (ask.radio_j_per_mb or 0.0) * (ask.up_bytes + ask.down_bytes) / 1e6
     return Measured((radio + idle.value * latency_s) / batch, "J", n=1)
+
+
+# -- how long one machine takes -------------------------------------------------------------------------------
+
+
+def service(results: Sequence[Result]) -> Service | None:
+    """Return the service times of a cell's finished replicates (with raw rows), or None if none has rows."""
+    found = tuple(x for x in (_times_s(r) for r in results) if len(x))
+    if not found:
+        return None
+    trial = results[0].trial
+    return Service(found, trial.processes * trial.in_flight)
+
+
+def _times_s(result: Result) -> Floats:
+    if result.queries is None or result.window is None:
+        return np.zeros(0)
+    c = result.queries.rows(result.window).columns
+    ok = (c["status"] == QUERY_OK) & (c["worker"] < result.trial.processes)  # colocated models have rows too
+    return np.asarray((c["done_ns"] - c["issued_ns"])[ok] * 1e-9, dtype=np.float64)
+
+
+def plain(of: Service, rng: np.random.Generator, n: int) -> Floats:
+    """Return n service times drawn from all rows, (1, n)."""
+    return _drawn(of.replicates, rng, n)[None, :]
+
+
+def bootstrapped(of: Service, rng: np.random.Generator, rows: int, n: int) -> Floats:
+    """Return (rows, n) service times; each row is drawn from its own resample of replicates and of their rows."""
+    out = np.empty((rows, n))
+    for row in out:
+        chosen = [of.replicates[i] for i in rng.integers(0, len(of.replicates), len(of.replicates))]
+        row[:] = _drawn([x[_blocks(x, rng, len(x))] for x in chosen], rng, n)
+    return out
+
+
+def _drawn(replicates: Sequence[Floats], rng: np.random.Generator, n: int) -> Floats:
+    """Return n values, in blocks of one replicate after the other, every row equally likely."""
+    whole = np.concatenate(replicates)
+    return whole[_blocks(whole, rng, n)]
+
+
+def _blocks(x: Floats, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    """Return n indices into x: blocks much longer than its correlation, wrapped at the end."""
+    length = max(1, min(len(x) // 8, math.ceil(4 * tau(x)) if len(x) > 1 else 1))
+    starts = rng.integers(0, len(x), math.ceil(n / length))
+    return np.asarray((starts[:, None] + np.arange(length)).ravel()[:n] % len(x), dtype=np.int64)
+
+
+def fifo(arrive: Floats, serve: Floats, servers: int = 1) -> Floats:
+    """Return when each query is done, (rows, n), in seconds; queries take the servers in turn."""
+    out = np.empty(arrive.shape)
+    for lane in range(servers):
+        mine = serve[:, lane::servers]
+        total = np.cumsum(mine, axis=1)
+        start = np.maximum.accumulate(arrive[:, lane::servers] - (total - mine), axis=1)
+        out[:, lane::servers] = start + total
+    return out

@@ -26,10 +26,9 @@ from edgescope.runner.own_results import Tell, silent
 from edgescope.runner.setup import Stored, store_of
 from edgescope.store.results import Store
 from edgescope.wings.offload import page as words
-from edgescope.wings.offload.model import Model, Place, Request
+from edgescope.wings.offload.answer import Question, question
+from edgescope.wings.offload.model import Model, Place, Request, service
 from edgescope.wings.offload.network import Profile, load, profile, read_size
-from edgescope.wings.offload.question import Question, question
-from edgescope.wings.offload.service import service
 
 
 def place(results: Sequence[Result], which: str, side: str) -> Place:
