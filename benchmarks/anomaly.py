@@ -46,10 +46,10 @@ from edgescope.wings.studies.anomaly_detection import cells as chain
 from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
 from edgescope.wings.video import verb as watch
+from edgescope.wings.video.clips import Clips, Length
 from edgescope.wings.video.pipeline import FILM
+from edgescope.wings.video.sinks import Log, Webhook
 from edgescope.wings.video.sources.file import File
-from edgescope.wings.video.watching.clips import Clips, Length
-from edgescope.wings.video.watching.sinks import Log, Webhook
 from watched_day import accounted, planted, session
 
 ROUNDS = 2

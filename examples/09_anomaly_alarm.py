@@ -9,7 +9,7 @@ from PIL import Image
 
 import edgescope
 from edgescope.wings.anomaly import verb as anomaly
-from edgescope.wings.video.watching.picture import alarm_picture
+from edgescope.wings.video.annotated import alarm_picture
 
 # 1. A small set: clips of real films; in half of them the light goes down for a while. Only whole videos have labels.
 made = anomaly.generate("videos", clips=24, kinds=("darkness",), size=(170, 128))

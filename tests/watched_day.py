@@ -16,8 +16,8 @@ from edgescope.models.base import TensorSpec
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.wings.video.alarm import Alarms, Rule
 from edgescope.wings.video.flow import Sequential, Stage
+from edgescope.wings.video.session import Session
 from edgescope.wings.video.snippets import Cutting, DecodeSnippets, Online, Snippets
-from edgescope.wings.video.watching.session import Session
 
 WIDE, HIGH, POOL = 32, 24, 8
 HOW = Preprocess((HIGH, WIDE), resize="stretch")

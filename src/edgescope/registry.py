@@ -513,16 +513,18 @@ SOURCES = Family(
     {
         "file": Entry("edgescope.wings.video.sources.file:File", VIDEO, "a video file, each frame once"),
         "paced": Entry(
-            "edgescope.wings.video.sources.paced:paced",
+            "edgescope.wings.video.sources.simulated:paced",
             VIDEO,
             "a video file played as a camera, FILE or FILE@FPS",
         ),
         "camera": Entry(
-            "edgescope.wings.video.sources.camera:camera", VIDEO, "a camera of this machine (V4L2)"
+            "edgescope.wings.video.sources.cameras:camera", VIDEO, "a camera of this machine (V4L2)"
         ),
-        "rtsp": Entry("edgescope.wings.video.sources.rtsp:rtsp", VIDEO, "a network camera, rtsp://host/path"),
+        "rtsp": Entry(
+            "edgescope.wings.video.sources.cameras:rtsp", VIDEO, "a network camera, rtsp://host/path"
+        ),
         "synthetic": Entry(
-            "edgescope.wings.video.sources.synthetic:synthetic",
+            "edgescope.wings.video.sources.simulated:synthetic",
             summary="a made-up moving picture, 640x480 or 640x480@30",
         ),
         "nvdec": Entry(

@@ -25,7 +25,7 @@ COUNTS_UP = {
         "wings.video.flow.Counts",
         "frames.frame.Frame",
         "frames.frame.Item",
-        "wings.video.watching.session.Counts",
+        "wings.video.session.Counts",
     ),
 }
 """Those that are filled while something runs."""

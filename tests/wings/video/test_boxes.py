@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.models.base import Detections
-from edgescope.wings.video.boxes import matched_share
+from edgescope.wings.video.workload import matched_share
 
 
 def frame(*rows):

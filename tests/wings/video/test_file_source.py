@@ -18,8 +18,7 @@ pytest.importorskip("av")
 from edgescope.frames.frame import Source
 from edgescope.wings.video.sources import file as module
 from edgescope.wings.video.sources import rgb
-from edgescope.wings.video.sources.ending import missing_bytes
-from edgescope.wings.video.sources.file import File, Times
+from edgescope.wings.video.sources.file import File, Times, missing_bytes
 from edgescope.wings.video.sources.rgb import Rgb, degrees, upright
 
 

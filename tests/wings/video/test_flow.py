@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from edgescope.frames.frame import Frame, Item, joined, parted
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.wings.video import flow as module
-from edgescope.wings.video.flow import Calls, EndOfFilm, Ledger, Queue, Sequential, Stage, Threaded
-from edgescope.wings.video.prediction import POLICIES
+from edgescope.wings.video.flow import POLICIES, Calls, EndOfFilm, Ledger, Queue, Sequential, Stage, Threaded
 
 
 class Film:

@@ -16,10 +16,8 @@ from fake_time import FakeClock
 
 pytest.importorskip("av")
 from edgescope.frames.frame import Source
-from edgescope.wings.video.sources import camera as cameras
-from edgescope.wings.video.sources import rtsp as network
-from edgescope.wings.video.sources import stream
-from edgescope.wings.video.sources.camera import camera
+from edgescope.wings.video.sources import cameras
+from edgescope.wings.video.sources.cameras import Stream, camera
 from edgescope.wings.video.sources.live import (
     FIRST_S,
     LONGEST_S,
@@ -30,7 +28,6 @@ from edgescope.wings.video.sources.live import (
     pause_s,
     shown,
 )
-from edgescope.wings.video.sources.stream import Stream
 
 IMAGE = np.zeros((2, 2, 3), np.uint8)
 
@@ -275,8 +272,8 @@ def test_a_stream_says_what_it_is_and_decodes_no_several_frames_at_once(average,
 
 
 def test_frames_come_with_their_time_from_the_first_stamp_and_damaged_ones_are_passed_over(monkeypatch):
-    monkeypatch.setattr(stream.time, "monotonic_ns", lambda: 50_000_000_000)
-    lost = stream.av.error.InvalidDataError(1, "lost")
+    monkeypatch.setattr(cameras.time, "monotonic_ns", lambda: 50_000_000_000)
+    lost = cameras.av.error.InvalidDataError(1, "lost")
     packets = [
         Packet(picture(None)),
         Packet(picture(7.0), picture(8.0, True)),
@@ -301,7 +298,7 @@ def test_frames_come_with_their_time_from_the_first_stamp_and_damaged_ones_are_p
     ],
 )
 def test_a_drivers_stamp_counts_if_it_is_of_the_last_ten_seconds(monkeypatch, stamp, created_s):
-    monkeypatch.setattr(stream.time, "monotonic_ns", lambda: 50_000_000_000)
+    monkeypatch.setattr(cameras.time, "monotonic_ns", lambda: 50_000_000_000)
     (got,) = Stream(Container([Packet(picture(stamp))]), None, stamped=True).grabbed()
     assert got.created_ns == pytest.approx(created_s * 1e9, abs=1)
     (got,) = Stream(Container([Packet(picture(stamp))]), None, stamped=False).grabbed()
@@ -316,10 +313,10 @@ def test_a_stream_is_opened_with_a_limit_of_five_seconds(monkeypatch):
         asked.append((url, how))
         yield container
 
-    monkeypatch.setattr(stream.av, "open", opened)
-    with stream.connected("rtsp://a", (4, 2), options={"a": "1"}) as connection:
+    monkeypatch.setattr(cameras.av, "open", opened)
+    with cameras.connected("rtsp://a", (4, 2), options={"a": "1"}) as connection:
         assert connection._rgb.size == (4, 2) and not connection._stamped and connection._rgb._full is None
-    with stream.connected(
+    with cameras.connected(
         "/dev/video0", (4, 2), format="v4l2", options={}, stamped=True, whole=True
     ) as connection:
         assert connection._stamped and connection._rgb._full is not None
@@ -368,7 +365,7 @@ def test_a_camera_is_set_to_what_is_asked_for(monkeypatch):
         "/dev/front",
         ("/dev/front", (8, 6)),
         4.0,
-        stream.ERRORS,
+        cameras.ERRORS,
     )
     options = {"video_size": "640x480", "framerate": "29.5", "input_format": "mjpeg"}
     assert other.keywords == {"format": "v4l2", "options": options, "stamped": True, "whole": True}
@@ -379,9 +376,9 @@ def test_a_camera_is_set_to_what_is_asked_for(monkeypatch):
     [("//host/a", "rtsp://host/a"), ("rtsps://host/a", "rtsps://host/a"), ("rtsp://host", "rtsp://host")],
 )
 def test_a_network_camera_comes_by_tcp_without_delay(monkeypatch, name, url):
-    made = kept(monkeypatch, network)
-    network.rtsp(name, size=(8, 6), stall_s=4.0)
-    network.rtsp(name, whole=True)
+    made = kept(monkeypatch, cameras)
+    cameras.rtsp(name, size=(8, 6), stall_s=4.0)
+    cameras.rtsp(name, whole=True)
     (found, connect, how), (_, other, its) = made
     options = {"rtsp_transport": "tcp", "fflags": "nobuffer", "flags": "low_delay"}
     assert (found, connect.args, connect.keywords) == (

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from edgescope.wings.video.alarm import Alarm
-from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.sinks import Log
+from edgescope.wings.video.sinks import Event, Log
 
 
 def event(number, *, over=False, at=None):
@@ -50,8 +49,8 @@ KILLED = """
 import sys
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
-from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.sinks import Log
+from edgescope.wings.video.sinks import Event
+from edgescope.wings.video.sinks import Log
 log, number = Log(Path(sys.argv[1])), 0
 while True:
     log.told(Event(f"s-{number}", "film", Alarm(number, 0, 1.0, 2.0, 3.0, 0.9, 2.0)))
@@ -78,8 +77,8 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
-from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.sinks import Log
+from edgescope.wings.video.sinks import Event
+from edgescope.wings.video.sinks import Log
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = Log(Path(sys.argv[1]))
 alarm = Alarm(1, 0, 1.0, 2.0, 3.0, 0.9, 2.0)

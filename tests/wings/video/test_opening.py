@@ -10,8 +10,7 @@ pytest.importorskip("av")
 from edgescope.frames.frame import Source
 from edgescope.frames.opening import kind_of, opened
 from edgescope.wings.video.sources.file import File
-from edgescope.wings.video.sources.paced import Paced
-from edgescope.wings.video.sources.synthetic import Synthetic
+from edgescope.wings.video.sources.simulated import Paced, Synthetic
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from edgescope.wings.video import pipeline
 from edgescope.wings.video.description import Described
 from edgescope.wings.video.flow import Sequential, Threaded
 from edgescope.wings.video.pipeline import OPTIONS, Pipeline, Plan, planned, supported, widened
-from edgescope.wings.video.preparing import OneByOne, OnHost
 from edgescope.wings.video.snippets import (
     Cutting,
     DecodeSnippets,
@@ -22,7 +21,16 @@ from edgescope.wings.video.snippets import (
     SnippetClasses,
     Snippets,
 )
-from edgescope.wings.video.stages import ClassifyCrops, Decode, Infer, ReadBoxes, ReadClasses, owned
+from edgescope.wings.video.stages import (
+    ClassifyCrops,
+    Decode,
+    Infer,
+    OneByOne,
+    OnHost,
+    ReadBoxes,
+    ReadClasses,
+    owned,
+)
 
 BASE = Trial(model="net", backend="onnxruntime", workload="video", batch=4, in_flight=6)
 

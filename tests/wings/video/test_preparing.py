@@ -13,8 +13,8 @@ from edgescope.frames.frame import Frame, Item
 from edgescope.models.base import Fit
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.registry import need, place
-from edgescope.wings.video import preparing
-from edgescope.wings.video.preparing import Arrays, OneByOne, OnHost, fit_of
+from edgescope.wings.video import stages
+from edgescope.wings.video.stages import Arrays, OneByOne, OnHost, fit_of
 
 WAYS = [
     Preprocess(32),
@@ -106,7 +106,7 @@ def test_grey_is_pillows_to_the_last_digit():
     rng = np.random.default_rng(2)
     pixels = rng.integers(0, 256, (64, 65, 3)).astype(np.uint8)
     pixels[0, :3] = [[0, 0, 0], [255, 255, 255], [1, 254, 128]]
-    assert (preparing._grey(pixels)[..., 0] == np.asarray(Image.fromarray(pixels).convert("L"))).all()
+    assert (stages._grey(pixels)[..., 0] == np.asarray(Image.fromarray(pixels).convert("L"))).all()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_network_that_takes_bytes_gets_bytes():
         given.inputs[0] == given.frames[0].image.transpose(2, 0, 1)
     ).all()  # and the second row repeats it
     scaled = Preprocess((4, 6), resize="stretch", mean=(1.0, 2.0, 4.0), std=(2.0, 4.0, 0.5), divide=4.0)
-    scale, shift = preparing.coefficients(scaled)
+    scale, shift = stages.coefficients(scaled)
     assert scale.tolist() == [0.125, 0.0625, 0.5] and shift.tolist() == [-0.5, -0.5, -8.0]
 
 
@@ -147,7 +147,7 @@ def test_a_function_of_ones_own_does_not_say_how_it_fits_a_frame():
         (3, 3, 4, 4),
         (3, 3, 32, 32),
     ]
-    assert preparing.vectorisable([own, WAYS[0], own, WAYS[1]]) == [WAYS[0], WAYS[1]]
+    assert stages.vectorisable([own, WAYS[0], own, WAYS[1]]) == [WAYS[0], WAYS[1]]
 
 
 def test_a_fit_is_each_sides_scale_and_what_lies_before_it():

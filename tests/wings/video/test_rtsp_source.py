@@ -11,7 +11,7 @@ from rtsp_server import RtspServer
 
 pytest.importorskip("av")
 from edgescope.frames.opening import opened
-from edgescope.wings.video.sources import stream
+from edgescope.wings.video.sources import cameras
 
 
 def test_frames_come_in_order_with_their_time():
@@ -47,8 +47,8 @@ def test_a_server_that_breaks_off_is_connected_to_again():
 
 
 def test_a_server_that_falls_silent_is_reported(monkeypatch):
-    monkeypatch.setattr(stream, "READ_S", 0.5)
-    monkeypatch.setattr(stream, "CONNECT_S", 0.5)
+    monkeypatch.setattr(cameras, "READ_S", 0.5)
+    monkeypatch.setattr(cameras, "CONNECT_S", 0.5)
     with RtspServer() as server:
         source = opened(server.url, stall_s=1.0)
         source.read()

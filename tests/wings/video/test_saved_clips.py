@@ -11,13 +11,13 @@ import pytest
 
 from edgescope.frames.frame import Frame
 from edgescope.wings.video.alarm import Alarm
-from edgescope.wings.video.watching.event import Event
+from edgescope.wings.video.sinks import Event
 from films import number_of, picture
 
 av = pytest.importorskip("av")
 
-from edgescope.wings.video.watching import clips as module  # noqa: E402
-from edgescope.wings.video.watching.clips import Clips, Length  # noqa: E402
+from edgescope.wings.video import clips as module  # noqa: E402
+from edgescope.wings.video.clips import Clips, Length  # noqa: E402
 
 FPS = 10
 
@@ -106,8 +106,8 @@ import numpy as np
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
 from edgescope.frames.frame import Frame
-from edgescope.wings.video.watching.clips import Clips
-from edgescope.wings.video.watching.event import Event
+from edgescope.wings.video.clips import Clips
+from edgescope.wings.video.sinks import Event
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 clips = Clips(Path(sys.argv[1]))
@@ -148,8 +148,8 @@ import numpy as np
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
 from edgescope.frames.frame import Frame
-from edgescope.wings.video.watching.clips import Clips
-from edgescope.wings.video.watching.event import Event
+from edgescope.wings.video.clips import Clips
+from edgescope.wings.video.sinks import Event
 from films import picture
 clips = Clips(Path(sys.argv[1]))
 clips.told(Event("s-1", "film", Alarm(1, 0, 0.0, 0.0, 0.0, 0.9, 0.0)))

@@ -9,8 +9,8 @@ import pytest
 
 from edgescope.errors import DeviceError
 from edgescope.wings.video.alarm import Rule
-from edgescope.wings.video.watching.session import FAILURES, Ages
-from edgescope.wings.video.watching.sinks import Log
+from edgescope.wings.video.session import FAILURES, Ages
+from edgescope.wings.video.sinks import Log
 from watched_day import CUTTING, RULE, Planted, accounted, planted, session
 
 FPS = 5.0

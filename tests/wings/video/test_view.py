@@ -6,9 +6,9 @@ import numpy as np
 
 from edgescope.commandline.screen import ASCII, BLOCKS
 from edgescope.wings.video.alarm import Alarm, Scored
+from edgescope.wings.video.annotated import PLOT_HIGH, alarm_picture
 from edgescope.wings.video.snippets import Snippet
-from edgescope.wings.video.watching.picture import PLOT_HIGH, alarm_picture
-from edgescope.wings.video.watching.view import MARGIN, plot, rows, status
+from edgescope.wings.video.view import MARGIN, plot, rows, status
 from watched_day import Planted, session
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from edgescope.errors import UsageError
 from edgescope.wings.video.alarm import Alarm
-from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.sinks import Webhook
+from edgescope.wings.video.sinks import Event, Webhook
 from hook_server import Hook
 
 
@@ -104,8 +103,8 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
-from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.sinks import Webhook
+from edgescope.wings.video.sinks import Event
+from edgescope.wings.video.sinks import Webhook
 webhook = Webhook(sys.argv[1], Path(sys.argv[2]), first_s=30.0)
 number = 0
 while True:
@@ -136,8 +135,8 @@ FULL = """
 import resource, signal, sys, time
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
-from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.sinks import Webhook
+from edgescope.wings.video.sinks import Event
+from edgescope.wings.video.sinks import Webhook
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 webhook = Webhook(sys.argv[1], Path(sys.argv[2]), first_s=0.02)

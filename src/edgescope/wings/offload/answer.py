@@ -26,7 +26,6 @@ from edgescope.wings.offload.model import (
     MOST_BOARDS,
     SHARES,
     Draws,
-    Floats,
     Model,
     Option,
     cloud,
@@ -41,6 +40,7 @@ from edgescope.wings.offload.model import (
 from edgescope.wings.offload.network import (
     FASTEST_BPS,
     LONGEST_S,
+    Floats,
     Profile,
     bandwidth,
     with_bandwidth,

@@ -23,8 +23,8 @@ from edgescope.errors import Message
 if TYPE_CHECKING:
     from edgescope.records import Trial
     from edgescope.wings.video.alarm import Scored
-    from edgescope.wings.video.watching.event import Event, Sink
-    from edgescope.wings.video.watching.session import Session
+    from edgescope.wings.video.session import Session
+    from edgescope.wings.video.sinks import Event, Sink
 
 STATUS_S, HZ = 10.0, 2.0
 """Seconds between two lines of state without a terminal, and frames a second of the live view."""
@@ -131,7 +131,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Any]:
 
 def _sinks(args: argparse.Namespace) -> list[Sink]:
     from edgescope.registry import need
-    from edgescope.wings.video.watching.sinks import Log, Webhook
+    from edgescope.wings.video.sinks import Log, Webhook
 
     found: list[Sink] = []
     if args.log is not None:
@@ -139,10 +139,8 @@ def _sinks(args: argparse.Namespace) -> list[Sink]:
     if args.webhook:
         found.append(Webhook(args.webhook, args.spool))
     if args.clips is not None:
-        clips = need("edgescope.wings.video.watching.clips:Clips", "clips", "pip install 'edgescope[video]'")
-        length = need(
-            "edgescope.wings.video.watching.clips:Length", "clips", "pip install 'edgescope[video]'"
-        )
+        clips = need("edgescope.wings.video.clips:Clips", "clips", "pip install 'edgescope[video]'")
+        length = need("edgescope.wings.video.clips:Length", "clips", "pip install 'edgescope[video]'")
         found.append(clips(args.clips, length(before_s=args.pre_roll)))
     return found
 
@@ -210,14 +208,14 @@ class _shown:
             self.thread.join()
 
     def _lines(self) -> None:
-        from edgescope.wings.video.watching.view import status
+        from edgescope.wings.video.view import status
 
         while not self.done.wait(STATUS_S):
             print(status(self.session), flush=True)
 
     def _screen(self) -> None:
         from edgescope.commandline.screen import ASCII, BLOCKS, QUIT, Screen
-        from edgescope.wings.video.watching.view import rows
+        from edgescope.wings.video.view import rows
 
         blocks = BLOCKS if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else ASCII
         with Screen(os.environ) as screen:
@@ -243,6 +241,6 @@ def _scored(scored: Scored) -> None:
 
 
 def _line(event: Event) -> None:
-    from edgescope.wings.video.watching.view import line
+    from edgescope.wings.video.view import line
 
     print(line(event), flush=True)

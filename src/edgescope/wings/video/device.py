@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgescope import registry
 from edgescope.frames.frame import Item
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.wings.video.preparing import Arrays, coefficients, fit_of
+from edgescope.wings.video.stages import Arrays, coefficients, fit_of
 
 Array = NDArray[np.float64]
 

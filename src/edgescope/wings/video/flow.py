@@ -22,6 +22,8 @@ import numpy as np
 from edgescope.frames.frame import Item, joined, parted
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 
+POLICIES = ("block", "drop_oldest", "drop_newest")
+"""What a full queue does: it makes the stage before it wait, or drops a unit."""
 Done = Callable[..., None]
 SWITCH_S = 2e-4
 """How long a stage may keep Python's interpreter while one on a GPU waits for it. Python's own 5 ms is as long as a

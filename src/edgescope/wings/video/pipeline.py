@@ -17,9 +17,7 @@ from edgescope.records import Trial
 from edgescope.registry import need
 from edgescope.wings.video import annotated, description
 from edgescope.wings.video.alarm import Alarms, Rule
-from edgescope.wings.video.flow import Flow, Sequential, Stage, Threaded
-from edgescope.wings.video.prediction import POLICIES
-from edgescope.wings.video.preparing import OneByOne, OnHost, vectorisable
+from edgescope.wings.video.flow import POLICIES, Flow, Sequential, Stage, Threaded
 from edgescope.wings.video.snippets import (
     VIEWS,
     Cutting,
@@ -34,10 +32,13 @@ from edgescope.wings.video.stages import (
     ClassifyCrops,
     Decode,
     Infer,
+    OneByOne,
+    OnHost,
     ReadBoxes,
     ReadClasses,
     owned,
     scaled_size,
+    vectorisable,
 )
 from edgescope.workloads.base import Parts
 from edgescope.workloads.inference import Loaded

@@ -26,8 +26,16 @@ from edgescope.frames.frame import Frame, Item, Source
 from edgescope.models.base import Detections, Fit, TensorSpec
 from edgescope.models.boxes.decoder import on_host
 from edgescope.models.image.preprocess import Placed, Preprocess
-from edgescope.wings.video.preparing import Arrays, coefficients, padded, resized
-from edgescope.wings.video.stages import Answer, Decode, ReadClasses, whole
+from edgescope.wings.video.stages import (
+    Answer,
+    Arrays,
+    Decode,
+    ReadClasses,
+    coefficients,
+    padded,
+    resized,
+    whole,
+)
 
 VIEWS = (1, 10)
 """Crops of a frame that a network sees: the middle; or the four corners and the middle, and each mirrored."""

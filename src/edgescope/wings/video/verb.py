@@ -16,8 +16,8 @@ from edgescope.wings.video import page as report
 from edgescope.wings.video.alarm import Rule, Scored
 from edgescope.wings.video.description import SCORED
 from edgescope.wings.video.flow import FlowWork
-from edgescope.wings.video.watching.event import Event, Sink
-from edgescope.wings.video.watching.session import Session
+from edgescope.wings.video.session import Session
+from edgescope.wings.video.sinks import Event, Sink
 
 FEATURES, HEAD = "frames_lite0", "rtfm"
 LIVE = ("camera:", "rtsp:", "rtsps:", "paced:", "/dev/video")

@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from edgescope.backends.base import spec_of
 from edgescope.errors import Message
 from edgescope.frames.frame import Item
@@ -39,8 +41,10 @@ from edgescope.records import (
     Verification,
     Window,
 )
+from edgescope.stats import Interval
+from edgescope.stats.shares import clustered_share
+from edgescope.verify.measures.mean_ap import overlap
 from edgescope.wings.video import annotated, what_if
-from edgescope.wings.video.boxes import matched_share
 from edgescope.wings.video.flow import BRIEF_NS, Calls, Done, EndOfFilm, Flow, Ledger, Sequential, Stage
 from edgescope.wings.video.pipeline import (
     FILM,
@@ -363,3 +367,34 @@ def _by_frame(
     with what_if.running(flow):
         what_if.driven(flow, in_flight, goes_on)
     return found, issued
+
+
+IOU = 0.5
+"""Least intersection over union of two boxes that count as the same."""
+
+
+def matched_share(ours: Sequence[Detections], theirs: Sequence[Detections], *, iou: float = IOU) -> Interval:
+    """Return the share of boxes that both have, of all boxes of either, over frames; a frame without any counts as 1.
+
+    Its interval takes the boxes of a frame together. Raises ValueError if the two have different numbers of frames.
+    """
+    hits: list[int] = []
+    frames: list[int] = []
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        both = 2 * _matched(a, b, iou)
+        rows = [1] * both + [0] * (len(a) + len(b) - both) or [1]
+        hits += rows
+        frames += [number] * len(rows)
+    return clustered_share(hits, frames)
+
+
+def _matched(ours: Detections, theirs: Detections, iou: float) -> int:
+    """Return how many boxes of one class lie on each other; the pairs that overlap most are matched first."""
+    shared = overlap(ours.boxes, theirs.boxes)
+    shared[ours.classes[:, None] != theirs.classes[None]] = -1.0
+    count = 0
+    while shared.size and shared.max() >= iou:
+        i, j = np.unravel_index(shared.argmax(), shared.shape)
+        shared[i], shared[:, j] = -1.0, -1.0
+        count += 1
+    return count

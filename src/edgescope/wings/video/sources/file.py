@@ -3,25 +3,26 @@
 FFmpeg plays on after damage as well as it can. A measurement must know instead: whatever FFmpeg reports as an
 error, as a corrupt packet or as a frame that it made up ends the film with E-VIDEO-1, or is left out and
 counted (`damaged="skip"`), and so is what is missing at the end of a file that was cut off. What a header says of
-frames, rates and durations is no promise: a recorder counts the frames that it dropped, a browser writes 1000 frames
-per second. The stream decides. FFmpeg reports nothing if whole packets were overwritten in a raw H.264 stream or in
-Matroska (their frames are missing) or a part of a picture in Motion JPEG. Damage in the last frames may cost a few
-sound ones that the decoder holds.
+frames, rates and durations is no promise: recorders count the frames that they dropped, FFmpeg counts one too many, a
+browser writes 1000 frames per second. The stream decides; whether a file was cut off is told by the sizes that its
+container writes of itself: the outermost boxes, chunks or elements end where the file ends, or it was cut. FFmpeg
+reports nothing if whole packets were overwritten in a raw H.264 stream or in Matroska (their frames are missing) or a
+part of a picture in Motion JPEG. Damage in the last frames may cost a few sound ones that the decoder holds.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import av
 
 from edgescope.errors import ModelError
 from edgescope.frames.frame import Frame
 from edgescope.records import Json
-from edgescope.wings.video.sources.ending import missing_bytes
 from edgescope.wings.video.sources.rgb import Rgb, Size
 
 AGREES = 0.01
@@ -261,3 +262,67 @@ class Times:
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+# -- whether the file was cut off -----------------------------------------------------------------------------
+
+
+EBML, SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+
+
+def missing_bytes(path: Path) -> int:
+    """Return how many bytes the container says the file should have beyond its end; 0 if it does not say so."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(12)
+        if head[:4] == b"RIFF":
+            return _beyond(file, size, _chunk)
+        if head[4:8] == b"ftyp":
+            return _beyond(file, size, _box)
+        return max(0, _matroska(file) - size) if head[:4] == EBML else 0
+
+
+def _beyond(file: BinaryIO, size: int, length: object) -> int:
+    """Walk what stands one after another; return how far the last of it reaches beyond the end."""
+    at = 0
+    while at + 8 <= size:
+        file.seek(at)
+        step = length(file.read(16))  # type: ignore[operator]
+        if step < 8:
+            return 0  # a size that was never filled in, or one that means `to the end`
+        at += step
+    return max(0, at - size)
+
+
+def _chunk(head: bytes) -> int:
+    """Return the bytes of a RIFF chunk with its head; 0 for what is none, such as padding behind the last."""
+    length: int = struct.unpack("<I", head[4:8])[0]
+    return 8 + length + length % 2 if head[:4] == b"RIFF" and length else 0
+
+
+def _box(head: bytes) -> int:
+    """Return the bytes of a box of MP4 with its head."""
+    length: int = struct.unpack(">I", head[:4])[0]
+    if length == 1 and len(head) == 16:
+        return int(struct.unpack(">Q", head[8:16])[0])
+    return length if head[4:8].isalnum() else 0
+
+
+def _matroska(file: BinaryIO) -> int:
+    """Return where the segment ends by its own size; 0 if that was never filled in."""
+    file.seek(4)
+    file.seek(_vint(file), 1)
+    if file.read(4) != SEGMENT:
+        return 0
+    length = _vint(file)
+    return file.tell() + length if length else 0
+
+
+def _vint(file: BinaryIO) -> int:
+    """Return a number of EBML; 0 for one that is unknown."""
+    first = file.read(1)
+    if not first or not first[0]:
+        return 0
+    wide = 9 - first[0].bit_length()
+    value = int.from_bytes(bytes([first[0] & (1 << 8 - wide) - 1]) + file.read(wide - 1), "big")
+    return 0 if value == (1 << 7 * wide) - 1 else value

@@ -14,8 +14,8 @@ from typing import Any
 from edgescope.commandline.screen import BLOCKS, Row
 from edgescope.units import counted, lasting
 from edgescope.wings.video.alarm import Scored
-from edgescope.wings.video.watching.event import Event
-from edgescope.wings.video.watching.session import Session
+from edgescope.wings.video.session import Session
+from edgescope.wings.video.sinks import Event
 
 MARGIN = 6
 """Columns left of the plot, for its scale."""

@@ -1,14 +1,19 @@
 """The simulated pipeline against what is known of queues: services, Lindley, Little, bounds, policies, batches."""
 
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from video import DROPPED, StageModel, frame_ages
+
 from edgescope.wings.capacity.question import Load, arrivals, latencies
-from edgescope.wings.video.prediction import DROPPED, POLICIES, StageModel, frame_ages
+from edgescope.wings.video.flow import POLICIES
 
 MS = 1_000_000
 RNG = np.random.default_rng(0)

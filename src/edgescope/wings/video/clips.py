@@ -26,7 +26,7 @@ from PIL import Image
 
 from edgescope.frames.frame import Frame
 from edgescope.records import Json
-from edgescope.wings.video.watching.event import Event
+from edgescope.wings.video.sinks import Event
 
 WIDE, QUALITY = 640, 80
 """Largest width of a frame of a clip, and the quality of its JPEG."""

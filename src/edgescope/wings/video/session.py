@@ -24,9 +24,9 @@ from edgescope.frames.frame import Item
 from edgescope.records import QUERY_ERROR, QUERY_OK
 from edgescope.wings.video.alarm import Alarm, Alarms, Scored
 from edgescope.wings.video.flow import EndOfFilm, Flow
+from edgescope.wings.video.sinks import Event, Sink
 from edgescope.wings.video.sources.live import shown
 from edgescope.wings.video.stages import Decode
-from edgescope.wings.video.watching.event import Event, Sink
 
 RECENT, KEPT = 600, 1000
 """Scores that a view can show, and alarms that a report can."""

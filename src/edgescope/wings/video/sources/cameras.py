@@ -1,16 +1,24 @@
-"""What a camera and a network stream share: a connection that FFmpeg (PyAV) reads."""
+"""A camera of this machine (V4L2) or of the network (RTSP over TCP), through FFmpeg (PyAV): its newest frame.
+
+Frames count from the time stamps of a camera's driver where it keeps the monotonic clock, as almost all do; else, and
+those of a stream, from when they were decoded.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import av
 
-from edgescope.wings.video.sources.live import Connection, Grabbed, Shown
+from edgescope.clock import Clock
+from edgescope.errors import DeviceError, UsageError
+from edgescope.wings.video.sources.live import STALL_S, Connection, Grabbed, Live, Shown
 from edgescope.wings.video.sources.rgb import Rgb, Size
 
 ERRORS = (av.error.FFmpegError, OSError, IndexError)
@@ -18,6 +26,62 @@ CONNECT_S, READ_S = 5.0, 5.0
 """How long FFmpeg waits for a connection, and for the next packet."""
 FRESH_NS = 10_000_000_000
 """A time stamp this old or in the future is not one of the monotonic clock."""
+RTSP = {"rtsp_transport": "tcp", "fflags": "nobuffer", "flags": "low_delay"}
+FIX = "a name that is in /dev, and add the user to the group video"
+
+
+def camera(
+    name: str,
+    *,
+    size: Size | None = None,
+    whole: bool = False,
+    capture: str = "",
+    fps: float = 0.0,
+    input_format: str = "",
+    stall_s: float = STALL_S,
+    clock: Clock | None = None,
+) -> Live:
+    """Return the camera `name`: its number, or /dev/videoN.
+
+    `capture` (640x480), `fps` and `input_format` (mjpeg, yuyv422 ...) are what the camera is set to; '' and 0
+    leave it as it is. `size` (width, height) is what FFmpeg scales its frames to; with `whole` they are kept as well.
+    """
+    if not name.startswith("/dev/") and not name.isdigit():
+        raise UsageError("E-VIDEO-3", f"{name!r} is no camera", fix="camera:0, or /dev/video0")
+    device = name if name.startswith("/dev/") else f"/dev/video{name}"
+    if not Path(device).exists():  # a camera that is unplugged later is waited for
+        found = ", ".join(sorted(str(path) for path in Path("/dev").glob("video*"))) or "no camera is there"
+        raise DeviceError(
+            "E-VIDEO-2",
+            f"{device} is not there",
+            evidence=found,
+            effect="The pipeline has no frames",
+            fix=FIX,
+        )
+    chosen = {
+        "video_size": capture,
+        "framerate": f"{fps:g}" if fps else "",
+        "input_format": input_format,
+    }
+    options = {key: value for key, value in chosen.items() if value}
+    connect = functools.partial(
+        connected, device, size, format="v4l2", options=options, stamped=True, whole=whole
+    )
+    return Live(device, connect, errors=ERRORS, stall_s=stall_s, clock=clock, fix=FIX)
+
+
+def rtsp(
+    name: str,
+    *,
+    size: Size | None = None,
+    whole: bool = False,
+    stall_s: float = STALL_S,
+    clock: Clock | None = None,
+) -> Live:
+    """Return the stream at `name`: rtsp://[user:password@]host[:port]/path, or //host/path."""
+    url = f"rtsp:{name}" if name.startswith("//") else name
+    connect = functools.partial(connected, url, size, options=RTSP, whole=whole)
+    return Live(url, connect, errors=ERRORS, stall_s=stall_s, clock=clock, fix=f"ffprobe {url}")
 
 
 class Stream(Connection):

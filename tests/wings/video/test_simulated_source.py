@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
 from edgescope.frames.frame import Frame, Source
-from edgescope.wings.video.sources.paced import Paced
-from edgescope.wings.video.sources.synthetic import POOL, Synthetic, synthetic
+from edgescope.wings.video.sources.simulated import POOL, Paced, Synthetic, synthetic
 from fake_time import FakeClock
 from films import all_of, film, number_of
 

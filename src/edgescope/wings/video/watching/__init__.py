@@ -1,1 +1,0 @@
-"""A stream is watched for days: its alarms are logged, posted and kept as clips, and drawn on a terminal."""
