@@ -54,11 +54,11 @@ def write(folder: Path, root: Path = ROOT) -> None:
 def write_reference(folder: Path) -> None:
     """Write the pages of the command line's flags and of the package's public names."""
     import edgescope
-    from edgescope.cli import flags_page
+    from edgescope.cli import docs
     from edgescope.cli.main import parser
     from edgescope.registry import functions
 
-    (folder / FLAGS).write_text(flags_page.page(parser()), encoding="utf-8")
+    (folder / FLAGS).write_text(docs.flags_page(parser()), encoding="utf-8")
     names = [name for name in edgescope.__all__ if not name.startswith("_")]
     verbs = sorted(name for name in functions() if name.islower())
     records = [name for name in names if name not in verbs]

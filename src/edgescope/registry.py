@@ -19,7 +19,6 @@ from edgescope.errors import UnavailableError, UsageError, closest_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-    from types import ModuleType
 
     from edgescope.backends.base import About
     from edgescope.records.place import Place
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a member lives (`module:attribute`; of a verb its module) and the command that makes it importable."""
+    """Where a member lives (`module:attribute`; of a verb its module or class) and what makes it importable."""
 
     target: str
     fix: str = ""
@@ -553,15 +552,17 @@ VERBS = Family(
             summary="what this machine is and can measure, and what would disturb a measurement",
         ),
         "models": Entry(
-            "edgescope.cli.models", summary="list the models: task, parameters, MACs, FLOPs, trained or not"
+            "edgescope.cli.available:Models",
+            summary="list the models: task, parameters, MACs, FLOPs, trained or not",
         ),
         "modes": Entry(
-            "edgescope.cli.modes",
+            "edgescope.cli.available:Modes",
             summary="list the power modes and other settings that a run can set and restore",
         ),
         "monitor": Entry("edgescope.wings.monitor.cli", summary="show sensors and the running trial live"),
         "backends": Entry(
-            "edgescope.cli.backends", summary="the engines, whether each works here, and their options"
+            "edgescope.cli.available:Backends",
+            summary="the engines, whether each works here, and their options",
         ),
         "bench": Entry(
             "edgescope.cli.bench",
@@ -621,7 +622,7 @@ VERBS = Family(
             functions=("edgescope.wings.trace.verb:trace",),
         ),
         "compare": Entry(
-            "edgescope.cli.compare",
+            "edgescope.cli.results:Compare",
             summary="compare two variants: settings that differ, ratios with intervals, a judgement",
             functions=("edgescope.verbs.compare:compare",),
         ),
@@ -640,11 +641,11 @@ VERBS = Family(
             summary="show the time, FLOPs, bytes and share of the roofline of each layer",
             functions=("edgescope.wings.layers.verb:layers",),
         ),
-        "list": Entry("edgescope.cli.list_results", summary="list the results in a store"),
-        "show": Entry("edgescope.cli.show", summary="print the card of one result"),
-        "rm": Entry("edgescope.cli.rm", summary="remove results from a store"),
+        "list": Entry("edgescope.cli.results:List", summary="list the results in a store"),
+        "show": Entry("edgescope.cli.results:Show", summary="print the card of one result"),
+        "rm": Entry("edgescope.cli.results:Remove", summary="remove results from a store"),
         "report": Entry(
-            "edgescope.cli.report", summary="write one HTML page (or .md, .csv) from stored results"
+            "edgescope.cli.results:Report", summary="write one HTML page (or .md, .csv) from stored results"
         ),
         "study": Entry(
             "edgescope.wings.studies.cli",
@@ -660,14 +661,15 @@ VERBS = Family(
             summary="print a page of the documentation, or what a message code means and what helps",
         ),
         "help": Entry(
-            "edgescope.cli.help", summary="print what a verb does and its flags, or the table of exit codes"
+            "edgescope.cli.docs:Help",
+            summary="print what a verb does and its flags, or the table of exit codes",
         ),
         "completion": Entry(
             "edgescope.cli.completion",
             summary="print a script that completes verbs, flags and values in bash, zsh or fish",
         ),
     },
-    check=lambda found: importlib.import_module(found.target),
+    check=lambda found: _member(found.target),
 )
 
 #: An installed package's own: an entry names a text, tables as in metrics.toml.
@@ -786,11 +788,11 @@ def load(family: Family, name: str, word: str) -> Any:
     return need(found.target, f"{word} {name}", found.fix)
 
 
-def verb(name: str) -> ModuleType:
-    """Import and return the module of a verb (HELP, configure, run); UnavailableError, with why, if it cannot be."""
+def verb(name: str) -> Any:
+    """Import and return the module or class of a verb (configure, run); UnavailableError, with why, if it cannot be."""
     found = entry(VERBS, name, "verb")
     try:
-        return importlib.import_module(found.target)
+        return _member(found.target)
     except Exception as error:  # a wing that was taken out, or a fault in it, costs its own verb only
         raise UnavailableError(
             "E-VERB-1",
@@ -849,9 +851,8 @@ def lacks(error: ImportError) -> UnavailableError:
 
 def need(target: str, what: str, fix: str) -> Any:
     """Import and return `module:attribute`; UnavailableError, with `fix`, if a package is missing."""
-    module, attribute = target.split(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return _member(target)
     except ImportError as error:
         wing = (error.name or "").startswith(f"{__package__}.wings")  # taken out, and its members with it
         raise UnavailableError(
@@ -861,7 +862,14 @@ def need(target: str, what: str, fix: str) -> Any:
             fix=REINSTALL if wing else without_cuda(fix),
         ) from error
     except Exception as error:
-        if module.partition(".")[0] == __package__:
+        if target.partition(".")[0] == __package__:
             raise
         why = f"{target} raised {type(error).__name__}: {error}"
         raise UnavailableError("E-PLUGIN-2", f"{what} cannot be loaded", evidence=why, fix=fix) from error
+
+
+def _member(target: str) -> Any:
+    """Import and return `module:attribute`, or the module if no attribute is named."""
+    module, _, attribute = target.partition(":")
+    made = importlib.import_module(module)
+    return getattr(made, attribute) if attribute else made

@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from edgescope.cli import docs, flags_page
+from edgescope.cli import docs
 from edgescope.cli.main import main
 from edgescope.records import codec
 from making import result
@@ -95,7 +95,7 @@ def test_every_page_that_the_source_cites_by_the_verb_is_there():
     text = "".join(path.read_text() for path in (ROOT / "src/edgescope").rglob("*.py"))
     cited = set(re.findall(r"edgescope docs ([a-z-]+)", text))
     pages = {path.stem for path in (ROOT / "docs").rglob("*.md")}
-    assert "sweeps" in cited and cited - {docs.SCHEMA, flags_page.NAME} <= pages
+    assert "sweeps" in cited and cited - {docs.SCHEMA, docs.FLAGS} <= pages
 
 
 def test_pages_are_listed_by_section(capsys):

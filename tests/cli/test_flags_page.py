@@ -2,14 +2,14 @@
 
 import argparse
 
-from edgescope.cli import flags_page
+from edgescope.cli import docs
 from edgescope.cli.main import main, parser
 
 
 def test_the_page_has_every_verb_part_and_flag(capsys):
     assert main(["docs", "flags"]) == 0
     page = capsys.readouterr().out
-    for name, one in flags_page.verbs(parser()):
+    for name, one in docs.verbs(parser()):
         section = page.partition(f"# edgescope {name}\n")[2].partition("\n## ")[0]
         assert section, name
         flags = [
@@ -24,6 +24,6 @@ def test_help_that_looks_like_markup_stays_text():
     verb.add_argument(
         "--to", metavar="A|B", help="<file> or `<file>`, *all* of 5 %% (%(default)s)", default=3
     )
-    page = flags_page.page(top)
+    page = docs.flags_page(top)
     assert "| `--to A\\|B` | &lt;file> or `<file>`, \\*all\\* of 5 % (3) |" in page
     assert "\na \\| b\n" in page and "```text\nedgescope x <file>\n```" in page

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgescope import errors
-from edgescope.cli import help as verb
+from edgescope.cli import docs as verb
 from edgescope.cli.main import main
 from edgescope.errors import EdgescopeError, ExitCode
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from edgescope.cli.main import main
-from edgescope.cli.sweep_screen import Screen
+from edgescope.cli.sweep import Screen
 from edgescope.errors import Message
 from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.report import sweep

@@ -8,8 +8,7 @@ import pytest
 
 import catalogue
 from edgescope.cli.main import main, parser
-from edgescope.commandline.hints import COMMAND, FLAG, fits
-from edgescope.commandline.parsing import verbs
+from edgescope.commandline.parsing import COMMAND, FLAG, fits, verbs
 from edgescope.errors import Message, fitting, near_names
 from edgescope.records import Trial
 from edgescope.store.results import Store

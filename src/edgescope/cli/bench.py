@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.waiting import waiting
-
-if TYPE_CHECKING:
-    pass
+from edgescope.commandline.progress import waiting
 
 INTERRUPTED = "What had finished is stored; the run that was stopped is not. The same command starts again."
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.cli import docs, flags_page
-from edgescope.cli import help as help_verb
+from edgescope.cli import docs
 from edgescope.commandline.parsing import verbs
 
 HERE = Path(__file__).parent
@@ -65,8 +64,8 @@ class Commands:
         pages = sorted(path.stem for path in docs.folder().rglob("*.md"))
         self._known: Mapping[str, Iterable[str]] = {
             **KNOWN,
-            "words": (*parts(top), help_verb.EXIT_CODES),
-            "page": (*pages, docs.SCHEMA, flags_page.NAME),
+            "words": (*parts(top), docs.EXIT_CODES),
+            "page": (*pages, docs.SCHEMA, docs.FLAGS),
         }
 
     def known(self, action: argparse.Action) -> tuple[str, ...]:

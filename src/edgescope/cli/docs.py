@@ -18,18 +18,16 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgescope.cli import flags_page
 from edgescope.commandline import trial_flags
-
-if TYPE_CHECKING:
-    from edgescope.errors import EdgescopeError
+from edgescope.commandline.parsing import verbs
+from edgescope.errors import EdgescopeError, ExitCode, UsageError, flagged, known_names, near_names
 
 CODE = re.compile(r"[EWI]-[A-Z][A-Z0-9]*(-\d+)?")
 COLUMNS = 80
 """The widest a code's explanation gets, in a terminal and in a file."""
 
+EXIT_CODES = "exit-codes"
 BULLET = re.compile(r" *(?:[*-]|\d+\.) ")
 SCHEMA = "schema"
 """The name of the page that is generated from the records."""
@@ -63,17 +61,17 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.records.schema import result_schema
 
         found = {SCHEMA: json.dumps(result_schema(), indent=2)}
-    elif name == flags_page.NAME:
+    elif name == FLAGS:
         from edgescope.cli.main import parser
 
-        found = {name: flags_page.page(parser())}
+        found = {name: flags_page(parser())}
     elif name:
         if name not in pages:
             raise _no_page(name, pages)
         found = {name: pages[name].read_text(encoding="utf-8")}
     else:
         found = {page: _title(path) for page, path in pages.items()}
-        found |= {SCHEMA: "The JSON schema of result.json", flags_page.NAME: flags_page.TITLE}
+        found |= {SCHEMA: "The JSON schema of result.json", FLAGS: FLAGS_TITLE}
     if args.json:
         print(json.dumps(found, indent=1))
     elif name:
@@ -133,12 +131,10 @@ def _listed(found: dict[str, str], pages: dict[str, Path]) -> Iterator[str]:
 
 def _no_page(name: str, pages: dict[str, Path]) -> EdgescopeError:
     """Return the error for a name that is none: with the pages that may be meant, by name, else by title."""
-    from edgescope.errors import UsageError, flagged, known_names, near_names
-
     if section := metric_section(name, pages):
         evidence = f"it is a metric, defined under {section!r}"
         return UsageError("E-DOCS-1", f"no page is called {name!r}", evidence=evidence, fix=DEFINED)
-    near = near_names(name, [*pages, SCHEMA, flags_page.NAME, *codes(pages)])
+    near = near_names(name, [*pages, SCHEMA, FLAGS, *codes(pages)])
     near = [LESSONS[0]] if re.sub(r"[ _]", "-", name.lower()) in BEGINNINGS else near
     near = near or [page for page, path in pages.items() if name.lower() in _title(path).lower()][:3]
     fix = flagged("edgescope docs", near) or "edgescope docs"
@@ -164,8 +160,6 @@ def _title(path: Path) -> str:
 
 def explained(code: str, pages: dict[str, Path], width: int = COLUMNS) -> str:
     """Return what the page of messages holds of a code and the pages that speak of it, UsageError if it has none."""
-    from edgescope.errors import UsageError, flagged, near_names
-
     known = codes(pages)
     if code not in known:
         near = near_names(code, known)
@@ -197,3 +191,105 @@ def _indented(line: str, width: int) -> str:
 def mentions(page: Path, code: str) -> bool:
     """Return whether a page speaks of a code."""
     return re.search(rf"\b{code}\b", page.read_text(encoding="utf-8")) is not None
+
+
+# -- the page of every verb with its flags, made from the parsers: `edgescope docs flags` and the site ------------
+
+FLAGS, FLAGS_TITLE = "flags", "Every verb with its flags"
+FLAGS_HEAD = f"""# {FLAGS_TITLE}
+
+Made from the command line itself: `edgescope help VERB` prints the same for one verb. [Every command](commands.md) has
+an example of each.
+"""
+
+
+def flags_page(top: argparse.ArgumentParser) -> str:
+    """Return the whole page, in Markdown."""
+    parts = [FLAGS_HEAD, *_options(top), *(_section(name, one) for name, one in verbs(top))]
+    return "\n".join([*parts, "## Exit codes", "", _plain(top.epilog or ""), ""])
+
+
+def _section(name: str, parser: argparse.ArgumentParser) -> str:
+    level = "###" if " " in name else "##"
+    lines = [f"{level} edgescope {name}", ""]
+    for block in re.split(r"\n\s*\n", (parser.description or "").strip()):
+        is_code = all(line.startswith(("  ", "edgescope ")) for line in block.splitlines())
+        lines += (
+            ["```text", *(line.strip() for line in block.splitlines()), "```", ""]
+            if is_code
+            else [_plain(block), ""]
+        )
+    return "\n".join([*lines, *_options(parser)])
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a table for each group of the parser's arguments and flags; none for a verb that only has parts."""
+    for group in parser._action_groups:
+        rows = [
+            f"| {_typed(action)} | {_plain(parser._get_formatter()._expand_help(action))} |"
+            for action in group._group_actions
+            if not isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
+            and action.help not in (None, argparse.SUPPRESS)
+        ]
+        if rows:
+            yield "\n".join([f"| {group.title or 'options'} | meaning |", "|---|---|", *rows, ""])
+
+
+def _typed(action: argparse.Action) -> str:
+    """Return an argument as it is typed: its flags, and the name or choices of its value."""
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else ""
+    metavar = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar or ())
+    value = metavar or choices or action.dest.upper()
+    if not action.option_strings:
+        return _code(value)
+    takes = "" if action.nargs == 0 else f" {value}"
+    return ", ".join(_code(f"{flag}{takes}") for flag in action.option_strings)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """Return help text as one line of Markdown: what looks like a tag or a column is none."""
+    words = " ".join(text.split()).replace("|", "\\|")
+    parts = re.split(r"(`[^`]*`)", words)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"<(?=[A-Za-z/])", "&lt;", part).replace("*", "\\*")
+        for part in parts
+    )
+
+
+# -- edgescope help ------------------------------------------------------------------------------------------
+
+
+class Help:
+    """Print what a verb does and its flags, or the table of exit codes.
+
+    edgescope help                 # the list of verbs
+    edgescope help train advise    # the same as edgescope train advise --help
+    edgescope help exit-codes      # every code that edgescope ends with, and what it means
+    """
+
+    @staticmethod
+    def configure(sub: argparse.ArgumentParser) -> None:
+        """Add this verb's argument."""
+        sub.add_argument("words", nargs="*", metavar="VERB", help=f"a verb and its part, or {EXIT_CODES}")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        """Print the help; return 0, or the code of a verb that does not exist."""
+        if args.words == [EXIT_CODES]:
+            print(table())
+            return ExitCode.OK
+        from edgescope.cli.main import main  # it imports this module
+
+        return main([*args.words, "--help"])
+
+
+def table() -> str:
+    """Return every exit code with its name and its meaning."""
+    wide = max(len(code.label) for code in ExitCode)
+    hang = " " * (wide + 7)
+    rows = (f"{code:>3}  {code.label:<{wide}}  {code.meaning}" for code in ExitCode)
+    return "\n".join(textwrap.fill(row, COLUMNS, subsequent_indent=hang) for row in rows)

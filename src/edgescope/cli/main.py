@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import inspect
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -11,8 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from edgescope import __version__, registry
-from edgescope.commandline.hints import fits
-from edgescope.commandline.parsing import WHOLE, Parser
+from edgescope.commandline.parsing import WHOLE, Parser, fits
 from edgescope.errors import EdgescopeError, ExitCode, Message, UnavailableError, fitting
 from edgescope.registry import BOARD, VERBS
 
@@ -115,7 +115,7 @@ def _configure(sub: argparse.ArgumentParser, name: str) -> None:
     except UnavailableError as error:
         sub.description = f"{error.message.code}: {error.message.what} ({error.message.evidence})"
     else:
-        sub.description = module.__doc__
+        sub.description = inspect.cleandoc(module.__doc__)
         module.configure(sub)
 
 

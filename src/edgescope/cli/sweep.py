@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from edgescope.commandline import context, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.records import Result, Trial
+    from edgescope.runner.run import Progress
     from edgescope.study.grid import Study
 
 #: Flags that may be combined with a study file: they do not change what is measured.
@@ -83,7 +86,6 @@ def run(args: argparse.Namespace) -> int:
     setup = context.setup(args)
     if args.dry_run:
         return _dry(plan.trials, args)
-    from edgescope.cli.sweep_screen import Screen
     from edgescope.runner.run import Progress
 
     view = Screen(plan.trials, args.study or "", verbose=args.verbose)
@@ -166,3 +168,72 @@ def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
     models = [zoo.pin(name) for name in args.model.split(",")]
     keys = trial_flags.keys(args)
     return keys | {"model": models, "replicates": args.replicates}
+
+
+# -- the screen: the running cell, one line for each finished cell (with -v on stdout), then a summary -----------
+
+_CLEAR = "\r\x1b[K"
+
+
+class Screen:
+    """Prints the progress of one sweep over `trials`, then its summary."""
+
+    def __init__(self, trials: Sequence[Trial], study: str = "", *, verbose: bool = False) -> None:
+        self.study, self.verbose = study, verbose
+        """The study file, or '' if flags describe the trials; whether each cell's line goes to stdout."""
+        from edgescope.report import sweep
+
+        self.trials, self.name = trials, sweep.namer(trials)
+        self.wide = min(48, max(len(self.name(t)) for t in trials))
+        self.begun = time.monotonic()
+        self.at: Progress | None = None
+        self.live = sys.stderr.isatty()
+        self.new: list[Result] = []
+
+    def tell(self, progress: Progress) -> None:
+        """Print which cell runs now; on a terminal, the line of its result replaces it."""
+        from edgescope.process import said
+        from edgescope.report import sweep
+        from edgescope.units import remaining
+
+        if self.at is None and (same := sweep.shared(self.trials)):
+            context.say(f"all cells: {same}")
+        self.at = progress
+        eta = remaining(progress.eta_s, progress.spent_s)
+        text = f"[{progress.done + 1}/{progress.total}] {self.name(progress.trial)}{eta}"
+        if self.live:
+            sys.stderr.write(f"{_CLEAR}{said.fitted(text, said.columns() - 5)} ...")
+            sys.stderr.flush()
+        else:
+            context.say(text)
+
+    def show(self, result: Result) -> None:
+        """Print the line of one result."""
+        from edgescope.report import sweep
+        from edgescope.report.render import terminal
+
+        if self.live:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+        self.new.append(result)
+        done, total = (self.at.done + 1, self.at.total) if self.at else (len(self.new), len(self.trials))
+        head = f"[{done:>{len(str(total))}}/{total}] {self.name(result.trial):<{self.wide}} "
+        line = sweep.line(result, head)
+        if self.verbose:
+            terminal.printed([line])
+        else:
+            context.say(terminal.words(line))
+
+    def close(self, stored: Mapping[str, Result]) -> None:
+        """Print the summary of the grid."""
+        from edgescope.report import sweep
+        from edgescope.report.render import terminal
+        from edgescope.units import lasting
+
+        wanted = {t.id for t in self.trials}
+        every = {id_: r for id_, r in stored.items() if id_ in wanted} | {r.trial.id: r for r in self.new}
+        results = [every[t.id] for t in self.trials if t.id in every]
+        took = f"{len(self.new)} ran in {lasting(time.monotonic() - self.begun)}; "
+        steps = sweep.following(results, self.study)
+        page = sweep.document(results, self.name, steps, ran=took if self.new else "nothing was missing; ")
+        terminal.show(page, verbose=self.verbose)

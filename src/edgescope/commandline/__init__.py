@@ -1,1 +1,1 @@
-"""What the commands share: flags, pages of help, progress, and how a store and a result are opened."""
+"""What the commands share: flags, the parser, progress, the screen, and how a store and a result are opened."""

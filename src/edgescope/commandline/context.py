@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgescope import errors
-from edgescope.commandline import waiting
+from edgescope.commandline import progress
 from edgescope.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def setup(args: argparse.Namespace) -> Setup:
     """Return the Setup that the flags of `trial_flags.add_safety` describe; its progress goes to stderr."""
     from edgescope.runner.setup import Setup
 
-    return Setup(limits(args), retried(args), say, waiting.waiting)
+    return Setup(limits(args), retried(args), say, progress.waiting)
 
 
 def use_board(url: str, trial: Trial) -> None:
@@ -155,4 +155,4 @@ def show_each(args: argparse.Namespace, pages: Sequence[Document]) -> None:
 
 def say(text: object) -> None:
     """Print one line on stderr."""
-    waiting.say(text)
+    progress.say(text)

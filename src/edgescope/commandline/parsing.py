@@ -1,12 +1,14 @@
-"""The parser of every verb: an error is one message with the closest valid word, not a page of usage."""
+"""The parser of every verb: how its help looks, and errors that are one message with what to type instead."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NoReturn
 
-from edgescope.commandline.pages import Pages
 from edgescope.errors import Message, closest_name
 
 WHOLE: list[Callable[[], argparse.ArgumentParser]] = []
@@ -105,8 +107,6 @@ class Parser(argparse.ArgumentParser):
 
     def _elsewhere(self, flag: str) -> str:
         """Return the verb that takes a flag which this one lacks, '' if none does."""
-        from edgescope.commandline.hints import fits  # it imports this module
-
         fix = fits(self.prog.partition(" ")[2], WHOLE[0])(flag) if WHOLE else flag
         return fix if fix != flag else ""
 
@@ -123,3 +123,127 @@ def _innermost(parser: Parser, found: argparse.Namespace) -> Parser:
             inner = action.choices.get(getattr(found, action.dest, ""))
             return _innermost(inner, found) if inner is not None else parser
     return parser
+
+
+# -- a remedy fits the verb that prints it: a message is made where many verbs meet, and does not know which one runs
+
+FLAG = re.compile(r"(?<![\w/=<}\"'-])--[a-z][a-z0-9-]*")
+COMMAND = re.compile(r"\b(edgescope|sudo|pip|docker|python3?|trtexec|nsys|nvidia-smi|ssh) ")
+"""A whole command, which has flags of its own."""
+VALUE = re.compile(r"--(workload|scenario)-option (\w+)=")
+"""What names an option of a trial: where that is an argument of the verb, its value stands alone."""
+MEASURE = ("bench", "optimize", "sweep")
+"""Verbs that are named first where another one than the running verb has a flag."""
+
+
+def fits(verb: str, top: Callable[[], argparse.ArgumentParser]) -> Callable[[str], str]:
+    """Return what makes of a remedy one that can be typed to `verb`, such as `anomaly watch`.
+
+    A flag that the verb does not take is replaced by its value, or left out where there is another way, or the remedy
+    names a verb that takes it. `top` makes the parser with all flags, when the first remedy needs it.
+    """
+
+    @cache
+    def known() -> tuple[Mapping[str, argparse.ArgumentParser], set[str]]:
+        made = top()
+        return dict(verbs(made)), set(made._option_string_actions)
+
+    def fitted(fix: str) -> str:
+        own = FLAG.search(fix) and not COMMAND.search(fix)
+        return _fix(fix, verb, *known()) if own else fix
+
+    return fitted
+
+
+def _fix(fix: str, verb: str, known: Mapping[str, argparse.ArgumentParser], everywhere: set[str]) -> str:
+    if verb not in known:
+        return fix
+    bare = VALUE.sub("", fix)
+    arguments = {a.dest for a in known[verb]._actions if not a.option_strings}
+    if any(option[2] in arguments for option in VALUE.finditer(fix)):
+        return bare
+    if _takes(known[verb], fix, everywhere):
+        return fix
+    if _takes(known[verb], bare, everywhere):
+        return bare
+    able = [each for each in fix.split(", or ") if _takes(known[verb], each, everywhere)]
+    if able:
+        return ", or ".join(able)
+    others = sorted(known, key=lambda name: (name not in MEASURE, name == "demo"))
+    other = next((name for name in others if _takes(known[name], fix, everywhere)), "")
+    return f"edgescope {other} ... with {fix}" if other else fix
+
+
+def _takes(parser: argparse.ArgumentParser, fix: str, everywhere: set[str]) -> bool:
+    return set(FLAG.findall(fix)) <= everywhere | set(parser._option_string_actions)
+
+
+# -- how --help looks: one width for all of it, a short usage line, and commands that can be pasted --------------
+
+PASTED = re.compile(r"\s*edgescope (?!\d)")
+"""What begins a line to paste; `edgescope 0.1.0` is a version."""
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+GAP = re.compile(r" {3,}(?!-)")
+"""What stands between a pasted and what is said of it."""
+
+
+class Pages(argparse.HelpFormatter):
+    """Help of one width: paragraphs are filled; a pasted that is too long goes on behind a backslash."""
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        """Add `edgescope bench [flags] MODEL`: the flags are listed below, those that must be given here too."""
+        every = list(actions)
+        flags = [a for a in every if a.option_strings]
+        must = [f"{a.option_strings[0]} {self._shown(a)}" for a in flags if a.required]
+        words = [*must, *(self._shown(a) for a in every if not a.option_strings)]
+        optional = ["[flags]"] if len(flags) > len(must) else []
+        line = " ".join([self._prog, *optional, *words])
+        hang = " " * len("usage: ")
+        shown = textwrap.wrap(line, self._width - len(hang), break_long_words=False, break_on_hyphens=False)
+        super().add_usage(usage or f"\n{hang}".join(shown).replace("%", "%%"), every, groups, prefix)
+
+    def _shown(self, action: argparse.Action) -> str:
+        usual = (
+            self._get_default_metavar_for_optional(action)
+            if action.option_strings
+            else self._get_default_metavar_for_positional(action)
+        )
+        return self._format_args(action, usual)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Return the description: its paragraphs filled, its commands one below the other."""
+        blocks = re.split(r"\n\s*\n", textwrap.dedent(text).strip())
+        return "\n\n".join(_block(block, width, indent) for block in blocks)
+
+
+def _block(block: str, width: int, indent: str) -> str:
+    lines = block.splitlines()
+    if PASTED.match(lines[0]):
+        return "\n".join(part for line in lines for part in pasted(line.strip(), width))
+    return textwrap.fill(
+        " ".join(block.split()),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+
+
+def pasted(line: str, width: int) -> list[str]:
+    """Return a pasted as lines to paste, `# what it does` above it where both do not fit on one line."""
+    if len(line) + 2 <= width:
+        return [f"  {line}"]
+    typed, *about = GAP.split(line, maxsplit=1)
+    whole = QUOTED.sub(lambda m: m[0].replace(" ", "\0"), " ".join(typed.split()))
+    parts = textwrap.wrap(
+        whole, width - 4, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    said = [f"# {text.removeprefix('# ')}" for text in about]
+    out = [*said, *(f"{part} \\" for part in parts[:-1]), parts[-1]]
+    return [f"  {part}".replace("\0", " ") for part in out]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.waiting import waiting
+from edgescope.commandline.progress import waiting
 from edgescope.errors import Message, is_wrong_request
 
 if TYPE_CHECKING:

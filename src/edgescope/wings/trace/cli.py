@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.waiting import waiting
+from edgescope.commandline.progress import waiting
 from edgescope.errors import ExitCode
 
 if TYPE_CHECKING:

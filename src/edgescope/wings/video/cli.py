@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import trial_flags
 from edgescope.commandline.context import ready, say
-from edgescope.commandline.waiting import waiting
+from edgescope.commandline.progress import waiting
 from edgescope.errors import Message
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.commandline import trial_flags
-from edgescope.commandline.countdown import Countdown
+from edgescope.commandline.progress import Countdown
 from edgescope.process.said import say
 
 if TYPE_CHECKING:

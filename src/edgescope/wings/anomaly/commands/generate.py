@@ -14,8 +14,7 @@ import json
 from pathlib import Path
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.countdown import Countdown
-from edgescope.commandline.waiting import waiting
+from edgescope.commandline.progress import Countdown, waiting
 
 HELP = "make a set of videos with planted anomalies"
 

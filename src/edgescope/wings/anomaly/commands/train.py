@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.commandline import trial_flags
-from edgescope.commandline.countdown import Countdown
+from edgescope.commandline.progress import Countdown
 from edgescope.errors import Message
 from edgescope.process.said import say
 

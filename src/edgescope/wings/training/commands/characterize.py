@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.waiting import waiting
+from edgescope.commandline.progress import waiting
 
 HELP = "measure the grid of a published study of training (edgescope study training)"
 INTERRUPTED = "Finished cells are stored; the same command goes on with the others."
