@@ -42,10 +42,9 @@ from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.tracing.read import read
-from edgescope.wings.trace import chrome
-from edgescope.wings.trace.growth import growth
-from edgescope.wings.trace.profilers import choose
-from edgescope.wings.trace.verb import Traced
+from edgescope.wings.trace import export
+from edgescope.wings.trace.trial import choose
+from edgescope.wings.trace.verb import Traced, growth
 
 NETWORKS = ("resnet50", "fcn_resnet50", "yolov8n_class")
 PROCESSES = (1, 2, 4, 8)
@@ -352,7 +351,7 @@ def keep(found: Trace, path: Path) -> None:
     while count:
         last = np.sort(units["end_ns"][units["start_ns"] >= first])[: count + 1][-1]
         inside = (found.spans.columns["start_ns"] >= first) & (found.spans.columns["end_ns"] <= last)
-        chrome.write(replace(found, spans=found.spans.where(inside), samples=None), path)
+        export.write_json(replace(found, spans=found.spans.where(inside), samples=None), path)
         if path.stat().st_size <= MOST_BYTES:
             return
         count //= 2

@@ -41,7 +41,7 @@ from edgescope.tracing.read import read
 from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.monitor import frame
 from edgescope.wings.monitor.live import Monitor, Pace
-from edgescope.wings.trace import chrome
+from edgescope.wings.trace.export import write_json
 
 RAILS_HZ, SHARE_LIMIT, TMPFS = 10.0, 0.005, "/dev/shm"
 CODECARBON = """
@@ -449,7 +449,7 @@ def trace() -> None:
         for events in args.events if args.hta else ():
             export.unlink(missing_ok=True)
             generate(export, events)
-            chrome.write(read(export), kineto)
+            write_json(read(export), kineto)
             theirs = [args.hta, "-c", HTA, str(kineto)]
             found[f"kineto_{events}"] = {"bytes": kineto.stat().st_size} | in_turns(
                 [*OURS, str(kineto)], theirs, args.rounds

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import edgescope
-from edgescope.wings.trace import table
+from edgescope.wings.trace import export
 
 model = sys.argv[1] if len(sys.argv) > 1 else "squeezenet1_1"
 trial = edgescope.Trial(model=model, backend="onnxruntime", batch=4, warmup=0.2, min_s=0.3, max_s=0.3)
@@ -17,4 +17,4 @@ print(traced)
 for _, account in traced.accounts:
     for operator in account.operators[:3]:
         print(f"  {operator.name:45} {operator.count:6} x {operator.total_ns / operator.count / 1e3:8.1f} us")
-    print(table.query(account.trace, "SELECT kind, count(*) AS spans FROM spans GROUP BY ALL ORDER BY kind"))
+    print(export.query(account.trace, "SELECT kind, count(*) AS spans FROM spans GROUP BY ALL ORDER BY kind"))

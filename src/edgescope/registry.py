@@ -345,17 +345,17 @@ TRACERS = Family(
             ("cuda",),
         ),
         "kineto": Entry(
-            "edgescope.wings.trace.kineto:KinetoTracer",
+            "edgescope.wings.trace.tracers:KinetoTracer",
             "pip install 'edgescope[torch]'",
             "torch.profiler: operators of PyTorch; on a GPU also every kernel of the process",
             ("cpu", "cuda"),
         ),
         "engine": Entry(
-            "edgescope.wings.trace.engine:EngineTracer",
+            "edgescope.wings.trace.tracers:EngineTracer",
             summary="the profile of ONNX Runtime or OpenVINO itself",
         ),
         "nsys": Entry(
-            "edgescope.wings.trace.nsys:NsysTracer",
+            "edgescope.wings.trace.tracers:NsysTracer",
             summary="Nsight Systems, which starts the process",
             devices=("cuda",),
         ),

@@ -36,7 +36,7 @@ FOREIGN = (
     ),
     *("cli/completion", "wings/optimize/deploy/run_script", "scratch", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/process", "isolate/forks", "isolate/worker"),
-    *("wings/offload/probe", "wings/trace/on_board", "wings/trace/nsys"),
+    *("wings/offload/probe", "wings/trace/on_board", "wings/trace/tracers"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"

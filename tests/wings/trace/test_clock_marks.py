@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgescope.records import CLOCK_MARK, Channel, Readings, Spans, Trace
-from edgescope.wings.trace import clock_marks
+from edgescope.wings.trace import tracers
 
 
 def marked(*marks: tuple[int, int], work: int = 1000) -> Trace:
@@ -39,18 +39,18 @@ def marked(*marks: tuple[int, int], work: int = 1000) -> Trace:
     ],
 )
 def test_the_shift_is_that_of_the_least_delayed_marks(marks, shift, notes):
-    found = clock_marks.aligned(marked(*marks))
+    found = tracers.aligned(marked(*marks))
     assert found.spans.columns["start_ns"].tolist() == [1000 + shift] and found.spans.named() == ["a"]
     assert found.samples.t_ns.tolist() == [7 + shift] and found.clock == "monotonic"
     assert [note.code for note in found.notes] == ["W-PROF-9"] * notes
 
 
 def test_a_trace_without_a_mark_keeps_its_own_clock():
-    found = clock_marks.aligned(marked())
+    found = tracers.aligned(marked())
     assert (found.clock, len(found.spans)) == ("its own", 1) and [n.code for n in found.notes] == ["W-PROF-8"]
 
 
 def test_a_mark_holds_the_time_at_which_it_was_made():
     before = time.monotonic_ns()
-    told = int(clock_marks.name().removeprefix(CLOCK_MARK))
+    told = int(tracers.clock_mark().removeprefix(CLOCK_MARK))
     assert before <= told <= time.monotonic_ns()

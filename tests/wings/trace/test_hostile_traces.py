@@ -11,7 +11,7 @@ import pytest
 from edgescope.analysis.kernels.account import account
 from edgescope.errors import UsageError
 from edgescope.tracing.read import read
-from edgescope.wings.trace import clock_marks
+from edgescope.wings.trace import tracers
 from nsys_files import Export, tid
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces"
@@ -126,10 +126,10 @@ def test_a_cuda_graph_is_one_launch_of_many_kernels(tmp_path):
 
 
 def test_names_of_every_kind_survive_to_the_export_for_perfetto(tmp_path):
-    from edgescope.wings.trace import chrome
+    from edgescope.wings.trace import export
 
     path = Export(tmp_path / "a.sqlite").kernels((0, 5, 0, 1, 7, 1, tid(7), 5, None)).done()
-    chrome.write(read(path), tmp_path / "a.json")
+    export.write_json(read(path), tmp_path / "a.json")
     assert read(tmp_path / "a.json").spans.names == ("名前 kernel é😀",)
 
 
@@ -169,14 +169,14 @@ def test_events_that_lack_what_they_should_have(tmp_path):
 
 def test_clocks_that_do_not_overlap_are_said_and_marks_join_them(tmp_path):
     export = Export(tmp_path / "a.sqlite").kernels((0, 5, 0, 1, 7, 1, tid(7), 3, None))
-    plain = clock_marks.aligned(read(export.ranges((0, 4, 59, "work", tid(7), None)).done()))
+    plain = tracers.aligned(read(export.ranges((0, 4, 59, "work", tid(7), None)).done()))
     assert plain.clock == "its own" and codes(plain) == ["W-PROF-8"]
     export = Export(tmp_path / "b.sqlite").kernels((100, 500, 0, 1, 7, 1, tid(7), 3, None))
     marks = [
         (50, 51, 59, "edgescope clock 1000050", tid(7), None),
         (900, 901, 59, "edgescope clock 1100900", tid(7), None),
     ]
-    joined = clock_marks.aligned(read(export.ranges(*marks).done()))
+    joined = tracers.aligned(read(export.ranges(*marks).done()))
     assert joined.clock == "monotonic" and codes(joined) == ["W-PROF-9"], "100 us of drift"
     assert joined.spans.columns["start_ns"].tolist() == [100 + 1_050_000] and len(joined.spans) == 1
 

@@ -16,7 +16,7 @@ from edgescope.tracing import importer as base
 from edgescope.tracing.importer import ImportedFile, clean, exact_ns, examples, indexed, kind_of_call
 from edgescope.tracing.read import read
 from edgescope.tracing.salvage import Salvage
-from edgescope.wings.trace import chrome
+from edgescope.wings.trace import export as trace_export
 from edgescope.wings.trace.importers import kineto, nsys, onnxruntime, openvino, perf_sched, trtexec
 from nsys_files import Export, tid
 
@@ -678,7 +678,7 @@ def test_what_is_written_for_perfetto_is_read_back_and_has_its_tracks(tmp_path):
     spans = Spans.from_columns(["a", "b"], {k: np.array(v, "int64") for k, v in columns.items()})
     facts = {"processes": {"7": "python"}, "gpus": {"1": {"name": "H100", "multiprocessors": 132}}}
     path = tmp_path / "t.json.gz"
-    chrome.write(Trace(spans, "x", facts=facts, timed=False), path)
+    export.write_json(Trace(spans, "x", facts=facts, timed=False), path)
     page = json.loads(gzip.decompress(path.read_bytes()), parse_float=str)
     assert page["deviceProperties"] == [{"id": 1, "name": "H100", "numSms": 132}]
     told = page["traceEvents"]
@@ -761,7 +761,7 @@ def test_process_and_thread_0_are_numbers_and_below_0_none(tmp_path):
     ],
 )
 def test_a_time_for_perfetto_is_microseconds_to_the_last_digit(ns, text):
-    assert chrome._text({"ph": "C"}, ts=ns) == f'{{"ph": "C", "ts": {text}}}'
+    assert trace_export._text({"ph": "C"}, ts=ns) == f'{{"ph": "C", "ts": {text}}}'
 
 
 @pytest.mark.parametrize(("source", "said"), [("torch.profiler (Kineto)", True), ("another tool", False)])

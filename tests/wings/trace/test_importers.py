@@ -14,7 +14,7 @@ from edgescope.analysis.kernels.rows import Cover
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS
 from edgescope.tracing.read import read
-from edgescope.wings.trace import chrome, table
+from edgescope.wings.trace import export
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces"
 NSYS = RECORDED / "nsys_2025_resnet50_h200.sqlite"
@@ -245,7 +245,7 @@ def test_perf_sched_totals_match_a_direct_count():
 def test_what_is_written_for_perfetto_has_the_same_account(tmp_path):
     trace = read(NSYS)
     again = tmp_path / "trace.json"
-    chrome.write(trace, again)
+    export.write_json(trace, again)
     one, two = account(trace), account(read(again))
     assert two.gpus == one.gpus and two.launches == one.launches and two.kernels == one.kernels
     assert two.budget.closure == one.budget.closure
@@ -258,11 +258,11 @@ def test_what_is_written_for_perfetto_has_the_same_account(tmp_path):
 
 def test_the_table_answers_sql_and_is_parquet(tmp_path):
     trace = read(NSYS)
-    assert "1026" in table.query(trace, "SELECT count(*) AS n FROM spans WHERE kind = 'kernel'")
-    assert "gpu0_sm_active" in table.query(trace, "SELECT DISTINCT channel FROM samples")
+    assert "1026" in export.query(trace, "SELECT count(*) AS n FROM spans WHERE kind = 'kernel'")
+    assert "gpu0_sm_active" in export.query(trace, "SELECT DISTINCT channel FROM samples")
     with pytest.raises(UsageError, match="E-PROF-10"):
-        table.query(trace, "SELECT nothing FROM spans")
-    table.write(trace, tmp_path / "spans.parquet")
+        export.query(trace, "SELECT nothing FROM spans")
+    export.write_parquet(trace, tmp_path / "spans.parquet")
     import duckdb
 
     rows = duckdb.sql(f"SELECT count(*), count(DISTINCT name) FROM '{tmp_path}/spans.parquet'").fetchall()

@@ -13,8 +13,7 @@ from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.report.document import Table
 from edgescope.wings.trace import page as report
-from edgescope.wings.trace.growth import _level, growth
-from edgescope.wings.trace.verb import Traced
+from edgescope.wings.trace.verb import Traced, _level, growth
 
 US = 1000
 FIELDS = ("kind", "name", "start_ns", "end_ns", "process", "thread", "device", "stream", "correlation")

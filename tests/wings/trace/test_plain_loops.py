@@ -16,7 +16,7 @@ from edgescope.analysis.kernels.rows import CDF, Distribution, Rows
 from edgescope.analysis.kernels.sharing import scheduling, sharing
 from edgescope.plots.kernels import STRETCHES, timeline
 from edgescope.records import SPAN_KINDS, Absent, Channel, Readings, Spans, Trace
-from edgescope.wings.trace.growth import _onset
+from edgescope.wings.trace.verb import _onset
 
 FIELDS = (
     "kind",

@@ -230,7 +230,7 @@ class Scripted:
 def test_a_profiler_that_the_trial_does_not_survive_is_replaced_by_the_next(
     ends, asked, ran, codes, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("edgescope.wings.trace.profilers.Step.missing", lambda step: "")
+    monkeypatch.setattr("edgescope.wings.trace.trial.Step.missing", lambda step: "")
     trial = Trial(model="null", backend="torch_eager", device="cuda")
     cells = Scripted(ends)
     found = trace(trial, profiler=asked, store=tmp_path, setup=cells)

@@ -17,11 +17,9 @@ import pytest
 from edgescope.backends.base import PROFILE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace, Trial
-from edgescope.wings.trace import cupti, engine, profilers, program
-from edgescope.wings.trace import nsys as nsys_tracer
-from edgescope.wings.trace.engine import EngineTracer
-from edgescope.wings.trace.kineto import KinetoTracer
-from edgescope.wings.trace.nsys import NsysTracer
+from edgescope.wings.trace import cupti, program, tracers
+from edgescope.wings.trace import trial as under_profiler
+from edgescope.wings.trace.tracers import EngineTracer, KinetoTracer, NsysTracer
 from nsys_files import Export, tid
 
 CPU = Trial(model="lenet5", backend="torch_eager")
@@ -171,7 +169,7 @@ def test_kernels_are_called_by_their_names_and_not_by_symbols():
 
 
 def test_nsys_starts_the_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgescope.wings.trace.nsys.shutil.which", lambda name: f"/opt/{name}")
+    monkeypatch.setattr("edgescope.wings.trace.tracers.shutil.which", lambda name: f"/opt/{name}")
     prefix = NsysTracer().launch(tmp_path).prefix
     assert prefix[:2] == ("/opt/nsys", "profile") and prefix[-2:] == ("-o", str(tmp_path / "report"))
 
@@ -194,13 +192,15 @@ def test_nsys_starts_the_process(tmp_path, monkeypatch):
 )
 def test_the_best_profiler_that_is_here(monkeypatch, trial, here, name, codes):
     monkeypatch.setattr(
-        profilers.importlib.util, "find_spec", lambda package: package if package in here else None
+        under_profiler.importlib.util, "find_spec", lambda package: package if package in here else None
     )
-    own = profilers.importlib.import_module
+    own = under_profiler.importlib.import_module
     monkeypatch.setattr(
-        profilers.importlib, "import_module", lambda name: own(name) if name.startswith("edgescope") else None
+        under_profiler.importlib,
+        "import_module",
+        lambda name: own(name) if name.startswith("edgescope") else None,
     )
-    chosen = profilers.choose(trial)
+    chosen = under_profiler.choose(trial)
     assert chosen.name == name and [n.code for n in chosen.notes] == codes
     assert all(n.fix for n in chosen.notes)
 
@@ -210,18 +210,18 @@ def test_a_profiler_that_is_installed_and_cannot_be_imported_is_stepped_over(mon
     (tmp_path / "cupti/__init__.py").touch()
     (tmp_path / "cupti/cupti.py").write_text("import a_module_that_pip_was_told_to_leave_out")
     monkeypatch.syspath_prepend(tmp_path)
-    chosen = profilers.choose(Trial(model="a", backend="torch_eager", device="cuda"))
+    chosen = under_profiler.choose(Trial(model="a", backend="torch_eager", device="cuda"))
     assert chosen.name == "kineto" and [note.code for note in chosen.notes] == ["I-PROF-5"]
     assert "a_module_that_pip_was_told_to_leave_out" in chosen.notes[0].evidence
     (tmp_path / "cupti/cupti.py").write_text("")
     importlib.invalidate_caches()
-    assert profilers.choose(Trial(model="a", backend="torch_eager", device="cuda")).name == "cupti"
+    assert under_profiler.choose(Trial(model="a", backend="torch_eager", device="cuda")).name == "cupti"
 
 
 def test_a_profiler_that_is_asked_for_is_taken_and_a_wrong_one_refused():
-    assert profilers.choose(CPU, "nsys").name == "nsys"
+    assert under_profiler.choose(CPU, "nsys").name == "nsys"
     with pytest.raises(UsageError, match="kineto"):
-        profilers.choose(CPU, "kinetto")
+        under_profiler.choose(CPU, "kinetto")
 
 
 def test_functions_are_runs_of_samples_and_a_gap_ends_them(tmp_path):
@@ -283,9 +283,9 @@ def test_nsys_marks_both_ends_of_a_window_and_exports_what_it_wrote(tmp_path, mo
     )
     nvtx = SimpleNamespace(range_push=calls.append, range_pop=lambda: calls.append("pop"))
     fakes = {"torch.cuda": SimpleNamespace(cudart=lambda: runtime), "torch.cuda.nvtx": nvtx}
-    monkeypatch.setattr(nsys_tracer.importlib, "import_module", fakes.__getitem__)
-    monkeypatch.setattr(nsys_tracer.shutil, "which", lambda name: f"/bin/{name}")
-    with pytest.raises(ZeroDivisionError), nsys_tracer.NsysTracer().window(tmp_path):
+    monkeypatch.setattr(tracers.importlib, "import_module", fakes.__getitem__)
+    monkeypatch.setattr(tracers.shutil, "which", lambda name: f"/bin/{name}")
+    with pytest.raises(ZeroDivisionError), tracers.NsysTracer().window(tmp_path):
         calls.append("work")
         raise ZeroDivisionError
     assert (calls[0], calls[-1], calls[11]) == ("start", "stop", "work") and calls.count("pop") == 10
@@ -300,8 +300,8 @@ def test_nsys_marks_both_ends_of_a_window_and_exports_what_it_wrote(tmp_path, mo
         made = Export(Path(command[5])).kernels((100, 500, 0, 1, 7, 1, tid(7), 3, None))
         made.ranges((50, 51, 59, "edgescope clock 1050", tid(7), None)).done()
 
-    monkeypatch.setattr(nsys_tracer.subprocess, "run", export)
-    assert nsys_tracer.NsysTracer().spans(tmp_path).columns["start_ns"].tolist() == [1100]
+    monkeypatch.setattr(tracers.subprocess, "run", export)
+    assert tracers.NsysTracer().spans(tmp_path).columns["start_ns"].tolist() == [1100]
 
 
 def test_an_engines_spans_are_those_that_lie_in_the_window(tmp_path, monkeypatch):
@@ -311,15 +311,15 @@ def test_an_engines_spans_are_those_that_lie_in_the_window(tmp_path, monkeypatch
         "end_ns": np.array([5, 20, 30, 41]),
     }
     trace = Trace(Spans.from_columns(["a"], names), "x")
-    monkeypatch.setattr(engine, "read", lambda path: trace)
-    (tmp_path / engine.CLOCK).write_text(json.dumps({"begin": [1010, 500], "end": [1040, 530]}))
+    monkeypatch.setattr(tracers, "read", lambda path: trace)
+    (tmp_path / tracers.WINDOW).write_text(json.dumps({"begin": [1010, 500], "end": [1040, 530]}))
     (tmp_path / "engine-1.json").touch()
     (tmp_path / "engine-1.json.start").write_text("490")  # ten before the window began, by the time of day
-    assert engine.EngineTracer().spans(tmp_path).columns["start_ns"].tolist() == [1010, 1020]
+    assert tracers.EngineTracer().spans(tmp_path).columns["start_ns"].tolist() == [1010, 1020]
     (tmp_path / "engine-1.json.start").unlink()
-    assert len(engine.EngineTracer().spans(tmp_path)) == 0
-    monkeypatch.setattr(engine, "read", lambda path: replace(trace, timed=False))
-    assert len(engine.EngineTracer().spans(tmp_path)) == 4
+    assert len(tracers.EngineTracer().spans(tmp_path)) == 0
+    monkeypatch.setattr(tracers, "read", lambda path: replace(trace, timed=False))
+    assert len(tracers.EngineTracer().spans(tmp_path)) == 4
 
 
 KIND = {

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope import report
     from edgescope.report.render import json as as_json
     from edgescope.report.render import terminal
-    from edgescope.wings.trace import chrome, table
+    from edgescope.wings.trace import export
     from edgescope.wings.trace.page import document
 
     found = _traced(args)
@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     if args.output and args.output.suffix in PAGES:
         report.save(page, args.output)
     elif args.output and traces:
-        writer = table.write if args.output.suffix == ".parquet" else chrome.write
+        writer = export.write_parquet if args.output.suffix == ".parquet" else export.write_json
         writer(traces[0], args.output)
     if args.query and traces:
-        print(table.query(traces[0], args.query))
+        print(export.query(traces[0], args.query))
         return _exit_code(found)
     if args.json:
         print(as_json.text(page))

@@ -20,11 +20,10 @@ from edgescope.errors import Message
 from edgescope.records import Absent, Field, Json, Measured, Verdict
 from edgescope.report import document as doc
 from edgescope.units import show
-from edgescope.wings.trace.growth import Growth
 
 if TYPE_CHECKING:
     from edgescope.plots.style import Figure
-    from edgescope.wings.trace.verb import Traced
+    from edgescope.wings.trace.verb import Growth, Traced
 
 MOST = 10
 """Kernels, calls and processes in a table of a terminal."""

@@ -1,8 +1,7 @@
 """A program that nobody wrote for edgescope, watched while it runs: its profile, its scheduling, power and heat.
 
-It runs with tracing/inject on its path; what it left is one trace: functions, operators, calls, kernels.
-
-The program needs nothing in it. on_board.py does the same with a program of a board.
+It runs with inject/ on its path and needs nothing in it; what it left is one trace: functions, operators, calls,
+kernels. on_board.py does the same with a program of a board.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from edgescope.errors import Message, UsageError
 from edgescope.process import Launch, scratch
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.telemetry.sampler import Sampler
-from edgescope.wings.trace import clock_marks
+from edgescope.wings.trace import tracers
 from edgescope.wings.trace.importers import kineto
 
 INJECT = Path(__file__).parent / "inject"
@@ -54,7 +53,7 @@ def collected(folder: Path) -> Trace:
                 Message("W-PROF-11", "torch.profiler could not record", evidence=left["torch_error"])
             )
     for path in sorted(folder.glob("kineto-*.json")):
-        trace = clock_marks.aligned(kineto.read(path))
+        trace = tracers.aligned(kineto.read(path))
         parts.append(trace.spans)
         notes.extend(trace.notes)
     if not parts:
@@ -205,6 +204,3 @@ def _tree(root: int, proc: Path) -> list[int]:
             for task in os.listdir(proc / f"{pid}/task"):
                 left += map(int, (proc / f"{pid}/task/{task}/children").read_text().split())
     return found
-
-
-# -- on a board ----------------------------------------------------------------------------------------------

@@ -1,21 +1,31 @@
-"""Return where the time of a trial, of a program or of a recorded trace goes: `edgescope.trace("report.sqlite")`."""
+"""Return where the time of a trial, of a program or of a recorded trace goes: `edgescope.trace("report.sqlite")`.
+
+Of several traces it says how EC, CS and launching grow, with processes or with batch, and where preemption sets in.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
+from edgescope.analysis.kernels.inferences import Budget
 from edgescope.errors import Message
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trace, Trial, Trust, Verdict
 from edgescope.registry import REINSTALL, need
 from edgescope.runner.setup import Setup, Stored
 from edgescope.tracing.read import read
 from edgescope.units import lasting
-from edgescope.wings.trace.growth import Growth, growth
-from edgescope.wings.trace.profilers import Chosen
+
+if TYPE_CHECKING:
+    from edgescope.wings.trace.trial import Chosen
 
 #: From the best verdict to the worst.
 WORSE = (Trust.CLEAN, Trust.UNKNOWN, Trust.DISTURBED, Trust.THROTTLED)
@@ -168,9 +178,7 @@ def trace(
         seen = _on_board(on, program, seconds) if on else watched(program, seconds)
         return Traced(((name, account(seen, range_name)),))
     if isinstance(what, Trial):
-        from edgescope.wings.trace.phases import (
-            traced,  # what measures takes longer to import than to read a file
-        )
+        from edgescope.wings.trace.trial import traced  # which takes longer to import than to read a file
 
         return Traced(*traced(what, profiler, store, setup))
     files = [Path(f) for f in ([what] if isinstance(what, (str, Path)) else what)]
@@ -187,3 +195,71 @@ def _on_board(url: str, program: Sequence[str], seconds: float) -> Trace:
     traced = need("edgescope.wings.trace.on_board:traced", "a board over ssh", REINSTALL)
     found: Trace = traced(url, program, seconds)
     return found
+
+
+#: The onset needs a quarter of the inferences beyond three quarters of those before it, and a median this much higher.
+CLEAR = 1.5
+
+
+@dataclass(frozen=True)
+class Level:
+    """One trace of a series: medians over its inferences in nanoseconds."""
+
+    label: str
+    processes: int
+    ec_ns: float
+    cs_ns: float
+    total_ns: float
+    launch_ns: float | None
+    """Median length of a launching call; None if the trace has none."""
+    off_cpu: float | None
+    """Share of EC in which the thread was off the CPU; None without scheduling events."""
+    busy: float | None
+    """Share of the time in which a GPU was busy, the mean over GPUs; None if nothing ran on a GPU."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A series of traces in order of their number of processes."""
+
+    levels: tuple[Level, ...]
+    onset: int | None
+    """The smallest number of processes at which EC is clearly longer than with fewer; None if it never is."""
+    cores: int | None
+    """CPU cores of the machine, if the traces say."""
+
+
+def growth(accounts: Sequence[tuple[str, Account]]) -> Growth:
+    """Return how a series of traces grows; traces without a budget are left out."""
+    known = [(label, a, a.budget) for label, a in accounts if a.budget is not None]
+    known.sort(key=lambda item: len(np.unique(item[2].inferences.process)))
+    cores = next((int(a.trace.facts["cpu_cores"]) for _, a, _ in known if "cpu_cores" in a.trace.facts), None)
+    levels = tuple(_level(label, a, b) for label, a, b in known)
+    return Growth(
+        levels,
+        _onset([(level.processes, b.ec) for level, (_, _, b) in zip(levels, known, strict=True)]),
+        cores,
+    )
+
+
+def _level(label: str, a: Account, found: Budget) -> Level:
+    ec = float(found.ec.sum())
+    return Level(
+        label,
+        len(np.unique(found.inferences.process)),
+        float(np.median(found.ec)),
+        float(np.median(found.cs)),
+        float(np.median(found.total)),
+        a.launches.api.quantile_ns(0.5) if a.launches and a.launches.api.count else None,
+        float(found.parts["rescheduled"].sum()) / ec if found.scheduled and ec else None,
+        float(np.mean([g.busy for g in a.gpus])) if a.gpus else None,
+    )
+
+
+def _onset(series: Sequence[tuple[int, NDArray[np.int64]]]) -> int | None:
+    """Return the first number of processes whose EC is clearly longer than that of the one before."""
+    for (_, fewer), (count, more) in itertools.pairwise(series):
+        longer = np.quantile(more, 0.75) > np.quantile(fewer, 0.75)
+        if longer and np.median(more) > CLEAR * np.median(fewer):
+            return count
+    return None

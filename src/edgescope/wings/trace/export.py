@@ -1,6 +1,7 @@
-"""A trace as Chrome trace JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""A trace for other programs: Chrome trace JSON for Perfetto (ui.perfetto.dev) or chrome://tracing, and a table.
 
-The categories are those of torch.profiler where it has one, so its readers (HolisticTraceAnalysis) open the file too.
+The JSON's categories are those of torch.profiler where it has one, so its readers (HolisticTraceAnalysis) open the file
+too. The table has names and kinds as text, a row per span: DuckDB queries it, and writes it as Parquet.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
+from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Trace
 
 ON_GPU = [SPAN_KINDS.index(kind) for kind in ("kernel", "copy", "graph")]
@@ -21,7 +25,7 @@ CATEGORIES |= {"sync": "cuda_runtime", "call": "python_function"}
 GPU_TRACKS, CPU_TRACKS = 1 << 23, 1 << 24
 
 
-def write(trace: Trace, path: Path) -> None:
+def write_json(trace: Trace, path: Path) -> None:
     """Write the trace; .gz packs it. Times are microseconds with three decimals, so nanoseconds are kept.
 
     They are written as text: a double holds the microseconds since 1970 to 256 ns. A span whose length is not known
@@ -104,3 +108,43 @@ def _event(trace: Trace, row: dict[str, int]) -> str:
     }
     length = row["end_ns"] - start
     return _text(event, ts=start, **({"dur": length} if length >= 0 else {}))
+
+
+SQL = """CREATE VIEW spans AS SELECT names.text AS name, kinds.text AS kind, rows.* EXCLUDE (name, kind)
+FROM rows JOIN names ON rows.name = names.id JOIN kinds ON rows.kind = kinds.id"""
+
+
+def write_parquet(trace: Trace, path: Path) -> None:
+    """Write the table as Parquet."""
+    connection = _connected(trace)
+    connection.execute("COPY (SELECT * FROM spans) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)])
+    connection.close()
+
+
+def query(trace: Trace, sql: str) -> str:
+    """Return the answer to a query over `spans` and `samples` as text; UsageError if it is wrong."""
+    import duckdb
+
+    try:
+        with _connected(trace) as connection:
+            return str(connection.sql(sql))
+    except duckdb.Error as error:
+        raise UsageError(
+            "E-PROF-10", "the query cannot be answered", evidence=str(error).splitlines()[0]
+        ) from error
+
+
+def _connected(trace: Trace) -> Any:
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.register("rows", {k: np.ascontiguousarray(v) for k, v in trace.spans.columns.items()})
+    for table, texts in (("names", trace.spans.names), ("kinds", SPAN_KINDS)):
+        ids = np.arange(len(texts))
+        connection.register(table, {"id": ids, "text": np.array(texts or ("",), dtype=object)[: len(ids)]})
+    connection.execute(SQL)
+    if trace.samples is not None:
+        s = trace.samples
+        names = np.array([c.name for c in s.channels], dtype=object)[s.channel]
+        connection.register("samples", {"t_ns": s.t_ns, "channel": names, "value": s.value})
+    return connection

@@ -1,16 +1,25 @@
-"""Which profiler a trial gets here: the best one first, what each step down loses, and what would unlock more."""
+"""A trial, traced: run clean, then for a shorter time under the best profiler that works here.
+
+What each step down from the best profiler loses, and what would unlock more, is said in notes.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from edgescope import registry
+from edgescope.analysis.kernels.account import Account, account, trace_of
+from edgescope.bench.layers import of_operators
 from edgescope.errors import Message
-from edgescope.records import Trial
+from edgescope.models import zoo
+from edgescope.records import Result, Status, Trial
+from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.search.loop import InOrder
+from edgescope.study import grid
 
 
 @dataclass(frozen=True)
@@ -112,3 +121,47 @@ def _ended_by(step: Step, why: str) -> Message:
 
 def _ladder(trial: Trial) -> tuple[Step, ...]:
     return CUDA if trial.place.cuda else CPU.get(registry.facts(trial.backend).TRACER, ())
+
+
+Accounts = tuple[tuple[str, Account], ...]
+"""Label, account."""
+Phases = tuple[Accounts, Result, Result | None, Chosen]
+#: Seconds that phase 2 measures, unless the trial asks for less: a trace of more tells nothing new.
+SECONDS = 1.0
+#: What a trial that runs alone owes to its profiler: then the next one is tried, unless this one was asked for.
+UNDER_A_PROFILER = (Status.CRASHED, Status.FAILED, Status.UNSUPPORTED)
+
+
+def traced(trial: Trial, profiler: str, store: Stored, setup: Setup) -> Phases:
+    """Return the accounts of a trial, its clean run, the one under a profiler, and why this profiler."""
+    trial = grid.pinned(trial, zoo.pin)
+    chosen = choose(trial, profiler)
+    runs = InOrder(setup.cells(store_of(store)), setup.tell)
+    least, most = min(trial.min_s, SECONDS), min(trial.max_s, SECONDS)
+
+    def under(name: str) -> Trial:
+        return replace(trial, tracer=name, min_s=least, max_s=most)
+
+    follow = [under(chosen.name)] if chosen.name != Trial.tracer else []
+    clean = runs.run("clean", replace(trial, tracer=Trial.tracer), follow, anew=True)
+    if clean.status not in (Status.OK, Status.UNSTABLE):
+        return (), clean, None, chosen
+    failed: dict[str, str] = {}
+    while chosen.name != Trial.tracer:
+        profiled = runs.run(f"under {chosen.name}", under(chosen.name), (), anew=True)
+        if profiler or profiled.status not in UNDER_A_PROFILER:
+            return _accounts(profiled), clean, profiled, chosen
+        failed[chosen.name] = profiled.reason.what if profiled.reason else profiled.status.value
+        chosen = choose(trial, failed=failed)
+    return _accounts(clean), clean, None, chosen
+
+
+def _accounts(result: Result) -> Accounts:
+    """Return the account of a stored result, or () if it has no spans."""
+    found = trace_of(result)
+    if found is None:
+        return ()
+    label = f"{result.trial.model.partition('#')[0]} {result.trial.label}"
+    layers = of_operators(sorted(set(found.spans.of_kind("op").named())), result)
+    facts = {**found.facts, "layers": layers} if layers else found.facts
+    return ((label, account(replace(found, facts=facts))),)
