@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgescope.wings.jetson import boards
 from edgescope.wings.jetson.boards import SUM, Board, Rail
-from edgescope.wings.jetson.power_monitors import CHIPS
+from edgescope.wings.jetson.rails import CHIPS
 
 BEGIN = "<!-- written by: python tests/boards_page.py docs/reference/boards.md -->"
 END = "<!-- end of what is written from boards.toml -->"

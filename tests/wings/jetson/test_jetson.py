@@ -16,7 +16,7 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.kernel_files import is_absent
 from edgescope.devices.replay import materialise
 from edgescope.wings.doctor import report as doctor
-from edgescope.wings.jetson import boards, identity
+from edgescope.wings.jetson import boards
 from edgescope.wings.jetson.device import JetsonDevice
 from fake_board import write
 from fake_rails import TREES, agx_orin, board, hwmon, iio
@@ -51,8 +51,8 @@ LINES = (
 @pytest.mark.parametrize(("line", "release", "jetpack"), LINES)
 def test_the_release_line(tmp_path, line, release, jetpack):
     write(tmp_path, {"etc/nv_tegra_release": line + "\n# KERNEL_VARIANT: oot\n"})
-    assert identity.l4t(tmp_path) == release
-    found = identity.jetpack(tmp_path)
+    assert boards.l4t(tmp_path) == release
+    found = boards.jetpack_here(tmp_path)
     assert found == jetpack if jetpack else release in found["absent"]
     if not jetpack:
         series = {"28": "JetPack 3", "39": "JetPack 7", "99": "no JetPack"}[release[:2]]
@@ -66,13 +66,13 @@ def test_any_release_file_is_a_fact_or_absent(text):
         def read_text(self, *args, **kwargs):
             return text
 
-    found = identity.l4t(Root("/"))
+    found = boards.l4t(Root("/"))
     assert is_absent(found) or found.count(".") >= 2
 
 
 def test_no_release_file_is_absent_with_the_reason(tmp_path):
-    assert "no " in identity.l4t(tmp_path)["absent"]
-    assert "no " in identity.jetpack(tmp_path)["absent"]
+    assert "no " in boards.l4t(tmp_path)["absent"]
+    assert "no " in boards.jetpack_here(tmp_path)["absent"]
 
 
 @pytest.mark.parametrize("key", TREES)

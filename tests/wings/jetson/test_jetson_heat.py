@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.wings.jetson import files, heat
+from edgescope.devices.kernel_files import is_absent
+from edgescope.wings.jetson import boards, files, guards
 from edgescope.wings.jetson.files import command_names
-from edgescope.wings.jetson.heat import Cooling, Fans, OverCurrent
-from edgescope.wings.jetson.overcurrent import Counters, fired
+from edgescope.wings.jetson.guards import Cooling, Counters, Fans, OverCurrent, fired
 from fake_board import write
 
 HWMON = "sys/class/hwmon"
@@ -231,7 +231,8 @@ def test_why_nothing_can_be_read_is_the_reason_that_can_be_changed(tmp_path, mon
 def test_the_chip_is_named_by_the_device_tree(tmp_path, text, chip):
     if text is not None:
         write(tmp_path, {"proc/device-tree/compatible": text})
-    assert files.soc(tmp_path) == chip
+    found = boards.soc(tmp_path)
+    assert ("" if is_absent(found) else found) == chip
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ def test_the_chip_is_named_by_the_device_tree(tmp_path, text, chip):
     ],
 )
 def test_what_a_cooling_device_slows_is_told_by_its_name(kind, slowed):
-    assert heat.slows(kind) == slowed
+    assert guards.slows(kind) == slowed
 
 
 @pytest.mark.parametrize(("state", "flag"), [(0, 0.0), (1, 1.0), (7, 1.0)])
@@ -279,7 +280,7 @@ def test_zones_of_one_kind_are_told_apart_and_one_without_a_kind_is_called_as_it
         files = {"temp": 1, "trip_point_0_type": "passive", "trip_point_0_temp": 5_000 + n}
         files |= {} if kind is None else {"type": kind}
         write(tmp_path, {f"{zone}/{name}": str(text) for name, text in files.items()})
-    found = heat.passive_zones(tmp_path)
+    found = guards.passive_zones(tmp_path)
     assert {name: trip for name, (_, trip) in found.items()} == {
         "soc": 5.0,
         "soc_1": 5.001,

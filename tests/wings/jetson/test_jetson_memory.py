@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.cpu.sources import PAGE_BYTES
-from edgescope.wings.jetson.memory import JetsonMemory, largest_block, process_bytes
+from edgescope.wings.jetson.soc import JetsonMemory, largest_block, process_bytes
 from fake_board import write
 
 MEMINFO = "MemTotal: 7802880 kB\nSwapTotal: 3901440 kB\nSwapFree: {free} kB\nNvMapMemUsed: {nvmap} kB\n"

@@ -19,8 +19,7 @@ from edgescope.devices.base import Failed, SourceSpec, Unsupported
 from edgescope.devices.replay import materialise
 from edgescope.telemetry.sampler import Sampler
 from edgescope.wings.jetson import rails as jetson_rails
-from edgescope.wings.jetson.power_monitors import Monitor
-from edgescope.wings.jetson.rails import Rails
+from edgescope.wings.jetson.rails import Monitor, Rails
 from edgescope.wings.jetson.tegrastats_line import parse
 from fake_board import write
 from fake_rails import agx_orin, board, hwmon, iio, ina238

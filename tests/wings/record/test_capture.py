@@ -20,7 +20,7 @@ from edgescope.devices.recording import Recording
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import Machine, Trial
 from edgescope.store.results import Store
-from edgescope.wings.jetson.memory import process_bytes
+from edgescope.wings.jetson.soc import process_bytes
 from edgescope.wings.record import capture
 from edgescope.wings.record import capture as recorder
 from edgescope.wings.record.capture import Plan

@@ -678,7 +678,7 @@ def test_what_is_written_for_perfetto_is_read_back_and_has_its_tracks(tmp_path):
     spans = Spans.from_columns(["a", "b"], {k: np.array(v, "int64") for k, v in columns.items()})
     facts = {"processes": {"7": "python"}, "gpus": {"1": {"name": "H100", "multiprocessors": 132}}}
     path = tmp_path / "t.json.gz"
-    export.write_json(Trace(spans, "x", facts=facts, timed=False), path)
+    trace_export.write_json(Trace(spans, "x", facts=facts, timed=False), path)
     page = json.loads(gzip.decompress(path.read_bytes()), parse_float=str)
     assert page["deviceProperties"] == [{"id": 1, "name": "H100", "numSms": 132}]
     told = page["traceEvents"]

@@ -14,8 +14,8 @@ from typing import Any
 from edgescope import registry
 from edgescope.devices.base import Mode, SourceSpec
 from edgescope.devices.kernel_files import Fact, is_absent
-from edgescope.wings.jetson import identity, rails, tegrastats
-from edgescope.wings.jetson.heat import Fans
+from edgescope.wings.jetson import boards, rails, tegrastats
+from edgescope.wings.jetson.guards import Fans
 from edgescope.wings.jetson.soc import CpuClusters, Emc, Engines, Gpu
 from edgescope.wings.jetson.throttle import JetsonThrottleWatch
 
@@ -25,14 +25,14 @@ _SOURCES = (
     ("soc:Emc", 5),
     ("soc:CpuClusters", 5),
     ("throttle:HeldClocks", 5),
-    ("heat:Cooling", 5),
-    ("heat:OverCurrent", 10),
-    ("heat:Fans", 10),
+    ("guards:Cooling", 5),
+    ("guards:OverCurrent", 10),
+    ("guards:Fans", 10),
     ("soc:Engines", 10),
 )
 """(Source, ticks between two reads). Power and load change fastest. Reading a rail more often than its chip updates
 repeats values, which shows when each update came. Counters can be read rarely without loss."""
-_MEMORY = ("memory:JetsonMemory", 10)
+_MEMORY = ("soc:JetsonMemory", 10)
 _TEGRASTATS_MS = 200
 """The INA3221s behind it refresh about every 430 ms: read twice as often, no result is missed."""
 
@@ -45,14 +45,14 @@ class JetsonDevice:
 
     def present(self) -> str:
         """Return '' on a machine with an NVIDIA Tegra, otherwise the reason."""
-        return identity.present(self._root)
+        return boards.present(self._root)
 
     def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return (stable facts of the module, current facts): release, power mode, rails, fan and its owner, clocks."""
         root = self._root
         state: dict[str, Any] = {
-            "l4t": identity.l4t(root),
-            "jetpack": identity.jetpack(root),
+            "l4t": boards.l4t(root),
+            "jetpack": boards.jetpack_here(root),
             "power_mode": _power_mode(root),
             "dvfs": registry.need("edgescope.devices.clocks:dvfs", "clocks", "")(root),
             **rails.facts(root),
@@ -64,7 +64,7 @@ class JetsonDevice:
         }
         if unread := registry.need("edgescope.devices.nvpmodel:problems", "power modes", "")(root):
             state["nvpmodel_problems"] = unread
-        return identity.stable(root), state
+        return boards.stable(root), state
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
         """Return rails, GPU, memory, engines, fans and throttling; none on a machine that is no Jetson.
@@ -83,7 +83,7 @@ class JetsonDevice:
         program = tegrastats.find()
         if not program or rails.readable(self._root):
             return ()
-        board = identity.recognise(self._root).board
+        board = boards.here(self._root).board
         scopes = {label: rail.scope for label, rail in board.rails.items()} if board else {}
         kwargs = {
             "interval_ms": _TEGRASTATS_MS,

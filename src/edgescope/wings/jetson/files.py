@@ -32,12 +32,13 @@ def found(root: Path, patterns: Sequence[str]) -> list[Path]:
     """Return the paths that match any of the patterns under `root`, in the order of the patterns."""
     out: dict[Path, None] = {}
     for pattern in patterns:
-        for path in sorted(glob.glob(f"{glob.escape(str(root))}/{pattern}"), key=_natural):
+        for path in sorted(glob.glob(f"{glob.escape(str(root))}/{pattern}"), key=natural):
             out.setdefault(Path(path))
     return list(out)
 
 
-def _natural(path: str) -> list[int | str]:
+def natural(path: str) -> list[int | str]:
+    """Return a key that sorts texts with numbers in the order of the numbers."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d{1,18})", path)]
 
 
@@ -87,16 +88,6 @@ def rate_files(*names: str) -> list[str]:
 def gpu_devfreq(root: Path) -> Path | None:
     """Return the devfreq folder of the integrated GPU, found by its marker, or None if there is none."""
     return next(iter(devfreqs(root, _GPU)), None)
-
-
-def soc(root: Path) -> str:
-    """Return the chip of the device tree (tegra210, tegra234 ...), or '' if none is named."""
-    try:
-        text = (root / "proc/device-tree/compatible").read_text(errors="replace")
-    except OSError:
-        return ""
-    match = re.search(r"tegra\d+", text)
-    return match[0] if match else ""
 
 
 def command_names(root: Path) -> dict[int, str]:

@@ -1,10 +1,17 @@
-"""Load and clocks of a Jetson's chip: GPU, memory controller (EMC), fixed-function engines, CPU clusters.
+"""Load, clocks and memory of a Jetson's chip: GPU, memory controller (EMC), fixed-function engines, CPU clusters.
 
     GPU load    per mille of the time, at the *current* clock: 100 % at 306 MHz is a third of 100 % at 918 MHz
     EMC         the clock is in debugfs (root only) or, on Thor, devfreq; its load is the activity monitor's
                 kHz of active cycles over the clock's
-    engines     see engines
+    engines     (DLA, NVENC, NVDEC, NVJPG, VIC, PVA, OFA, APE) from JetPack 6 on each has a devfreq folder that everyone
+                may read; before, only root reads its clock, in debugfs. Its device's runtime status on the host1x bus
+                says whether it runs. None publishes a load to the user
     CPU         scaling_cur_freq is the requested clock; cpuinfo_cur_freq (root only) is the actual one
+    memory      CPU and GPU share it. NvMap hands out the GPU's part up to Orin; Thor's driver bypasses it, so
+                /proc/meminfo has no NvMapMemUsed there and the client list shows 0K for every process (jetson_stats
+                PR 849). /sys/kernel/debug/nvmap/iovmm/clients names a process in its third column and its size, with a
+                K, M or G, in the last; it is for root. What cannot be attributed to the process stays unattributed:
+                the device's total belongs to no process
 
 The kernel publishes these under different paths in every release; no path is chosen by a board's name.
 """
@@ -16,11 +23,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
 from edgescope.devices.cpu.sensors import policies
+from edgescope.devices.cpu.sources import PAGE_BYTES
 from edgescope.devices.kernel_files import Each, Fact, KernelFile, absent, cpu_list, fact
-from edgescope.wings.jetson.engines import Engines
+from edgescope.wings.jetson.boards import soc
 from edgescope.wings.jetson.files import (
     bounds,
     devfreqs,
@@ -31,9 +40,6 @@ from edgescope.wings.jetson.files import (
     unlocked,
 )
 
-__all__ = ["CpuClusters", "Emc", "Engines", "Gpu"]
-
-Row = tuple[str, int, Value]
 _LOADS = (
     "sys/devices/gpu.0/load",
     "sys/devices/platform/gpu.0/load",
@@ -166,6 +172,122 @@ class Emc:
         }
 
 
+_ENGINES: dict[str, tuple[str, ...]] = {
+    "dla": ("nafll_dla{0}_core", "nafll_dla", "nvdla{0}"),
+    "nvenc": ("nvenc{0}", "nvenc", "nafll_nvenc"),
+    "nvdec": ("nvdec{0}", "nvdec", "nafll_nvdec"),
+    "nvjpg": ("nvjpg{0}", "nvjpg", "nafll_nvjpg"),
+    "vic": ("vic", "vic03", "nafll_vic"),
+    "pva": ("pva{0}_vps", "nafll_pva{0}_vps", "nafll_pva_vps"),
+    "ofa": ("ofa", "nafll_ofa"),
+    "ape": ("ape",),
+}
+"""Engine -> its clock's names in debugfs, `{0}` being the instance."""
+_WITHOUT = {
+    "tegra210": ("dla", "pva", "ofa"),
+    "tegra186": ("dla", "pva", "ofa"),
+    "tegra194": ("ofa",),
+    "tegra264": ("dla",),
+}
+"""Chip -> engines that it lacks, by the data sheets of NVIDIA's modules; all others are looked for."""
+_HOST1X = (
+    "sys/devices/*.host1x",
+    "sys/devices/platform/host1x",
+    "sys/devices/platform/*.host1x",
+    "sys/devices/platform/bus@0/*.host1x",
+)
+
+
+class Engines(Each):
+    """Clocks of the fixed-function engines in hertz; 0 while the kernel reports an engine as suspended.
+
+    There is one clock for the first engine of each kind, and one for each further engine that is present.
+    """
+
+    def __init__(self, root: str) -> None:
+        found = {name: _Engine(Path(root), *place) for name, place in engines(Path(root)).items()}
+        super().__init__(
+            (ChannelSpec(f"{name}_clock_hz", "Hz", "engine", "gauge", engine.source), engine.read)
+            for name, engine in found.items()
+        )
+
+    @staticmethod
+    def facts(root: Path) -> Fact:
+        """Return runtime status, clock and bounds of each engine that the kernel shows."""
+        out: dict[str, Any] = {}
+        for name, (kind, index) in engines(root).items():
+            folder = _folder(root, kind, index)
+            status = _status(root, kind, index)
+            if folder is not None or status is not None:
+                out[name] = {"status": absent("not shown") if status is None else fact(status)}
+                out[name] |= {} if folder is None else bounds(folder)
+        return out or absent("no engine is shown in devfreq or on host1x")
+
+
+def engines(root: Path) -> dict[str, tuple[str, int]]:
+    """Return channel prefix -> (kind, instance): instance 0 of every kind, and others that are present."""
+    out: dict[str, tuple[str, int]] = {}
+    for kind in _ENGINES:
+        count = max(1, len(_folders(root, kind)), len(_devices(root, kind)))
+        for index in range(count):
+            out["ape" if kind == "ape" else f"{kind}{index}"] = (kind, index)
+    return out
+
+
+def _marker(kind: str) -> re.Pattern[str]:
+    return re.compile(rf"\.(?:nv)?{kind}\d?$")
+
+
+def _folders(root: Path, kind: str) -> list[Path]:
+    return devfreqs(root, _marker(kind))
+
+
+def _folder(root: Path, kind: str, index: int) -> Path | None:
+    return dict(enumerate(_folders(root, kind))).get(index)
+
+
+def _devices(root: Path, kind: str) -> list[Path]:
+    """Return the engine's devices on the host1x bus, ordered by address."""
+    marker = _marker(kind)
+    return sorted(
+        (d for pattern in _HOST1X for d in root.glob(f"{pattern}/*.*") if marker.search(d.name)),
+        key=lambda d: d.name,
+    )
+
+
+def _status(root: Path, kind: str, index: int) -> Path | None:
+    device = dict(enumerate(_devices(root, kind))).get(index)
+    return None if device is None else device / "power/runtime_status"
+
+
+class _Engine:
+    """One engine's clock file and runtime status."""
+
+    def __init__(self, root: Path, kind: str, index: int) -> None:
+        self._kind = kind
+        folder, status = _folder(root, kind, index), _status(root, kind, index)
+        own = [] if folder is None else [f"{folder.relative_to(root)}/cur_freq"]
+        names = [n.format(index) for n in _ENGINES[kind] if index == 0 or "{0}" in n]
+        chip = soc(root)
+        self._without = "" if own or status or kind not in _WITHOUT.get(str(chip), ()) else f"a {chip} has no"
+        self._clock = first_readable(root, (*own, *rate_files(*names)))
+        self._status = None if status is None else KernelFile(status)
+        self.source = f"{getattr(self._clock, 'path', 'devfreq or debugfs')}; 0 while suspended"
+
+    def read(self) -> Value:
+        """Return the clock in hertz, 0 for a suspended engine."""
+        if self._status is not None and self._status.read() == b"suspended\n":
+            return 0.0
+        if self._without and not isinstance(self._clock, KernelFile):
+            return Unsupported(f"{self._without} {self._kind.upper()}")
+        return unlocked(number(self._clock))
+
+
+__all__ = ["CpuClusters", "Emc", "Engines", "Gpu"]
+
+Row = tuple[str, int, Value]
+
+
 class CpuClusters(Each):
     """Clock of each cpufreq policy: the actual one if it can be read, else the requested one; the source says which."""
 
@@ -203,3 +325,107 @@ class CpuClusters(Each):
                 for policy in policies(root)
             },
         }
+
+
+_CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
+_MAX_ORDER = 32
+"""Blocks are 2^order pages. Kernels have eleven orders; a damaged file could have any number."""
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class JetsonMemory:
+    """NvMap's total, the watched process's share of it, swap in use, and the largest free block."""
+
+    def __init__(self, root: str, pid: int) -> None:
+        base = Path(root)
+        self._pid = pid
+        self._meminfo = KernelFile(base / "proc/meminfo", 8192)
+        self._clients = KernelFile(base / _CLIENTS, 1 << 16)
+        self._blocks = KernelFile(base / "proc/buddyinfo", 1 << 14)
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return four amounts in bytes."""
+        meminfo = str(self._meminfo.path)
+        return (
+            ChannelSpec("nvmap_used_bytes", "byte", "system", "gauge", f"{meminfo}: NvMapMemUsed"),
+            ChannelSpec("swap_used_bytes", "byte", "system", "gauge", f"{meminfo}: SwapTotal - SwapFree"),
+            ChannelSpec("process_gpu_bytes", "byte", "process", "gauge", str(self._clients.path)),
+            ChannelSpec("largest_free_block_bytes", "byte", "system", "gauge", str(self._blocks.path)),
+        )
+
+    def read(self) -> Sequence[Row]:
+        """Return the four amounts."""
+        data = self._meminfo.read()
+        text = data.decode(errors="replace") if isinstance(data, bytes) else data
+        rows = [("nvmap_used_bytes", nvmap_used(text)), ("swap_used_bytes", swap_used(text))]
+        rows += [("process_gpu_bytes", self._process()), ("largest_free_block_bytes", self._largest())]
+        now = time.monotonic_ns()
+        return [(name, now, value) for name, value in rows]
+
+    def _process(self) -> Value:
+        data = self._clients.read()
+        if not isinstance(data, bytes):
+            return unlocked(Unsupported(f"not attributable to a process: {data.reason}"))
+        return process_bytes(data.decode(errors="replace"), self._pid)
+
+    def _largest(self) -> Value:
+        data = self._blocks.read()
+        return largest_block(data.decode(errors="replace")) if isinstance(data, bytes) else data
+
+
+def _kilobytes(text: str, key: str) -> float | None:
+    found = re.search(rf"^{key}:\s+([0-9]{{1,15}}) kB", text, re.MULTILINE)
+    return None if found is None else float(found[1]) * 1024
+
+
+def nvmap_used(meminfo: str | Unsupported | Failed) -> Value:
+    """Return the bytes that NvMap has allocated; unsupported if the kernel has no such line."""
+    if not isinstance(meminfo, str):
+        return meminfo
+    used = _kilobytes(meminfo, "NvMapMemUsed")
+    return (
+        Unsupported("no NvMapMemUsed in /proc/meminfo (the driver of Thor bypasses NvMap)")
+        if used is None
+        else used
+    )
+
+
+def swap_used(meminfo: str | Unsupported | Failed) -> Value:
+    """Return the bytes of swap in use."""
+    if not isinstance(meminfo, str):
+        return meminfo
+    total, free = _kilobytes(meminfo, "SwapTotal"), _kilobytes(meminfo, "SwapFree")
+    return (
+        Failed("no SwapTotal and SwapFree in /proc/meminfo")
+        if total is None or free is None
+        else total - free
+    )
+
+
+def process_bytes(clients: str, pid: int) -> Value:
+    """Return the bytes of `pid` in the client list; unsupported if the list has no entries."""
+    sizes: dict[int, float] = {}
+    for line in clients.splitlines():
+        found = re.fullmatch(r"\s*\S+\s+\S.*?\s+([0-9]{1,10})\s+([0-9]{1,15})([BKMG]?)\s*", line)
+        if found:
+            pid_here = int(found[1])
+            sizes[pid_here] = sizes.get(pid_here, 0.0) + float(found[2]) * _UNITS[found[3]]
+    if not any(sizes.values()):
+        return Unsupported("not attributable to a process: NvMap's client list books nothing to anyone")
+    if pid not in sizes:
+        return Unsupported(f"not attributable: process {pid} is not among NvMap's {len(sizes)} clients")
+    return sizes[pid]
+
+
+def largest_block(buddyinfo: str) -> Value:
+    """Return the size in bytes of the largest free block of pages (what tegrastats calls lfb)."""
+    largest = -1
+    for line in buddyinfo.splitlines():
+        _, _, counts = line.partition("zone")
+        free = [order for order, n in enumerate(counts.split()[1:]) if n.isdecimal() and n.strip("0")]
+        largest = max([largest, *free])
+    return (
+        Failed("/proc/buddyinfo lists no free block")
+        if not 0 <= largest < _MAX_ORDER
+        else float(PAGE_BYTES << largest)
+    )

@@ -23,8 +23,7 @@ from edgescope.devices.kernel_files import Each, KernelFile, fact, is_absent
 from edgescope.devices.throttle import HELD, Looks, pair
 from edgescope.errors import Message
 from edgescope.wings.jetson.files import found, gpu_devfreq
-from edgescope.wings.jetson.heat import cooling_devices, passive_zones, slows
-from edgescope.wings.jetson.overcurrent import Counters
+from edgescope.wings.jetson.guards import Counters, cooling_devices, passive_zones, slows
 from edgescope.wings.jetson.soc import Gpu
 
 _POWERED_OFF_C = -200.0

@@ -6,7 +6,7 @@ import pytest
 
 from edgescope.devices import recording, replay
 from edgescope.wings.jetson.device import JetsonDevice
-from edgescope.wings.jetson.heat import Cooling
+from edgescope.wings.jetson.guards import Cooling
 from edgescope.wings.jetson.rails import Rails
 from edgescope.wings.jetson.soc import Gpu
 from edgescope.wings.remote.agent import edgescope_agent as agent
