@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.metadata
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from edgescope import registry
 from edgescope.errors import StoreError
 from edgescope.records import Json
 
@@ -245,10 +245,4 @@ def _hashed(path: str, size: int, mtime_ns: int) -> str:
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
     """Return package -> installed version, without importing any; 'absent' if it is not installed."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
+    return {package: registry.version(package) or "absent" for package in packages}

@@ -136,6 +136,18 @@ class Family(Mapping[str, Entry]):
         return made
 
 
+def version(package: str) -> str | None:
+    """Return the version of an installed package without importing it; None if it is not installed."""
+    from importlib import (
+        metadata,
+    )  # it loads the reader of e-mails, longer than all else that a command starts with
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def _entry_points(group: str) -> list[EntryPoint]:
     """Return the entry points of a group, sorted by name, without importing them."""
     return sorted((point for point in _of_plugins() if point.group == group), key=lambda point: point.name)

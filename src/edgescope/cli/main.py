@@ -71,15 +71,7 @@ class Version(argparse.Action):
 
 def installed() -> dict[str, str]:
     """Return package -> version of each engine that is installed."""
-    from importlib import metadata  # takes longer than all of --help
-
-    found = {}
-    for name in ENGINES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return {name: version for name in ENGINES if (version := registry.version(name))}
 
 
 def parser(flags_of: Collection[str] = VERBS) -> Parser:

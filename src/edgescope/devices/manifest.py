@@ -6,7 +6,6 @@ prefix, and never if the name looks like a credential; command-line values that 
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import shlex
@@ -81,19 +80,14 @@ def software() -> dict[str, Any]:
     """Return versions, environment, command line, Python and the time (UTC, ISO 8601)."""
     packages = {*PACKAGES, *(name for b in registry.BACKENDS for name in registry.facts(b).PACKAGES)}
     return {
-        "packages": {name: _version(name) for name in sorted(packages)},
+        "packages": {
+            name: registry.version(name) or {"absent": "not installed"} for name in sorted(packages)
+        },
         "environment": environment(os.environ),
         "command": masked(shlex.split(os.environ.get(COMMAND, "")) or sys.orig_argv),
         "python": f"{sys.implementation.name} {sys.version.split()[0]}",
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def _version(name: str) -> Any:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return {"absent": "not installed"}
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

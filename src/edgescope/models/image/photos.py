@@ -98,7 +98,7 @@ def fingerprint(sample: dict[str, NDArray[Any]]) -> str:
     """Return 16 hex digits of the SHA-256 over one sample's bytes, its inputs in order."""
     state = hashlib.sha256()
     for array in sample.values():
-        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return state.hexdigest()[:16]
 
 

@@ -17,7 +17,6 @@ Both come from the session that builds the engines, and are stored with them.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -34,7 +33,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, onnx_file, refuse
 from edgescope.backends import cudart
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
@@ -252,14 +251,12 @@ def _here() -> list[Json]:
     """Return the versions and hardware facts on which engines and kernel timings depend."""
     cuda = cudart.runtime()
     device = engine_file.gpu(cuda.device_name())
-    return [ort.__version__, _installed("tensorrt"), device, cuda.compute_capability()]
-
-
-def _installed(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not from pip"
+    return [
+        ort.__version__,
+        registry.version("tensorrt") or "not from pip",
+        device,
+        cuda.compute_capability(),
+    ]
 
 
 def _built(path: Path, model: Model, spec: Spec, place: Path) -> dict[str, Json]:
