@@ -221,7 +221,7 @@ CHECK_BOARD = "edgescope.wings.remote.run:check"
 LAYER_FILES = "edgescope.wings.tensorrt.trtexec.exports:read"
 #: Device -> the function that returns its settings from the device's facts.
 SETTINGS: Mapping[str, str] = {
-    "cpu": "edgescope.modes.affinity:some",
+    "cpu": "edgescope.modes.cpu:some",
     "jetson": "edgescope.modes.jetson:modes",
 }
 

@@ -19,7 +19,7 @@ from edgescope.devices.base import Failed, SourceSpec, Unsupported
 from edgescope.devices.kernel_files import KernelFile
 from edgescope.devices.replay import Stage
 from edgescope.errors import SettingError
-from edgescope.modes.listing import listing
+from edgescope.modes.catalog import listing
 from edgescope.registry import REPLAYED
 from edgescope.telemetry.sampler import Sampler
 

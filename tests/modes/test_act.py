@@ -7,7 +7,7 @@ import pytest
 from fake_jetson import CPU, board, read
 
 from edgescope.errors import SettingError
-from edgescope.modes import helper, listing, privileged
+from edgescope.modes import catalog, helper, privileged
 
 SUDO = """#!/bin/sh
 # as sudo -n: runs what it may, without ever asking for a password
@@ -101,7 +101,7 @@ def test_what_is_not_a_change_is_refused(words):
 
 
 def test_the_commands_that_install_the_helper_name_it_and_its_undoing():
-    text = listing.install("ada", str(helper.__file__), str(privileged.HELPER))
+    text = catalog.install("ada", str(helper.__file__), str(privileged.HELPER))
     assert f"install -o root -g root -m 0755 {helper.__file__} {privileged.HELPER}" in text
     assert f"ada ALL=(root) NOPASSWD: {privileged.HELPER}'" in text and "to undo:  sudo rm" in text
     assert Path(str(helper.__file__)).is_file()

@@ -18,23 +18,11 @@ from edgescope.devices.base import Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.modes import (
-    catalog,
-    cgroup,
-    enter,
-    gpu_power,
-    journal,
-    launcher,
-    mps,
-    privileged,
-    quota,
-    sharing,
-)
-from edgescope.modes.affinity import Affinity, some
-from edgescope.modes.combined import Together
+from edgescope.modes import catalog, cpu, enter, gpu_power, launcher, mps, privileged
+from edgescope.modes.catalog import Together
+from edgescope.modes.cpu import Affinity, Quota, some
 from edgescope.modes.enter import in_mode
 from edgescope.modes.privileged import act
-from edgescope.modes.quota import Quota
 from edgescope.process import Launch
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.units import ranges
@@ -116,11 +104,11 @@ def test_a_quota_limits_the_child_for_real_and_its_group_is_removed(capfd):
     assert used < 0.5 * 0.6  # it tried to use 0.6 s of one CPU
     assert cpu_limit(Path("/")) == before
     assert "I-RST: restored: control group edgescope-" in " ".join(capfd.readouterr().err.split())
-    assert journal.left_behind() == []
+    assert enter.left_behind() == []
 
 
 def test_a_quota_within_a_quota_has_a_group_of_its_own():
-    base = cgroup.base(Path("/"))
+    base = privileged.cgroup_base(Path("/"))
     if not os.access(base, os.W_OK):
         pytest.skip("this process may make no control group")
     outer, inner = f"edgescope-{os.getpid()}", f"edgescope-{os.getpid()}-1"
@@ -139,7 +127,7 @@ def test_a_quota_that_is_not_there_is_a_problem():
 def test_no_way_to_limit_is_unsupported_with_the_reason(tmp_path):
     (tmp_path / "sys").mkdir()
     refused(Quota(0.5, tmp_path), UnsupportedError, r"E-QUOTA-1.*no control group can limit CPU time")
-    assert journal.left_behind() == []
+    assert enter.left_behind() == []
 
 
 HOSTILE_GROUPS = [
@@ -185,7 +173,7 @@ def test_a_group_of_cgroup_v2_is_limited_entered_and_removed(tmp_path):
 
 @pytest.mark.process
 def test_a_user_is_given_a_systemd_scope_and_no_group_and_one_that_hangs_is_said(tmp_path, monkeypatch):
-    real, base = os.access, cgroup.base(Path("/"))
+    real, base = os.access, privileged.cgroup_base(Path("/"))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != base and real(path, mode))
     where = tmp_path / "bin"
     where.mkdir()
@@ -197,7 +185,7 @@ def test_a_user_is_given_a_systemd_scope_and_no_group_and_one_that_hangs_is_said
         assert prefix[1:] == ("--user", "--scope", "--quiet", "-p", "CPUQuota=50%", "--")
         assert not (tmp_path / "state").exists()
     (where / "systemd-run.hangs").touch()
-    monkeypatch.setattr(quota, "_SYSTEMD_S", 0.1)
+    monkeypatch.setattr(cpu, "_SYSTEMD_S", 0.1)
     refused(Quota(0.5), UnsupportedError, r"E-QUOTA-1.*timed out")
     (where / "systemd-run").write_bytes(b"no program")
     refused(Quota(0.5), UnsupportedError, r"E-QUOTA-1.*Exec format error")
@@ -320,7 +308,7 @@ def test_a_daemon_that_will_not_stop_is_not_told_as_restored_one_that_is_gone_is
 
 
 def test_mps_that_may_not_be_noted_leaves_no_folder(programs, temporary):
-    held = journal.DiskJournal()
+    held = enter.DiskJournal()
     held.note("another process", Undo("w", ("x", "1")))
     refused(catalog.find("mps=50", {}), SettingError, "E-MODE-3")
     held._drop()
@@ -460,7 +448,7 @@ def group_folder(root, *names):
 @pytest.mark.parametrize("names", [("cpu",), ("cpu,cpuacct",), ("cpu", "cpu,cpuacct")])
 def test_a_group_of_cgroup_v1_has_a_period_and_a_quota(tmp_path, names):
     top = group_folder(tmp_path, *names)
-    assert cgroup.base(tmp_path) == top / names[0]
+    assert privileged.cgroup_base(tmp_path) == top / names[0]
     before = os.umask(0)
     try:
         for quota_us in ("20000", "30000"):  # a group that is there is set again
@@ -478,11 +466,11 @@ def test_a_group_of_cgroup_v1_has_a_period_and_a_quota(tmp_path, names):
 
 def test_a_free_name_is_this_processes_with_the_next_number(tmp_path):
     mine = f"edgescope-{os.getpid()}"
-    assert cgroup.free(tmp_path) == mine
+    assert privileged.free_group(tmp_path) == mine
     (tmp_path / mine).mkdir()
-    assert cgroup.free(tmp_path) == f"{mine}-1"
+    assert privileged.free_group(tmp_path) == f"{mine}-1"
     (tmp_path / f"{mine}-1").mkdir()
-    assert cgroup.free(tmp_path) == f"{mine}-2"
+    assert privileged.free_group(tmp_path) == f"{mine}-2"
 
 
 @pytest.mark.parametrize(("number", "tries"), [(errno.EBUSY, 61), (errno.ENOENT, 1)])
@@ -496,9 +484,9 @@ def test_a_group_that_is_busy_is_tried_again_for_three_seconds(tmp_path, monkeyp
         raise OSError(number, "not now")
 
     monkeypatch.setattr(Path, "rmdir", rmdir)
-    monkeypatch.setattr(cgroup, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(privileged, "time", SimpleNamespace(sleep=slept.append))
     with pytest.raises(OSError, match="not now"):
-        cgroup.perform(("remove", "edgescope-7"), tmp_path)
+        privileged.change_group(("remove", "edgescope-7"), tmp_path)
     assert tried == [group] * tries and sum(slept) == pytest.approx(3.0 if tries > 1 else 0)
 
 
@@ -513,8 +501,8 @@ def test_a_group_that_was_busy_once_is_removed(tmp_path, monkeypatch):
         real(path)
 
     monkeypatch.setattr(Path, "rmdir", rmdir)
-    monkeypatch.setattr(cgroup, "time", SimpleNamespace(sleep=lambda s: None))
-    assert cgroup.perform(("remove", "edgescope-7"), tmp_path) == "" and not group.exists()
+    monkeypatch.setattr(privileged, "time", SimpleNamespace(sleep=lambda s: None))
+    assert privileged.change_group(("remove", "edgescope-7"), tmp_path) == "" and not group.exists()
 
 
 class Noted:
@@ -553,7 +541,7 @@ def test_a_quota_makes_a_group_of_its_microseconds(tmp_path):
     ],
 )
 def test_a_quota_is_the_kernels_to_half_a_per_cent_of_a_cpu(monkeypatch, asked, found, problem):
-    monkeypatch.setattr(quota, "cpu_limit", lambda root: found)
+    monkeypatch.setattr(cpu, "cpu_limit", lambda root: found)
     assert Quota(asked).problem() == problem
     said = found["absent"] if isinstance(found, dict) else f"{found:g} CPUs"
     assert Quota(asked).evidence() == f"control group: {said}"
@@ -566,9 +554,9 @@ def test_systemd_is_asked_for_a_scope_with_a_limit_and_its_last_words_are_told(t
         asked.append((words, how))
         return SimpleNamespace(returncode=1, stderr="x" * 250 + "\nno  bus")
 
-    monkeypatch.setattr(quota.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(quota.subprocess, "run", run)
-    monkeypatch.setattr(quota.cgroup, "base", lambda root: tmp_path / "nowhere")
+    monkeypatch.setattr(cpu.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(cpu.subprocess, "run", run)
+    monkeypatch.setattr(cpu, "cgroup_base", lambda root: tmp_path / "nowhere")
     with pytest.raises(UnsupportedError, match="E-QUOTA-1") as caught:
         Quota(0.3).enter(Noted())
     assert caught.value.evidence.endswith("systemd-run: " + "x" * 193 + " no bus")
@@ -689,29 +677,29 @@ def sharing_trial(**keys):
 
 def test_sharing_by_mps_needs_a_gpu_and_one_daemon():
     assert (
-        sharing.mps_of(sharing_trial()).percent == 40.0
-        and sharing.mps_of(sharing_trial(sharing="mps")).percent is None
+        mps.mps_of(sharing_trial()).percent == 40.0
+        and mps.mps_of(sharing_trial(sharing="mps")).percent is None
     )
-    assert sharing.mps_of(sharing_trial(sharing="time_slicing", device="cpu")) is None
+    assert mps.mps_of(sharing_trial(sharing="time_slicing", device="cpu")) is None
     with pytest.raises(UnsupportedError, match="E-MPS-3"):
-        sharing.mps_of(sharing_trial(device="cpu"))
+        mps.mps_of(sharing_trial(device="cpu"))
     with pytest.raises(UsageError, match="E-MODE-10"):
-        sharing.mps_of(sharing_trial(mode="cpus=0+mps=50"))
+        mps.mps_of(sharing_trial(mode="cpus=0+mps=50"))
 
 
 def test_a_mode_is_joined_with_the_daemon_that_sharing_needs(monkeypatch):
     cpus = Affinity([0])
-    assert sharing.with_sharing(cpus, sharing_trial(sharing="time_slicing")) == (cpus, None)
-    both, one = sharing.with_sharing(cpus, sharing_trial())
+    assert mps.with_sharing(cpus, sharing_trial(sharing="time_slicing")) == (cpus, None)
+    both, one = mps.with_sharing(cpus, sharing_trial())
     assert both.modes == (cpus, one) and one.percent == 40.0
 
 
 def test_workers_without_the_daemon_are_refused(tmp_path):
-    sharing.require(sharing_trial(sharing="time_slicing"), {})
+    mps.require(sharing_trial(sharing="time_slicing"), {})
     (tmp_path / "control").touch()
-    sharing.require(sharing_trial(), {mps.PERCENT: "40", mps.PIPE: str(tmp_path)})
+    mps.require(sharing_trial(), {mps.PERCENT: "40", mps.PIPE: str(tmp_path)})
     with pytest.raises(SettingError, match="E-MPS-4"):
-        sharing.require(sharing_trial(), {mps.PIPE: str(tmp_path)})
+        mps.require(sharing_trial(), {mps.PIPE: str(tmp_path)})
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.UNSUPPORTED])
@@ -719,9 +707,9 @@ def test_what_a_daemon_did_not_serve_to_its_end_is_no_result(status):
     result = Result(id="r", trial=sharing_trial(), machine=Machine({}, {}), status=status)
     live, gone = (SimpleNamespace(dead=lambda word=word: word) for word in ("", "gone"))
     refused_result = replace(result, status=Status.UNSUPPORTED)
-    assert sharing.rechecked(result, None) is sharing.rechecked(result, live) is result
-    assert sharing.rechecked(refused_result, gone) is refused_result
-    after = sharing.rechecked(result, gone)
+    assert mps.rechecked(result, None) is mps.rechecked(result, live) is result
+    assert mps.rechecked(refused_result, gone) is refused_result
+    after = mps.rechecked(result, gone)
     if status in (Status.OK, Status.UNSTABLE):
         assert after.status is Status.FAILED and after.reason.code == "E-MPS-2" and not after.warnings
     else:
@@ -797,7 +785,7 @@ def test_nvidia_smi_is_asked_in_words_and_its_last_ones_are_told(monkeypatch):
 
 def test_a_request_for_no_group_is_cut():
     with pytest.raises(SettingError) as caught:
-        cgroup.perform(("x" * 500,))
+        privileged.change_group(("x" * 500,))
     assert caught.value.what == ascii(["x" * 500])[:200] + " is no request for a control group"
 
 

@@ -5,14 +5,12 @@ import pytest
 from edgescope import bench
 from edgescope.devices.base import FEATURES
 from edgescope.devices.nvpmodel import Conf, PowerMode
-from edgescope.modes import listing
-from edgescope.modes.affinity import Affinity
-from edgescope.modes.combined import Together
-from edgescope.modes.governor import Governor
+from edgescope.modes import catalog
+from edgescope.modes.catalog import Together
+from edgescope.modes.cpu import Affinity, Governor, Quota
 from edgescope.modes.gpu_power import GpuPower
 from edgescope.modes.jetson import NvpMode
 from edgescope.modes.mps import Mps
-from edgescope.modes.quota import Quota
 from edgescope.records import Trial
 
 W15 = PowerMode(
@@ -61,9 +59,9 @@ def test_the_numbers_stand_in_the_result(monkeypatch):
 
 
 def test_a_row_of_the_list_says_only_what_its_setting_changes():
-    assert listing.Row("x") == listing.Row("x", None, (), None, None, None, False, False, "live", "")
-    assert listing._row("cpus=0-1", Affinity([0, 1]), None).why == "the trial runs on CPU 0-1 only"
-    row = listing._row("15W", NvpMode(W15, Conf((W15,), {})), None)
+    assert catalog.Row("x") == catalog.Row("x", None, (), None, None, None, False, False, "live", "")
+    assert catalog._listed("cpus=0-1", Affinity([0, 1]), None).why == "the trial runs on CPU 0-1 only"
+    row = catalog._listed("15W", NvpMode(W15, Conf((W15,), {})), None)
     assert (row.id, row.cores, row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz) == (
         2,
         (0, 1, 2, 3),
@@ -72,22 +70,23 @@ def test_a_row_of_the_list_says_only_what_its_setting_changes():
         None,
     )
     assert (row.default, row.now, row.change) == (False, False, "not known")
-    here = listing._row("15W", NvpMode(W15, Conf((W15,), {})), W15)
+    here = catalog._listed("15W", NvpMode(W15, Conf((W15,), {})), W15)
     assert (here.now, here.change) == (True, "live")
     capped = PowerMode(3, "C", {"CPU_A": {"MAX_FREQ": "1000"}, "CPU_B": {"MAX_FREQ": "3000"}}, default=True)
-    found = listing._row("C", NvpMode(capped, Conf((capped,), {})), W15)
+    found = catalog._listed("C", NvpMode(capped, Conf((capped,), {})), W15)
     assert (found.cpu_max_hz, found.default, found.now) == (3_000_000, True, False)
     assert (
-        listing._row("jetson_clocks", Together(), None).why and not listing._row("quota", Quota(1), None).why
+        catalog._listed("jetson_clocks", Together(), None).why
+        and not catalog._listed("quota", Quota(1), None).why
     )
 
 
 def test_powers_of_two_of_this_machine_and_what_takes_a_value_come_last():
-    rows = listing.listing({})
-    valued = [f"{key}=..." for key in listing.catalog.offered({})]
+    rows = catalog.listing({})
+    valued = [f"{key}=..." for key in catalog.offered({})]
     assert [row.name for row in rows[-len(valued) :]] == valued and "quota=..." in valued
     assert all(row.change == "" for row in rows[-len(valued) :])
-    assert listing.without({}) == "no power modes: this is no Jetson" and listing.problems({}) == ()
+    assert catalog.without({}) == "no power modes: this is no Jetson" and catalog.problems({}) == ()
 
 
 class There:
@@ -108,8 +107,8 @@ class There:
     ],
 )
 def test_a_setting_of_a_gpu_is_offered_where_the_board_has_it(monkeypatch, devices, program, offered):
-    monkeypatch.setattr(listing.catalog.shutil, "which", lambda name: program)
-    assert set(listing.catalog.offered(devices)) == {"cpus", "quota", "governor", *offered}
+    monkeypatch.setattr(catalog.shutil, "which", lambda name: program)
+    assert set(catalog.offered(devices)) == {"cpus", "quota", "governor", *offered}
 
 
 def test_only_what_a_reboot_mends_is_said_to_need_one():
@@ -120,10 +119,10 @@ def test_only_what_a_reboot_mends_is_said_to_need_one():
 def test_power_modes_come_before_what_has_no_number_and_each_keeps_its_place(monkeypatch):
     modes = {"cpus=0": Affinity([0]), "15W": NvpMode(W15, Conf((W15,), {})), "cpus=0-1": Affinity([0, 1])}
     monkeypatch.setattr(NvpMode, "now", lambda mode: {"absent": "no such program"})
-    monkeypatch.setattr(listing, "settings", lambda devices: (modes, ()))
-    rows = listing.listing({})
+    monkeypatch.setattr(catalog, "settings", lambda devices: (modes, ()))
+    rows = catalog.listing({})
     assert [row.name for row in rows[:3]] == ["15W", "cpus=0", "cpus=0-1"]
-    assert len(rows) == 3 + len(listing.catalog.offered({}))
+    assert len(rows) == 3 + len(catalog.offered({}))
     assert not rows[0].now
     monkeypatch.setattr(NvpMode, "now", lambda mode: W15)
-    assert listing.listing({})[0].now
+    assert catalog.listing({})[0].now

@@ -15,7 +15,7 @@ from edgescope import bench
 from edgescope.devices.base import NullDevice
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.isolate.fresh import Limits
-from edgescope.modes import cgroup, enter
+from edgescope.modes import enter, privileged
 from edgescope.records import Status, Trial, Trust
 from edgescope.runner.isolated import Isolated
 from edgescope.telemetry.verdict import mean_share
@@ -36,7 +36,7 @@ def run(mode: str, seconds: float = 0.3):
 
 def groups() -> list[str]:
     """Control groups that edgescope has made and not removed; another session's are not ours."""
-    return [p.name for p in cgroup.base(Path("/")).glob("edgescope-*")]
+    return [p.name for p in privileged.cgroup_base(Path("/")).glob("edgescope-*")]
 
 
 @pytest.mark.slow

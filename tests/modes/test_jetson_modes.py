@@ -8,9 +8,9 @@ from edgescope.devices import clocks, nvpmodel
 from edgescope.devices.base import Undo
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, enter, governor, jetson, journal
-from edgescope.modes.governor import Governor
-from edgescope.modes.listing import listing, problems, without
+from edgescope.modes import catalog, cpu, enter, jetson
+from edgescope.modes.catalog import listing, problems, without
+from edgescope.modes.cpu import Governor
 
 POLICY = f"{CPU}/cpufreq/policy0"
 
@@ -59,11 +59,11 @@ def test_a_mode_is_set_seen_in_effect_and_restored_by_its_name(root, capsys):
             "nvpmodel 15W (0); CPUs online 0-5; DVFS on; "
             "policy0 1498 MHz busy of 1498 (the hardware's, cpuinfo_cur_freq)"
         )
-        assert journal.folder().joinpath(journal.FILE).exists()
+        assert enter.folder().joinpath(enter.FILE).exists()
     assert read(root, "live") == "1" and read(root, f"{POLICY}/scaling_max_freq") == "1344000"
     assert calls(root) == ["nvpmodel -m 0", "nvpmodel -m 1"]
     assert "I-RST: restored: nvpmodel 25W (1)." in " ".join(capsys.readouterr().err.split())
-    assert not journal.folder().joinpath(journal.FILE).exists()
+    assert not enter.folder().joinpath(enter.FILE).exists()
 
 
 @pytest.mark.parametrize("text", ["", "<<<", "\0\xff", "< POWER_MODEL ID=x NAME=y >"])
@@ -149,7 +149,7 @@ def test_a_reboot_that_nobody_foresaw_is_not_agreed_to_and_nothing_is_measured(r
     error = refused(find(root, "15W"), SettingError, r"E-MODE-2.*reboot")
     assert "requested mode 0" in str(error) and "Reboot required" not in error.fix
     assert not (root / "rebooted").exists()
-    assert calls(root) == ["nvpmodel -m 0"] and journal.left_behind() == []
+    assert calls(root) == ["nvpmodel -m 0"] and enter.left_behind() == []
 
 
 @pytest.mark.process
@@ -216,12 +216,12 @@ def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):
 
 @pytest.mark.process
 def test_clocks_that_are_held_already_are_not_stored_over(root):
-    held = journal.DiskJournal()
+    held = enter.DiskJournal()
     held.note("another process", Undo("clocks", ("write", "x", "y"), str(root)))
     refused(find(root, "jetson_clocks"), SettingError, "E-MODE-3")
     assert calls(root) == []
     held._drop()
-    (journal.folder() / journal.FILE).unlink()
+    (enter.folder() / enter.FILE).unlink()
     with enter.entered(find(root, "jetson_clocks")):
         with enter.entered(find(root, "jetson_clocks")):
             pass
@@ -233,7 +233,7 @@ def test_clocks_that_are_held_already_are_not_stored_over(root):
 def test_a_store_that_fails_leaves_the_modes_free(root):
     (root / "usr/bin/jetson_clocks").write_text("#!/bin/sh\nexit 3\n")
     refused(find(root, "jetson_clocks"), SettingError, "E-MODE-4")
-    journal.DiskJournal(do=lambda words, where: "").note("b", Undo("b", ("x", "2")))
+    enter.DiskJournal(do=lambda words, where: "").note("b", Undo("b", ("x", "2")))
 
 
 @pytest.mark.process
@@ -263,7 +263,7 @@ def test_without_the_program_nothing_is_noted_or_left_behind(root):
     (root / "usr/sbin/nvpmodel").unlink()  # a container, or a recording
     error = refused(find(root, "15W"), SettingError, "E-MODE-4")
     assert "nvpmodel -m 0" in str(error)
-    assert journal.left_behind() == [] and read(root, "live") == "1"
+    assert enter.left_behind() == [] and read(root, "live") == "1"
 
 
 def test_an_unknown_present_mode_is_not_left(root):
@@ -332,7 +332,7 @@ def test_a_governor_without_effect_or_without_a_driver_is_told(tmp_path, monkeyp
     assert mode.problem() == "no cpufreq" and mode.evidence() == ""
     refused(mode, UnsupportedError, "E-MODE-9")
     governors(tmp_path, "schedutil")
-    monkeypatch.setattr(governor, "act", lambda words, root: "")
+    monkeypatch.setattr(cpu, "act", lambda words, root: "")
     refused(mode, SettingError, "E-MODE-2")
 
 

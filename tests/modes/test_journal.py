@@ -18,9 +18,9 @@ from refusing import refused
 from edgescope.devices.base import Undo
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.isolate import fresh
-from edgescope.modes import catalog, enter, journal
-from edgescope.modes.governor import Governor
-from edgescope.modes.journal import DiskJournal
+from edgescope.modes import catalog, enter
+from edgescope.modes.cpu import Governor
+from edgescope.modes.enter import DiskJournal
 from edgescope.records import Trial
 from edgescope.wings.doctor import noise
 
@@ -50,8 +50,8 @@ def test_a_note_is_synced_before_it_returns_and_the_file_goes_with_the_last_rest
     )
     book = DiskJournal(state, lambda words, where: order.append("undone") or "")
     book.note("15W", Undo("nvpmodel 25W (1)", ("nvpmodel", "-m", "1")))
-    assert order == [str(state / journal.FILE), str(state)]
-    (line,) = (state / journal.FILE).read_text().splitlines()
+    assert order == [str(state / enter.FILE), str(state)]
+    (line,) = (state / enter.FILE).read_text().splitlines()
     assert json.loads(line) == {
         "owner": "15W",
         "pid": os.getpid(),
@@ -60,7 +60,7 @@ def test_a_note_is_synced_before_it_returns_and_the_file_goes_with_the_last_rest
         "root": "/",
     }
     book.restore("15W")
-    assert order[2] == "undone" and not (state / journal.FILE).exists()
+    assert order[2] == "undone" and not (state / enter.FILE).exists()
 
 
 def test_steps_are_undone_last_first_and_only_those_of_the_mode_that_leaves(state, capsys):
@@ -70,9 +70,9 @@ def test_steps_are_undone_last_first_and_only_those_of_the_mode_that_leaves(stat
         book.note(owner, Undo(f"step {word}", ("x", word)))
     book.restore("a")
     assert undone == ["3", "1"]
-    assert [json.loads(line)["owner"] for line in (state / journal.FILE).read_text().splitlines()] == ["b"]
+    assert [json.loads(line)["owner"] for line in (state / enter.FILE).read_text().splitlines()] == ["b"]
     book.restore("b")
-    assert undone == ["3", "1", "2"] and not (state / journal.FILE).exists()
+    assert undone == ["3", "1", "2"] and not (state / enter.FILE).exists()
     assert capsys.readouterr().err.splitlines()[0] == "I-RST: restored: step 3, step 1."
 
 
@@ -96,7 +96,7 @@ def test_a_step_that_fails_stays_on_disk_the_others_are_undone_and_a_later_start
         DiskJournal(state, do).recover()
     undone.append("something was repaired")
     assert DiskJournal(state, do).recover()
-    assert undone[-1] == "2" and not (state / journal.FILE).exists()
+    assert undone[-1] == "2" and not (state / enter.FILE).exists()
     assert not DiskJournal(state, do).recover()
 
 
@@ -128,7 +128,7 @@ def test_what_could_not_be_put_back_stops_the_next_entry_until_it_is_and_held_mo
     assert book.recover() and do.undone == ["2"]
     assert not book.recover()
     book.restore("outer")
-    assert do.undone == ["2", "1"] and not (state / journal.FILE).exists()
+    assert do.undone == ["2", "1"] and not (state / enter.FILE).exists()
     do.fails = True
     book.note("alone", Undo("a", ("x", "3")))
     with pytest.raises(SettingError, match="E-MODE-5"):
@@ -174,7 +174,7 @@ def test_a_disk_that_is_full_when_it_is_put_back_is_our_own_error(state, monkeyp
             book.restore("2")
     assert do.undone == ["2"]
     book.restore("1")
-    assert not (state / journal.FILE).exists()
+    assert not (state / enter.FILE).exists()
 
 
 def test_a_disk_that_is_full_when_the_modes_are_taken_leaves_them_free(state, monkeypatch):
@@ -191,8 +191,8 @@ def test_a_disk_that_is_full_when_the_modes_are_taken_leaves_them_free(state, mo
 
 def test_a_state_folder_that_cannot_be_used_is_our_own_error(state, monkeypatch):
     state.mkdir()
-    (state / journal.FILE).write_text("")
-    (state / journal.LOCK).mkdir()  # whoever runs this: it cannot be opened for writing
+    (state / enter.FILE).write_text("")
+    (state / enter.LOCK).mkdir()  # whoever runs this: it cannot be opened for writing
     with pytest.raises(SettingError, match=r"E-MODE-6.*modes\.lock"):
         DiskJournal(state, Stubborn()).recover()
 
@@ -202,12 +202,12 @@ def test_a_state_folder_that_cannot_be_used_is_our_own_error(state, monkeypatch)
     monkeypatch.setattr(Path, "exists", denied)  # as in a folder of another user's, to one who is not root
     with pytest.raises(SettingError, match=r"E-MODE-6.*Permission denied"):
         DiskJournal(state, Stubborn()).recover()
-    assert journal.left_behind(state)[0].startswith("E-MODE-6")
+    assert enter.left_behind(state)[0].startswith("E-MODE-6")
 
 
 def test_a_line_cut_short_and_nothing_else_does_not_spoil_the_next_note(state):
     state.mkdir()
-    (state / journal.FILE).write_text('{"owner": "m", "pid')
+    (state / enter.FILE).write_text('{"owner": "m", "pid')
     book = DiskJournal(state, Stubborn())
     book.note("a", Undo("a", ("x", "1")))
     book._drop()  # the process ends here
@@ -223,7 +223,7 @@ def test_two_edgescopes_do_not_hold_the_modes_at_once(state):
     assert caught.value.exit_code == 4
     with pytest.raises(SettingError, match="E-MODE-3"):
         other.recover()  # a run as_is would measure the other's mode
-    assert journal.left_behind(state) == []  # it is in use, not left behind
+    assert enter.left_behind(state) == []  # it is in use, not left behind
     one.restore("a")
     other.note("b", Undo("b", ("x", "2")))
     other.restore("b")
@@ -233,7 +233,7 @@ def test_a_torn_last_line_is_a_change_that_was_never_made(state):
     undone: list[str] = []
     state.mkdir()
     whole = json.dumps({"owner": "m", "pid": 1, "what": "w", "request": ["x", "1"], "root": "/"})
-    (state / journal.FILE).write_text(f"{whole}\n{whole[:40]}")
+    (state / enter.FILE).write_text(f"{whole}\n{whole[:40]}")
     assert DiskJournal(state, lambda words, where: undone.append(words[1]) or "").recover()
     assert undone == ["1"]
 
@@ -242,17 +242,17 @@ def test_a_torn_last_line_is_a_change_that_was_never_made(state):
 @given(st.binary(max_size=200))
 def test_a_spoilt_journal_is_our_own_error_and_is_kept(tmp_path_factory, data):
     where = tmp_path_factory.mktemp("spoilt")
-    (where / journal.FILE).write_bytes(b'{"owner": 1}\n' + data)
+    (where / enter.FILE).write_bytes(b'{"owner": 1}\n' + data)
     with pytest.raises(SettingError, match="E-MODE-6"):
         DiskJournal(where, lambda words, root: pytest.fail("it was obeyed")).recover()
-    assert (where / journal.FILE).exists() and journal.left_behind(where)[0].startswith("E-MODE-6")
+    assert (where / enter.FILE).exists() and enter.left_behind(where)[0].startswith("E-MODE-6")
 
 
 def test_a_journal_of_another_user_is_not_obeyed(state, monkeypatch):
     DiskJournal(state, lambda w, r: "").note("m", Undo("w", ("x", "1")))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(SettingError, match="another user"):
-        list(journal._read(state / journal.FILE))
+        list(enter._read(state / enter.FILE))
 
 
 def test_a_journal_cannot_say_more_than_the_helper_does(state, root):
@@ -261,7 +261,7 @@ def test_a_journal_cannot_say_more_than_the_helper_does(state, root):
     victim.write_text("untouched")
     for request in (["write", "/etc/passwd", "x"], ["sh", "-c", "true"], ["mps_quit", "/etc"]):
         line = {"owner": "m", "pid": 1, "what": "w", "request": request, "root": str(root)}
-        (state / journal.FILE).write_text(json.dumps(line) + "\n")
+        (state / enter.FILE).write_text(json.dumps(line) + "\n")
         with pytest.raises(SettingError, match="E-MODE-5"):
             DiskJournal(state).recover()
     assert victim.read_text() == "untouched"
@@ -275,9 +275,9 @@ def test_no_disk_no_change(state, root, monkeypatch):
 
 def test_an_exception_in_the_block_restores_and_is_passed_on(state, root, capsys):
     with pytest.raises(ZeroDivisionError), enter.entered(Governor("performance", root)):
-        assert read(root, GOVERNOR) == "performance" and (state / journal.FILE).exists()
+        assert read(root, GOVERNOR) == "performance" and (state / enter.FILE).exists()
         raise ZeroDivisionError
-    assert read(root, GOVERNOR) == "schedutil" and not (state / journal.FILE).exists()
+    assert read(root, GOVERNOR) == "schedutil" and not (state / enter.FILE).exists()
     assert "I-RST: restored: policy0 governor schedutil." in " ".join(capsys.readouterr().err.split())
 
 
@@ -285,7 +285,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from edgescope.modes.enter import entered
-from edgescope.modes.governor import Governor
+from edgescope.modes.cpu import Governor
 with entered(Governor("performance", Path(sys.argv[1]))):
     print("entered", flush=True)
     {body}
@@ -313,7 +313,7 @@ def test_signals_that_stop_a_program_restore(state, root, number):
     _, err = child.communicate(timeout=20)
     assert child.returncode in (1, 130, 128 + number, -number)
     assert "I-RST: restored" in err
-    assert read(root, GOVERNOR) == "schedutil" and not (state / journal.FILE).exists()
+    assert read(root, GOVERNOR) == "schedutil" and not (state / enter.FILE).exists()
 
 
 @pytest.mark.process
@@ -322,13 +322,13 @@ def test_kill_9_leaves_a_journal_and_the_next_start_restores_before_anything_els
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
     assert read(root, GOVERNOR) == "performance"  # nobody could put it back
-    assert journal.left_behind() == ["policy0 governor schedutil"]
+    assert enter.left_behind() == ["policy0 governor schedutil"]
     with enter.entered(catalog.find("as_is", {})):
         assert read(root, GOVERNOR) == "schedutil"
     assert "left behind by a process that was killed: policy0 governor schedutil" in " ".join(
         capsys.readouterr().err.split()
     )
-    assert journal.left_behind() == []
+    assert enter.left_behind() == []
 
 
 @pytest.mark.process
@@ -397,45 +397,43 @@ def test_killed_at_any_moment_the_setting_can_be_put_back(state, root):
     ],
 )
 def test_the_state_lies_where_the_environment_says(environ, where):
-    assert journal.folder(environ) == Path(where)
+    assert enter.folder(environ) == Path(where)
 
 
 @pytest.mark.parametrize(("written", "owner"), [("123", "123"), ("", "unknown"), ("9" * 30, "9" * 20)])
 def test_who_holds_the_modes_is_told_by_its_number(tmp_path, written, owner):
-    other = os.open(tmp_path / journal.LOCK, os.O_RDWR | os.O_CREAT)
+    other = os.open(tmp_path / enter.LOCK, os.O_RDWR | os.O_CREAT)
     os.write(other, written.encode())
-    journal.fcntl.flock(other, journal.fcntl.LOCK_EX)
+    enter.fcntl.flock(other, enter.fcntl.LOCK_EX)
     with pytest.raises(SettingError, match="E-MODE-3") as caught:
         DiskJournal(tmp_path).note("a", Undo("w", ("x",)))
     os.close(other)
-    assert caught.value.evidence == f"process {owner} holds {tmp_path / journal.LOCK}"
+    assert caught.value.evidence == f"process {owner} holds {tmp_path / enter.LOCK}"
 
 
 def test_what_was_left_behind_is_told_unless_its_owner_lives(tmp_path):
-    assert journal.left_behind(tmp_path) == []
+    assert enter.left_behind(tmp_path) == []
     undo = {"what": "the old clock", "request": ["x"], "root": "/"}
-    (tmp_path / journal.FILE).write_text(json.dumps({"owner": "a", "pid": 1, **undo}) + "\n")
-    assert journal.left_behind(tmp_path) == ["the old clock"], "no lock is there"
-    lock = os.open(tmp_path / journal.LOCK, os.O_RDWR | os.O_CREAT)
-    assert journal.left_behind(tmp_path) == ["the old clock"], "nobody holds it"
-    journal.fcntl.flock(lock, journal.fcntl.LOCK_EX)
-    assert journal.left_behind(tmp_path) == []
+    (tmp_path / enter.FILE).write_text(json.dumps({"owner": "a", "pid": 1, **undo}) + "\n")
+    assert enter.left_behind(tmp_path) == ["the old clock"], "no lock is there"
+    lock = os.open(tmp_path / enter.LOCK, os.O_RDWR | os.O_CREAT)
+    assert enter.left_behind(tmp_path) == ["the old clock"], "nobody holds it"
+    enter.fcntl.flock(lock, enter.fcntl.LOCK_EX)
+    assert enter.left_behind(tmp_path) == []
     os.close(lock)
-    (tmp_path / journal.FILE).write_text("no line\n")
-    assert journal.left_behind(tmp_path)[0].startswith("E-MODE-6")
+    (tmp_path / enter.FILE).write_text("no line\n")
+    assert enter.left_behind(tmp_path)[0].startswith("E-MODE-6")
 
 
 def test_a_lock_says_who_has_it_and_is_free_again_once_nothing_is_left(tmp_path):
     book = DiskJournal(tmp_path, do=lambda request, root: "", say=lambda text: None)
     first, second = Undo("one", ("x", "1")), Undo("two", ("x", "2"), "/there")
     book.note("a", first)
-    assert (tmp_path / journal.LOCK).read_text() == str(os.getpid()) and journal._held(
-        tmp_path / journal.LOCK
-    )
-    assert (tmp_path / journal.LOCK).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / enter.LOCK).read_text() == str(os.getpid()) and enter._held(tmp_path / enter.LOCK)
+    assert (tmp_path / enter.LOCK).stat().st_mode & 0o777 == 0o600
     book.note("b", second)
     assert book.holds(Undo("other words", ("x", "2"), "/there")) and not book.holds(Undo("two", ("x", "2")))
-    rows = [json.loads(row) for row in (tmp_path / journal.FILE).read_text().splitlines()]
+    rows = [json.loads(row) for row in (tmp_path / enter.FILE).read_text().splitlines()]
     assert rows[1] == {
         "owner": "b",
         "pid": os.getpid(),
@@ -444,19 +442,16 @@ def test_a_lock_says_who_has_it_and_is_free_again_once_nothing_is_left(tmp_path)
         "root": "/there",
     }
     book.restore("a")
-    assert (
-        journal._held(tmp_path / journal.LOCK)
-        and len((tmp_path / journal.FILE).read_text().splitlines()) == 1
-    )
+    assert enter._held(tmp_path / enter.LOCK) and len((tmp_path / enter.FILE).read_text().splitlines()) == 1
     book.restore("b")
-    assert not journal._held(tmp_path / journal.LOCK) and not (tmp_path / journal.FILE).exists()
+    assert not enter._held(tmp_path / enter.LOCK) and not (tmp_path / enter.FILE).exists()
     assert book.recover() is False
 
 
 def test_each_entry_undoes_its_own_steps_only(tmp_path):
     did = []
     book = DiskJournal(tmp_path, do=lambda request, root: did.append(tuple(request)), say=lambda text: None)
-    outer, inner = journal.Entry(book), journal.Entry(book)
+    outer, inner = enter.Entry(book), enter.Entry(book)
     outer.note("a", Undo("one", ("x", "1")))
     inner.note("a", Undo("two", ("x", "2")))
     inner.restore("a")
@@ -468,9 +463,9 @@ def test_each_entry_undoes_its_own_steps_only(tmp_path):
 def test_a_journal_that_somebody_removed_is_no_hindrance_on_the_way_back(tmp_path):
     book = DiskJournal(tmp_path, do=lambda request, root: "", say=lambda text: None)
     book.note("a", Undo("one", ("x",)))
-    (tmp_path / journal.FILE).unlink()
+    (tmp_path / enter.FILE).unlink()
     book.restore("a")
-    assert book.lines == [] and not journal._held(tmp_path / journal.LOCK)
+    assert book.lines == [] and not enter._held(tmp_path / enter.LOCK)
 
 
 STOPPABLE = """
@@ -509,7 +504,7 @@ def test_whatever_number_a_lock_has_it_is_closed_once(state, monkeypatch, handle
     closed = []
     book = DiskJournal(state, lambda words, where: "")
     book._lock = handle
-    monkeypatch.setattr(journal.os, "close", closed.append)
+    monkeypatch.setattr(enter.os, "close", closed.append)
     book._drop()
     book._drop()
     assert closed == ([handle] if handle >= 0 else [])
@@ -520,9 +515,7 @@ def signals(monkeypatch):
     """What is asked of the signals of this process, which stay as they are; SIGHUP is ignored."""
     asked = []
     before = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_IGN}
-    monkeypatch.setattr(
-        journal.signal, "pthread_sigmask", lambda *what: asked.append(what) or {signal.SIGUSR1}
-    )
+    monkeypatch.setattr(enter.signal, "pthread_sigmask", lambda *what: asked.append(what) or {signal.SIGUSR1})
     monkeypatch.setattr(enter.signal, "signal", lambda *what: asked.append(what))
     monkeypatch.setattr(enter.signal, "getsignal", before.get)
     return asked
@@ -530,14 +523,14 @@ def signals(monkeypatch):
 
 def stopped_and_held(asked):
     """What is asked within blocks, and after them."""
-    with journal._undisturbed(), enter.stoppable():
+    with enter._undisturbed(), enter.stoppable():
         within = asked.copy()
     return within, asked[len(within) :]
 
 
 def test_what_stops_a_program_is_held_back_or_becomes_an_exception(signals):
     ((_, held), (number, stop)), after = stopped_and_held(signals)
-    assert held == journal._STOPPING and number == signal.SIGTERM
+    assert held == enter._STOPPING and number == signal.SIGTERM
     assert after == [(signal.SIGTERM, signal.SIG_DFL), (signal.SIG_SETMASK, {signal.SIGUSR1})]
     with pytest.raises(SystemExit) as stopped:
         stop(signal.SIGTERM, None)
@@ -559,6 +552,6 @@ def test_a_lock_of_number_0_is_held_like_any_other(state):
     book._lock = 0
     assert book.recover() is False and not book.holds(Undo("one", ("x",))) and not taken
     state.mkdir()
-    (state / journal.FILE).touch()
+    (state / enter.FILE).touch()
     book._lock = -1
     assert book.recover() is True and len(taken) == 1

@@ -21,7 +21,7 @@ from edgescope import bench
 from edgescope.analysis.energy.window import energy
 from edgescope.bench.watch import Watch, available
 from edgescope.devices import clocks, manifest, recording, replay
-from edgescope.modes.listing import listing
+from edgescope.modes.catalog import listing
 from edgescope.records import Absent, Measured, Trial, Trust, Window
 from edgescope.wings.doctor import report as doctor
 

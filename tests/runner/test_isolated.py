@@ -8,7 +8,7 @@ import pytest
 from edgescope.errors import SettingError, UsageError
 from edgescope.isolate.fresh import Limits
 from edgescope.isolate.imports import Imports
-from edgescope.modes.combined import Together
+from edgescope.modes.catalog import Together
 from edgescope.process import Launch
 from edgescope.records import Status, Trial
 from edgescope.runner import isolated

@@ -11,7 +11,7 @@ import pytest
 from edgescope.devices import manifest
 from edgescope.errors import UnavailableError, UsageError
 from edgescope.modes import catalog, jetson
-from edgescope.modes.combined import Together
+from edgescope.modes.catalog import Together
 from edgescope.process import Launch
 from edgescope.records import Machine, Status, Trial
 from edgescope.runner import own_results, setup

@@ -25,7 +25,7 @@ from edgescope.errors import WrongOutputError
 from edgescope.isolate import placement
 from edgescope.isolate.pool import WorkerPools
 from edgescope.isolate.worker_run import AT_STOP, LeaderRun, WorkerRun
-from edgescope.modes import sharing
+from edgescope.modes import mps
 from edgescope.process import Line
 from edgescope.records import (
     Absent,
@@ -72,7 +72,7 @@ class Workers:
         with ExitStack() as stack:
             watch.get_ready(stack)  # while the workers load
             pools = self.pools or stack.enter_context(WorkerPools())
-            sharing.require(trial, {**os.environ, **pools.launch.env})
+            mps.require(trial, {**os.environ, **pools.launch.env})
             pool, places = pools.of(trial), pools.placements(trial)
             trials = placement.trials(trial)
             with pool.run(trials, places, pools.limit_s, prestart=pools.prestart) as run:

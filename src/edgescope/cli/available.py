@@ -15,7 +15,7 @@ from edgescope.errors import UnavailableError
 if TYPE_CHECKING:
     from edgescope.backends.base import Usable
     from edgescope.models.base import Model
-    from edgescope.modes.listing import Row
+    from edgescope.modes.catalog import Row
 
 
 class Models:
@@ -182,7 +182,7 @@ class Modes:
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         """Print the table of settings, or the commands that install the helper; return 0."""
-        from edgescope.modes.listing import listing, problems, without
+        from edgescope.modes.catalog import listing, problems, without
 
         if args.install_helper:
             return _install()
@@ -231,7 +231,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _install() -> int:
     import getpass
 
-    from edgescope.modes import helper, listing, privileged
+    from edgescope.modes import catalog, helper, privileged
 
-    print(listing.install(getpass.getuser(), str(helper.__file__), str(privileged.HELPER)))
+    print(catalog.install(getpass.getuser(), str(helper.__file__), str(privileged.HELPER)))
     return 0

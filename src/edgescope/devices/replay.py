@@ -171,9 +171,14 @@ def _sealed(mode: Mode) -> Mode:
 
 
 def _refuse(mode: Mode, journal: Journal) -> None:
-    raise SettingError(
+    raise refusal(mode.name)
+
+
+def refusal(mode: str) -> SettingError:
+    """Return the error for a mode that is to be entered on a recorded board."""
+    return SettingError(
         "E-REC-7",
-        f"mode {mode.name} cannot be entered: the board is a recording",
+        f"mode {mode} cannot be entered: the board is a recording",
         effect="Nothing was changed and nothing was measured",
         fix="--mode as_is, or measure on the board itself",
     )

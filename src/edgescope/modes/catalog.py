@@ -1,23 +1,30 @@
-"""Parses the value of --mode into a setting: 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks."""
+"""A machine's settings by name: --mode read into a setting (15W, cpus=0-1, MAXN+jetson_clocks), and their list.
+
+The list tells of a power mode its cores and clocks, and whether a change to it needs a reboot.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
-from edgescope.devices.base import Device, Mode
+from edgescope.devices import nvpmodel, replay
+from edgescope.devices.base import FEATURES, Device, Journal, Mode
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.devices.manifest import settings
-from edgescope.errors import EdgescopeError, SettingError, UsageError, closest_name
-from edgescope.modes.affinity import Affinity
-from edgescope.modes.combined import Together
-from edgescope.modes.governor import Governor
+from edgescope.devices.nvpmodel import PowerMode
+from edgescope.errors import EdgescopeError, UsageError, closest_name
+from edgescope.modes.cpu import Affinity, Governor, Quota
 from edgescope.modes.gpu_power import GpuPower
 from edgescope.modes.jetson import CLOCKS, NvpMode
 from edgescope.modes.mps import CONTROL, Mps
-from edgescope.modes.quota import Quota
+from edgescope.process import Launch
 from edgescope.registry import REPLAYED
+from edgescope.units import ranges
 
 AS_IS = "as_is"
 _MOST_CPUS = 4096
@@ -78,12 +85,7 @@ def find(name: str, devices: Mapping[str, Device]) -> Mode:
         return Together()
     mode = _named(name, devices)
     if REPLAYED in devices:
-        raise SettingError(
-            "E-REC-7",
-            f"mode {name} cannot be entered: the board is a recording",
-            effect="Nothing was changed and nothing was measured",
-            fix="--mode as_is, or measure on the board itself",
-        )
+        raise replay.refusal(name)
     return mode
 
 
@@ -121,3 +123,124 @@ def _part(
         evidence="; ".join([available, *map(str, problems)]),
         fix=f"--mode {close}" if close else "edgescope modes",
     )
+
+
+class Together:
+    """Several modes, entered in order and left in reverse order; without any mode it is `as_is`."""
+
+    def __init__(self, *modes: Mode) -> None:
+        self.modes = modes
+
+    @property
+    def name(self) -> str:
+        """Return the combined name, as after --mode: MAXN+jetson_clocks."""
+        return "+".join(mode.name for mode in self.modes) or "as_is"
+
+    def launch(self) -> Launch:
+        """Return all launches, the first outermost."""
+        return sum((mode.launch() for mode in self.modes), Launch())
+
+    def enter(self, journal: Journal) -> None:
+        """Enter each; if one cannot be entered, the caller leaves them all."""
+        for mode in self.modes:
+            mode.enter(journal)
+
+    def leave(self, journal: Journal) -> None:
+        """Leave each, the last first, whatever happens to the others."""
+        with ExitStack() as stack:
+            for mode in self.modes:
+                stack.callback(mode.leave, journal)
+
+    def problem(self) -> str:
+        """Return the problems of all modes, or '' if there are none."""
+        return "; ".join(text for mode in self.modes if (text := mode.problem()))
+
+    def evidence(self) -> str:
+        """Return the evidence of all modes."""
+        return "; ".join(mode.evidence() for mode in self.modes)
+
+    def features(self) -> Mapping[str, float]:
+        """Return the features of all modes; if two set the same limit, the lower one."""
+        found = [mode.features() for mode in self.modes]
+        return {
+            name: min(f[name] for f in found if name in f)
+            for name in FEATURES
+            if any(name in f for f in found)
+        }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting of the machine."""
+
+    name: str
+    id: int | None = None
+    """nvpmodel's number for it, on this board only."""
+    cores: tuple[int, ...] = ()
+    """CPUs online, or () if the setting does not change them."""
+    cpu_max_hz: int | None = None
+    """Highest CPU clock of any cluster; None: uncapped, or not set."""
+    gpu_max_hz: int | None = None
+    emc_max_hz: int | None = None
+    default: bool = False
+    now: bool = False
+    """Whether the board is in this mode."""
+    change: str = "live"
+    """live, needs a reboot, or not known; '' for a setting that takes a value."""
+    why: str = ""
+
+
+def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
+    """Return one row for each setting, the board's power modes first."""
+    have = {name: getattr(mode, "recorded", mode) for name, mode in settings(devices)[0].items()}
+    power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
+    now = power.now() if power else None
+    rows = [_listed(name, mode, now if isinstance(now, PowerMode) else None) for name, mode in have.items()]
+    valued = [Row(f"{key}=...", change="", why=VALUED[key][1]) for key in offered(devices)]
+    return tuple(sorted(rows, key=lambda row: row.id is None)) + tuple(valued)
+
+
+def without(devices: Mapping[str, Device], root: Path = Path("/")) -> str:
+    """Return why no power mode is listed; `root` holds the files of this machine or of a recording."""
+    jetson = devices.get("jetson")
+    if jetson is None or jetson.present():
+        return "no power modes: this is no Jetson"
+    conf = nvpmodel.load(root)
+    why = conf.get("absent") if isinstance(conf, Mapping) else f"none in /{nvpmodel.CONF}"
+    reason = str(why).replace(f"{root}/", "/")
+    return f"no power modes: {reason} (the file that lists them)"
+
+
+def problems(devices: Mapping[str, Device], root: Path = Path("/")) -> tuple[str, ...]:
+    """Return why settings are missing from the list: nvpmodel.conf lines not understood, devices that failed."""
+    jetson = devices.get("jetson")
+    lines = [] if jetson is None or jetson.present() else nvpmodel.problems(root)
+    unread = [
+        f"/{nvpmodel.CONF}, {line}" for line in lines if line.startswith("line ")
+    ]  # `without` reports the rest
+    return (*unread, *map(str, settings(devices)[1]))
+
+
+def _listed(name: str, mode: Mode, now: PowerMode | None) -> Row:
+    if isinstance(mode, Affinity):
+        return Row(name, why=f"the trial runs on CPU {ranges(mode.cpus)} only")
+    if not isinstance(mode, NvpMode):
+        return Row(
+            name, why="every clock at the highest that the power mode allows" if name == CLOCKS else ""
+        )
+    m = mode.mode
+    caps = list(m.cpu_max_hz.values())
+    highest = None if None in caps else max((hz for hz in caps if hz), default=None)
+    change, why = nvpmodel.reboot(now, m)
+    here = now is not None and now.id == m.id
+    return Row(name, m.id, m.cores, highest, m.gpu_max_hz, m.emc_max_hz, m.default, here, change, why)
+
+
+def install(user: str, source: str, target: str) -> str:
+    """Return the commands that install the helper, to be read and then run as root."""
+    rule = f"{user} ALL=(root) NOPASSWD: {target}"
+    return f"""# the helper is one short file; read it first:  less {source}
+sudo install -o root -g root -m 0755 {source} {target}
+echo '{rule}' | sudo tee /etc/sudoers.d/edgescope >/dev/null
+sudo chmod 0440 /etc/sudoers.d/edgescope && sudo visudo -c -f /etc/sudoers.d/edgescope
+# to undo:  sudo rm {target} /etc/sudoers.d/edgescope"""

@@ -1,8 +1,12 @@
-"""Gives a trial a share of the GPU's threads through CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps).
+"""CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps): a share of the GPU for a trial, or for its workers.
 
 `--mode mps=50` starts a control daemon with its own folders, so it does not affect other users, and gives the
 trial's process half of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). No table says where MPS works: Tegra boards
 differ by release. So the daemon is started and queried, and its answer decides.
+
+`--sharing mps` has the workers of a trial share the device through it. The process that starts the trial enters the
+daemon like a mode and notes it in the same journal. After the trial it checks that the daemon still runs and had a
+server: a daemon that died, or that had no client, shared nothing, and the numbers would carry the wrong label.
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgescope.devices.base import Journal, Undo
-from edgescope.errors import SettingError, UnsupportedError
+from edgescope.devices.base import Journal, Mode, Undo
+from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
 from edgescope.process import Launch
+from edgescope.records import Result, Status, Trial
 
 CONTROL = "nvidia-cuda-mps-control"
 PIPE, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
@@ -170,3 +175,66 @@ def quit_daemon(words: Sequence[str], root: Path = Path("/")) -> str:
     if folder.exists():
         shutil.rmtree(folder)
     return ""
+
+
+def mps_of(trial: Trial) -> Mps | None:
+    """Return the MPS daemon that the trial's sharing needs, or None if it needs none.
+
+    Raises UnsupportedError on a CPU, UsageError if the trial's mode is an MPS daemon, too.
+    """
+    word, _, percent = trial.sharing.partition("=")
+    if word != "mps":
+        return None
+    if word not in trial.place.sharing:
+        raise UnsupportedError(
+            "E-MPS-3",
+            f"{trial.sharing} shares a GPU, and this trial runs on the {trial.device}",
+            effect="It would be plain time sharing under another name",
+            fix="--sharing time_slicing, or --device cuda",
+        )
+    if any(part.startswith("mps=") for part in trial.mode.split("+")):
+        raise UsageError(
+            "E-MODE-10",
+            f"mode {trial.mode} and sharing {trial.sharing} are two MPS daemons",
+            fix="one of them",
+        )
+    return Mps(float(percent) if percent else None)
+
+
+def with_sharing(mode: Mode, trial: Trial) -> tuple[Mode, Mps | None]:
+    """Return the trial's mode combined with the mode that its sharing needs, and the MPS daemon or None."""
+    from edgescope.modes.catalog import Together  # it knows every mode, this one too
+
+    daemon = mps_of(trial)
+    return (mode, None) if daemon is None else (Together(mode, daemon), daemon)
+
+
+def require(trial: Trial, environ: Mapping[str, str]) -> None:
+    """Raise SettingError unless processes with this environment share the device as the trial requests."""
+    daemon = mps_of(trial)
+    problem = daemon.problem(environ) if daemon else ""
+    if problem:
+        raise SettingError(
+            "E-MPS-4",
+            f"sharing {trial.sharing} is not in effect for the workers",
+            evidence=problem,
+            effect="They would slice the GPU's time under another name. Nothing was measured",
+            fix="edgescope bench, sweep, or edgescope.run(trial), which start the daemon",
+        )
+
+
+def rechecked(result: Result, daemon: Mps | None) -> Result:
+    """Return the result unchanged if its MPS daemon still answers, otherwise as failed with the daemon's answer."""
+    if daemon is None or result.status is Status.UNSUPPORTED:
+        return result
+    problem = daemon.dead()
+    if not problem:
+        return result
+    text = Message(
+        "E-MPS-2",
+        "the MPS daemon did not serve this trial to its end",
+        evidence=problem,
+        effect="Its numbers belong to no one way of sharing",
+        fix="the same command again; nvidia-smi for other users of this GPU",
+    )
+    return result.spoiled(text)

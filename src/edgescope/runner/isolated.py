@@ -16,7 +16,7 @@ from edgescope.isolate.imports import Imported, Imports, program
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
-from edgescope.modes.sharing import rechecked, with_sharing
+from edgescope.modes.mps import rechecked, with_sharing
 from edgescope.records import Result, Status, Trial
 
 

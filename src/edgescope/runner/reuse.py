@@ -22,7 +22,7 @@ from edgescope.isolate.fresh import Limits
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.isolate.placement import placements
 from edgescope.isolate.pool import alike
-from edgescope.modes import sharing
+from edgescope.modes import mps
 from edgescope.modes.enter import entered, stoppable
 from edgescope.modes.mps import Mps, share
 from edgescope.records import Result, Status, Trial
@@ -115,7 +115,7 @@ class ReusingRunner:
         result = self._leader.answer("run", trial, limits, env, prestart)
         if env:
             assert self._mps is not None
-            result = sharing.rechecked(result, self._mps)
+            result = mps.rechecked(result, self._mps)
             if result.status not in _UNHARMED:
                 self._leader.stop()
                 try:
@@ -126,7 +126,7 @@ class ReusingRunner:
 
     def _environment(self, trial: Trial) -> Mapping[str, str]:
         """Return the environment that makes the workers clients of the MPS daemon; {} if the sharing is not MPS."""
-        wanted = sharing.mps_of(trial)
+        wanted = mps.mps_of(trial)
         if wanted is None:
             return {}
         if self._mps is None:

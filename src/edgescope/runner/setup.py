@@ -72,9 +72,9 @@ def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
 
 def usual_modes() -> list[str]:
     """Return the modes that every machine has: as it is, and one, two, four ... of the CPUs that may be used."""
-    from edgescope.modes import affinity, catalog
+    from edgescope.modes import catalog, cpu
 
-    return [catalog.AS_IS, *affinity.some(sorted(os.sched_getaffinity(0)))]
+    return [catalog.AS_IS, *cpu.some(sorted(os.sched_getaffinity(0)))]
 
 
 def mode_features(names: Iterable[str]) -> dict[str, Mapping[str, float]]:

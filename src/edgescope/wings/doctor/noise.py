@@ -19,7 +19,7 @@ from edgescope.analysis.run.noise import CHANGES, PAIRS, Noise, detectable, floo
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.persistent import PersistentChild
-from edgescope.modes.combined import Together
+from edgescope.modes.catalog import Together
 from edgescope.modes.enter import entered
 from edgescope.records import Result, Trial
 
