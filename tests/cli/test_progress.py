@@ -9,7 +9,7 @@ import pytest
 
 from edgescope.cli.main import main
 from edgescope.commandline import progress
-from edgescope.process import live_line
+from edgescope.process import said as live
 from edgescope.store.results import Store
 from making import result
 
@@ -77,19 +77,19 @@ def test_a_line_from_the_measuring_process_stands_in_place_of_the_text(monkeypat
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(progress, "TICK_S", 0.01)
-    live_line.say("nobody waits")
+    live.tell_watcher("nobody waits")
     with progress.waiting("measuring", live=True):
         child = [
             sys.executable,
             "-c",
-            "from edgescope.process import live_line; live_line.say('arrivals > service')",
+            "from edgescope.process import said; said.tell_watcher('arrivals > service')",
         ]
         subprocess.run(child, check=True)
         deadline = time.monotonic() + 20
         while "arrivals > service ... " not in screen.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
     assert "measuring ... 0 s" in screen.getvalue() and "arrivals > service ... " in screen.getvalue()
-    assert not live_line.watched() and "nobody" not in screen.getvalue()
+    assert not live.watched() and "nobody" not in screen.getvalue()
 
 
 def test_of_two_lines_only_the_inner_one_is_drawn(monkeypatch):

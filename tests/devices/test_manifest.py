@@ -11,7 +11,7 @@ from edgescope.devices import manifest
 from edgescope.devices.base import NullDevice
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.errors import DeviceError
-from edgescope.process import scratch
+from edgescope.process import SCRATCH
 from edgescope.wings.nvidia.device import NvidiaDevice
 from fake_board import board
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
@@ -93,7 +93,7 @@ def test_credentials_on_the_command_line_are_masked():
 def test_the_command_line_is_recorded_masked_and_only_once(monkeypatch):
     monkeypatch.setenv(manifest.COMMAND, "edgescope bench null --api-key hunter2 --auth=hunter3")
     monkeypatch.setenv("EDGESCOPE_STORE", "here")
-    monkeypatch.setenv(scratch.VARIABLE, "/tmp/another-in-every-run")
+    monkeypatch.setenv(SCRATCH, "/tmp/another-in-every-run")
     state = manifest.machine({"null": NullDevice()}).state
     assert state["command"] == ["edgescope", "bench", "null", "--api-key", "***", "--auth=***"]
     assert state["environment"]["EDGESCOPE_STORE"] == "here"

@@ -299,7 +299,7 @@ def test_a_folder_that_cannot_be_used_is_an_error_of_the_store(monkeypatch):
     def full(kind):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fresh.scratch, "folder", full)
+    monkeypatch.setattr(fresh, "scratch_folder", full)
     with pytest.raises(StoreError) as caught:
         fresh.run(TRIAL)
     assert caught.value.message.code == "E-RUN-4" and "No space left" in caught.value.message.evidence

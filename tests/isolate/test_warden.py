@@ -112,9 +112,9 @@ def test_a_killed_edgescope_leaves_neither_process_nor_folder(tmp_path):
     script = f"""
 import os
 from pathlib import Path
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.isolate import fresh
-with scratch.folder("trial") as name:
+with scratch_folder("trial") as name:
     fresh._watch(
         [{sys.executable!r}, "-I", "-S", "-c", {HIDES + "time.sleep(600)"!r}, {str(note)!r}],
         Path(name), fresh.Limits(floor_bytes=0))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.process import Launch, Pipe, Process, how_ended
-from edgescope.process import program as pipes
+from edgescope import process as pipes
+from edgescope.process import SCRATCH, Launch, Pipe, Process, how_ended, scratch_folder, scratch_within
 
 
 @pytest.mark.slow
@@ -183,3 +184,18 @@ def test_it_dies_with_its_parent():
             return
         time.sleep(0.02)
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_folder_is_made_in_the_one_that_the_parent_removes(tmp_path, monkeypatch):
+    for name, value in scratch_within(str(tmp_path)).items():
+        monkeypatch.setenv(name, value)
+    with scratch_folder("readings") as name:
+        assert Path(name).parent == tmp_path and Path(name).name.startswith("edgescope-readings-")
+    assert not os.path.exists(name)
+
+
+def test_without_such_a_parent_it_is_where_temporary_folders_are(tmp_path, monkeypatch):
+    for parent in ("", str(tmp_path / "gone")):
+        monkeypatch.setenv(SCRATCH, parent)
+        with scratch_folder("workers") as name:
+            assert Path(name).parent == Path(tempfile.gettempdir())

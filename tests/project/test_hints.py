@@ -34,8 +34,8 @@ FOREIGN = (
         "modes/",
         "wings/remote/",
     ),
-    *("cli/completion", "wings/optimize/deploy/run_script", "scratch", "telemetry/sampler"),
-    *("isolate/persistent", "isolate/fresh", "isolate/process", "isolate/forks", "isolate/worker"),
+    *("cli/completion", "wings/optimize/deploy/run_script", "process/", "telemetry/sampler"),
+    *("isolate/persistent", "isolate/fresh", "isolate/forks", "isolate/worker"),
     *("wings/offload/probe", "wings/trace/on_board", "wings/trace/tracers"),
 )
 OTHER_PROGRAMS = re.compile(

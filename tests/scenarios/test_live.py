@@ -8,7 +8,7 @@ from camera_work import ENTRY
 from edgescope import registry
 from edgescope.analysis.run import summary
 from edgescope.errors import UsageError
-from edgescope.process import live_line
+from edgescope.process import said as live
 from edgescope.records import QUERY_DROPPED, Absent, Measured, Status, Trial, Window
 from edgescope.report import result as card
 from edgescope.report.render import terminal
@@ -72,7 +72,7 @@ def test_whoever_watches_reads_it_while_it_runs(in_flight):
     t, lines = trial(**CAMERA, max_s=5.0, in_flight=in_flight), []
     for service_ms in (1e3 / 21.4, 20.0):
         clock, plan = FakeClock(), Plan(t)
-        with live_line.watching() as line:
+        with live.watching() as line:
             work = FakeWork(clock, lambda q, ms=service_ms: round(ms * MS))
             work.flush = lambda line=line: lines.append(line())
             FixedRate(t, plan).drive(work, clock)

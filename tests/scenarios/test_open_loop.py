@@ -366,7 +366,7 @@ class Watching:
             return f"look {len(self.looks)}"
 
         monkeypatch.setattr(open_loop, "overload", overload)
-        monkeypatch.setattr(open_loop.live_line, "say", self.said.append)
+        monkeypatch.setattr(open_loop.said, "tell_watcher", self.said.append)
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -376,7 +376,7 @@ def test_the_load_is_looked_at_after_two_seconds_and_then_every_second(monkeypat
         def begin(self, row, now_ns):
             super().begin(row, start_ns if self._measured else now_ns)
 
-    monkeypatch.setattr(open_loop.live_line, "watched", lambda: watched)
+    monkeypatch.setattr(open_loop.said, "watched", lambda: watched)
     watching = Watching(monkeypatch)
     drive(FixedRate, trial(scenario="fixed_rate", rate=8.0, max_s=5.0), lambda q: 125 * MS, plan=Later)
     # each query ends when the next is due: the 16th ends at 2 s

@@ -38,7 +38,7 @@ from edgescope.artifacts.onnx_export import size_of
 from edgescope.cache import external_data
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.records import Json
 
 OPSET = 13  # the first opset whose QuantizeLinear has one scale per channel
@@ -64,7 +64,7 @@ def quantize(
 ) -> dict[str, Json]:
     """Write the int8 file to `path` and return how it was made; UnsupportedError if it cannot be made."""
     begin = time.perf_counter()
-    with scratch.folder("int8") as folder, refusing():
+    with scratch_folder("int8") as folder, refusing():
         prepared = prepare(source, calibration, Path(folder))
         kept = first_convolutions(prepared.path, keep_float)
         corrected = rounded(prepared, path, kept, qdq=qdq)
@@ -83,7 +83,7 @@ def dynamic(source: Path, path: Path, *, share: float) -> dict[str, Json]:
     UnsupportedError if these are fewer than `share` of all heavy operators with weights: it would not be int8.
     """
     begin = time.perf_counter()
-    with scratch.folder("int8") as folder, refusing():
+    with scratch_folder("int8") as folder, refusing():
         ready = Path(folder) / "ready.onnx"
         model = _folded(source, Path(folder))
         weights = {tensor.name for tensor in model.graph.initializer}

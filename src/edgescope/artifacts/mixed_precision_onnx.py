@@ -21,7 +21,7 @@ from edgescope.artifacts import bias_correction, int8_onnxruntime, onnx_write
 from edgescope.artifacts.mixed_precision import Job
 from edgescope.artifacts.onnx_export import size_of
 from edgescope.models.base import Samples
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.records import Json
 from edgescope.verify import closeness, judge
 
@@ -76,7 +76,7 @@ def choose(job: Job, path: Path) -> dict[str, Json]:
     "passed" is whether one passes, "kept_float" the nodes in fp32, "would_need" and "allowed" count heavy nodes.
     """
     begin = time.perf_counter()
-    with scratch.folder("int8") as folder:
+    with scratch_folder("int8") as folder:
         search = Search(job, Path(folder))
         layers = sorted(compared(search.prepared.path, search.file([]), job.held), key=lambda x: -x.added)
         count = bisected(search, layers)

@@ -26,7 +26,7 @@ from edgescope.isolate.fresh import PAIR
 from edgescope.isolate.imports import Imports
 from edgescope.isolate.worker import WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import WorkerRun
-from edgescope.process import Line, scratch
+from edgescope.process import Line, scratch_folder
 from edgescope.records import (
     QUERY_OK,
     Absent,
@@ -212,7 +212,7 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: For
     in_effect = mode.require(begun[0].trial, devices)
     watch = Watch(devices, hz)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(scratch.folder("pair")))
+        folder = Path(stack.enter_context(scratch_folder("pair")))
         watch.get_ready(stack)  # they start while the sides load
         sides = []
         forks.expect(one.trial for one in begun)

@@ -27,7 +27,7 @@ from edgescope.clock import Clock
 from edgescope.devices import clocks
 from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled
 from edgescope.devices.probes import Prober
-from edgescope.process import Process, scratch
+from edgescope.process import Process, scratch_folder
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import NullSampler, Telemetry
 from edgescope.telemetry.sampler import Sampler
@@ -74,7 +74,7 @@ class Watch:
             if self._prober is None:
                 self.get_ready(stack)
             walked, passed = self._probed()
-            folder = Path(stack.enter_context(scratch.folder("readings")))
+            folder = Path(stack.enter_context(scratch_folder("readings")))
             self._telemetry = telemetry = self._made(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
             with self.throttling(), telemetry:

@@ -126,7 +126,7 @@ def _verb(words: Sequence[str]) -> str:
 
 def say(text: object) -> None:
     """Print a message on stderr."""
-    from edgescope.process import said  # with what starts programs: a page of flags has no need of it
+    from edgescope.process import said
 
     said.say(text)
 

@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
         listed = 0 < len(parts) <= LISTED and text.startswith("the following arguments are required")
         evidence = f"known: {', '.join(parts)}" if listed else ""
         fix = self.fix or f"{self.prog} --help"
-        from edgescope.process import said  # a command that is understood has no need of it
+        from edgescope.process import said
 
         said.say(Message("E-ARGS-1", text, evidence=evidence, fix=fix))
         self.exit(2)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from edgescope.process import live_line, said
+from edgescope.process import said
 
 #: Seconds between two updates of the line on a terminal.
 TICK_S = 1.0
@@ -34,7 +34,7 @@ def waiting(text: str, *, live: bool = False, patience_s: float = 0.0) -> Iterat
         with _late(f"{text} ...", patience_s):
             yield
         return
-    with live_line.watching() if live else nullcontext(str) as line:
+    with said.watching() if live else nullcontext(str) as line:
         yield from _counted(text, line)
 
 

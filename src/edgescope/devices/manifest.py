@@ -21,7 +21,7 @@ from edgescope.devices import replay
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError, EdgescopeError
-from edgescope.process import scratch
+from edgescope.process import SCRATCH
 from edgescope.records import Machine
 from edgescope.registry import REPLAYED
 
@@ -38,7 +38,7 @@ _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 _GIT_S = 2.0
 COMMAND = "EDGESCOPE_COMMAND"
 """Set by the parent of a trial's process: the command line that the user typed."""
-_LEFT_OUT = (COMMAND, scratch.VARIABLE)
+_LEFT_OUT = (COMMAND, SCRATCH)
 
 
 def present() -> Mapping[str, Device]:

@@ -30,7 +30,7 @@ from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
 from edgescope.isolate import imports, prepared, traced, warden
-from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch
+from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch_folder, scratch_within
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import handed_rows, plain_files, results
 
@@ -141,7 +141,7 @@ def _in_child(
     started = datetime.now(timezone.utc)
     try:
         # A file that cannot be removed must not cost a finished result.
-        with scratch.folder("trial") as name:
+        with scratch_folder("trial") as name:
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
             launch = environment(limits, name) + launch
@@ -203,7 +203,7 @@ def wait_for_parent(folder: Path) -> None:
 def environment(limits: Limits, folder: str) -> Launch:
     """Return the child's environment: the user's command, the time-out, the folder for its temporary files."""
     added = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
-    env = {name: os.environ.get(name, value) for name, value in added.items()} | scratch.within(folder)
+    env = {name: os.environ.get(name, value) for name, value in added.items()} | scratch_within(folder)
     own = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
     return Launch(
         env=env | ({"PYTHONPATH": os.pathsep.join(own)} if own else {})

@@ -28,7 +28,7 @@ from edgescope.isolate.fresh import (
     until_readable,
 )
 from edgescope.isolate.imports import Imported
-from edgescope.process import Launch, scratch
+from edgescope.process import Launch, ScratchFolder, scratch_folder
 from edgescope.records import Json, Result, Status, Trial
 
 #: Seconds that a process has to end by itself once its input is closed.
@@ -44,8 +44,8 @@ class PersistentChild:
     def __init__(self, launch: Launch = Launch()) -> None:
         self.launch = launch
         self._child: GuardedProcess | None = None
-        self._folder: scratch.Folder | None = None
-        self._theirs: scratch.Folder | None = None
+        self._folder: ScratchFolder | None = None
+        self._theirs: ScratchFolder | None = None
         """Holds the process's temporary files; it is removed when the process ends."""
         self._owes = False
         """Whether the process has yet to answer `expect`."""
@@ -133,7 +133,7 @@ class PersistentChild:
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[Path]:
-        self._folder = self._folder or scratch.folder("persistent")
+        self._folder = self._folder or scratch_folder("persistent")
         with tempfile.TemporaryDirectory(dir=self._folder.name, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
@@ -183,9 +183,9 @@ class PersistentChild:
         return stopped
 
     def _start(self, limits: Limits) -> GuardedProcess:
-        self._folder = self._folder or scratch.folder("persistent")
+        self._folder = self._folder or scratch_folder("persistent")
         folder = self._folder.name
-        self._theirs = scratch.Folder(dir=folder, ignore_cleanup_errors=True)
+        self._theirs = ScratchFolder(dir=folder, ignore_cleanup_errors=True)
         program = [sys.executable, "-m", registry.TRIAL_PROGRAM, "serve", folder, str(os.getpid())]
         launch = environment(limits, self._theirs.name) + self.launch
         self._child = GuardedProcess(program, Path(folder), launch, talks=True)

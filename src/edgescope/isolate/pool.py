@@ -22,7 +22,7 @@ from edgescope.isolate.fresh import TIMEOUT, floor_of
 from edgescope.isolate.traced import worker_launch
 from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import GRACE_S, PATIENCE_S, WorkerRun
-from edgescope.process import Launch, scratch
+from edgescope.process import Launch, scratch_folder
 from edgescope.records import Role, Status, Trial
 from edgescope.tracing.base import FOLDER
 
@@ -55,7 +55,7 @@ class WorkerPool:
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
         self.grace_s = grace_s
-        self._scratch = scratch.folder("workers")
+        self._scratch = scratch_folder("workers")
         self.folder = Path(self._scratch.name)
         self.workers: list[WorkerProcess] = []
         self.took = 0.0

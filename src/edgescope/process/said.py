@@ -1,11 +1,20 @@
-"""What a command says to a person on stderr: as wide as the terminal, and a command to paste never broken."""
+"""What a command says to a person on stderr: as wide as the terminal, and a command to paste never broken.
+
+A measuring process writes one line for whoever waits for it at a terminal: the waiting command names a file in the
+environment of the processes that it starts. Without one nothing is written, so a run that nobody watches pays nothing.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
+import tempfile
 import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 WIDTH = 80
 """Columns where stderr is no terminal."""
@@ -22,6 +31,7 @@ _CODE = re.compile(r"`[^`]*`|\bedgescope \S.*?(?= {3})")
 _QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'|\"[^\"]*\"")
 _TYPED = re.compile(r"(?<![\w-])(--?[a-zA-Z]|(edgescope|sudo|pip|docker|python3?|ssh|rm|mv|apt) )")
 """What only stands in a command: a flag, or a program's name."""
+LIVE_LINE = "EDGESCOPE_LIVE_LINE"
 
 
 def say(text: object) -> None:
@@ -77,3 +87,33 @@ def held(text: str, room: int) -> str:
 
 def _piece(piece: str, room: int) -> str:
     return piece.replace(" ", HELD) if len(piece) <= room or _TYPED.search(piece) else piece
+
+
+def watched() -> bool:
+    """Return whether a command waits for lines from this process."""
+    return LIVE_LINE in os.environ
+
+
+def tell_watcher(text: str) -> None:
+    """Replace the line that the waiting command shows; '' removes it."""
+    if watched():
+        with suppress(OSError):  # the command that waited may have gone
+            Path(os.environ[LIVE_LINE]).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def watching() -> Iterator[Callable[[], str]]:
+    """Let processes that are started meanwhile write a line; yield the function that returns it."""
+    with tempfile.TemporaryDirectory(prefix="edgescope-") as folder:
+        path = Path(folder) / "line"
+
+        def line() -> str:
+            with suppress(OSError, UnicodeDecodeError):
+                return path.read_text(encoding="utf-8")
+            return ""
+
+        os.environ[LIVE_LINE] = str(path)
+        try:
+            yield line
+        finally:
+            os.environ.pop(LIVE_LINE, None)

@@ -16,7 +16,7 @@ from typing import ClassVar
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
 from edgescope.options import Option, unpinned
-from edgescope.process import live_line
+from edgescope.process import said
 from edgescope.records import Queries, Trial
 from edgescope.records.lazy import NDArray, np
 from edgescope.scenarios import arrivals, settings
@@ -78,7 +78,7 @@ class OpenLoop(CheckedScenario):
             finished = np.array(log.finished[first:], dtype=np.int64)
             return np.asarray((finished - np.array(due, dtype=np.int64)[: len(finished)])[finished >= 0])
 
-        look_ns = plan.start_ns + FIRST_LOOK_NS if live_line.watched() else FOREVER
+        look_ns = plan.start_ns + FIRST_LOOK_NS if said.watched() else FOREVER
         start_ns, going, last_ns = plan.start_ns, True, plan.deadline_ns + round(patience_s(self.trial) * 1e9)
         for offset in self.offsets():
             t = start_ns + offset
@@ -98,7 +98,9 @@ class OpenLoop(CheckedScenario):
             now = clock.now()
             if now >= look_ns:
                 look_ns = now + LOOK_NS
-                live_line.say(overload(due, int((np.array(log.finished[first:]) >= 0).sum()), start_ns, now))
+                said.tell_watcher(
+                    overload(due, int((np.array(log.finished[first:]) >= 0).sum()), start_ns, now)
+                )
             if going and (now >= plan.check_ns or len(log) >= plan.limit):
                 going = plan.goes_on(now, len(log), latencies)
                 if not going and now < plan.deadline_ns:  # the plan says stop: nothing more falls due

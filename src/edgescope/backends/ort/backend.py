@@ -43,7 +43,7 @@ from edgescope.backends.ort.about import AboutOrt
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, written
 from edgescope.onnx_operators import HEAVY, computes_in
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.records import Effective, Json
 from edgescope.records import digest as record_digest
 
@@ -162,7 +162,7 @@ class OnnxRuntime(AboutOrt):
 
         paths = ModulePaths(artifact.path, artifact.spec.batch)
         options = _options(artifact.spec, artifact.notes["axes"])
-        with scratch.folder("ort-profile") as folder:
+        with scratch_folder("ort-profile") as folder:
             options.enable_profiling = True
             options.profile_file_prefix = f"{folder}/profile"
             session = _open(artifact.path, options)

@@ -44,7 +44,7 @@ from edgescope.backends.ort import cuda
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch
 from edgescope.onnx_operators import HEAVY
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.records import Effective, Json
 from edgescope.records.place import Place
 from edgescope.registry import need
@@ -267,7 +267,7 @@ def witnessed(
     answers = session.run(None, batch)
     plain = ort.InferenceSession(str(path), options(), providers=["CPUExecutionProvider"])
     distance = distance_apart(answers, plain.run(None, batch))
-    with scratch.folder("ort-provider") as folder:
+    with scratch_folder("ort-provider") as folder:
         small = provider.opened(_identity_network(Path(folder) / "identity.onnx"), ort.SessionOptions())
         kept = precision_kept(lambda x: small.run(None, {"x": x})[0])
     if (asked := threads_of(spec)) is not None and count > asked:

@@ -29,7 +29,7 @@ from edgescope import registry
 from edgescope.clock import Clock
 from edgescope.errors import DeviceError, Message, UsageError
 from edgescope.options import Option
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.scenarios import settings
 from edgescope.scenarios.base import CheckedScenario
@@ -78,7 +78,7 @@ class LoadGen(CheckedScenario):
         sut = loadgen.System(samples, log, work, clock, on_first_query=partial(plan.begin, first))
         if self.QUEUED:
             sut.open()
-        with scratch.folder("loadgen") as name:
+        with scratch_folder("loadgen") as name:
             loadgen.run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
             sut.close()
             log.drain(work)
@@ -110,7 +110,7 @@ class LoadGen(CheckedScenario):
                     outputs = [b""] * len(some)
                 loadgen.complete([sample for sample, _ in some], outputs)
 
-        with scratch.folder("loadgen") as name:
+        with scratch_folder("loadgen") as name:
             loadgen.run_test(issue, self._settings(1e-3, "AccuracyOnly"), reference_set.size, Path(name))
             if problems:
                 raise problems[0]

@@ -23,7 +23,7 @@ from edgescope.devices import manifest
 from edgescope.devices.base import Device
 from edgescope.devices.kernel_files import absent, fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
-from edgescope.process import said, scratch
+from edgescope.process import said, scratch_folder
 from edgescope.records import Json, Machine
 from edgescope.registry import need
 from edgescope.wings.remote import agent, errors
@@ -304,7 +304,7 @@ def _external(onnx: Path) -> dict[str, Path]:
 @contextlib.contextmanager
 def opened(address: Address, argv: Sequence[str] | None = None) -> Iterator[Board]:
     """Yield a connected board; on leaving the context, everything the agent started there has ended."""
-    with scratch.folder("board") as name, Wire(address, argv) as wire:
+    with scratch_folder("board") as name, Wire(address, argv) as wire:
         board = Board(wire, Tree(Path(name)), wire.offset())
         board.look()
         yield board

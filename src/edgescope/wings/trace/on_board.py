@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edgescope.bench.run import SAMPLER_HZ
 from edgescope.errors import DeviceError, Message, UsageError
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.records import Json, Trace
 from edgescope.tracing.read import read
 from edgescope.wings.remote.lends import Board, Line, Lines, opened, parse
@@ -55,7 +55,7 @@ def on(board: Board, command: Sequence[str], seconds: float = 0.0) -> Trace:
         name=SECONDS,
         seconds=seconds,
     )
-    with scratch.folder("program") as made:
+    with scratch_folder("program") as made:
         folder = Path(made)
         sampler = {"sitecustomize.py": INJECT / "sitecustomize.py"}
         line = Line(["sh", "-c", script], sent=sampler, fetched={LEFT: folder / LEFT})

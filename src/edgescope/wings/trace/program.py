@@ -23,7 +23,7 @@ import numpy as np
 from edgescope.bench.run import SAMPLER_HZ
 from edgescope.devices.manifest import present
 from edgescope.errors import Message, UsageError
-from edgescope.process import Launch, scratch
+from edgescope.process import Launch, scratch_folder
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.telemetry.sampler import Sampler
 from edgescope.wings.trace import tracers
@@ -149,9 +149,9 @@ def watched(command: Sequence[str], seconds: float = 0.0) -> Trace:
     Its own output goes where this process's goes. UsageError if it cannot be started.
     """
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(scratch.folder("program")))
+        folder = Path(stack.enter_context(scratch_folder("program")))
         specs = [spec for device in present().values() for spec in device.sources(os.getpid())]
-        sampler = Sampler(specs, SAMPLER_HZ, Path(stack.enter_context(scratch.folder("readings"))))
+        sampler = Sampler(specs, SAMPLER_HZ, Path(stack.enter_context(scratch_folder("readings"))))
         started = launch(folder, os.environ.get("PYTHONPATH", ""), seconds)
         with sampler:
             begin = time.monotonic_ns()

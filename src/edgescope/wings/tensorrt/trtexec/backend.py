@@ -37,7 +37,7 @@ from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import Artifact, ProgramRun, Session, Spec, checked, spec_of
 from edgescope.errors import Message, ModelError, SettingError, UsageError
 from edgescope.models.base import Batch, Model, Purpose
-from edgescope.process import scratch
+from edgescope.process import scratch_folder
 from edgescope.records import Absent, Effective, Field, Json, Measured, Trial
 from edgescope.wings.tensorrt import about, engine_file, layers
 from edgescope.wings.tensorrt.trtexec import exports, log, program
@@ -112,7 +112,7 @@ class TrtExec(about.AboutTensorRt):
     def drive(self, artifact: Artifact, trial: Trial) -> ProgramRun:
         """Run trtexec's loop for the trial; UnsupportedError, SettingError or DeviceError say why it failed."""
         run = _Run(artifact, trial, self._tool(spec_of(trial)))
-        with scratch.folder("trtexec") as name:
+        with scratch_folder("trtexec") as name:
             return run.measure(Path(name))
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
@@ -120,7 +120,7 @@ class TrtExec(about.AboutTensorRt):
         trial = Trial(model=artifact.model.info.name, backend="trtexec", device="cuda")
         run = _Run(artifact, trial, self._tool(artifact.spec))
         onnx = artifact.notes.get("onnx")
-        with scratch.folder("trtexec") as name:
+        with scratch_folder("trtexec") as name:
             files = run.profiled(Path(name), batch)
             paths = ModulePaths(Path(str(onnx)), artifact.spec.batch) if onnx else None
             return exports.read(files, paths).layers
@@ -362,7 +362,7 @@ def _written(batch: Batch, folder: Path, tool: Tool) -> str:
 
 def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
     """Return the outputs of one batch, from a separate process, in the network's order."""
-    with scratch.folder("trtexec") as name:
+    with scratch_folder("trtexec") as name:
         folder = Path(name)
         argv = [
             *run._loaded(folder, batch, transfers=True),
