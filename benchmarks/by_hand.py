@@ -26,7 +26,7 @@ import numpy as np
 from peers_turn import mean_s
 
 from edgescope.models import zoo
-from edgescope.verify import closeness, judge
+from edgescope.verify import judge, measures
 
 Batch = dict[str, np.ndarray[Any, Any]]
 NetworkRun = Callable[[Batch], Sequence[np.ndarray[Any, Any]]]
@@ -229,7 +229,7 @@ def difference(run: NetworkRun, model: str, shared: Path) -> float:
     got = _joined(run, checked)
     if not all(np.isfinite(output).all() for output in got):
         raise ValueError("its outputs are not finite")
-    return closeness.centred_l2(got, truth(model, checked, shared))
+    return measures.centred_l2(got, truth(model, checked, shared))
 
 
 def truth(model: str, checked: list[Batch], shared: Path) -> tuple[np.ndarray[Any, Any], ...]:
@@ -463,7 +463,7 @@ class Side:
 
 def right(ours: Sequence[Sequence[Any]], theirs: Sequence[Sequence[Any]], classes: bool) -> dict[str, Any]:
     """Return how an arm's outputs compare with those of fp32, by class or by value, and whether they are right."""
-    from edgescope.verify.closeness import centred_l2, rank_agreement
+    from edgescope.verify.measures import centred_l2, rank_agreement
 
     mine, fp32 = (tuple(map(np.concatenate, zip(*rows, strict=True))) for rows in (ours, theirs))
     shapes = [[output.shape for output in side] for side in (mine, fp32)]

@@ -36,7 +36,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from edgescope.backends.pytorch import cuda, fold
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.verify.closeness import centred_l2
+from edgescope.verify.measures import centred_l2
 from edgescope.wings.studies.jetson_nano.printed import study
 
 TIMED_S, TRACED, TOP = 0.5, 40, 12

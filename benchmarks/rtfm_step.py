@@ -34,7 +34,7 @@ from facts import page as published
 from torch import nn
 from torch.nn import functional as F
 
-from edgescope.fit.step import Step
+from edgescope.fit import Step
 from edgescope.wings.anomaly import train
 from edgescope.wings.anomaly.detector import segmented
 from edgescope.wings.anomaly.networks import checkpoints

@@ -32,8 +32,7 @@ from edgescope import options as settings
 from edgescope.analysis.cells.replicates import value_of
 from edgescope.analysis.run.epochs import PARTS
 from edgescope.bench.parts import HERE
-from edgescope.fit.step import Step
-from edgescope.fit.task import Task
+from edgescope.fit import Step, Task
 from edgescope.models.image import photo_set
 from edgescope.records import Absent, Result, Trial
 from edgescope.stats import paired_log_ratio

@@ -35,7 +35,7 @@ from edgescope.backends.base import spec_of
 from edgescope.bench import parts
 from edgescope.bench.parts import HERE
 from edgescope.devices.manifest import machine
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.models import zoo
 from edgescope.models.base import Fit
 from edgescope.options import pinned

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from edgescope.fit.task import Task
+from edgescope.fit import Task
 from edgescope.wings.training.stages import stage
 
 ITEM_S, BATCH_S = 0.01, 0.2

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.models.base import TensorSpec
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.wings.video.alarm import Alarms, Rule

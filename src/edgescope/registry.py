@@ -501,20 +501,22 @@ DATA = Family(
     "edgescope.data",
     {
         "folder": Entry(
-            "edgescope.data.folder:read", summary="a folder of images, whose sub-folders are classes"
+            "edgescope.data.kinds:read_folder", summary="a folder of images, whose sub-folders are classes"
         ),
         "csv": Entry("edgescope.wings.datasets.csv:read", summary="a .csv of file,label"),
         "coco": Entry(
             "edgescope.wings.datasets.coco:read", summary="COCO annotations (.json) beside their images"
         ),
-        "npz": Entry("edgescope.data.npz:read", summary="a .npz of arrays by input name, and labels"),
+        "npz": Entry("edgescope.data.kinds:read_npz", summary="a .npz of arrays by input name, and labels"),
         "npy": Entry("edgescope.wings.datasets.arrays:read_npy", summary="a folder of .npy files"),
         "datasets": Entry(
             "edgescope.wings.datasets.arrays:read_hugging_face",
             "pip install 'edgescope[datasets]'",
             "a folder that Hugging Face's datasets saved",
         ),
-        "loader": Entry("edgescope.data.loader:read", summary="module:callable returning an iterable"),
+        "loader": Entry(
+            "edgescope.data.kinds:read_callable", summary="module:callable returning an iterable"
+        ),
     },
 )
 

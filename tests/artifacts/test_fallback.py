@@ -18,7 +18,7 @@ from edgescope.backends.base import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, WrongOutputError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.verify import closeness, judge
+from edgescope.verify import judge, measures
 
 pytestmark = pytest.mark.network
 
@@ -166,7 +166,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
     spread = mixed_precision_onnx.Spread()
     for a, b in zip(got, wanted, strict=True):
         spread.add(a, b)
-    assert spread.value == pytest.approx(closeness.centred_l2((got,), (wanted,)), rel=1e-6)
+    assert spread.value == pytest.approx(measures.centred_l2((got,), (wanted,)), rel=1e-6)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 from edgescope import cache
 from edgescope.artifacts import fp16
 from edgescope.errors import StoreError, UnsupportedError
-from edgescope.verify import closeness, judge
+from edgescope.verify import judge, measures
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ def test_fp16_keeps_inputs_opset_and_answers(untrained, untrained_truth, artifac
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     assert path.stat().st_size < 0.6 * source.stat().st_size
     got = judge.outputs(open_onnx(path), judge.gate_samples(untrained), 1)
-    assert closeness.centred_l2(got, untrained_truth.gate) < 0.05
+    assert measures.centred_l2(got, untrained_truth.gate) < 0.05
     assert cache.whole(path)
     assert cache.notes(path)["source_made"]["opset"] == 13
 

@@ -14,7 +14,7 @@ from edgescope.artifacts import fp16, int8
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
-from edgescope.verify import closeness, judge
+from edgescope.verify import judge, measures
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def test_an_engine_that_follows_the_file_passes_and_one_that_does_not_is_caught(
 ):
     """What an engine's kernels make of a file on one CPU is not ours to promise; what the gate says of it is."""
     answer, got = judge.verify(ENGINES[engine](int8_file), trained, trained_truth, precision="int8")
-    off = closeness.centred_l2(got, by_definition[1])
+    off = measures.centred_l2(got, by_definition[1])
     if off < 0.1:
         assert answer.passed, answer.detail
     if off > 1.0:
@@ -99,7 +99,7 @@ def test_correcting_biases_brings_the_outputs_closer(
         path = tmp_path / f"{name}.onnx"
         int8_onnxruntime.quantize(source, calibration, path, keep_float=2)
         got = judge.outputs(open_onnx(path), judge.gate_samples(untrained), 1)
-        errors.append(closeness.centred_l2(got, untrained_truth.gate))
+        errors.append(measures.centred_l2(got, untrained_truth.gate))
     assert errors[0] < 0.7 * errors[1]
 
 
@@ -197,8 +197,8 @@ def test_no_pair_stands_between_a_convolution_and_what_it_fuses_with(for_tensorr
 
 def test_s8s8_is_near_fp32(for_tensorrt, untrained, untrained_truth, open_onnx):
     got = judge.outputs(open_onnx(for_tensorrt), judge.gate_samples(untrained), 1)
-    assert closeness.centred_l2(got, untrained_truth.gate) < 0.4
-    assert closeness.rank_agreement(got, untrained_truth.gate) > 0.85
+    assert measures.centred_l2(got, untrained_truth.gate) < 0.4
+    assert measures.rank_agreement(got, untrained_truth.gate) > 0.85
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -208,7 +208,7 @@ def test_s8s8_runs_elsewhere_and_wrong_numbers_are_caught(
     """OpenVINO 2026.4 answers 12.5 (centred L2) away from this file's definition on one CPU, 0.3 on others."""
     samples = judge.gate_samples(untrained)
     got = judge.outputs(ENGINES[engine](for_tensorrt), samples, 1)
-    off = closeness.centred_l2(got, judge.outputs(open_onnx(for_tensorrt), samples, 1))
+    off = measures.centred_l2(got, judge.outputs(open_onnx(for_tensorrt), samples, 1))
     judged = judge.judge(got, untrained_truth, precision="int8")
     assert off < 0.5 or not judged.passed
 
@@ -252,7 +252,7 @@ def test_one_branch_of_a_residual_sum_stays_with_its_convolution(tmp_path, secon
     assert sorted(makers[name].op_type for name in add.input) == ["Conv", "DequantizeLinear"]
     x = model.samples(Purpose.GATE, 8)
     got, wanted = (judge.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
-    assert closeness.centred_l2(got, wanted) < 0.05
+    assert measures.centred_l2(got, wanted) < 0.05
 
 
 @pytest.mark.parametrize("qdq", ["u8s8", "s8s8"])
@@ -264,7 +264,7 @@ def test_nodes_without_names_are_not_confused(tmp_path, qdq, open_onnx):
     assert len(set(names)) == len(names) == 6
     x = model.samples(Purpose.GATE, 8)
     got, wanted = (judge.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
-    assert closeness.centred_l2(got, wanted) < 0.05
+    assert measures.centred_l2(got, wanted) < 0.05
 
 
 def test_both_forms_have_files_of_their_own(untrained, artifacts, for_tensorrt):
@@ -304,12 +304,12 @@ def test_a_file_with_external_weights_is_quantised(tmp_path, monkeypatch, limit,
         path = int8.int8(given, tmp_path / "made", qdq=qdq)
         x = given.samples(Purpose.GATE, 8)
         got, wanted = (judge.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "inside.onnx"))
-        assert closeness.centred_l2(got, wanted) < 0.05
+        assert measures.centred_l2(got, wanted) < 0.05
         assert cache.whole(path)
         assert cache.external_data(path).exists() == (limit is not None)
     lowered = fp16.fp16(given, tmp_path / "made")
     got = judge.outputs(open_onnx(lowered), x, 1)
-    assert closeness.centred_l2(got, wanted) < 0.01
+    assert measures.centred_l2(got, wanted) < 0.01
 
 
 def constant(samples, purpose, n):

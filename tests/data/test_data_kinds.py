@@ -10,7 +10,7 @@ from data_sets import coco, folder, picture
 from edgescope import registry
 from edgescope.data import opening
 from edgescope.errors import UnavailableError, UsageError
-from edgescope.verify.measures.mean_ap import CROWD, JUDGED
+from edgescope.verify.measures import CROWD, JUDGED
 
 
 def labels(name):

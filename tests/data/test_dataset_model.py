@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgescope.data import dataset_model, opening, thumbnails
+from edgescope.data import dataset_model, opening
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
@@ -93,8 +93,8 @@ def test_what_lies_in_the_cache_is_not_read_again(tmp_path, monkeypatch):
 def test_facts_for_the_report_are_left_once_with_the_gates_inputs(tmp_path, monkeypatch):
     trial, left = of(rows(tmp_path / "a.npz", 70)), []
     made = dataset_model.with_data(Takes(ROW), trial)
-    leave = thumbnails.leave
-    monkeypatch.setattr(thumbnails, "leave", lambda *given: left.append(given[0]) or leave(*given))
+    leave = dataset_model.leave
+    monkeypatch.setattr(dataset_model, "leave", lambda *given: left.append(given[0]) or leave(*given))
     made.samples(Purpose.CALIBRATION, 2)  # which asks for the gate's, to leave them out
     assert left == [trial] and inputs.place(trial).exists()
     made.samples(Purpose.GATE, 3)

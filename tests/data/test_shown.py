@@ -9,7 +9,7 @@ from PIL import Image
 
 from data_sets import classifier, folder
 from edgescope.bench.parts import HERE
-from edgescope.data.thumbnails import png, seen
+from edgescope.data.dataset_model import png, seen
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.models.image.preprocess import NAMED, named

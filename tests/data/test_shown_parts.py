@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from edgescope import cache
-from edgescope.data import thumbnails
+from edgescope.data import dataset_model
 from edgescope.data.base import Found, Record
 from edgescope.data.preprocessing import Known
 from edgescope.models.base import Samples
@@ -30,7 +30,7 @@ def given(n=3, **truth):
 
 def facts(records, notes=(), trial=None):
     trial = trial or Trial(model="net", data="photos#0123456789ab")
-    return dict(thumbnails._facts(trial, Found(records, notes=notes, name="photos"), given()))
+    return dict(dataset_model._facts(trial, Found(records, notes=notes, name="photos"), given()))
 
 
 def test_the_facts_of_plain_data():
@@ -78,13 +78,13 @@ def test_other_data_may_set_the_ranges():
 )
 def test_a_picture_is_called_by_what_is_right_for_it(truth, captions):
     of = Found([], ("cat", "dog"))
-    assert [thumbnails._caption(of, given(2, **truth), i) for i in range(2)] == captions
+    assert [dataset_model._caption(of, given(2, **truth), i) for i in range(2)] == captions
 
 
 def test_the_first_eight_pictures_are_shown():
-    found = thumbnails._pictures(Found([]), Known(GREY, "x"), given(12))
+    found = dataset_model._pictures(Found([]), Known(GREY, "x"), given(12))
     assert len(found) == 8 and all(one["png"].startswith("data:image/png;base64,") for one in found)
-    assert thumbnails._pictures(Found([]), None, given(2)) == []
+    assert dataset_model._pictures(Found([]), None, given(2)) == []
 
 
 @pytest.mark.parametrize("layout", [(2, 0, 1), (0, 1, 2)])
@@ -94,12 +94,12 @@ def test_the_normalisation_is_undone(layout, order):
     way = Preprocess((1, 2), 1.0, (0.1, 0.2, 0.3), (0.5, 0.25, 1.0), "stretch", order=order)
     turned = levels[..., ::-1] if order == "bgr" else levels
     array = ((turned / 255 - way.mean) / way.std).transpose(layout)
-    assert thumbnails.seen(array, way).tolist() == levels.tolist()
+    assert dataset_model.seen(array, way).tolist() == levels.tolist()
 
 
 def test_values_beyond_white_and_black_are_cut_off():
     array = np.array([[[-3.0, 300.0, 254.6]]], np.float32)
-    assert thumbnails.seen(array, GREY)[..., 0].tolist() == [[0, 255, 255]]
+    assert dataset_model.seen(array, GREY)[..., 0].tolist() == [[0, 255, 255]]
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_values_beyond_white_and_black_are_cut_off():
 )
 def test_large_inputs_are_made_smaller(high, wide, size):
     array = np.zeros((1, high, wide), np.float32)
-    assert thumbnails.seen(array, GREY).shape == (*size, 1)
+    assert dataset_model.seen(array, GREY).shape == (*size, 1)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_png_holds_the_pixels(channels):
     pixels = np.random.default_rng(0).integers(0, 256, (3, 5, channels), dtype=np.uint8)
-    text = thumbnails.png(pixels)
+    text = dataset_model.png(pixels)
     image = Image.open(io.BytesIO(base64.b64decode(text.partition(",")[2])))
     image.load()
     assert image.mode == ("RGB" if channels == 3 else "L")
@@ -123,16 +123,20 @@ def test_a_png_holds_the_pixels(channels):
 
 def test_facts_and_unread_files_lie_in_the_cache():
     trial = Trial(model="net", data="photos#ab0123456789")
-    thumbnails.leave_unread(trial, ["a.png"])
-    assert not thumbnails.there(trial)
-    thumbnails.leave(trial, Found([record(i) for i in range(8)], name="photos"), Known(GREY, "x"), given())
+    dataset_model.leave_unread(trial, ["a.png"])
+    assert not dataset_model.shown(trial)
+    dataset_model.leave(trial, Found([record(i) for i in range(8)], name="photos"), Known(GREY, "x"), given())
     about = cache.read_json(inputs.place(trial))
-    assert thumbnails.there(trial) and [row[0] for row in about["facts"]] == ["data", "inputs", "judged on"]
+    assert dataset_model.shown(trial) and [row[0] for row in about["facts"]] == [
+        "data",
+        "inputs",
+        "judged on",
+    ]
     assert len(about["pictures"]) == 3 and "unread" not in about
-    thumbnails.leave_unread(trial, ["b.png"])
-    thumbnails.leave_unread(trial, ["c.png", "a.png"])
+    dataset_model.leave_unread(trial, ["b.png"])
+    dataset_model.leave_unread(trial, ["c.png", "a.png"])
     assert cache.read_json(inputs.place(trial))["unread"] == ["a.png", "b.png", "c.png"]
     before = inputs.place(trial).stat().st_ino
-    thumbnails.leave_unread(trial, ["c.png"])
+    dataset_model.leave_unread(trial, ["c.png"])
     assert inputs.place(trial).stat().st_ino == before  # nothing new, nothing written
     assert cache.read_json(inputs.place(trial))["facts"] == about["facts"]

@@ -3,7 +3,7 @@
 import pytest
 
 from edgescope.data.base import Found, Record, digest_of, some
-from edgescope.data.split import split
+from edgescope.data.samples import split
 from edgescope.errors import UsageError
 
 

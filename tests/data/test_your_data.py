@@ -11,11 +11,11 @@ from PIL import Image
 from data_sets import SIDE, classifier, coco, folder, picture
 from edgescope import cache
 from edgescope.bench.parts import HERE
-from edgescope.data import folder as folders
-from edgescope.data import opening, preprocessing, thumbnails
+from edgescope.data import dataset_model, opening, preprocessing
+from edgescope.data import kinds as folders
 from edgescope.data.base import Record, content_of
 from edgescope.data.dataset_model import with_data
-from edgescope.data.split import split
+from edgescope.data.samples import split
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.isolate import placement
 from edgescope.models import zoo
@@ -25,8 +25,8 @@ from edgescope.report import inputs
 from edgescope.report import result as card
 from edgescope.report.render import terminal
 from edgescope.study import grid
-from edgescope.verify import labels as checks
-from edgescope.verify.measures.mean_ap import JUDGED
+from edgescope.verify import reference as checks
+from edgescope.verify.measures import JUDGED
 from edgescope.workloads import gate
 from making import result
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, onnx_file):
         assert sum(len(f.unread) for f in found) == 2
         said = inputs.unread(of)
         assert said.startswith(f"2 inputs of {photos} cannot be read: bad.png (") and "cut.jpg (" in said
-    thumbnails.leave_unread(of, ["a.png (OSError)", "b.png (OSError)"])
+    dataset_model.leave_unread(of, ["a.png (OSError)", "b.png (OSError)"])
     assert inputs.unread(of).endswith(" and 1 more")
     page = "\n".join(
         "".join(text for text, _ in line) for line in terminal.lines(card.document(result(of)), 300)
@@ -302,9 +302,9 @@ def test_labels_beyond_the_classes_and_labels_shifted_by_one(tmp_path):
 @given(st.integers(2, 9), st.integers(0, 2**32))
 def test_labels_at_chance_are_not_called_shifted(classes, seed):
     rng = np.random.default_rng(seed)
-    checks.checked(np.eye(classes)[np.zeros(30, int)], rng.integers(0, 1, 30), "a network")
+    checks.check_labels(np.eye(classes)[np.zeros(30, int)], rng.integers(0, 1, 30), "a network")
     answer = rng.random((12, classes))
-    checks.checked(answer, answer.argmax(axis=1), "a network")
+    checks.check_labels(answer, answer.argmax(axis=1), "a network")
 
 
 def test_a_name_that_is_no_class(tmp_path, onnx_file):

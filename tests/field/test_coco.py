@@ -20,7 +20,7 @@ from edgescope.data.samples import Wanted, made
 from edgescope.errors import UsageError
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.verify.measures.mean_ap import CROWD, IGNORED, JUDGED, MeanAp
+from edgescope.verify.measures import CROWD, IGNORED, JUDGED, MeanAp
 
 SIDE = 64
 KINDS = [{"id": k, "name": str(k)} for k in (1, 3, 7)]

@@ -17,7 +17,7 @@ from edgescope.errors import ModelError
 from films import all_of, cut, film, number_of
 
 pytest.importorskip("av")
-from edgescope.frames.opening import opened
+from edgescope.frames import opened
 
 
 def dropped(path, frames=30, without=()):

@@ -14,7 +14,7 @@ from edgescope.models.base import Purpose, Samples
 from edgescope.models.image import detector as _detector
 from edgescope.models.image import torch_networks
 from edgescope.models.synthetic import samples
-from edgescope.verify import closeness, judge, reference
+from edgescope.verify import judge, measures, reference
 
 DETECTOR, SEGMENTER = "yolov8n_class", "fcn_resnet50"
 
@@ -117,7 +117,7 @@ def test_16_bits_keep_boxes_and_scores(dtype, detector, truth):
     (got,), (wanted,) = answers(kept_in(dtype, detector), given), truth.gate
     bound = {torch.float16: 0.03, torch.bfloat16: judge.L2_CEILING}[dtype]
     for rows in (slice(0, 4), slice(4, None)):
-        assert closeness.centred_l2((got[:, rows],), (wanted[:, rows],)) < bound
+        assert measures.centred_l2((got[:, rows],), (wanted[:, rows],)) < bound
 
 
 @pytest.mark.slow
@@ -173,8 +173,8 @@ def test_the_segmenter_names_every_pixel_and_its_start_can_be_judged(segmenter):
     (wanted,) = answers(segmenter, given)
     assert wanted.shape == (2, 21, 224, 224)
     (got,) = answers(kept_in(torch.bfloat16, segmenter), given)
-    assert 0 < closeness.centred_l2((got,), (wanted,)) < judge.L2_CEILING
-    assert closeness.centred_l2((np.roll(wanted, 1, axis=1),), (wanted,)) > 1
+    assert 0 < measures.centred_l2((got,), (wanted,)) < judge.L2_CEILING
+    assert measures.centred_l2((np.roll(wanted, 1, axis=1),), (wanted,)) > 1
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from edgescope.models import zoo
 from edgescope.models.base import Fit, Purpose, SeesImages
 from edgescope.models.image import photos, torch_networks
 from edgescope.models.image.preprocess import Preprocess
-from edgescope.verify import closeness, judge
-from edgescope.verify.measures.mean_ap import overlap
+from edgescope.verify import judge, measures
+from edgescope.verify.measures import overlap
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,8 +94,8 @@ def test_ssd300_can_be_judged_in_16_bits(ssd300):
     with torch.inference_mode():
         wanted = [x.numpy() for x in ssd300(given)]
         got = [x.numpy() for x in half(given.bfloat16().float())]
-    assert 0 < closeness.centred_l2(got, wanted) < judge.L2_CEILING
-    assert closeness.centred_l2([np.roll(x, 1, axis=0) for x in wanted], wanted) > 0.5
+    assert 0 < measures.centred_l2(got, wanted) < judge.L2_CEILING
+    assert measures.centred_l2([np.roll(x, 1, axis=0) for x in wanted], wanted) > 0.5
 
 
 def test_made_up_scenes_lie_between_black_and_white():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.verify.closeness import Closeness, centred_l2, rank_agreement
+from edgescope.verify.measures import Closeness, centred_l2, rank_agreement
 
 
 def test_the_distance_is_the_worst_outputs_share_of_what_inputs_change():

@@ -14,9 +14,7 @@ from edgescope.records import Measured, ModelInfo
 from edgescope.verify import judge, measure, metric_names, reference
 from edgescope.verify.judge import Reference
 from edgescope.verify.measure import compared, measure_of
-from edgescope.verify.measures.mean_iou import MeanIou
-from edgescope.verify.measures.own import Own
-from edgescope.verify.measures.top_k import TopK
+from edgescope.verify.measures import MeanIou, Own, TopK
 
 RNG = np.random.default_rng(0)
 

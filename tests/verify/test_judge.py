@@ -12,7 +12,7 @@ from edgescope.records import Absent, Measured, ModelInfo
 from edgescope.verify import judge
 from edgescope.verify.judge import Reference
 from edgescope.verify.measure import Compared
-from edgescope.verify.measures.top_k import TopK
+from edgescope.verify.measures import TopK
 
 RNG = np.random.default_rng(3)
 SCORES = RNG.standard_normal((120, 5))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.verify import labels
+from edgescope.verify import reference
 
 CYCLE = np.arange(200) % 4
 
@@ -25,7 +25,7 @@ def shifted(share, by=1, given=0):
 @pytest.mark.parametrize("by", [1, -1])
 def test_labels_that_fit_better_one_class_on_are_shifted(by):
     with pytest.raises(UsageError) as raised:
-        labels.checked(answered(CYCLE + 1 + by), CYCLE + 1, "net")
+        reference.check_labels(answered(CYCLE + 1 + by), CYCLE + 1, "net")
     error = raised.value
     assert error.code == "E-LABEL-2" and "10 classes of net" in error.what
     assert error.evidence == f"fp32 is right on 0/200 as given, on 200/200 with each label {by:+d}"
@@ -40,7 +40,7 @@ def test_labels_that_fit_better_one_class_on_are_shifted(by):
 def test_shifted_labels_are_surely_better_than_the_given_and_than_chance(share, given, refused):
     """A quarter of the labels is of each class; the interval of 63 of 200 lies above it, that of 62 does not."""
     try:
-        labels.checked(shifted(share, given=given), CYCLE, "net")
+        reference.check_labels(shifted(share, given=given), CYCLE, "net")
     except UsageError as error:
         assert refused and error.code == "E-LABEL-2"
     else:
@@ -51,7 +51,7 @@ def test_the_chance_of_two_classes_is_a_half():
     """Nobody can be told from a guess who is right on 57 % of 200."""
     told = np.zeros(200, dtype=int)
     told[:114] = 1
-    labels.checked(answered(told, of=2), np.zeros(200, dtype=int), "net")
+    reference.check_labels(answered(told, of=2), np.zeros(200, dtype=int), "net")
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_the_chance_of_two_classes_is_a_half():
     ids=["none", "maps", "labels of rows", "another number"],
 )
 def test_what_is_no_classifiers_is_not_checked(answer, given):
-    labels.checked(answer, given, "net")
+    reference.check_labels(answer, given, "net")
 
 
 def test_labels_beyond_the_classes_are_counted_and_shown():
     given = CYCLE.copy()
-    labels.checked(answered(given, of=4), given, "net")  # 0 to 3 of four classes
+    reference.check_labels(answered(given, of=4), given, "net")  # 0 to 3 of four classes
     given[:8] = [4, 9, -1, 12, 4, 7, 30, -5]
     with pytest.raises(UsageError) as raised:
-        labels.checked(answered(CYCLE, of=4), given, "net")
+        reference.check_labels(answered(CYCLE, of=4), given, "net")
     error = raised.value
     assert error.code == "E-LABEL-1" and error.what.startswith("8 of 200 labels") and "net" in error.what
     assert error.evidence == "it has 4: 0 to 3; found -5, -1, 4, 7, 9"

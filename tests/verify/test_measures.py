@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 
 from edgescope.records import Absent, Measured
 from edgescope.verify.measure import Compared, _number, agreed, compared
-from edgescope.verify.measures.boxes import BoxAgreement
-from edgescope.verify.measures.mean_ap import CROWD, IGNORED, JUDGED, MeanAp, _best, overlap
-from edgescope.verify.measures.mean_iou import MeanIou
-from edgescope.verify.measures.own import Own
-from edgescope.verify.measures.top_k import TopK
+from edgescope.verify.measures import (
+    CROWD,
+    IGNORED,
+    JUDGED,
+    BoxAgreement,
+    MeanAp,
+    MeanIou,
+    Own,
+    TopK,
+    _best,
+    overlap,
+)
 
 ALL = slice(None)
 

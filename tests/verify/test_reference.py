@@ -325,7 +325,7 @@ def test_inputs_are_asked_again_in_other_company_only_where_a_batch_holds_more_t
 def test_labels_are_held_to_64_answers_unless_a_function_of_the_users_reads_them(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        reference.labels, "checked", lambda answer, labels, name: seen.append((len(answer), name))
+        reference, "check_labels", lambda answer, labels, name: seen.append((len(answer), name))
     )
     many = Samples({"input": np.zeros((70, 3))}, tuple(map(str, range(70))), "", labels=np.zeros(70, int))
     for labelled, metric in (

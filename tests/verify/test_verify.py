@@ -7,10 +7,10 @@ from edgescope.errors import UsageError
 from edgescope.models.base import Samples
 from edgescope.records import Absent, Measured
 from edgescope.records.trial import PRECISIONS
-from edgescope.verify import closeness, judge
+from edgescope.verify import judge, measures
 from edgescope.verify.judge import Reference
 from edgescope.verify.measure import compared
-from edgescope.verify.measures.top_k import TopK
+from edgescope.verify.measures import TopK
 
 
 def answers(model, truth, change, precision="int8"):
@@ -298,20 +298,20 @@ def test_a_padded_last_chunk_changes_nothing():
 
 def test_centred_l2_on_paper():
     wanted = np.array([[100.0, 1.0], [100.0, -1.0]])
-    assert closeness.centred_l2((wanted,), (wanted,)) == 0.0
-    assert closeness.centred_l2((wanted * [[1, 0.9]],), (wanted,)) == pytest.approx(0.1)
-    assert closeness.centred_l2((wanted.mean(axis=0) + 0 * wanted,), (wanted,)) == pytest.approx(1.0)
+    assert measures.centred_l2((wanted,), (wanted,)) == 0.0
+    assert measures.centred_l2((wanted * [[1, 0.9]],), (wanted,)) == pytest.approx(0.1)
+    assert measures.centred_l2((wanted.mean(axis=0) + 0 * wanted,), (wanted,)) == pytest.approx(1.0)
     flat = np.ones((2, 2))
-    assert closeness.centred_l2((flat + 1e-9,), (flat,)) == float("inf")
+    assert measures.centred_l2((flat + 1e-9,), (flat,)) == float("inf")
 
 
 def test_rank_agreement_on_paper():
     wanted = np.array([[1.0], [2.0], [3.0]])
-    assert closeness.rank_agreement((wanted * 7 - 3,), (wanted,)) == 1.0
-    assert closeness.rank_agreement((-wanted,), (wanted,)) == 0.0
-    assert closeness.rank_agreement((np.array([[1.0], [3.0], [2.0]]),), (wanted,)) == pytest.approx(2 / 3)
+    assert measures.rank_agreement((wanted * 7 - 3,), (wanted,)) == 1.0
+    assert measures.rank_agreement((-wanted,), (wanted,)) == 0.0
+    assert measures.rank_agreement((np.array([[1.0], [3.0], [2.0]]),), (wanted,)) == pytest.approx(2 / 3)
     rng = np.random.default_rng(0)
-    assert closeness.rank_agreement((rng.random((40, 50)),), (rng.random((40, 50)),)) == pytest.approx(
+    assert measures.rank_agreement((rng.random((40, 50)),), (rng.random((40, 50)),)) == pytest.approx(
         0.5, abs=0.05
     )
 

@@ -23,7 +23,7 @@ from edgescope.artifacts.onnx_export import size_of
 from edgescope.models.base import Samples
 from edgescope.process import scratch_folder
 from edgescope.records import Json
-from edgescope.verify import closeness, judge
+from edgescope.verify import judge, measures
 
 FED = "fp32:"
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh")
@@ -169,8 +169,8 @@ class Search:
         """Return whether that mixture meets the criterion on the held-back inputs."""
         got = self._outputs(self.file(kept))
         found = {
-            "centred_l2": closeness.centred_l2(got, self.truth),
-            "rank_agreement": closeness.rank_agreement(got, self.truth),
+            "centred_l2": measures.centred_l2(got, self.truth),
+            "rank_agreement": measures.rank_agreement(got, self.truth),
         }
         if self.job.trained:
             found["top1_agreement"] = float((got[0].argmax(axis=1) == self.truth[0].argmax(axis=1)).mean())
@@ -182,7 +182,7 @@ class Search:
             for name, bound in self.floors.items()
         )
 
-    def _outputs(self, path: Path) -> closeness.Outputs:
+    def _outputs(self, path: Path) -> measures.Outputs:
         session = onnx_write.session(path)
         return judge.outputs(lambda batch: session.run(None, dict(batch)), self.job.held, 1)
 

@@ -37,7 +37,7 @@ class Record:
     label: Label = None
     boxes: NDArray[np.float32] | None = None
     """(k, 5): x1, y1, x2, y2 in pixels of the picture, class number; or (k, 6),
-    with JUDGED, CROWD or IGNORED of verify.measures.mean_ap."""
+    with JUDGED, CROWD or IGNORED of verify.measures."""
     size: tuple[int, int] | None = None
     """Width and height of the picture that boxes are given for; None where nobody says it."""
     classes: Callable[[], Any] | None = None

@@ -21,7 +21,7 @@ from typing import Any
 
 from edgescope import cache
 from edgescope.data.base import Found, digest_of
-from edgescope.data.loader import materialised
+from edgescope.data.kinds import materialised
 from edgescope.errors import UsageError
 from edgescope.foreign import folders
 from edgescope.registry import DATA, load
@@ -45,7 +45,7 @@ def kind(name: str) -> str:
     if exists and path.is_dir():
         if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
             return "datasets"
-        from edgescope.data.folder import IMAGES
+        from edgescope.data.kinds import IMAGES
 
         return "npy" if folders.holds(path, (".npy",)) and not folders.holds(path, IMAGES) else "folder"
     if exists and path.is_file() and path.suffix.lower() in SUFFIXES:

@@ -27,7 +27,7 @@ from edgescope.models.base import Configured, Model, Purpose, SeesImages, Tensor
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import NAMED, Preprocess
 from edgescope.records import Json, Trial, digest
-from edgescope.verify import judge, labels
+from edgescope.verify import judge, reference
 from edgescope.verify.judge import Run
 
 VERSION = 2  # raise this when the same pictures may show another normalisation
@@ -158,8 +158,10 @@ def _search(model: Model, data: str, run: Run) -> Json:
         truth = given.labels
         answers[name], scores[name] = answer, _score(answer, truth)
     best = max(scores, key=lambda name: scores[name])
-    shifted = {n: max(labels.right(a, truth + s) for s in labels.SHIFTS) for n, a in answers.items()}
-    labels.checked(answers[max(shifted, key=lambda name: shifted[name])], truth, model.info.name)
+    shifted = {
+        n: max(reference.count_right(a, truth + s) for s in reference.SHIFTS) for n, a in answers.items()
+    }
+    reference.check_labels(answers[max(shifted, key=lambda name: shifted[name])], truth, model.info.name)
     said = ", ".join(f"{name} {right}" for name, (right, _) in scores.items())
     origin = f"{best}, as {len(truth)} labelled pictures show (right answers: {said})"
     return {"keys": asdict(preprocess.named(best, spec.shape)), "origin": origin}

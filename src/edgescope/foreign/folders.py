@@ -1,22 +1,102 @@
-"""What of a folder of a user's is data: one rule for judging, for training and for anomaly detection.
+"""What of a folder of a user's is data, and which classes its names mean: one rule for judging, training and detection.
 
 ROOT/cat/1.jpg ROOT/dog/2.jpg         sub-folders are classes
 ROOT/train/cat/1.jpg ROOT/val/...     parts of a data set: one is used and said, and classes are those of all parts
 ROOT/images/1.jpg                     a lone folder around all of it is gone into
 
 Files and folders that a system left (a dot in front, __MACOSX, @eaDir, lost+found ...) are no data.
+
+Words that are all whole numbers are the classes themselves, however they are written (2, 02, 2.0). Other words are
+names, and a class is numbered by the place of its name: in classes.txt, else in the order of the words as text, as
+torchvision and Keras number folders. Tables and arrays follow the same rule.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.errors import UsageError
-from edgescope.foreign import classes, text
+from edgescope.foreign import text
+
+CLASSES = "classes.txt"
+"""The names of class 0, 1, 2 ..., one a line."""
+NOTED = 4
+"""Names that a note gives."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """What the words that stand for classes mean."""
+
+    names: tuple[str, ...]
+    """The names of class 0, 1, 2 ...; () where words are numbers."""
+    numeric: bool
+    """Whether the words are numbers."""
+    notes: tuple[str, ...] = ()
+
+    def label(self, word: str) -> int | str | None:
+        """Return a word as a label: a number, a name, or None for ''."""
+        return text.whole(word) if word and self.numeric else word or None
+
+    def number(self, word: str) -> int | None:
+        """Return the number of the class that a word stands for, or None if it stands for none."""
+        if self.numeric:
+            return text.whole(word)
+        return self.names.index(word) if word in self.names else None
+
+
+def classes_of(words: Iterable[str], root: Path) -> Classes:
+    """Return what words mean in a folder, which may hold a txt; UsageError where that cannot be used."""
+    found = sorted(set(words))
+    numeric, listed = all(text.whole(word) is not None for word in found), listed_in(root)
+    if numeric or listed:
+        return Classes(listed, numeric)
+    return Classes(tuple(found), False, _surprises(found))
+
+
+def _surprises(words: Sequence[str]) -> tuple[str, ...]:
+    """Return notes on names whose order as text is not the one that a reader expects."""
+    notes = []
+    if ordered(words) != list(words):
+        first = next(i for i, (a, b) in enumerate(zip(words, ordered(words), strict=True)) if a != b)
+        notes.append(
+            f"classes are numbered in the order of their names as text ({words[first]} is class {first});"
+            f" a {CLASSES} says another order"
+        )
+    numbers = [word for word in words if text.whole(word) is not None]
+    if numbers:
+        notes.append(f"{', '.join(numbers[:NOTED])} are taken for names, as other classes are no numbers")
+    return tuple(notes)
+
+
+def ordered(words: Iterable[str]) -> list[str]:
+    """Return words in the order in which people count: a2 before a10."""
+    return sorted(words, key=text.counted)
+
+
+def listed_in(root: Path) -> tuple[str, ...]:
+    """Return the names in a folder's txt, () without one; UsageError for an empty line or a name twice."""
+    path = root / CLASSES
+    if not path.is_file():
+        return ()
+    found = text.lines(path)
+    twice = next((name for name, times in Counter(found).items() if times > 1 or not name), None)
+    if twice is None:
+        return tuple(found)
+    what = f"{twice!r} stands there twice" if twice else f"line {found.index('') + 1} is empty"
+    raise UsageError(
+        "E-LABEL-4",
+        f"{path} does not name the classes",
+        evidence=what,
+        effect="The numbers of the classes after it are not known",
+        fix="write the names of class 0, 1, 2 ..., one a line, each once",
+    )
+
 
 SYSTEM = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "#snapshot", "lost+found", "thumbs.db", "ehthumbs.db")
@@ -57,11 +137,11 @@ class Place:
         inside = path.relative_to(self.top).parts
         return inside[0] if len(inside) > 1 else ""
 
-    def classes(self, root: Path, full: Collection[str] = ()) -> classes.Classes:
+    def classes(self, root: Path, full: Collection[str] = ()) -> Classes:
         """Return what the names of the class folders mean; those in `full` hold files and say if they are numbers."""
-        given = next((p for p in (self.top, root) if (p / classes.CLASSES).is_file()), root)
-        found = classes.of(full, given) if full else classes.of(self.kinds, given)
-        return found if found.numeric else classes.of(self.kinds, given)
+        given = next((p for p in (self.top, root) if (p / CLASSES).is_file()), root)
+        found = classes_of(full, given) if full else classes_of(self.kinds, given)
+        return found if found.numeric else classes_of(self.kinds, given)
 
 
 def hidden(name: str) -> bool:

@@ -1,9 +1,13 @@
-"""Text that other programs wrote: with or without a byte order mark, of Unix or Windows, in UTF-8, UTF-16 or Latin."""
+"""Text that other programs wrote: with or without a byte order mark, of Unix or Windows, in UTF-8, UTF-16 or Latin.
+
+Two readers need the names of the columns of trtexec's --exportTimes, which changed once, so these are here as well.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 MARKS = (
@@ -54,3 +58,20 @@ def counted(word: str) -> list[tuple[int, str]]:
     """Return a key that sorts words as people count: a2 before a10, and equal numbers by how they are written."""
     parts = re.split(r"(\d+)", word)
     return [(int(part), part) if part.isdecimal() else (-1, part) for part in parts]
+
+
+#: Column -> its names over the versions, newest first; all in milliseconds since the start of the loop.
+TRTEXEC_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "start_enq": ("startEnqMs",),
+    "end_enq": ("endEnqMs",),
+    "start_h2d": ("startH2dMs", "startInMs"),
+    "end_h2d": ("endH2dMs", "endInMs"),
+    "start_compute": ("startComputeMs",),
+    "end_compute": ("endComputeMs",),
+    "start_d2h": ("startD2hMs", "startOutMs"),
+    "end_d2h": ("endD2hMs", "endOutMs"),
+    "h2d": ("h2dMs", "inMs"),
+    "compute": ("computeMs",),
+    "d2h": ("d2hMs", "outMs"),
+    "latency": ("latencyMs",),
+}

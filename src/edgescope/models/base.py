@@ -18,7 +18,7 @@ from edgescope.records.lazy import NDArray, np
 if TYPE_CHECKING:
     import torch
 
-    from edgescope.fit.task import Task
+    from edgescope.fit import Task
 
 Batch = Mapping[str, NDArray[Any]]
 """Input name -> array whose first axis is the batch."""

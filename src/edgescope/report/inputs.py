@@ -1,7 +1,7 @@
 """What the user's data are and what the network sees of them: facts, and the first few inputs as pictures.
 
 They are not in a result, which would carry them as often as there are replicates. The process that prepares leaves them
-in the cache (data/thumbnails.py); where they are gone, the page says so.
+in the cache (data/dataset_model.py); where they are gone, the page says so.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ from edgescope.errors import UsageError, WrongOutputError
 from edgescope.models.base import DENSE, MIN_FRAMES, TRAINED_FRAMES, Batch, Decodes, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Measured, Verification, digest
 from edgescope.stats.shares import clustered_share
-from edgescope.verify.closeness import Outputs, centred_l2, rank_agreement
 from edgescope.verify.measure import (
     Compared,
     Measure,
@@ -50,7 +49,7 @@ from edgescope.verify.measure import (
     lacking,
     measure_of,
 )
-from edgescope.verify.measures.boxes import BoxAgreement
+from edgescope.verify.measures import BoxAgreement, Outputs, centred_l2, rank_agreement
 from edgescope.verify.metric_names import named
 
 Run = Callable[[Batch], Sequence[NDArray[Any]]]

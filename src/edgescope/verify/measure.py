@@ -14,11 +14,7 @@ from edgescope.errors import ModelError, UsageError
 from edgescope.models.base import Decoder, Decodes, Fit, Model, Samples
 from edgescope.records import Absent, Field, Measured
 from edgescope.stats.shares import clustered_share, drawn_difference, share_difference
-from edgescope.verify.measures.boxes import BoxAgreement
-from edgescope.verify.measures.mean_ap import Found, MeanAp
-from edgescope.verify.measures.mean_iou import MeanIou
-from edgescope.verify.measures.own import Own
-from edgescope.verify.measures.top_k import TopK
+from edgescope.verify.measures import BoxAgreement, Found, MeanAp, MeanIou, Own, TopK
 from edgescope.verify.metric_names import decoded_by, function, named
 
 Tally = tuple[NDArray[Any], ...]

@@ -4,6 +4,10 @@ The fp32 outputs are computed once per model, by the backend that the model name
 through the full gate once per artifact, settings and versions. Of the outputs that were judged then 16 are kept, and a
 later replicate is only checked for four of them, the next one for the next four. If they differ, the full gate runs
 again.
+
+fp32's answers also show whether labels can be those of the network's classes: none beyond them, and not all of them one
+off. A network of TensorFlow's has a background before its 1000 classes; with labels from 0 to 999 it then looks
+useless, and every variant of it as right as the next.
 """
 
 from __future__ import annotations
@@ -19,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache, registry
-from edgescope.errors import Message, WrongOutputError
+from edgescope.errors import Message, UsageError, WrongOutputError
 from edgescope.models.base import MIN_FRAMES, Model, Samples, written
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
-from edgescope.verify import closeness, judge, labels
-from edgescope.verify.closeness import Outputs, centred_l2
+from edgescope.stats.pairs import wilson
+from edgescope.verify import judge, measures
 from edgescope.verify.judge import Basis, Reference, Run
 from edgescope.verify.measure import called
+from edgescope.verify.measures import Outputs, centred_l2
 
 VERSION = 5  # raise this when the comparison changes
 JUDGING = "by measures, doubts told"
@@ -113,7 +118,7 @@ def _labels_fit(run: Run, of: Basis, batch: int, name: str) -> None:
     if of.metric and ":" in of.metric:
         return  # a function of the user's may read labels as it likes
     some = of.labelled.first(SHOWING)
-    labels.checked(judge.outputs(run, some, batch)[0], some.labels, name)
+    check_labels(judge.outputs(run, some, batch)[0], some.labels, name)
 
 
 def _steady(run: Run, inputs: Samples, first: Outputs, batch: int) -> None:
@@ -222,7 +227,7 @@ def unchanged(run: Run, samples: Samples, first: Outputs, batch: int, rows: slic
     except WrongOutputError:
         return False
     same_shapes = [array.shape for array in got] == [array.shape for array in then]
-    return same_shapes and closeness.centred_l2(got, then) <= QUICK_CEILING
+    return same_shapes and measures.centred_l2(got, then) <= QUICK_CEILING
 
 
 def _path(model: Model, of: Basis, alone: bool = False) -> Path:
@@ -263,3 +268,45 @@ def _read(path: Path) -> dict[str, Outputs] | None:
     for name, array in sorted(arrays.items(), key=lambda item: int(item[0].rpartition(".")[2])):
         groups.setdefault(name.rpartition(".")[0], []).append(array)
     return {group: tuple(members) for group, members in groups.items()}
+
+
+SHIFTS = (1, -1)
+
+
+def check_labels(answer: NDArray[Any], labels: NDArray[np.int64] | None, name: str) -> None:
+    """Raise UsageError for labels that name no class of the network, or that fit surely better one class on.
+
+    Shifted labels must also be right more often than by always naming the most frequent of them.
+
+    `answer` holds fp32's first output, (n, classes); anything else is no classifier's and is not checked.
+    """
+    if labels is None or answer.ndim != 2 or labels.ndim != 1 or len(labels) != len(answer):
+        return
+    given, classes = count_right(answer, labels), answer.shape[1]
+    n = len(labels)
+    chance = max(1 / classes, float(np.unique(labels, return_counts=True)[1].max() / n))
+    for shift in SHIFTS:
+        other = count_right(answer, labels + shift)
+        if wilson(other, n).lo > max(wilson(given, n).hi, chance):
+            raise UsageError(
+                "E-LABEL-2",
+                f"the labels are shifted by one against the {classes} classes of {name}",
+                evidence=f"fp32 is right on {given}/{n} as given, on {other}/{n} with each label {shift:+d}",
+                effect="Every accuracy would be wrong",
+                fix=f"--preprocess label_offset={shift}, beside what else it says",
+            )
+    beyond = labels[(labels < 0) | (labels >= classes)]
+    if len(beyond):
+        some = ", ".join(map(str, sorted(set(beyond.tolist()))[:5]))
+        raise UsageError(
+            "E-LABEL-1",
+            f"{len(beyond)} of {n} labels name classes that {name} does not have",
+            evidence=f"it has {classes}: 0 to {classes - 1}; found {some}",
+            effect="No answer to these inputs can be right",
+            fix="give the labels of this network's classes, by folders 0, 1, 2 ... or a classes.txt in its order",
+        )
+
+
+def count_right(answer: NDArray[Any], labels: NDArray[np.int64]) -> int:
+    """Return on how many inputs the highest class is the label."""
+    return int((answer.argmax(axis=1) == labels).sum())

@@ -6,17 +6,18 @@ stored between processes is in verify/reference.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from edgescope.backends.base import Spec, spec_of
 from edgescope.errors import EdgescopeError, Message, UnavailableError
-from edgescope.models.base import Model, usual_batch, written
+from edgescope.models.base import Model, Samples, usual_batch, written
 from edgescope.records import GateOutcome, Json, Machine, Measured, Trial, Verification
 from edgescope.verify import judge, reference
-from edgescope.verify.judge import Reference, Run
-from edgescope.verify.silent import silent
+from edgescope.verify.judge import Reference, Run, numeric
 from edgescope.workloads.base import Answer, Parts
 
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
@@ -195,3 +196,31 @@ def _cannot_tell(found: Verification, model: Model) -> bool:
     apart = found.fields.get("centred_l2")
     near = isinstance(apart, Measured) and apart.value < 1
     return bool(written(model)) and not found.passed and near and judge.gate_samples(model).noise
+
+
+SILENCE_ASKED = 4
+"""Inputs that are asked, or one batch if that is more."""
+
+
+def silent(run: Run, samples: Samples, batch: int) -> tuple[bool, ...]:
+    """Return, for each output of `run`, whether it holds numbers and none of them is finite, on the first inputs."""
+    most = min(len(samples), max(SILENCE_ASKED, batch))
+    found = [_silent_in(run, samples, start, batch) for start in range(0, most, batch)]
+    said = ([one for one in each if one is not None] for each in zip(*found, strict=True))
+    return tuple(bool(known) and all(known) for known in said)
+
+
+def _silent_in(run: Run, samples: Samples, start: int, batch: int) -> list[bool | None]:
+    rows = np.minimum(np.arange(start, start + batch), len(samples) - 1)
+    outputs: Sequence[Any] = run(
+        {name: np.ascontiguousarray(array[rows]) for name, array in samples.arrays.items()}
+    )
+    return [_holds_none(output) for output in outputs]
+
+
+def _holds_none(output: object) -> bool | None:
+    """Return whether no number of an output is finite; None where it is empty."""
+    if not numeric(output):
+        return False
+    values = np.asarray(output)
+    return not np.isfinite(values).any() if values.size else None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.verify.measures.mean_ap import CROWD, IGNORED, JUDGED
+from edgescope.verify.measures import CROWD, IGNORED, JUDGED
 from edgescope.wings.datasets import coco
 
 KINDS = [{"id": 3, "name": "cat"}, {"id": 7, "name": "dog"}]

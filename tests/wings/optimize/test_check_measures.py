@@ -15,7 +15,7 @@ from edgescope.models.null import NullModel
 from edgescope.records import Measured, ModelInfo, Trial, Verification
 from edgescope.verify import judge, metric_names, reference
 from edgescope.verify.judge import Reference
-from edgescope.verify.measures.mean_ap import MeanAp
+from edgescope.verify.measures import MeanAp
 from edgescope.wings.optimize.deploy import check, checkable
 
 N, CLASSES, SIDE = 120, 3, 6

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from edgescope import fit
 from edgescope.errors import ModelError, UnavailableError
-from edgescope.fit import loop as fit
-from edgescope.fit.task import Task
+from edgescope.fit import Task
 
 pytestmark = pytest.mark.network
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from edgescope.fit.step import Step, moved
-from edgescope.fit.task import Task
+from edgescope.fit import Step, Task, moved
 
 
 def line():

@@ -16,7 +16,7 @@ import planted_stalls
 from edgescope.bench.outcome import status_of
 from edgescope.bench.parts import HERE
 from edgescope.errors import UsageError
-from edgescope.fit.task import Task
+from edgescope.fit import Task
 from edgescope.isolate import fresh
 from edgescope.options import read
 from edgescope.records import Status, Trial
@@ -95,7 +95,7 @@ def test_memory_that_runs_out_at_a_larger_batch_is_recorded_as_such(monkeypatch)
     def full(self, batch, mark=None):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr("edgescope.fit.step.Step.__call__", full)
+    monkeypatch.setattr("edgescope.fit.Step.__call__", full)
     asked = trial(batch=64)
     with pytest.raises(torch.OutOfMemoryError) as raised:
         loop_of(asked).alone(None)

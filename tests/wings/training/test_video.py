@@ -14,7 +14,7 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.verify import judge
 from edgescope.verify.measure import compared
-from edgescope.verify.measures.top_k import TopK
+from edgescope.verify.measures import TopK
 from edgescope.wings.training import clips as training
 from edgescope.wings.training.clip_classifier import dataset, sidecar
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
-from edgescope.frames.frame import Frame, Item
+from edgescope.frames import Frame, Item
 from edgescope.wings.video.alarm import Alarm, Alarms, Hysteresis, Rule
 from edgescope.wings.video.snippets import Snippet
 

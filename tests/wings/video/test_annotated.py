@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.models.base import Detections
 from edgescope.wings.video import annotated
 from edgescope.wings.video.annotated import colour, drawn

@@ -15,7 +15,7 @@ from edgescope.errors import ModelError
 from films import all_of, cut, film, number_of, picture, scratched
 
 pytest.importorskip("av")
-from edgescope.frames.frame import Source
+from edgescope.frames import Source
 from edgescope.wings.video.sources import file as module
 from edgescope.wings.video.sources import rgb
 from edgescope.wings.video.sources.file import File, Times, missing_bytes

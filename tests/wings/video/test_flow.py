@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.frames.frame import Frame, Item, joined, parted
+from edgescope.frames import Frame, Item, joined, parted
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.wings.video import flow as module
 from edgescope.wings.video.flow import POLICIES, Calls, EndOfFilm, Ledger, Queue, Sequential, Stage, Threaded

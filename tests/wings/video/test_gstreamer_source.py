@@ -13,8 +13,7 @@ from edgescope.errors import ModelError, UnavailableError
 from films import all_of, film, number_of
 
 pytest.importorskip("av")
-from edgescope.frames.frame import Source
-from edgescope.frames.opening import opened
+from edgescope.frames import Source, opened
 from edgescope.wings.video.sources import gstreamer as module
 from edgescope.wings.video.sources.gstreamer import gstreamer, is_live, pipeline
 

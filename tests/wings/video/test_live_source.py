@@ -15,7 +15,7 @@ from edgescope.errors import DeviceError, UsageError
 from fake_time import FakeClock
 
 pytest.importorskip("av")
-from edgescope.frames.frame import Source
+from edgescope.frames import Source
 from edgescope.wings.video.sources import cameras
 from edgescope.wings.video.sources.cameras import Stream, camera
 from edgescope.wings.video.sources.live import (

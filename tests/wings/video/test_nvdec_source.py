@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import ModelError, UnavailableError
-from edgescope.frames.frame import ReadsMany, Source
+from edgescope.frames import ReadsMany, Source
 from edgescope.wings.video.sources import nvdec
 from edgescope.wings.video.sources.nvdec import Nvdec
 from films import all_of, film

@@ -7,8 +7,7 @@ from edgescope.registry import SOURCES
 from films import film
 
 pytest.importorskip("av")
-from edgescope.frames.frame import Source
-from edgescope.frames.opening import kind_of, opened
+from edgescope.frames import Source, kind_of, opened
 from edgescope.wings.video.sources.file import File
 from edgescope.wings.video.sources.simulated import Paced, Synthetic
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgescope.frames.frame import Frame, Item
+from edgescope.frames import Frame, Item
 from edgescope.models.base import Fit
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.registry import need, place

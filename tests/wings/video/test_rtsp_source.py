@@ -10,7 +10,7 @@ from films import number_of
 from rtsp_server import RtspServer
 
 pytest.importorskip("av")
-from edgescope.frames.opening import opened
+from edgescope.frames import opened
 from edgescope.wings.video.sources import cameras
 
 

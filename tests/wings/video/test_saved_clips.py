@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.wings.video.alarm import Alarm
 from edgescope.wings.video.sinks import Event
 from films import number_of, picture
@@ -105,7 +105,7 @@ import resource, signal, sys
 import numpy as np
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.wings.video.clips import Clips
 from edgescope.wings.video.sinks import Event
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -147,7 +147,7 @@ import sys, time
 import numpy as np
 from pathlib import Path
 from edgescope.wings.video.alarm import Alarm
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.wings.video.clips import Clips
 from edgescope.wings.video.sinks import Event
 from films import picture

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
-from edgescope.frames.frame import Frame, Source
+from edgescope.frames import Frame, Source
 from edgescope.wings.video.sources.simulated import POOL, Paced, Synthetic, synthetic
 from fake_time import FakeClock
 from films import all_of, film, number_of
@@ -66,7 +66,7 @@ def test_every_frame_is_given_or_counted_and_never_before_it_is_due(waits, frame
 
 def test_a_file_plays_by_its_own_time_stamps(tmp_path):
     pytest.importorskip("av")
-    from edgescope.frames.opening import opened
+    from edgescope.frames import opened
 
     path = film(tmp_path / "a.mkv", 4, times=[0, 100, 150, 400])
     time = clock()

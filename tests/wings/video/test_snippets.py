@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.frames.frame import Frame, Item
+from edgescope.frames import Frame, Item
 from edgescope.models.base import Fit, TensorSpec
 from edgescope.models.image.preprocess import Placed, Preprocess
 from edgescope.wings.video.flow import EndOfFilm

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgescope.frames.frame import Frame, Item
+from edgescope.frames import Frame, Item
 from edgescope.models.base import Detections
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.wings.video import stages

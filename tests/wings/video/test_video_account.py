@@ -9,7 +9,7 @@ import pytest
 
 from edgescope.bench.parts import HERE
 from edgescope.errors import Message
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.models.base import Detections
 from edgescope.records import UNIT, Absent, Machine, Measured, Trial, Verification
 from edgescope.stats import Interval

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from data_sets import classifier
-from edgescope import bench
+from edgescope import bench, frames
 from edgescope.bench.parts import HERE
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.frames import opening
-from edgescope.frames.frame import Frame, Item
+from edgescope.frames import Frame, Item
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_OK,
@@ -225,7 +224,7 @@ def test_a_stage_of_ones_own_takes_part(trial, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "darken.py").write_text(
-        "def darken(item):\n    for frame in item.frames:\n        frame.image = frame.image // 2\n"
+        "def darken(item):\n    for frame in item.frames:\n        frames.image = frames.image // 2\n"
     )
     (tmp_path / "dark.toml").write_text(
         "".join(
@@ -248,13 +247,13 @@ def test_a_stage_of_ones_own_takes_part(trial, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_live_source_is_opened_once_and_its_frames_have_ages(trial, monkeypatch, shorter_what_if):
     opened = []
-    real = opening.opened
+    real = frames.opened
 
     def counting(name, **keys):
         opened.append(name)
         return real(name, **keys)
 
-    monkeypatch.setattr(opening, "opened", counting)
+    monkeypatch.setattr(frames, "opened", counting)
     options = {"source": "synthetic:64x48@50", "what_if": True}
     result = bench.run(trial(batch=1, max_s=0.5, workload_options=options), hz=0)
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.wings.video import what_if
 from edgescope.wings.video.flow import EndOfFilm, Sequential, Stage, Threaded
 

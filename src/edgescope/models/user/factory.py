@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from edgescope import cache
 from edgescope.errors import ModelError, closest_name
-from edgescope.fit.task import Task
+from edgescope.fit import Task
 from edgescope.models.image import torchvision_compat
 from edgescope.models.user.calling import Called, called
 from edgescope.models.weights import fill, read_state

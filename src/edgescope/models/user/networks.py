@@ -23,7 +23,7 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-    from edgescope.fit.task import Task
+    from edgescope.fit import Task
 
 TORCH = "pip install 'edgescope[torch]'"
 VERSION = 6  # raise this when the stored facts of a model change

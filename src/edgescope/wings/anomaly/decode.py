@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgescope.errors import EdgescopeError, ModelError
 from edgescope.foreign import folders
-from edgescope.frames.opening import opened
+from edgescope.frames import opened
 from edgescope.wings.anomaly.preparation import Frames, Preparation
 
 PICTURES = (".jpg", ".jpeg", ".png")

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.errors import ModelError
-from edgescope.fit.loop import UNREADABLE
+from edgescope.fit import UNREADABLE
 from edgescope.models.weights import read_state
 from edgescope.records import Json
 from edgescope.wings.anomaly.features import DEFAULT, Engine, Extractor, Features

@@ -26,10 +26,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from edgescope import cache
+from edgescope import cache, fit
 from edgescope.errors import EdgescopeError, UsageError
-from edgescope.fit import loop as fit
-from edgescope.fit.task import Task
+from edgescope.fit import Task
 from edgescope.models import zoo
 from edgescope.wings.anomaly import decode
 from edgescope.wings.anomaly.preparation import Preparation, preparation

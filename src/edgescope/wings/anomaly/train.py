@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgescope import cache, registry
+from edgescope import cache, fit, registry
 from edgescope.errors import UsageError, closest_name
-from edgescope.fit import loop as fit
-from edgescope.fit.task import Task
+from edgescope.fit import Task
 from edgescope.records import Json, digest
 from edgescope.wings.anomaly import detector, feature_set
 from edgescope.wings.anomaly.detector import SEGMENTS, segmented

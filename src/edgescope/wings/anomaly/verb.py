@@ -31,7 +31,7 @@ from edgescope.wings.anomaly.features import Engine
 from edgescope.wings.anomaly.generate import GeneratedSet
 
 if TYPE_CHECKING:
-    from edgescope.fit.loop import Epoch
+    from edgescope.fit import Epoch
     from edgescope.wings.anomaly.train import Recipe, Trained
 
 TORCH = "pip install 'edgescope[torch]'"

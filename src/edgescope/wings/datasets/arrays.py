@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.data.base import Found, Label, Record
-from edgescope.data.folder import opened, rules
+from edgescope.data.kinds import opened, rules
 from edgescope.errors import UsageError
 from edgescope.foreign import folders
 from edgescope.records import digest

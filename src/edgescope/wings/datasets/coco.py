@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from edgescope.data.base import Found, Record
-from edgescope.data.folder import image, rules
+from edgescope.data.kinds import image, rules
 from edgescope.errors import UsageError
 from edgescope.foreign import text
 from edgescope.units import counted
-from edgescope.verify.measures.mean_ap import CROWD, IGNORED, JUDGED
+from edgescope.verify.measures import CROWD, IGNORED, JUDGED
 from edgescope.wings.datasets.csv import there
 
 FOLDERS = (".", "images", "train2017", "val2017", "..")

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.data.base import Found, Record
-from edgescope.data.folder import IMAGES, image, opened, rules
+from edgescope.data.kinds import IMAGES, image, opened, rules
 from edgescope.errors import UsageError, closest_name
-from edgescope.foreign import classes, text
+from edgescope.foreign import folders, text
 from edgescope.units import counted
 
 FILE = (
@@ -69,7 +69,7 @@ def read(name: str) -> Found:
     found = [(_cell(row, file), _cell(row, label)) for row in body]
     _all_there(path, [word for word, _ in found])
     words = {word for _, word in found if word.lower() not in text.NOTHING and not _is_mask(word)}
-    known = classes.of(words, path.parent)
+    known = folders.classes_of(words, path.parent)
     _classes_only(path, words, known)
     records = [_record(path.parent, *pair, known) for pair in found]
     notes = (
@@ -194,7 +194,7 @@ def _all_there(path: Path, files: Sequence[str]) -> None:
     )
 
 
-def _classes_only(path: Path, words: set[str], known: classes.Classes) -> None:
+def _classes_only(path: Path, words: set[str], known: folders.Classes) -> None:
     """Raise UsageError for labels that are all numbers, but not whole ones: they are no classes."""
     fractions = [word for word in words if re.fullmatch(r"[+-]?\d*[.,]\d*[1-9]\d*", word)]
     if fractions and not known.numeric and len(fractions) > len(words) / 2:
@@ -211,7 +211,7 @@ def _is_mask(word: str) -> bool:
     return word.lower().endswith(IMAGES)
 
 
-def _record(root: Path, file: str, label: str, known: classes.Classes) -> Record:
+def _record(root: Path, file: str, label: str, known: folders.Classes) -> Record:
     place = there(root, file) or root / file
     if _is_mask(label):
         mask = there(root, label)

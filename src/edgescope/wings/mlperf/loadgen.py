@@ -37,7 +37,7 @@ from edgescope.scenarios.closed import Split, typical_s
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
-from edgescope.verify.closeness import centred_l2
+from edgescope.verify.measures import centred_l2
 from edgescope.verify.reference import QUICK_CEILING
 from edgescope.workloads.base import ReferenceSet, Work
 

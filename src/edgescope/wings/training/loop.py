@@ -25,8 +25,7 @@ from edgescope.analysis.run.epochs import STAGES
 from edgescope.backends.base import spec_of
 from edgescope.backends.pytorch import module as shared
 from edgescope.errors import ModelError, UnsupportedError, UsageError
-from edgescope.fit.step import Step
-from edgescope.fit.task import Task
+from edgescope.fit import Step, Task
 from edgescope.models.base import Model, Purpose, SeesImages, Trains
 from edgescope.records import Effective, Json, Spans, Trial
 from edgescope.wings.training import data_sets, loading, medium, page_cache

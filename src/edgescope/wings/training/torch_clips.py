@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from edgescope.fit import loop as fit
-from edgescope.fit.task import Task
+from edgescope import fit
+from edgescope.fit import Task
 from edgescope.wings.training.clip_classifier import dataset, torch_networks
 from edgescope.wings.training.clip_classifier.dataset import Data, Video
 from edgescope.wings.training.clips import Epoch, Settings

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, fields, replace
 
 from edgescope.errors import UsageError, closest_name
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.wings.video.snippets import Snippet, found_in
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.models.base import Detections
 from edgescope.records import Json
 from edgescope.registry import need

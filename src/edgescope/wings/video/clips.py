@@ -24,7 +24,7 @@ import av
 import numpy as np
 from PIL import Image
 
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.records import Json
 from edgescope.wings.video.sinks import Event
 

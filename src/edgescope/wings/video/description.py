@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.errors import UsageError, closest_name
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.records import Scalar
 
 if sys.version_info >= (3, 11):

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.wings.video.stages import Arrays, coefficients, fit_of
 

@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from edgescope.frames.frame import Item, joined, parted
+from edgescope.frames import Item, joined, parted
 from edgescope.records import QUERY_DROPPED, QUERY_END, QUERY_ERROR, QUERY_OK
 
 POLICIES = ("block", "drop_oldest", "drop_newest")

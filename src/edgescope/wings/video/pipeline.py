@@ -10,7 +10,7 @@ from typing import Any
 
 from edgescope.backends.base import Laned, Phased, Staged
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.frames.frame import Item, Source
+from edgescope.frames import Item, Source
 from edgescope.models.base import Decodes, Model, SeesClips, SeesImages
 from edgescope.options import PIN, Option, parted, read, settled, unpinned
 from edgescope.records import Trial
@@ -119,7 +119,7 @@ class Plan:
 
     def source(self, **differs: Any) -> Source:
         """Return one source, at its start."""
-        opened = need("edgescope.frames.opening:opened", "reading videos", VIDEO)
+        opened = need("edgescope.frames:opened", "reading videos", VIDEO)
         made: Source = opened(self._film(), **{"loop": self.options["loop"], **differs})
         return made
 
@@ -129,7 +129,7 @@ class Plan:
 
         A head's scores must not depend on who looks on. Sources that do not decode with FFmpeg cannot keep both.
         """
-        takes = need("edgescope.frames.opening:takes", "reading videos", VIDEO)
+        takes = need("edgescope.frames:takes", "reading videos", VIDEO)
         return self.options["decode"] == "scaled" or (
             bool(self.options["head"]) and takes(self._film(), "whole")
         )

@@ -20,7 +20,7 @@ import numpy as np
 
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import DeviceError
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.records import QUERY_ERROR, QUERY_OK
 from edgescope.wings.video.alarm import Alarm, Alarms, Scored
 from edgescope.wings.video.flow import EndOfFilm, Flow

@@ -27,7 +27,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from edgescope.errors import UsageError
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.records import Json
 from edgescope.store import whole_file
 from edgescope.wings.video.alarm import Alarm

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.frames.frame import Frame, Item, Source
+from edgescope.frames import Frame, Item, Source
 from edgescope.models.base import Detections, Fit, TensorSpec
 from edgescope.models.boxes.decoder import on_host
 from edgescope.models.image.preprocess import Placed, Preprocess

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.frames.frame import Frame, Item, ReadsMany, Source
+from edgescope.frames import Frame, Item, ReadsMany, Source
 from edgescope.models.base import Batch, Decoder, Detections, Fit
 from edgescope.models.boxes.decoder import on_host
 from edgescope.models.image.preprocess import FILTERS, Placed, Preprocess

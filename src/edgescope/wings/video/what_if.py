@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.stats import Interval
 from edgescope.stats.pairs import paired_log_ratio
 from edgescope.wings.video.flow import EndOfFilm, Flow, Stage

@@ -23,7 +23,7 @@ import numpy as np
 
 from edgescope.backends.base import spec_of
 from edgescope.errors import Message
-from edgescope.frames.frame import Item
+from edgescope.frames import Item
 from edgescope.models.base import Detections
 from edgescope.options import Option
 from edgescope.records import (
@@ -43,7 +43,7 @@ from edgescope.records import (
 )
 from edgescope.stats import Interval
 from edgescope.stats.shares import clustered_share
-from edgescope.verify.measures.mean_ap import overlap
+from edgescope.verify.measures import overlap
 from edgescope.wings.video import annotated, what_if
 from edgescope.wings.video.flow import BRIEF_NS, Calls, Done, EndOfFilm, Flow, Ledger, Sequential, Stage
 from edgescope.wings.video.pipeline import (

@@ -44,7 +44,7 @@ def test_six_digits_are_a_step_that_grows_with_time(largest, step):
 
 
 def row(**changes):
-    names = [n for names in exports.COLUMNS.values() for n in names[:1]]
+    names = [n for names in exports.TRTEXEC_COLUMNS.values() for n in names[:1]]
     return dict.fromkeys(names, 1.0) | changes
 
 

@@ -21,7 +21,7 @@ from edgescope.errors import Message
 from edgescope.process.said import say
 
 if TYPE_CHECKING:
-    from edgescope.fit.loop import Epoch
+    from edgescope.fit import Epoch
 
 HELP = "train a detector on features"
 INTERRUPTED = "What was trained is kept next to --output; the same command goes on from there."

@@ -1,7 +1,7 @@
 """What `python run.py --check DATA` needs beside run.py: the measure, the preprocessing, and what is right.
 
 check.py              finds the judged inputs in DATA and judges run.py by them: check.py as it is
-check_measure.py      the measure (verify/measures, verify/closeness.py), check_metric.py the user's own function
+check_measure.py      the measures (verify/measures.py), check_metric.py the user's own function
 check_preprocess.py   how pictures become inputs, cut out of edgescope's own code
 check.npz             the judged inputs' digests, what is right for them, what the measure keeps of fp32's answers
 """
@@ -26,11 +26,9 @@ from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import Field, Json, Measured, Result, Trial, Verification
 from edgescope.records.codec import to_plain
-from edgescope.verify import closeness, judge, metric_names
+from edgescope.verify import judge, measures, metric_names
 from edgescope.verify.judge import Basis, Reference
-from edgescope.verify.measures import own, top_k
-from edgescope.verify.measures.mean_ap import MeanAp
-from edgescope.verify.measures.top_k import TopK
+from edgescope.verify.measures import MeanAp, TopK
 
 ALONE = ("FILTERS", "Placed", "Preprocess", "_several", "upright")
 """What makes an input of a picture, in models/image/preprocess.py."""
@@ -71,7 +69,6 @@ def fill(folder: Path, model: Model, trial: Trial, truth: Reference, answer: Ver
     if isinstance(of.measure, MeanAp) and not trial.metric.startswith(metric_names.READ_BY):
         why = f"its boxes are read by edgescope's code for {model.info.name}: --metric map@module:callable names yours"
         return {"absent": why}
-    (folder / "check_measure.py").write_text(inspect.getsource(_module(of.measure)))
     if about["measure"] in ("Own", "MeanAp"):
         about["function"] = _own(folder, trial.metric)
     return about | _kept(folder, model, of.labelled, _right(of.labelled), truth.tally)
@@ -101,7 +98,6 @@ def _agreement(folder: Path, model: Model, of: Basis, truth: Reference, answer: 
     labels = truth.gate[0].argmax(axis=1).astype(np.int64)
     about = _by("TopK", "top-1 agreement with fp32", answer.fields["top1_agreement"], 1.0)
     about |= {"k": 1, "floor": answer.threshold - 1}
-    (folder / "check_measure.py").write_text(inspect.getsource(top_k))
     rank = TopK(labels).tally(truth.gate, slice(None))
     return about | _kept(folder, model, of.gate.first(len(labels)), {"labels": labels}, rank)
 
@@ -112,7 +108,6 @@ def _closeness(
     """The centred distance, negative because more is better; fp32's outputs are what it is measured from."""
     about = _by("Closeness", "minus the centred distance from fp32", answer.fields["centred_l2"], 0.0)
     about |= {"value": -about["value"], "ranks": False, "floor": -answer.threshold}
-    (folder / "check_measure.py").write_text(inspect.getsource(closeness))
     return about | _kept(folder, model, of.gate.first(len(truth.gate[0])), {}, truth.gate)
 
 
@@ -130,7 +125,8 @@ def _by(measure: str, title: str, found: Field, fp32: float) -> dict[str, Any]:
 def _kept(
     folder: Path, model: Model, samples: Samples, right: dict[str, Any], tally: tuple[NDArray[Any], ...]
 ) -> dict[str, Any]:
-    """Write check.npz and check_preprocess.py; return the inputs as the card says them."""
+    """Write check.npz and check_measure.py; return the inputs as the card says them."""
+    (folder / "check_measure.py").write_text(inspect.getsource(measures))
     fp32: dict[str, Any] = {f"fp32_{i:02d}": part for i, part in enumerate(tally)}
     np.savez_compressed(folder / "check.npz", digests=np.array(samples.digests), **right, **fp32)
     inputs = {spec.name: {"shape": list(spec.shape), "dtype": spec.dtype} for spec in model.inputs}
@@ -148,11 +144,6 @@ def _own(folder: Path, metric: str) -> str:
     assert source is not None
     shutil.copyfile(source, folder / "check_metric.py")
     return name
-
-
-def _module(measure: object) -> ModuleType:
-    found = inspect.getmodule(type(measure))
-    return own if found is None else found
 
 
 def alone(module: ModuleType, names: tuple[str, ...]) -> str:

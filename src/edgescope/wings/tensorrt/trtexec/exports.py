@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from edgescope.analysis.layers import Exported, Layer, normal
 from edgescope.artifacts.onnx_names import ModulePaths, NodeWork
 from edgescope.errors import DeviceError, UsageError
-from edgescope.foreign.trtexec import COLUMNS
+from edgescope.foreign.text import TRTEXEC_COLUMNS
 from edgescope.records import Absent, Field, Json, Measured
 from edgescope.wings.tensorrt import layers as inspector
 
@@ -62,7 +62,7 @@ def times(path: Path) -> dict[str, NDArray[np.float64]]:
     if not rows:
         raise _damaged(path, "it holds no query")
     try:
-        found = {name: _column(rows, names) for name, names in COLUMNS.items()}
+        found = {name: _column(rows, names) for name, names in TRTEXEC_COLUMNS.items()}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
     if not all(np.isfinite(column).all() for column in found.values()):

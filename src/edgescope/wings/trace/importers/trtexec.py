@@ -1,6 +1,6 @@
 """trtexec's JSON files: --exportProfile (layers) and --exportTimes (each inference), of all versions.
 
-Names of columns changed once (foreign/trtexec.py). A loop of runs that append to one file leaves several
+Names of columns changed once (foreign/text.py). A loop of runs that append to one file leaves several
 arrays in it; all are read.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.foreign.trtexec import COLUMNS
+from edgescope.foreign.text import TRTEXEC_COLUMNS
 from edgescope.records import Json, Trace
 from edgescope.tracing.importer import ImportedFile, Importer, Table, exact_ns
 from edgescope.tracing.salvage import Salvage
 from edgescope.wings.trace.importers.openvino import laid_out
 
 MS = 1_000_000
-#: Name and kind of a span, and the part of an inference that it is in COLUMNS.
+#: Name and kind of a span, and the part of an inference that it is in TRTEXEC_COLUMNS.
 PARTS = (
     ("enqueue", "api", "enq"),
     ("H2D", "copy", "h2d"),
@@ -80,7 +80,9 @@ def _several(found: ImportedFile, arrays: int) -> None:
 def _times(path: Path, found: ImportedFile, rows: Sequence[Json], runs: Sequence[int]) -> Trace:
     """Return the spans of each inference; the computation is one launch of the whole engine."""
     known = {
-        name: _column(rows, names) for name, names in COLUMNS.items() if name.startswith(("start", "end"))
+        name: _column(rows, names)
+        for name, names in TRTEXEC_COLUMNS.items()
+        if name.startswith(("start", "end"))
     }
     shift = _moved(known, runs)
     for name, kind, part in PARTS:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import av
 
 from edgescope.errors import ModelError
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.records import Json
 from edgescope.wings.video.sources.rgb import Rgb, Size
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from edgescope.clock import Clock
 from edgescope.errors import ModelError, UnavailableError
-from edgescope.frames.frame import Frame, Source
+from edgescope.frames import Frame, Source
 from edgescope.records import Json
 from edgescope.wings.video.sources.live import STALL_S, Connection, Grabbed, Live, Shown
 

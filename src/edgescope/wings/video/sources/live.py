@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import DeviceError
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.records import Json
 
 STALL_S = 20.0

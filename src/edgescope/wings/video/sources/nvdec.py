@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.errors import ModelError, UnavailableError
-from edgescope.frames.frame import Frame
+from edgescope.frames import Frame
 from edgescope.records import Json
 
 PACKAGE = (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import UsageError
-from edgescope.frames.frame import Frame, Source
+from edgescope.frames import Frame, Source
 from edgescope.records import Json
 from edgescope.registry import SOURCES, load
 

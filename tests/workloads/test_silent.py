@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgescope.models.base import Samples
-from edgescope.verify.silent import silent
+from edgescope.workloads.gate import silent
 
 NAN = np.nan
 

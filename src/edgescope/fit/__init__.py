@@ -1,1 +1,0 @@
-"""Fitting a network: what is trained, one step of it, and runs of many epochs."""
