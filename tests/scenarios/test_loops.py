@@ -9,7 +9,7 @@ from edgescope.errors import UsageError
 from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_END, QUERY_ERROR, Window
 from edgescope.scenarios import FixedRate, Offline, SingleStream
 from edgescope.scenarios.closed import Split, typical_s
-from edgescope.scenarios.query_log import Log, closed
+from edgescope.scenarios.query_log import ROWS, Log, closed
 from edgescope.scenarios.stop_rule import FOREVER, INPUT_ENDED, Plan
 from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.blocking import Failures, Inline, Pool
@@ -358,6 +358,26 @@ def test_parts_that_tell_nothing_of_their_input_leave_its_age_unknown_and_sample
 
     Split(Work(), 2).issue(0, 6, lambda *what: told.append(what))
     assert told == [(0, 0, 6, -1, {})] and [type(each) for each in (*given, told[0][2])] == [int] * 3
+
+
+@pytest.mark.parametrize("count", [1, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 3])
+def test_a_closed_loop_leaves_as_many_ends_as_queries_and_the_next_row_follows(count):
+    log, clock = Log(1, FakeClock()), FakeClock()
+
+    class Fails:
+        def issue(self, query_id, samples, done):
+            clock.t += 3
+            done(query_id, QUERY_ERROR if query_id % 2 else 0)
+
+        def flush(self):
+            pass
+
+    log.done = log._recorder(clock.now)
+    closed(log, Fails(), clock, Plan(trial(max_queries=count)).measuring(), 1)
+    assert len(log.finished) == len(log.status) == len(log.issued) == count
+    assert log.latencies(0).tolist() == [3] * count
+    assert log.status.tolist() == [QUERY_ERROR * (n % 2) for n in range(count)]
+    assert log.add(7) == count and (log.finished[count], log.status[count]) == (-1, 0)
 
 
 def test_what_is_under_way_has_no_end_and_two_cameras_take_turns():
