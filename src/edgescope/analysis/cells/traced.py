@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.cells.concurrency import Cell, key
 from edgescope.analysis.kernels.account import Account, account, trace_of
 from edgescope.analysis.kernels.inferences import Budget
 from edgescope.analysis.run.usage import of_gpu
 from edgescope.records import Absent, Field, Measured, Result, Trial
 from edgescope.stats.quantiles import quantile_interval
+
+if TYPE_CHECKING:  # the cells of a sweep take longer to load than a trace to read
+    from edgescope.analysis.cells.concurrency import Cell
 
 #: Phase 2 at less than this share of phase 1's throughput supports no conclusion about phase 1.
 LEAST = 0.8
@@ -100,6 +103,8 @@ def _part(own: Budget, name: str) -> NDArray[np.int64]:
 
 def of_results(results: Iterable[Result], cells: Iterable[Cell]) -> list[TracedCell]:
     """Return the traced cells of these results, those with spans; `cells` are the clean ones."""
+    from edgescope.analysis.cells.concurrency import key
+
     clean = {key(c.trial): c for c in cells if c.ok}
     newest = {key(r.trial): r for r in sorted(results, key=lambda r: r.started_at)}
     found = []
@@ -136,6 +141,8 @@ def _cell(trial: Trial, found: Account, source: str, share: Field, use: Mapping[
 
 def with_traces(cells: Iterable[Cell], traced: Iterable[TracedCell]) -> list[Cell]:
     """Return the cells with FIGURES among their metrics; what the sensors of a clean run know stays as it is."""
+    from edgescope.analysis.cells.concurrency import key
+
     by = {key(t.trial): t.judged for t in traced}
     none = dict.fromkeys(FIGURES, NOT_TRACED)
     return [replace(c, metrics=_joined(c, by.get(key(c.trial), none))) if c.ok else c for c in cells]

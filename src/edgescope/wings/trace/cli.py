@@ -122,7 +122,8 @@ def _traced(args: argparse.Namespace) -> Traced:
         )
     if args.kind or len(args.what) > 1 or _is_trace(args.what[0]):
         with waiting(f"reading {', '.join(args.what)}", patience_s=1.0):
-            return trace(args.what, range_name=args.range, kind=args.kind, setup=context.setup(args))
+            several = context.setup(args) if len(args.what) > 1 else None
+            return trace(args.what, range_name=args.range, kind=args.kind, setup=several)
 
     args.model, args.replicates = args.what[0], 1
     with waiting(f"tracing {args.model}"):

@@ -20,11 +20,11 @@ from edgescope.analysis.kernels.inferences import Budget
 from edgescope.errors import Message
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trace, Trial, Trust, Verdict
 from edgescope.registry import REINSTALL, need
-from edgescope.runner.setup import Setup, Stored
 from edgescope.tracing.read import read
 from edgescope.units import lasting
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what measures takes longer to load than a trace to read
+    from edgescope.runner.setup import Setup, Stored
     from edgescope.wings.trace.trial import Chosen
 
 #: From the best verdict to the worst.
@@ -158,7 +158,7 @@ def trace(
     kind: str = "",
     profiler: str = "",
     store: Stored = None,
-    setup: Setup = Setup(),
+    setup: Setup | None = None,
 ) -> Traced:
     """Return the kernel-level account of a trial, of a program, or of traces that a profiler exported.
 
@@ -168,24 +168,26 @@ def trace(
     account grows from one to the next. `range_name` names the ranges that are the inferences; `kind` the files'
     format, if their content does not tell it.
     """
+    tell = setup.tell if setup else lambda what: None
     if program:
         from edgescope.wings.trace.program import watched
 
         name = Path(program[0]).name
-        setup.tell(
+        tell(
             f"profiling {f'the first {lasting(seconds)} of {name}' if seconds else f'{name} until it ends'}"
         )
         seen = _on_board(on, program, seconds) if on else watched(program, seconds)
         return Traced(((name, account(seen, range_name)),))
     if isinstance(what, Trial):
-        from edgescope.wings.trace.trial import traced  # which takes longer to import than to read a file
+        from edgescope.runner.setup import Setup
+        from edgescope.wings.trace.trial import traced
 
-        return Traced(*traced(what, profiler, store, setup))
+        return Traced(*traced(what, profiler, store, setup or Setup()))
     files = [Path(f) for f in ([what] if isinstance(what, (str, Path)) else what)]
     found = []
     for number, file in enumerate(files, start=1):
         if len(files) > 1:
-            setup.tell(f"[{number}/{len(files)}] {file.name}")
+            tell(f"[{number}/{len(files)}] {file.name}")
         found.append((file.name, account(read(file, kind), range_name)))
     return Traced(tuple(found))
 
