@@ -173,9 +173,7 @@ def trace(
         from edgescope.wings.trace.program import watched
 
         name = Path(program[0]).name
-        tell(
-            f"profiling {f'the first {lasting(seconds)} of {name}' if seconds else f'{name} until it ends'}"
-        )
+        tell(f"profiling {f'the first {lasting(seconds)} of {name}' if seconds else f'{name} until it ends'}")
         seen = _on_board(on, program, seconds) if on else watched(program, seconds)
         return Traced(((name, account(seen, range_name)),))
     if isinstance(what, Trial):
