@@ -236,7 +236,7 @@ def test_a_broken_plugin_is_named_and_breaks_nothing(example, tmp_path):
 def family(monkeypatch, **points):
     found = [EntryPoint(name, value, "g") for name, value in points.items()]
     monkeypatch.setattr(registry, "_entry_points", lambda group: found)
-    return Family("g", {"here": Entry("edgescope.backends.null:NullBackend")})
+    return Family("g", {"here": Entry("edgescope.backends.base:NullBackend")})
 
 
 ENTRY = Entry("no_such_package:Engine", "pip install it")

@@ -228,7 +228,7 @@ SETTINGS: Mapping[str, str] = {
 BACKENDS = Family(
     "edgescope.backends",
     {
-        "null": Entry("edgescope.backends.null:NullBackend", "", "does nothing, in known time", EITHER),
+        "null": Entry("edgescope.backends.base:NullBackend", "", "does nothing, in known time", EITHER),
         "torch_eager": Entry(
             "edgescope.backends.pytorch.backend:TorchEager",
             "pip install 'edgescope[torch]'",
@@ -342,14 +342,14 @@ WORKLOADS = Family(
             stamps=True,
             made_of="stages",
         ),
-        "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
+        "null": Entry("edgescope.workloads.base:NullWorkload", summary="nothing, for measuring the harness"),
     },
 )
 
 TRACERS = Family(
     "edgescope.tracers",
     {
-        "none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler"),
+        "none": Entry("edgescope.tracing.base:NullTracer", summary="no profiler"),
         "cupti": Entry(
             "edgescope.wings.trace.cupti:CuptiTracer",
             "pip install cupti-python",

@@ -11,7 +11,7 @@ from edgescope.analysis.kernels.account import account
 from edgescope.analysis.kernels.findings import found, of_trace
 from edgescope.cli.main import main
 from edgescope.records import SPAN_KINDS, Spans, Trace
-from edgescope.tracing.read import read
+from edgescope.tracing.importer import read
 
 RECORDED = Path(__file__).parents[1] / "recorded_traces"
 US = 1000

@@ -72,7 +72,7 @@ def test_running_elsewhere_than_asked_is_an_error_with_its_own_exit_code(effecti
 
 @pytest.mark.process
 def test_a_backend_that_lies_about_precision_fails_the_trial(monkeypatch):
-    from edgescope.backends.null import NullSession
+    from edgescope.backends.base import NullSession
     from edgescope.commandline.context import exit_code
 
     monkeypatch.setattr(NullSession, "effective", lambda self: Effective("cpu", "bf16", 1, "it says so"))
@@ -85,7 +85,7 @@ def test_a_backend_that_lies_about_precision_fails_the_trial(monkeypatch):
 
 @pytest.mark.process
 def test_a_session_is_closed_when_the_run_fails(monkeypatch):
-    from edgescope.backends.null import NullSession
+    from edgescope.backends.base import NullSession
 
     closed = []
     monkeypatch.setattr(NullSession, "close", lambda self: closed.append(1))
@@ -129,7 +129,7 @@ def test_a_session_without_memory_of_its_own_refuses_pinned_inputs():
 
 @pytest.mark.slow
 def test_inputs_are_staged_once_and_answers_fetched(monkeypatch):
-    from edgescope.backends.null import NullSession
+    from edgescope.backends.base import NullSession
 
     staged, fetched, seen = [], [], set()
 
@@ -154,8 +154,7 @@ def test_inputs_are_staged_once_and_answers_fetched(monkeypatch):
 
 @pytest.mark.process
 def test_phases_are_medians_of_queries_of_their_own(monkeypatch):
-    from edgescope.backends.base import Phases
-    from edgescope.backends.null import NullSession
+    from edgescope.backends.base import NullSession, Phases
 
     rows = iter(Phases(9_000 + i, 1_000, 2_000, 3_000 + 10 * i, 500) for i in range(10_000))
     monkeypatch.setattr(NullSession, "phases", lambda self, batch: next(rows), raising=False)
@@ -179,7 +178,7 @@ def test_phases_are_medians_of_queries_of_their_own(monkeypatch):
     ],
 )
 def test_running_out_of_either_memory_is_oom(error, monkeypatch):
-    from edgescope.backends.null import NullSession
+    from edgescope.backends.base import NullSession
 
     def fail(self, batch):
         raise error
@@ -190,7 +189,7 @@ def test_running_out_of_either_memory_is_oom(error, monkeypatch):
 
 @pytest.mark.process
 def test_another_failure_is_not_oom(monkeypatch):
-    from edgescope.backends.null import NullSession
+    from edgescope.backends.base import NullSession
 
     def fail(self, batch):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -211,7 +210,7 @@ def test_the_board_is_the_one_cuda_calls_first(visible, name):
 
 @pytest.mark.process
 def test_an_error_caused_by_full_memory_is_oom(monkeypatch):
-    from edgescope.backends.null import NullBackend
+    from edgescope.backends.base import NullBackend
     from edgescope.errors import ModelError
 
     def load(self, artifact):
@@ -226,7 +225,7 @@ def test_an_error_caused_by_full_memory_is_oom(monkeypatch):
 
 @pytest.mark.process
 def test_a_session_whose_first_answer_fails_is_closed(monkeypatch):
-    from edgescope.backends.null import NullSession
+    from edgescope.backends.base import NullSession
 
     closed = []
     monkeypatch.setattr(NullSession, "close", lambda self: closed.append(1))

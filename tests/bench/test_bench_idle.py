@@ -12,7 +12,7 @@ from edgescope.commandline.trial_flags import keys
 from edgescope.devices.base import NullDevice
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Status, Trial, codec
-from edgescope.telemetry.base import NullSampler
+from edgescope.telemetry.sampler import NullSampler
 from edgescope.wings.optimize.halving import short
 from fake_time import FakeClock
 

@@ -332,7 +332,7 @@ def test_a_trial_that_ran_alone_tells_what_its_process_has_imported(verb):
     alone = replace(SLOW, turn_s=None)
     result = getattr(fresh, verb)(alone, LIMITS, noted=lambda *found: told.append(found))
     ((trial, found),) = told
-    assert trial is alone and {"numpy", "edgescope.backends.null"} < {*found.names}
+    assert trial is alone and {"numpy", "edgescope.backends.base"} < {*found.names}
     assert found.names[-1] == WORKER_PROGRAM
     assert found.took_bytes == result.metrics["peak_rss_bytes"].value > 0
     assert Imports.from_json(found.to_json()) == found

@@ -8,7 +8,7 @@ from edgescope.analysis.run import idle_gaps, summary
 from edgescope.records import QUERY_END, Absent
 from edgescope.report.result import gaps
 from edgescope.scenarios import IdleGap
-from edgescope.scenarios.idle_gap import repeats
+from edgescope.scenarios.closed import repeats
 from edgescope.scenarios.stop_rule import INPUT_ENDED, Plan
 from edgescope.workloads.base import EndOfInput
 from fake_time import MS, FakeClock, FakeWork, trial

@@ -4,7 +4,7 @@ import pytest
 
 from edgescope import registry
 from edgescope.errors import UsageError
-from edgescope.scenarios import settings
+from edgescope.scenarios import base
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import grid
 from fake_time import trial
@@ -77,14 +77,14 @@ def test_what_is_offered_at_a_rate_needs_one(name):
     size = {"burst_size": 4} if name == "burst" else {}
     assert says(name, size) == "E-SCEN-1"
     assert says(name, size, rate=2.0) == ""
-    assert settings.rate(trial(scenario=name, rate=2.0)) == 2.0
+    assert base.rate_of(trial(scenario=name, rate=2.0)) == 2.0
 
 
 @pytest.mark.parametrize(
     "name", ["single_stream", "multi_stream", "offline", "server", "fixed_rate", "mlperf_offline"]
 )
 def test_an_option_of_another_scenario_is_refused(name):
-    rate = {"rate": 5.0} if name in settings.rated() else {}
+    rate = {"rate": 5.0} if name in base.rated() else {}
     assert says(name, {"burst_size": 8}, **rate) == "E-OPTION-1"
 
 

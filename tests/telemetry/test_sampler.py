@@ -13,8 +13,7 @@ import pytest
 from edgescope.devices.base import SourceSpec
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.errors import UsageError
-from edgescope.telemetry.base import NullSampler
-from edgescope.telemetry.sampler import Sampler
+from edgescope.telemetry.sampler import NullSampler, Sampler
 from edgescope.telemetry.watcher import COST_CHANNEL, ROW, RowFile
 
 HERE = Path(__file__).parent

@@ -7,6 +7,7 @@ A Session never times itself: the scenario's one clock times every engine alike.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import Message, SettingError, UsageError, closest_name, known_names
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Place, Queries, Scalar, Trial, Window
-from edgescope.records.lazy import NDArray
+from edgescope.records.lazy import NDArray, np
 
 
 @dataclass(frozen=True)
@@ -341,3 +342,44 @@ def unforced(spec: Spec) -> None:
         effect=f"NVIDIA's libraries may compute in {other} despite the request, under this label",
         fix=f"unset NVIDIA_TF32_OVERRIDE, or --precision {other}",
     )
+
+
+_ZERO: tuple[NDArray[Any], ...] = (np.zeros((1, 1), dtype=np.float32),)
+
+
+class NullSession:
+    """Answers with one zero."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.delay_s = float(spec.options.get("delay_us", 0)) / 1e6
+
+    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        """Return a (1, 1) zero, after the delay."""
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        return _ZERO
+
+    def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
+        """Do nothing: threads share nothing and sleep in parallel."""
+
+    def effective(self) -> Effective:
+        """Return exactly the requested settings."""
+        return Effective(self.spec.device, self.spec.precision, 1, "the null backend computes nothing")
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""
+
+
+class NullBackend:
+    """Accepts any model and precision."""
+
+    OPTIONS: ClassVar[dict[str, str]] = {"delay_us": "microseconds each call sleeps (0)"}
+
+    def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
+        """Return an artifact without a file."""
+        return Artifact(model, checked("null", spec, self.OPTIONS))
+
+    def load(self, artifact: Artifact) -> NullSession:
+        """Return a session."""
+        return NullSession(artifact.spec)

@@ -29,8 +29,7 @@ from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttl
 from edgescope.devices.probes import Prober
 from edgescope.process import Process, scratch_folder
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
-from edgescope.telemetry.base import NullSampler, Telemetry
-from edgescope.telemetry.sampler import Sampler
+from edgescope.telemetry.sampler import NullSampler, Sampler, Telemetry
 from edgescope.telemetry.verdict import judge
 
 Devices = Mapping[str, Device]

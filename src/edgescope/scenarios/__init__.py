@@ -7,8 +7,7 @@ MLPerf LoadGen, which itself drives the scenarios called mlperf_*. `edgescope do
 """
 
 from edgescope.scenarios.base import Foreign, Scenario
-from edgescope.scenarios.closed import MultiStream, Offline, SingleStream
-from edgescope.scenarios.idle_gap import IdleGap
+from edgescope.scenarios.closed import IdleGap, MultiStream, Offline, SingleStream
 from edgescope.scenarios.open_loop import Burst, FixedRate, Server, Trace
 
 __all__ = [

@@ -4,23 +4,32 @@ Latency runs from the moment a query is due, so a stall is charged to every quer
 omission). At most `in_flight` are served at once; the others wait in order. The window is fixed: nothing falls due
 after it, and the run does not end early because the mean is known. Queries that still wait at its end are served for
 up to a tenth of the window longer (a second at least); the rest are dropped, in rows that keep their due times.
+
+The schedule of a trace is a text file with the seconds at which recorded queries arrived:
+
+    0.000            one number a line, from 0 in the order of time; blank lines and lines that begin with # are
+    0.033            ignored. In a CSV, the first column, or the one that the first line calls arrival_s
+    0.070
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import count
+from pathlib import Path
 from typing import ClassVar
 
+from edgescope import cache
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
 from edgescope.options import Option, unpinned
 from edgescope.process import said
 from edgescope.records import Queries, Trial
 from edgescope.records.lazy import NDArray, np
-from edgescope.scenarios import arrivals, settings
-from edgescope.scenarios.base import CheckedScenario
+from edgescope.scenarios.base import CheckedScenario, rate_of
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import FOREVER, Plan
 from edgescope.workloads.base import EndOfInput, Work
@@ -35,6 +44,11 @@ CLEARLY = 0.95
 """Arrivals exceed service where less than this share of what fell due is done."""
 MOST_AT_ONCE = 999_999
 """The largest number of queries in one burst."""
+ARRIVAL_COLUMN = "arrival_s"
+MOST_TRACE_BYTES = 200_000_000
+"""Ten million arrivals: more would be minutes of reading before anything is measured."""
+MOST_ARRIVAL_S = 1e7
+"""115 days; beyond that the column holds dates, not seconds from a start."""
 
 
 def patience_s(trial: Trial) -> float:
@@ -131,7 +145,7 @@ class FixedRate(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield (k + phase) / rate."""
-        rate, phase = settings.rate(self.trial), self.plan.phase
+        rate, phase = rate_of(self.trial), self.plan.phase
         return (round((k + phase) * 1e9 / rate) for k in count())
 
 
@@ -144,7 +158,7 @@ class Server(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield the arrival times of a Poisson process."""
-        for times in poisson(settings.rate(self.trial), self.trial.seed):
+        for times in poisson(rate_of(self.trial), self.trial.seed):
             yield from times.tolist()
 
 
@@ -176,7 +190,7 @@ class Burst(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield each burst's time once for each of its queries."""
-        rate, size = settings.rate(self.trial), self.size
+        rate, size = rate_of(self.trial), self.size
         return (round(k // size * size * 1e9 / rate) for k in count())
 
 
@@ -197,11 +211,108 @@ class Trace(OpenLoop):
             raise UsageError(
                 "E-SCEN-3", "trace needs a file", fix="--scenario trace --scenario-option trace=FILE"
             )
-        self.recorded = arrivals.read(unpinned(self.options["trace"]))
-        self.period_ns = arrivals.period_ns(self.recorded) if self.options["loop"] else 0
+        self.recorded = read_trace(unpinned(self.options["trace"]))
+        self.period_ns = trace_period_ns(self.recorded) if self.options["loop"] else 0
 
     def offsets(self) -> Iterator[int]:
         """Yield the recorded times; a loop begins again one mean gap after the last."""
         times = self.recorded.tolist()
         turns = count() if self.options["loop"] else range(1)
         return (turn * self.period_ns + t for turn in turns for t in times)
+
+
+def read_trace(path: Path) -> Ints:
+    """Return the arrivals in nanoseconds, in order; UsageError if the file is no trace."""
+    return _parsed(path, _content(path))
+
+
+@lru_cache(maxsize=4)
+def _parsed(path: Path, content: str) -> Ints:
+    """Return the arrivals of a file; a file is parsed once for each content."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _bad(path, 0, "is not text", f"byte {error.start}: {error.reason}") from error
+    return parsed_trace(text, path)
+
+
+def parsed_trace(text: str, path: Path = Path("trace")) -> Ints:
+    """Return the arrivals of a trace's text in nanoseconds; a UsageError names the first wrong line."""
+    out: list[int] = []
+    column, before, started = 0, 0.0, False
+    for number, line in enumerate(text.split("\n"), 1):
+        fields = [field.strip().strip('"').strip() for field in line.split(",")]
+        if fields == [""] or fields[0].startswith("#"):
+            continue
+        if not started and ARRIVAL_COLUMN in fields:
+            column, started = fields.index(ARRIVAL_COLUMN), True
+            continue
+        started = True
+        value = _seconds(fields[column] if column < len(fields) else "", path, number)
+        if value < before:
+            raise _bad(
+                path, number, "is not in the order of time", f"{value:g} s after {before:g} s", "sort -g"
+            )
+        out.append(round(value * 1e9))
+        before = value
+    if not out:
+        raise _bad(path, 0, "holds no arrival", f"{len(text)} characters")
+    return np.array(out, dtype=np.int64)
+
+
+def trace_period_ns(times: Ints) -> int:
+    """Return the period of a looped trace in nanoseconds: its last arrival plus the mean gap.
+
+    Raises UsageError if all arrivals are at one moment.
+    """
+    if times[-1] == times[0]:
+        raise UsageError(
+            "E-TRACE-3",
+            "a trace whose arrivals are all at one moment cannot be looped",
+            evidence=f"{len(times)} arrivals at {times[0] / 1e9:g} s",
+            fix=f"--scenario burst --scenario-option burst_size={len(times)} --rate N",
+        )
+    return int(times[-1] + (times[-1] - times[0]) // (len(times) - 1))
+
+
+def _seconds(text: str, path: Path, number: int) -> float:
+    try:
+        value = float(text) if "_" not in text else math.nan
+    except ValueError:
+        raise _bad(path, number, "is not a number of seconds", repr(text[:40])) from None
+    if not math.isfinite(value):
+        raise _bad(path, number, "is not a finite number of seconds", repr(text[:40]))
+    if value < 0:
+        raise _bad(path, number, "is negative", f"{value:g} s; the trace begins at 0")
+    if value > MOST_ARRIVAL_S:
+        fix = "subtract the first time from all of them"
+        raise _bad(
+            path, number, "is no time from the start of a trace", f"{value:g} s > {MOST_ARRIVAL_S:g} s", fix
+        )
+    return value
+
+
+def _bad(path: Path, number: int, what: str, evidence: str, fix: str = "") -> UsageError:
+    where = f"{path} line {number}" if number else str(path)
+    return UsageError(
+        "E-TRACE-1",
+        f"{where} {what}",
+        evidence=evidence,
+        effect="Nothing was measured",
+        fix=fix or "one arrival in seconds a line, from 0, in the order of time",
+    )
+
+
+def _content(path: Path) -> str:
+    """Return the digest of the file's content; UsageError if it is too large or cannot be read_trace."""
+    try:
+        size = path.stat().st_size
+        problem = (
+            f"{size / 1e6:.0f} MB, at most {MOST_TRACE_BYTES / 1e6:.0f}" if size > MOST_TRACE_BYTES else ""
+        )
+        content = "" if problem else cache.content(path)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise UsageError("E-TRACE-4", f"the trace {str(path)!r} cannot be read_trace", evidence=problem)
+    return content

@@ -16,7 +16,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.records import Json, Trial
-from edgescope.scenarios import settings
+from edgescope.scenarios.base import rated
 from edgescope.study import toml_lines
 from edgescope.study.schema import OPTIONS, Problem
 
@@ -48,7 +48,7 @@ def conflicts(trial: Trial) -> Iterator[Conflict]:
         what = f"io {trial.io} needs a device with its own memory, and the device is {trial.device}"
         yield Conflict(("io", "device"), what)
     if trial.rate is not None and not registry.scenario(trial.scenario).rated:
-        what = f"{trial.scenario} takes no rate; {', '.join(settings.rated())} do"
+        what = f"{trial.scenario} takes no rate; {', '.join(rated())} do"
         yield Conflict(("rate", "scenario"), what)
     able = registry.about(trial.backend).PRECISIONS.get(trial.device)
     as_it_is = trial.precision == "as_is" and "onnx" in registry.about(trial.backend).READS

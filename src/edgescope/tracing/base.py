@@ -5,7 +5,7 @@ The spans of every tool have the same columns, so analysis never needs to know w
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -27,3 +27,19 @@ class Tracer(Protocol):
 
     def spans(self, folder: Path) -> Spans:
         """Return the recorded spans, with times on the queries' clock; called after the process has ended."""
+
+
+class NullTracer:
+    """Records nothing."""
+
+    def launch(self, folder: Path) -> Launch:
+        """Return an empty launch."""
+        return Launch()
+
+    def window(self, folder: Path) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return nullcontext()
+
+    def spans(self, folder: Path) -> Spans:
+        """Return no spans."""
+        return Spans.none()

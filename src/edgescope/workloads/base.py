@@ -6,15 +6,15 @@ unit is, how it is prepared, whether it was right and where its time went; bench
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from edgescope.backends.base import Backend, ProgramRun
+from edgescope.backends.base import Backend, ProgramRun, spec_of
 from edgescope.models.base import Batch, Model
-from edgescope.options import Option
+from edgescope.options import Option, read
 from edgescope.records import (
     Effective,
     Field,
@@ -26,9 +26,12 @@ from edgescope.records import (
     Queries,
     Spans,
     Trial,
+    Verification,
     Window,
 )
 from edgescope.records.lazy import NDArray
+
+NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 
 
 class Done(Protocol):
@@ -185,3 +188,35 @@ class RunsPrograms(Protocol):
 
     def program(self, trial: Trial, parts: Parts) -> Program | None:
         """Return the program that does this trial's work, or None if edgescope drives it."""
+
+
+class NullWork:
+    """Calls `done` at once."""
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Do nothing."""
+        done(query_id, 0)
+
+    def flush(self) -> None:
+        """Return at once: nothing is ever outstanding."""
+
+
+class NullWorkload:
+    """Opens nothing."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    def prepare(self, trial: Trial, parts: Parts) -> None:
+        """Prepare the model's artifact, so that an error in its name or engine is reported."""
+        read("null", trial.workload_options, self.OPTIONS)
+        parts.backend(trial.backend).prepare(parts.model(trial), spec_of(trial), parts.folder)
+
+    @contextmanager
+    def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
+        """Hold work that does nothing."""
+        yield OpenWorkload(
+            work=NullWork(),
+            model=parts.model(trial).info,
+            effective=lambda: Effective("cpu", trial.precision),
+            verify=lambda machine: NOTHING,
+        )

@@ -18,9 +18,8 @@ from edgescope.models.base import Model, Samples, usual_batch, written
 from edgescope.records import GateOutcome, Json, Machine, Measured, Trial, Verification
 from edgescope.verify import judge, reference
 from edgescope.verify.judge import Reference, Run, numeric
-from edgescope.workloads.base import Answer, Parts
+from edgescope.workloads.base import NOTHING, Answer, Parts
 
-NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 QUANTISED = Message(
     "W-GATE-1",
     "the file is quantised and holds no fp32 network to compare its answers with",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.tracing.read import read
+from edgescope.tracing.importer import read
 from edgescope.wings.openvino import layers
 
 

@@ -13,8 +13,7 @@ import pytest
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Spans, Trace
 from edgescope.tracing import importer as base
-from edgescope.tracing.importer import ImportedFile, clean, exact_ns, examples, indexed, kind_of_call
-from edgescope.tracing.read import read
+from edgescope.tracing.importer import ImportedFile, clean, exact_ns, examples, indexed, kind_of_call, read
 from edgescope.tracing.salvage import Salvage
 from edgescope.wings.trace import export as trace_export
 from edgescope.wings.trace.importers import kineto, nsys, onnxruntime, openvino, perf_sched, trtexec

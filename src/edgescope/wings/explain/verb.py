@@ -24,7 +24,7 @@ from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.stats.pairs import paired_log_ratio
 from edgescope.study import grid
-from edgescope.tracing.read import read
+from edgescope.tracing.importer import read
 from edgescope.wings.explain import gpu, machine, network, stages, threads
 from edgescope.wings.explain.case import Case
 from edgescope.wings.explain.interventions import FASTER

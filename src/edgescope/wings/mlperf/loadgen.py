@@ -31,8 +31,7 @@ from edgescope.errors import DeviceError, Message, UsageError
 from edgescope.options import Option
 from edgescope.process import scratch_folder
 from edgescope.records import Absent, Json, Queries, Trial
-from edgescope.scenarios import settings
-from edgescope.scenarios.base import CheckedScenario
+from edgescope.scenarios.base import CheckedScenario, rate_of
 from edgescope.scenarios.closed import Split, typical_s
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
@@ -232,7 +231,7 @@ class Server(LoadGen):
 
     def _settings(self, service_s: float, mode: str) -> Any:
         s = super()._settings(service_s, mode)
-        s.server_target_qps = settings.rate(self.trial)
+        s.server_target_qps = rate_of(self.trial)
         s.server_target_latency_ns = round(self.options["target_latency_ms"] * 1e6)
         return s
 

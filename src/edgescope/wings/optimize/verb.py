@@ -25,7 +25,7 @@ from edgescope.records import Answer, Json, Measured, Result, Scalar, Status, Tr
 from edgescope.registry import need
 from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup, Stored, store_of
-from edgescope.scenarios import settings
+from edgescope.scenarios.base import checked as checked_load
 from edgescope.search import candidates, start
 from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
@@ -290,7 +290,7 @@ def base(model: str, trial: Mapping[str, Any], goals: Wanted = FASTEST) -> Trial
     keys = {**(candidates.WINDOW if goals.alone(device) else TURNS), **trial, "device": device}
     keys["data"] = opening.name_of(trial.get("data") or "")
     keys["metric"] = metric_names.named(trial.get("metric") or "")
-    return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)
+    return grid.pinned(ranges.checked(checked_load(Trial(model=model, **keys))), zoo.pin)
 
 
 def proposed(
