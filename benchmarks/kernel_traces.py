@@ -36,8 +36,7 @@ from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trace, Trial
 from edgescope.records.codec import to_plain
-from edgescope.runner.isolated import Isolated
-from edgescope.runner.reuse import ReusingRunner
+from edgescope.runner.isolated import Isolated, ReusingRunner
 from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from edgescope.study import grid

@@ -22,7 +22,7 @@ from edgescope.records import (
     Trust,
     Verdict,
 )
-from edgescope.records.migration import message
+from edgescope.records.codec import message
 
 GPU = Machine(
     {

@@ -21,7 +21,7 @@ from edgescope.records import (
     Verification,
     Window,
 )
-from edgescope.records.migration import message
+from edgescope.records.codec import message
 
 MACHINE = Machine(
     {"cpu": {"model": "test cpu", "cores": 2}}, {"load1": 0.1, "governor": {"absent": "no cpufreq"}}

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
         Verdict as Verdict,
     )
     from edgescope.runner.setup import Setup as Setup
+    from edgescope.runner.setup import run as run
     from edgescope.store.results import Store as Store
     from edgescope.study.grid import Study as Study
     from edgescope.verbs.compare import compare as compare
-    from edgescope.verbs.run import run as run
     from edgescope.verbs.sweep import sweep as sweep
     from edgescope.wings.anomaly.watch import watch as watch
     from edgescope.wings.capacity.verb import capacity as capacity

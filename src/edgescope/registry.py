@@ -581,7 +581,7 @@ VERBS = Family(
         "bench": Entry(
             "edgescope.cli.bench",
             summary="measure one model in one engine",
-            functions=("edgescope.verbs.run:run",),
+            functions=("edgescope.runner.setup:run",),
         ),
         "sweep": Entry(
             "edgescope.cli.sweep",

@@ -18,7 +18,7 @@ from edgescope.bench.turns import DROPPED_S, WARM_QUERIES, WARM_S, Side
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Machine, Measured, Result, Status, Trial
-from edgescope.runner.eta import needed
+from edgescope.runner.builds import needed
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store

@@ -15,7 +15,7 @@ from edgescope.cli.main import ENGINES, VERBS, installed, main, parser
 from edgescope.commandline.trial_flags import option, seconds, shape
 from edgescope.errors import ExitCode, Message
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.records.schema import result_schema
+from edgescope.records.codec import result_schema
 from edgescope.store.results import Store
 from making import result, show_card
 

@@ -20,10 +20,8 @@ from edgescope.isolate import persistent
 from edgescope.isolate.fresh import Limits, until_readable
 from edgescope.modes import enter, mps
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.runner.builds import Builds
-from edgescope.runner.eta import Pace
-from edgescope.runner.isolated import Isolated
-from edgescope.runner.reuse import ReusingRunner
+from edgescope.runner.builds import Builds, Pace
+from edgescope.runner.isolated import Isolated, ReusingRunner
 
 pytestmark = pytest.mark.slow
 
@@ -157,7 +155,7 @@ import making
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
 from edgescope.runner.isolated import Isolated
-from edgescope.runner.reuse import ReusingRunner
+from edgescope.runner.isolated import ReusingRunner
 from test_reuse import Leader
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -12,8 +12,7 @@ from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Role, Status, Trial
 from edgescope.records.trial import ROLES
-from edgescope.runner.isolated import Isolated
-from edgescope.runner.reuse import ReusingRunner
+from edgescope.runner.isolated import Isolated, ReusingRunner
 from edgescope.store.results import Store, read
 
 TRACER = """

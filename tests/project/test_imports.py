@@ -28,9 +28,8 @@ COMPOSERS = ("bench", "gate")
 #: module -> what else it imports of a family, where a reason stands beside it.
 BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
-    "edgescope.runner.isolated": ("edgescope.modes.",),
     "edgescope.runner.setup": ("edgescope.modes.",),
-    "edgescope.runner.reuse": ("edgescope.modes.",),
+    "edgescope.runner.isolated": ("edgescope.modes.",),
     "edgescope.wings.doctor.noise": ("edgescope.modes.",),
     "edgescope.wings.doctor.ceilings": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.stop_rule",),

@@ -21,7 +21,7 @@ from edgescope.records import (
     Worker,
     codec,
 )
-from edgescope.records.schema import result_schema
+from edgescope.records.codec import result_schema
 from making import result
 
 SCHEMA = json.loads(json.dumps(result_schema()))

@@ -3,7 +3,7 @@
 import pytest
 
 from edgescope.errors import Message
-from edgescope.records.migration import message, migrated
+from edgescope.records.codec import message, migrated
 
 
 def old(trial=(), **more):

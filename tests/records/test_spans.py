@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgescope.records import Channel, Readings, Spans, Trace
-from edgescope.records.spans import SPAN_DTYPES, SPAN_KINDS
+from edgescope.records.rows import SPAN_DTYPES, SPAN_KINDS
 
 
 def table(spans, *names):

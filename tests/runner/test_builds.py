@@ -13,8 +13,7 @@ from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
 from edgescope.runner import builds as module
-from edgescope.runner.builds import Builds, at_once
-from edgescope.runner.eta import Pace, needed
+from edgescope.runner.builds import Builds, Pace, at_once, needed
 from making import result
 
 TRIALS = [Trial(model="null", backend="null", precision=p) for p in ("fp32", "int8", "fp16", "bf16")]

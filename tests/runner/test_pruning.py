@@ -11,7 +11,7 @@ from edgescope.isolate.fresh import FLOOR_BYTES, Limits
 from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.runner import memory
 from edgescope.runner import run as sweep
-from edgescope.runner.eta import Pace
+from edgescope.runner.builds import Pace
 from edgescope.runner.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, fitting, size
 from edgescope.store.results import Store
 from edgescope.study import grid

@@ -9,8 +9,8 @@ from edgescope.errors import Message, SettingError
 from edgescope.isolate.fresh import Limits
 from edgescope.process import Launch
 from edgescope.records import Status, Trial
-from edgescope.runner import isolated, reuse
-from edgescope.runner.reuse import ReusingRunner
+from edgescope.runner import isolated
+from edgescope.runner.isolated import ReusingRunner
 from making import result
 
 LIMITS = Limits(timeout_s=7.0)
@@ -59,9 +59,9 @@ class Daemon:
 @pytest.fixture
 def made(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path))
-    monkeypatch.setattr(reuse, "PersistentChild", Child)
+    monkeypatch.setattr(isolated, "PersistentChild", Child)
     kind = type("One", (Daemon,), {})
-    monkeypatch.setattr(reuse, "Mps", kind)
+    monkeypatch.setattr(isolated, "Mps", kind)
     monkeypatch.setattr(isolated, "present", dict)
     ended = []
 
@@ -77,7 +77,7 @@ def made(monkeypatch, tmp_path):
             if self.daemon.quits:
                 raise self.daemon.quits
 
-    monkeypatch.setattr(reuse, "entered", Held)
+    monkeypatch.setattr(isolated, "entered", Held)
     fresh = SimpleNamespace(
         ran=[], run=lambda trial, limits: fresh.ran.append((trial, limits)) or result(trial)
     )

@@ -14,7 +14,7 @@ from edgescope.modes import catalog, jetson
 from edgescope.modes.catalog import Together
 from edgescope.process import Launch
 from edgescope.records import Machine, Status, Trial
-from edgescope.runner import own_results, setup
+from edgescope.runner import setup
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.wings.doctor import ceilings
@@ -72,7 +72,7 @@ def test_every_machine_has_some_modes_and_a_mode_of_another_board_sets_nothing(m
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(own_results.manifest, "here", lambda: MACHINE)
+    monkeypatch.setattr(setup.manifest, "here", lambda: MACHINE)
     store, trial = Store(tmp_path), Trial(model="null", backend="null")
     mine, theirs, unknown = (
         result(trial, id_=f"{trial.id}-2026010{n}T000000-00000{n}", machine=machine)
@@ -90,10 +90,10 @@ def ids(results):
 def test_a_machines_own_results_are_read_with_those_that_nobody_describes(stored):
     store, mine, theirs, unknown = stored
     told = []
-    assert ids(own_results.own_results(store, tell=told.append)) == [mine, unknown] and len(told) == 1
-    assert ids(own_results.own_results(store, OTHER.id[:8], told.append)) == [theirs, unknown]
-    assert ids(own_results.own_results(store, "all", told.append)) == [mine, theirs, unknown]
-    assert own_results.silent("anything") is None
+    assert ids(setup.own_results(store, tell=told.append)) == [mine, unknown] and len(told) == 1
+    assert ids(setup.own_results(store, OTHER.id[:8], told.append)) == [theirs, unknown]
+    assert ids(setup.own_results(store, "all", told.append)) == [mine, theirs, unknown]
+    assert setup.silent("anything") is None
 
 
 def test_a_typed_name_is_looked_for_among_ones_own_results_and_then_among_all(stored):
@@ -106,15 +106,15 @@ def test_a_typed_name_is_looked_for_among_ones_own_results_and_then_among_all(st
             raise UsageError("E-STORE-5", "nothing has this name")
         return typed
 
-    assert own_results.named(store, "latest", find) == "latest" and asked.pop() == [mine, unknown]
-    assert own_results.named(store, mine, find) == mine and asked == [[mine, unknown]]
-    assert own_results.named(store, theirs, find) == theirs and asked[1:] == [
+    assert setup.named(store, "latest", find) == "latest" and asked.pop() == [mine, unknown]
+    assert setup.named(store, mine, find) == mine and asked == [[mine, unknown]]
+    assert setup.named(store, theirs, find) == theirs and asked[1:] == [
         [mine, unknown],
         [mine, theirs, unknown],
     ]
     asked.clear()
     with pytest.raises(UsageError, match="E-STORE-5"):
-        own_results.named(store, mine, find, OTHER.id)
+        setup.named(store, mine, find, OTHER.id)
     assert asked == [[theirs, unknown]]
 
     def several(results, typed):
@@ -123,7 +123,7 @@ def test_a_typed_name_is_looked_for_among_ones_own_results_and_then_among_all(st
 
     asked.clear()
     with pytest.raises(UsageError, match="E-STORE-6"):
-        own_results.named(store, mine, several)
+        setup.named(store, mine, several)
     assert asked == [[mine, unknown]]
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.errors import StoreError
-from edgescope.store import plain_files
+from edgescope.store import files
 
 
 @pytest.fixture
@@ -46,13 +46,11 @@ def said(look, path):
 
 
 def test_only_a_file_is_a_file_and_only_a_folder_a_folder(things):
-    files = {name: said(plain_files.is_file, things / name) for name in ("file", "folder", *KINDS, "gone")}
+    files = {name: said(files.is_file, things / name) for name in ("file", "folder", *KINDS, "gone")}
     assert files == {"file": True, "gone": False, "folder": "it is a folder"} | {
         name: f"it is {kind}" for name, kind in KINDS.items()
     }
-    folders = {
-        name: said(plain_files.is_folder, things / name) for name in ("file", "folder", *KINDS, "gone")
-    }
+    folders = {name: said(files.is_folder, things / name) for name in ("file", "folder", *KINDS, "gone")}
     assert folders == {"folder": True, "gone": False, "file": "it is a file, not a folder"} | {
         name: f"it is {kind}, not a folder" for name, kind in KINDS.items()
     }
@@ -60,8 +58,8 @@ def test_only_a_file_is_a_file_and_only_a_folder_a_folder(things):
 
 def test_nothing_but_a_file_is_opened(things):
     for name, kind in (*KINDS.items(), ("folder", "a folder")):
-        assert said(lambda path: plain_files.read(path, 9), things / name) == f"it is {kind}"
-    assert plain_files.read(things / "file", 5) == b"12345"
+        assert said(lambda path: files.read(path, 9), things / name) == f"it is {kind}"
+    assert files.read(things / "file", 5) == b"12345"
 
 
 @pytest.mark.parametrize(
@@ -76,23 +74,21 @@ def test_nothing_but_a_file_is_opened(things):
     ],
 )
 def test_each_kind_has_a_name(mode, kind):
-    assert plain_files.kind(mode | 0o644) == kind
+    assert files.kind(mode | 0o644) == kind
 
 
 def test_a_file_that_is_exchanged_meanwhile_is_closed_again(things, monkeypatch):
     closed, real = [], os.close
-    monkeypatch.setattr(
-        plain_files.os, "fstat", lambda handle: SimpleNamespace(st_mode=stat.S_IFIFO, st_size=0)
-    )
-    monkeypatch.setattr(plain_files.os, "close", lambda handle: closed.append(handle) or real(handle))
-    assert said(lambda path: plain_files.read(path, 9), things / "file") == "it is a named pipe"
+    monkeypatch.setattr(files.os, "fstat", lambda handle: SimpleNamespace(st_mode=stat.S_IFIFO, st_size=0))
+    monkeypatch.setattr(files.os, "close", lambda handle: closed.append(handle) or real(handle))
+    assert said(lambda path: files.read(path, 9), things / "file") == "it is a named pipe"
     assert len(closed) == 1
 
 
 def test_a_file_is_opened_so_that_no_link_is_followed_and_nothing_waits(things, monkeypatch):
     flags, real = [], os.open
-    monkeypatch.setattr(plain_files.os, "open", lambda path, how: flags.append(how) or real(path, how))
-    with plain_files.opened(things / "file", 5) as handle:
+    monkeypatch.setattr(files.os, "open", lambda path, how: flags.append(how) or real(path, how))
+    with files.opened(things / "file", 5) as handle:
         assert os.fstat(handle).st_size == 5
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(handle)
@@ -100,7 +96,7 @@ def test_a_file_is_opened_so_that_no_link_is_followed_and_nothing_waits(things, 
 
 
 def test_folders_and_links_are_listed_by_name(things):
-    assert [entry.name for entry in plain_files.folders(things)] == [
+    assert [entry.name for entry in files.folders(things)] == [
         "folder",
         "to_file",
         "to_folder",
@@ -124,12 +120,12 @@ def test_folders_and_links_are_listed_by_name(things):
     ],
 )
 def test_only_a_name_of_ours_is_removed_by_a_command(tmp_path, name, fine):
-    assert bool(plain_files.NAME.match(name)) is fine
+    assert bool(files.NAME.match(name)) is fine
     if name and "\n" not in name:
-        command = plain_files.removal(tmp_path / name)
+        command = files.removal(tmp_path / name)
         assert command == (f"rm -r -- {tmp_path / name}" if fine else "")
 
 
 def test_what_a_terminal_would_obey_is_shown_escaped(tmp_path):
-    assert plain_files.shown(tmp_path / "a b") == str(tmp_path / "a b")
-    assert plain_files.shown(tmp_path / "a\x1b[2J") == ascii(str(tmp_path / "a\x1b[2J"))
+    assert files.shown(tmp_path / "a b") == str(tmp_path / "a b")
+    assert files.shown(tmp_path / "a\x1b[2J") == ascii(str(tmp_path / "a\x1b[2J"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edgescope.cli.main import main
 from edgescope.errors import ExitCode, Message
-from edgescope.records import Status, Trial, migration
+from edgescope.records import Status, Trial, codec
 from edgescope.records.codec import field_to_json
 from edgescope.store.results import Store
 from edgescope.study import grid
@@ -39,7 +39,7 @@ def test_every_result_is_read_with_its_figures(found):
         folder = Store(HERE / "results").folder(result)
         data = json.loads((folder / "result.json").read_text())
         assert data["schema_version"] == 1
-        stored = {migration.METRICS.get(name, name): field for name, field in data["metrics"].items()}
+        stored = {codec.METRICS.get(name, name): field for name, field in data["metrics"].items()}
         assert {name: field_to_json(field) for name, field in result.metrics.items()} == stored
         assert (
             result.status is Status(data["status"]) and result.verdict.trust.value == data["verdict"]["trust"]
@@ -79,7 +79,7 @@ def test_what_arrivals_meant_is_said_by_name(found):
     }
     assert found["31ba"].trial.min_agreement == 0.97 and found["31ba"].trial.sharing == Trial.sharing
     assert found["a384"].metrics["colocated_throughput_sps"].value > 0
-    assert migration._OPTIONS["idle_gap"](migration.USUAL_GAPS) == {}
+    assert codec._OPTIONS["idle_gap"](codec.USUAL_GAPS) == {}
 
 
 ADVICE = {
@@ -151,19 +151,19 @@ ONE = st.builds(
 @given(ONE)
 def test_any_line_is_read_as_the_message_that_said_it(message):
     assume(" Try: " not in str(message).replace(f" Try: {message.fix}", ""))
-    assert str(migration.message(str(message))) == str(message)
+    assert str(codec.message(str(message))) == str(message)
 
 
 @given(st.text())
 def test_any_text_is_some_message_that_holds_it(text):
-    read = migration.message(text)
+    read = codec.message(text)
     assert (read.code == "E-OLD-1" and read.what == text) or str(read) == text.replace("-CREW-", "-WORKER-")
 
 
 def test_codes_of_workers_are_called_as_today():
-    assert migration.message("E-CREW-2: worker 1 died (x). No number.").code == "E-WORKER-2"
+    assert codec.message("E-CREW-2: worker 1 died (x). No number.").code == "E-WORKER-2"
 
 
 def test_a_result_that_is_not_whole_is_still_refused():
     with pytest.raises(KeyError):
-        migration.migrated({"schema_version": 1, "id": "odd"})
+        codec.migrated({"schema_version": 1, "id": "odd"})

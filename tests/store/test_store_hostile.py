@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edgescope.cli.main import main
 from edgescope.errors import StoreError
 from edgescope.records import Trial, codec, plain_json
-from edgescope.store import plain_files, results, rows
+from edgescope.store import files, results, rows
 from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
 
@@ -392,8 +392,8 @@ def test_no_value_in_a_result_is_a_traceback(data):
 
 def test_an_ordinary_file_is_read_up_to_its_bound(tmp_path):
     (tmp_path / "x").write_bytes(b"12345")
-    assert plain_files.read(tmp_path / "x", 5) == b"12345"
+    assert files.read(tmp_path / "x", 5) == b"12345"
     with pytest.raises(StoreError, match="read at most"):
-        plain_files.read(tmp_path / "x", 4)
+        files.read(tmp_path / "x", 4)
     with pytest.raises(FileNotFoundError):
-        plain_files.read(tmp_path / "y", 4)
+        files.read(tmp_path / "y", 4)

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if CODE.fullmatch(name.upper()):
         found = {name.upper(): explained(name.upper(), pages, min(wide, COLUMNS))}
     elif name == SCHEMA:
-        from edgescope.records.schema import result_schema
+        from edgescope.records.codec import result_schema
 
         found = {SCHEMA: json.dumps(result_schema(), indent=2)}
     elif name == FLAGS:

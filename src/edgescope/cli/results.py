@@ -104,7 +104,7 @@ def ordered(results: Sequence[Result], word: str) -> list[Result]:
 def chosen(store: Store, args: argparse.Namespace) -> list[Result]:
     """Return the results that match the filters, oldest first; UsageError for an unknown backend or status."""
     from edgescope.records import Status
-    from edgescope.runner.own_results import own_results
+    from edgescope.runner.setup import own_results
 
     check_name("--backend", args.backend, registry.BACKENDS)
     check_name("--status", args.status, [s.value for s in Status])
@@ -140,7 +140,7 @@ class Show:
         from edgescope.records import codec
         from edgescope.report.render import terminal
         from edgescope.report.result import document
-        from edgescope.runner.own_results import named
+        from edgescope.runner.setup import named
 
         store = context.store(args)
         result = store.full(named(store, args.result, ids.one, args.machine, context.say))
@@ -177,7 +177,7 @@ class Remove:
         from edgescope.analysis.cells import ids
         from edgescope.report.render import terminal
         from edgescope.report.result import listing
-        from edgescope.runner.own_results import named
+        from edgescope.runner.setup import named
 
         store, filtered = context.store(args), any(getattr(args, name) for name in FILTERS)
         if bool(args.results) == filtered:
@@ -232,7 +232,7 @@ class Report:
     def run(args: argparse.Namespace) -> int:
         """Read the store, write the report and print its path; return 0."""
         from edgescope.report import writable, write
-        from edgescope.runner.own_results import own_results
+        from edgescope.runner.setup import own_results
 
         writable(args.output)  # before anything is read
         store = context.store(args)

@@ -118,9 +118,8 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     from edgescope.bench import here
     from edgescope.report.render import terminal
     from edgescope.report.sweep import grid
-    from edgescope.runner.own_results import own_results
     from edgescope.runner.run import pending
-    from edgescope.runner.setup import check_modes
+    from edgescope.runner.setup import check_modes, own_results
 
     store, where = context.store(args), here()
     check_modes(trials, context.say)

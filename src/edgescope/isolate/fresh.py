@@ -32,7 +32,7 @@ from edgescope.errors import Message, StoreError
 from edgescope.isolate import imports, prepared, traced, warden
 from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch_folder, scratch_within
 from edgescope.records import Machine, Result, Status, Trial
-from edgescope.store import handed_rows, plain_files, results
+from edgescope.store import files, handed_rows, results
 
 POLL_MS = 100
 #: The file that a parent holds while the trial's process may not measure.
@@ -229,7 +229,7 @@ def _survivors(folder: Path) -> Iterator[Message]:
     """Yield a warning that names the processes the warden could not end, if there are any."""
     listed: list[str] = []
     with contextlib.suppress(OSError, StoreError):
-        listed = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
+        listed = files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
     if pids := [pid for pid in listed if pid.isdigit()]:  # a trial's own code may have written this file
         yield Message(
             "W-RUN-1",

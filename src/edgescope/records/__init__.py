@@ -9,8 +9,7 @@ questions never share a name, and a field that is added later changes no name.
 A value that was not measured is `Absent(reason)`: never 0, never a guess.
 """
 
-from edgescope.records.answers import Answer, frame
-from edgescope.records.field import Absent, Field, Json, Measured, Scalar, digest
+from edgescope.records.answers import Absent, Answer, Field, Json, Measured, Scalar, digest, frame
 from edgescope.records.place import Place
 from edgescope.records.result import (
     Alternation,
@@ -29,21 +28,27 @@ from edgescope.records.result import (
     Worker,
 )
 from edgescope.records.rows import (
+    CLOCK_MARK,
     MARK,
     QUERY_DROPPED,
     QUERY_DTYPES,
     QUERY_END,
     QUERY_ERROR,
     QUERY_OK,
+    SPAN_DTYPES,
+    SPAN_KINDS,
+    SPAN_LATER,
+    UNIT,
     Channel,
     Idle,
     Marks,
     Queries,
     Readings,
+    Spans,
+    Trace,
     Window,
     mark_column,
 )
-from edgescope.records.spans import CLOCK_MARK, SPAN_DTYPES, SPAN_KINDS, SPAN_LATER, UNIT, Spans, Trace
 from edgescope.records.trial import (
     IO_KINDS,
     PRECISIONS,

@@ -1,14 +1,19 @@
-"""The interface of every answer: it prints as a few readable lines, and becomes a pandas or Polars data frame."""
+"""What an answer is made of: a value with its unit and interval, or why there is none: never 0, never a guess.
+
+Every answer prints as a few readable lines, and becomes a pandas or Polars data frame.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from edgescope.errors import UnavailableError
-from edgescope.records.field import Absent, Field, Json, Measured
 
 FRAMES = ("pandas", "polars")
 #: Most rows that are printed.
@@ -63,3 +68,34 @@ class Answer:
         rows = self.records()
         names = dict.fromkeys(name for row in rows for name in row)
         return frame({name: [row.get(name) for row in rows] for name in names})
+
+
+Scalar = str | int | float | bool
+Json = Any  # what json.loads returns
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured value in `unit`, with a 95 % interval if there is one, and the count behind it."""
+
+    value: float
+    unit: str
+    lo: float | None = None
+    hi: float | None = None
+    n: int = 1
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A value that was not measured, and why."""
+
+    reason: str
+
+
+Field = Measured | Absent
+
+
+def digest(value: Json) -> str:
+    """Return sixteen hex digits of the SHA-256 of `value` as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

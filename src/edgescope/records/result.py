@@ -10,10 +10,8 @@ from enum import Enum
 from typing import Any
 
 from edgescope.errors import Message, UnsupportedError, UsageError, closest_name
-from edgescope.records.answers import Answer, figure_text, frame, plain
-from edgescope.records.field import Absent, Field, Json, Measured, digest
-from edgescope.records.rows import Idle, Queries, Readings, Window
-from edgescope.records.spans import Spans
+from edgescope.records.answers import Absent, Answer, Field, Json, Measured, digest, figure_text, frame, plain
+from edgescope.records.rows import Idle, Queries, Readings, Spans, Window
 from edgescope.records.trial import Trial
 
 

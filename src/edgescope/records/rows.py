@@ -1,13 +1,15 @@
-"""Raw rows as columns: queries and the sampler's readings."""
+"""Raw rows as columns: queries, the readings of the sampler, and spans, which tell where time went."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from edgescope.errors import Message
+from edgescope.records.answers import Json
 from edgescope.records.lazy import NDArray, np
 
 #: One row per query: all times in nanoseconds of the monotonic clock; -1 if there is no such time.
@@ -120,3 +122,168 @@ class Readings:
         index = next((i for i, c in enumerate(self.channels) if c.name == name), -1)
         mine = self.channel == index
         return self.t_ns[mine], self.value[mine]
+
+
+# -- where time went -------------------------------------------------------------------------------------------
+
+#: What a span may be; edgescope docs profiling says what each kind is. New kinds go to the end: files hold the numbers.
+SPAN_KINDS = (
+    *("unit", "phase", "stage", "api", "kernel", "copy", "sync", "range", "sched"),
+    *("graph", "op", "call", "ready", "overhead"),
+)
+#: One row per span: times in nanoseconds of the monotonic clock; -1 if there is no such number.
+SPAN_DTYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "int32",
+        "kind": "int8",
+        "start_ns": "int64",
+        "end_ns": "int64",
+        "process": "int32",
+        "thread": "int32",
+        "device": "int16",
+        "context": "int32",
+        "stream": "int32",
+        "correlation": "int64",
+        "graph": "int64",
+        "query_id": "int64",
+        "bytes": "int64",
+    }
+)
+#: Columns that files written by the first versions do not have.
+SPAN_LATER = ("thread", "device", "context", "graph")
+#: Name of the span of a whole unit of work; its phases or stages lie within it.
+UNIT = "unit"
+#: How the name of a range begins that holds the queries' clock at its start; it is no work of the program.
+CLOCK_MARK = "edgescope clock "
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where time went, from any source: one row per span (SPAN_DTYPES); `name` is an index into `names`.
+
+    `process` is a process's number (in a stored Result that of the worker), `device` the GPU, for `sched` and `ready`
+    the CPU; `correlation` joins what ran on the GPU to the call that launched it, within one process.
+    """
+
+    names: tuple[str, ...]
+    columns: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def none(cls) -> Spans:
+        """Return no spans."""
+        return cls((), {name: np.empty(0, dtype) for name, dtype in SPAN_DTYPES.items()})
+
+    @classmethod
+    def of(
+        cls, kind: str, rows: Sequence[tuple[str, int, int, int]], expected: Collection[str] = ()
+    ) -> Spans:
+        """Return (name, query_id, start_ns, end_ns) rows of one kind as spans of no process, stream or bytes.
+
+        An `expected` name without a row stays in `names`.
+        """
+        names = tuple(dict.fromkeys([*expected, *(row[0] for row in rows)]))
+        index = {name: i for i, name in enumerate(names)}
+        known = {
+            "name": [index[row[0]] for row in rows],
+            "kind": [SPAN_KINDS.index("unit" if row[0] == UNIT else kind) for row in rows],
+            "query_id": [row[1] for row in rows],
+            "start_ns": [row[2] for row in rows],
+            "end_ns": [row[3] for row in rows],
+        }
+        return cls.from_columns(names, {k: np.array(v, "int64") for k, v in known.items()})
+
+    @classmethod
+    def from_columns(cls, names: Sequence[str], columns: Mapping[str, NDArray[Any] | int]) -> Spans:
+        """Return spans of columns of one length; one number stands for a column of it, a column left out is -1.
+
+        A constant column takes no memory.
+        """
+        count = len(columns["start_ns"])  # type: ignore[arg-type]
+        made = {}
+        for name, dtype in SPAN_DTYPES.items():
+            column = columns.get(name, -1)
+            made[name] = (
+                np.broadcast_to(np.array(column, dtype), count)
+                if isinstance(column, int)
+                else np.asarray(column, dtype)
+            )
+        return cls(tuple(names), made)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Spans]) -> Spans:
+        """Return the rows of several tables as one table with one list of names."""
+        if not parts:
+            return cls.none()
+        names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+        index = {name: i for i, name in enumerate(names)}
+        columns = {k: _joined([part.columns[k] for part in parts]) for k in SPAN_DTYPES if k != "name"}
+        renamed = [np.array([index[n] for n in p.names], "int32")[p.columns["name"]] for p in parts]
+        return cls(names, {"name": _joined(renamed), **columns})
+
+    def of_process(self, number: int) -> Spans:
+        """Return the same rows as those of worker `number`."""
+        return Spans(self.names, {**self.columns, "process": np.full(len(self), number, "int32")})
+
+    def of_kind(self, *kinds: str) -> Spans:
+        """Return the rows of these kinds, in their order."""
+        wanted = [SPAN_KINDS.index(kind) for kind in kinds]
+        return self.where(np.isin(self.columns["kind"], wanted))
+
+    def where(self, rows: NDArray[Any]) -> Spans:
+        """Return the rows that a mask or an array of indices chooses."""
+        return Spans(self.names, {k: v[rows] for k, v in self.columns.items()})
+
+    def between(self, start_ns: int, stop_ns: int) -> Spans:
+        """Return the rows that began and ended between two moments."""
+        return self.where((self.columns["start_ns"] >= start_ns) & (self.columns["end_ns"] <= stop_ns))
+
+    def moved(self, ns: int) -> Spans:
+        """Return the same spans with `ns` added to every time."""
+        times = {k: self.columns[k] + ns for k in ("start_ns", "end_ns")}
+        return Spans(self.names, {**self.columns, **times})
+
+    def __len__(self) -> int:
+        return len(self.columns["name"])
+
+    def durations_ns(self, name: str) -> NDArray[np.int64]:
+        """Return how long each span of this name took, in the order of the rows."""
+        mine = self.columns["name"] == (self.names.index(name) if name in self.names else -1)
+        return np.asarray((self.columns["end_ns"] - self.columns["start_ns"])[mine], dtype=np.int64)
+
+    def named(self) -> list[str]:
+        """Return the name of each row."""
+        return [self.names[i] for i in self.columns["name"].tolist()]
+
+
+def _joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the columns in one; if all rows of all are equal by construction, still a constant."""
+    constants = {int(c[0]) for c in columns if len(c) and c.strides == (0,)}
+    if len(constants) == 1 and all(c.strides == (0,) for c in columns if len(c)):
+        return np.broadcast_to(np.array(constants.pop(), columns[0].dtype), sum(map(len, columns)))
+    return np.concatenate(columns)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Spans of any profiler's file, and the GPU's metric samples beside them."""
+
+    spans: Spans
+    source: str
+    """The program and the format that it comes from: `Nsight Systems 2025.3.2, schema 3.20.3`."""
+    samples: Readings | None = None
+    """Samples over time (SM active, tensor active ...), on the clock of the spans."""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """What the file says of the machine: `gpus`, `processes`, `cpu_cores`."""
+    clock: str = "its own"
+    """`monotonic` if the times are those of the queries; `its own` if they only compare within this trace."""
+    timed: bool = True
+    """Whether starts mean anything; False for a summary, whose rows are laid end to end."""
+    notes: tuple[Message, ...] = ()
+    """What is missing, repaired or unknown in the file."""
+
+    def on_monotonic(self, ns: int) -> Trace:
+        """Return the trace with `ns` added to every time, which makes its clock that of the queries."""
+        samples = self.samples
+        if samples is not None:
+            samples = replace(samples, t_ns=samples.t_ns + ns)
+        return replace(self, spans=self.spans.moved(ns), samples=samples, clock="monotonic")

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from edgescope import registry
 from edgescope.errors import UsageError, closest_name
-from edgescope.records.field import Json, Scalar, digest
+from edgescope.records.answers import Json, Scalar, digest
 from edgescope.records.place import Place
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "as_is")

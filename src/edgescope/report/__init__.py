@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.errors import UsageError
-from edgescope.store import whole_file
+from edgescope.store import files
 
 if TYPE_CHECKING:
     from edgescope.records import Result
@@ -59,7 +59,7 @@ def save(document: Document, path: Path) -> Path:
     """Write a document in the format of the suffix and return the path; errors as in `writable`."""
     module = importlib.import_module(RENDERERS[writable(path, RENDERERS)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    return whole_file.write_text(path, module.render(document))
+    return files.write_text(path, module.render(document))
 
 
 def made_by(path: Path) -> str:
@@ -80,7 +80,7 @@ def writable(path: Path, suffixes: Collection[str] = FORMATS) -> str:
             fix=f"another ending, as in {path.stem or 'report'}.html",
         )
     try:
-        whole_file.writable(path)
+        files.writable(path)
     except OSError as error:
         raise UsageError(
             "E-REPORT-3", f"the report {path} cannot be written", evidence=str(error), fix="another path"

@@ -1,12 +1,17 @@
-"""Builds the artifacts of trials, several at once, and never while something is measured.
+"""Builds the artifacts of trials, never while something is measured, and estimates how long the rest takes.
 
 An export or a calibration keeps one core busy for seconds. Where the first of some trials has to be built, those that
 come next are built beside it, as many as cores and memory allow; the search goes on once all of them are there.
+
+A cell with eight processes of a large network takes many times as long as a small one, so the mean of the cells so far
+would depend on the shuffle. Each kind of cell has its own median. A kind that was not timed yet takes the median of the
+closest timed kind; if no kind with its window was timed, it takes its own window plus the median of the rest.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +21,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
+from edgescope import registry
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Result, Trial
-from edgescope.runner.eta import BUILT, Pace, needed
+from edgescope.records import Result, Role, Trial
 
 Waiting = Callable[[str], AbstractContextManager[None]]
 """Makes a context that shows a text while its block runs."""
@@ -132,3 +137,82 @@ def _asked(trial: Trial) -> str:
 
 def _words(trial: Trial) -> str:
     return f"building the artifact of {trial.model} {trial.backend} {trial.precision}"
+
+
+# -- how long the remaining runs and builds take --------------------------------------------------------------
+
+Kind = tuple[object, ...]
+BUILT = Role.ARTIFACT | Role.BATCH | Role.SHARING
+"""The fields that a build depends on; of sharing, what runs beside."""
+
+
+def kinds(trial: Trial) -> tuple[Kind, ...]:
+    """Return the kinds that a trial belongs to, narrowest first."""
+    cold = trial.replicate > 0
+    return (
+        (trial.model, trial.backend, trial.processes, trial.max_s, cold),
+        (trial.model, trial.processes, trial.max_s),
+        (trial.model, trial.max_s),
+        (trial.max_s,),
+    )
+
+
+def needed(trial: Trial) -> str:
+    """Return a key of the artifact that a trial needs; trials with the same key need it built once."""
+    about = registry.about(trial.backend)
+    built = {name: value for name, value in trial.options.items() if name not in about.RUNNING}
+    but = ("sharing",) if about.BUILDS else ("sharing", "precision", "options")
+    return replace(trial, options=built).key(BUILT, but=but)
+
+
+def window(trial: Trial) -> float:
+    """Return the seconds that a run takes in any case: its window, its idle phases and its warm-up."""
+    return trial.max_s + 2 * trial.idle_s + (trial.warmup or 0.0)
+
+
+class Pace:
+    """The seconds that runs and builds took so far."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[Kind, list[float]] = {}
+        self.overheads: list[float] = []
+        """The seconds that each run took beyond its window."""
+        self.builds: dict[str, float] = {}
+
+    def add(self, trial: Trial, seconds: float) -> None:
+        """Record the time of one run."""
+        for kind in kinds(trial):
+            self.seconds.setdefault(kind, []).append(seconds)
+        self.overheads.append(max(0.0, seconds - window(trial)))
+
+    def built(self, trial: Trial, seconds: float) -> None:
+        """Record the time of building a trial's artifact."""
+        self.builds.setdefault(needed(trial), seconds)
+
+    def of(self, trial: Trial) -> float | None:
+        """Return the estimated seconds of a run, or None before the first run was timed."""
+        times = next((self.seconds[kind] for kind in kinds(trial) if kind in self.seconds), None)
+        if times:
+            return statistics.median(times)
+        return statistics.median(self.overheads) + window(trial) if self.overheads else None
+
+    def left(self, trials: Iterable[Trial], between_s: float = 0.0) -> float | None:
+        """Return the estimated seconds of all trials, with pauses of `between_s`; None while too few were timed."""
+        trials = list(trials)
+        if not self.overheads:
+            return None
+        runs = sum(self.of(trial) or 0.0 for trial in trials)
+        building = self._building({needed(t) for t in trials} - self.builds.keys(), runs)
+        return None if building is None else building + runs + between_s * len(trials)
+
+    def _building(self, missing: set[str], runs: float) -> float | None:
+        """Return the estimated seconds of building the missing artifacts; None if the only build so far may mislead.
+
+        The first build also exports the network; later ones find it in the cache.
+        """
+        times = list(self.builds.values())
+        if not missing or not times:
+            return 0.0
+        if len(times) == 1 and times[0] * len(missing) > runs:
+            return None
+        return statistics.median(times[1:] or times) * len(missing)

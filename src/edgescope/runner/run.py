@@ -26,8 +26,7 @@ from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate.fresh import Limits
 from edgescope.process import said
 from edgescope.records import Machine, Result, Status, Trial
-from edgescope.runner.builds import Builds, Prepares, Waiting
-from edgescope.runner.eta import Pace
+from edgescope.runner.builds import Builds, Pace, Prepares, Waiting
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
-from edgescope.store import plain_files
+from edgescope.store import files
 
 FOLDER = ".locks"
 #: Most bytes read of the text about the holder.
@@ -99,9 +99,9 @@ class CellLock:
 
     def _opened(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        plain_files.is_folder(self.path.parent)
+        files.is_folder(self.path.parent)
         with contextlib.suppress(FileNotFoundError):
-            plain_files.is_file(self.path)
+            files.is_file(self.path)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         return os.open(self.path, flags, 0o644)
 
@@ -109,14 +109,14 @@ class CellLock:
 def holders(root: Path) -> list[Holder]:
     """Return who measures into a store now, apart from this process; no lock is held for long."""
     with contextlib.suppress(OSError, StoreError):
-        if plain_files.is_folder(root / FOLDER):
+        if files.is_folder(root / FOLDER):
             every = [_look(path) for path in sorted((root / FOLDER).iterdir())]
             return [holder for holder in every if holder is not None]
     return []
 
 
 def _look(path: Path) -> Holder | None:
-    with contextlib.suppress(OSError, StoreError), plain_files.opened(path, MOST_BYTES) as handle:
+    with contextlib.suppress(OSError, StoreError), files.opened(path, MOST_BYTES) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # dropped when it is closed
         except BlockingIOError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.records.lazy import NDArray, np
-from edgescope.store import plain_files
+from edgescope.store import files
 from edgescope.store.rows import MOST, MOST_BYTES, damaged
 
 SUFFIX = ".npz"
@@ -32,7 +32,7 @@ def read(
     """Return the columns that `dtypes` names, and int64 ones that `also` accepts, as rows.read does."""
     try:
         with (
-            plain_files.opened(path, MOST_BYTES) as handle,
+            files.opened(path, MOST_BYTES) as handle,
             open(handle, "rb", closefd=False) as file,
             np.load(file, allow_pickle=False) as held,
         ):

@@ -47,7 +47,7 @@ from edgescope.records import (
     plain_json,
 )
 from edgescope.registry import BOARD, REPLAYED
-from edgescope.store import plain_files, rows
+from edgescope.store import files, rows
 from edgescope.store.recorded import told_apart
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Store:
 
     def folder(self, result: Result) -> Path:
         """Return the folder of a result; StoreError for an id of another form, which might lead out of the store."""
-        if not plain_files.NAME.match(result.id):
+        if not files.NAME.match(result.id):
             raise StoreError("E-STORE-4", "a result's id has an unknown form", evidence=ascii(result.id)[:80])
         return self.root / result.machine.id / result.id
 
@@ -153,7 +153,7 @@ class Store:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
-        plain_files.is_folder(folder)
+        files.is_folder(folder)
         return folder
 
     def clean(self) -> None:
@@ -162,9 +162,9 @@ class Store:
         Only folders that `save` may have made, by their names and contents, are removed; links and all other files are
         left alone.
         """
-        if not plain_files.is_folder(self.root / ASIDE):
+        if not files.is_folder(self.root / ASIDE):
             return
-        for entry in plain_files.folders(self.root / ASIDE):
+        for entry in files.folders(self.root / ASIDE):
             leftover = _LEFTOVER.match(entry.name)
             if leftover is None or entry.is_symlink():
                 continue
@@ -185,7 +185,7 @@ class Store:
             try:
                 found.append(self._listed(folder))
             except StoreError as error:
-                where = f"{plain_files.shown(folder / RESULT)}: "
+                where = f"{files.shown(folder / RESULT)}: "
                 where = "" if where[:-2] in error.what else where
                 self.problems.append(
                     StoreError(
@@ -201,7 +201,7 @@ class Store:
     def names(self, where: Machine) -> set[str]:
         """Return the names of this machine's results (trial id, dash, time) without reading any."""
         with contextlib.suppress(OSError):
-            return {e.name for e in plain_files.folders(self.root / where.id) if not e.is_symlink()}
+            return {e.name for e in files.folders(self.root / where.id) if not e.is_symlink()}
         return set()
 
     def _folders(self) -> Iterator[Path]:
@@ -213,13 +213,13 @@ class Store:
 
     def _below(self, folder: Path) -> Iterator[Path]:
         try:
-            entries = [e for e in plain_files.folders(folder) if not e.name.startswith(".")]
+            entries = [e for e in files.folders(folder) if not e.name.startswith(".")]
         except OSError as error:
             self.problems.append(_unreadable(folder / "*", str(error)))
             return
         for entry in entries:
             if entry.is_symlink():
-                self.problems.append(plain_files.refused(folder / entry.name, "it is a link"))
+                self.problems.append(files.refused(folder / entry.name, "it is a link"))
             else:
                 yield folder / entry.name
 
@@ -229,7 +229,7 @@ class Store:
         if self.folder(result) != folder:
             raise StoreError(
                 "E-STORE-4",
-                f"{plain_files.shown(folder)} does not hold the result that its name says",
+                f"{files.shown(folder)} does not hold the result that its name says",
                 evidence=f"{RESULT} says {result.machine.id}/{result.id}",
                 fix=f"mv it to {result.machine.id}/{result.id}, or delete it where that is there",
             )
@@ -264,10 +264,10 @@ class Store:
     def remove(self, result: Result) -> None:
         """Remove a result's folder; StoreError if it holds anything but a result, or is a link."""
         folder = self.folder(result)
-        plain_files.is_folder(folder.parent)
-        plain_files.is_folder(folder)
+        files.is_folder(folder.parent)
+        files.is_folder(folder)
         if stray := {*os.listdir(folder)} - _WRITTEN:
-            raise plain_files.refused(folder, f"it holds {', '.join(sorted(stray))[:200]}")
+            raise files.refused(folder, f"it holds {', '.join(sorted(stray))[:200]}")
         aside = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{socket.gethostname()}-{os.getpid()}-"))
         try:
             folder.rename(aside)  # renamed first, so that a kill leaves no half result
@@ -278,8 +278,8 @@ class Store:
     def full(self, result: Result) -> Result:
         """Return the result with its raw rows read from disk."""
         folder = self.folder(result)
-        plain_files.is_folder(folder.parent)
-        plain_files.is_folder(folder)
+        files.is_folder(folder.parent)
+        files.is_folder(folder)
         return read(folder)
 
     def _cannot_write(self, error: Exception) -> StoreError:
@@ -352,17 +352,17 @@ def read(folder: Path, tables: Tables = rows) -> Result:
         result = replace(result, artifact={**result.artifact, "files": logs})
     queries = readings = spans = None
     paths = [folder / f"{table}{tables.SUFFIX}" for table in (QUERIES, READINGS, SPANS)]
-    if plain_files.is_file(paths[0]):
+    if files.is_file(paths[0]):
         queries = _queries(paths[0], result.window, tables)
     elif result.window is not None:
         raise StoreError(
             "E-STORE-4",
-            f"{plain_files.shown(folder)} has lost its {paths[0].name}",
+            f"{files.shown(folder)} has lost its {paths[0].name}",
             effect="Its numbers have no raw rows behind them",
         )
-    if plain_files.is_file(paths[1]):
+    if files.is_file(paths[1]):
         readings = _readings(paths[1], data, tables)
-    if plain_files.is_file(paths[2]):
+    if files.is_file(paths[2]):
         spans = _spans(paths[2], data, tables)
     return told_apart(replace(result, queries=queries, readings=readings, spans=spans))
 
@@ -401,32 +401,32 @@ def _readings(path: Path, data: Mapping[str, Json], tables: Tables) -> Readings:
 
 def _files(folder: Path) -> dict[str, str]:
     """Return the logs stored with a result by name, or {} if there are none."""
-    if not plain_files.is_folder(folder):
+    if not files.is_folder(folder):
         return {}
     found = sorted(folder.iterdir())
     if len(found) > MOST_LOGS:
         raise _unreadable(folder, f"{len(found)} files; {MOST_LOGS} are read at most")
-    return {path.name: plain_files.read(path, MOST_LOG_BYTES).decode(errors="replace") for path in found}
+    return {path.name: files.read(path, MOST_LOG_BYTES).decode(errors="replace") for path in found}
 
 
 def _json(path: Path) -> Mapping[str, Json]:
     try:
-        data = plain_json.parsed(plain_files.read(path, MOST_BYTES))
+        data = plain_json.parsed(files.read(path, MOST_BYTES))
     except (OSError, ValueError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(data, dict):
         raise StoreError(
             "E-STORE-4",
-            f"{plain_files.shown(path)} is not a result",
+            f"{files.shown(path)} is not a result",
             evidence=f"it holds a {type(data).__name__}",
         )
     return data
 
 
 def _unreadable(path: Path, evidence: str) -> StoreError:
-    where = plain_files.shown(path)
+    where = files.shown(path)
     return StoreError(
-        "E-STORE-4", f"{where} cannot be read", evidence=evidence, fix=plain_files.removal(path.parent)
+        "E-STORE-4", f"{where} cannot be read", evidence=evidence, fix=files.removal(path.parent)
     )
 
 

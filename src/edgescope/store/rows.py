@@ -14,7 +14,7 @@ from typing import Any
 
 from edgescope.errors import StoreError
 from edgescope.records.lazy import NDArray, np
-from edgescope.store import plain_files
+from edgescope.store import files
 
 SUFFIX = ".parquet"
 #: Most bytes, and most rows, of a file: an hour at ten thousand queries a second. Equal values take no space in a
@@ -76,7 +76,7 @@ def read(
     import duckdb
 
     try:
-        with plain_files.opened(path, MOST_BYTES) as handle, _database().cursor() as connection:
+        with files.opened(path, MOST_BYTES) as handle, _database().cursor() as connection:
             source = [f"/dev/fd/{handle}"]
             counted = connection.execute("SELECT count(*) FROM read_parquet(?)", source).fetchone()
             has = [
@@ -110,8 +110,8 @@ def damaged(path: Path, evidence: str) -> StoreError:
     """Return the error for a file of raw rows that cannot be read."""
     return StoreError(
         "E-STORE-4",
-        f"{plain_files.shown(path)} cannot be read",
+        f"{files.shown(path)} cannot be read",
         evidence=evidence,
         effect="Its result has no raw rows, so no figure is derived from it",
-        fix=plain_files.removal(path.parent),
+        fix=files.removal(path.parent),
     )

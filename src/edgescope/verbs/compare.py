@@ -11,9 +11,8 @@ from edgescope.analysis.cells.compare import Comparison
 from edgescope.analysis.cells.devices import SIDES, Terms, same_work
 from edgescope.errors import UsageError
 from edgescope.records import Result
-from edgescope.runner.own_results import Tell, silent
-from edgescope.runner.own_results import named as of_name
-from edgescope.runner.setup import Stored, store_of
+from edgescope.runner.setup import Stored, Tell, silent, store_of
+from edgescope.runner.setup import named as of_name
 
 Named = str | Result | Sequence[Result]
 """The name of a result or a cell (`edgescope list`), a result, or the replicates of one cell."""

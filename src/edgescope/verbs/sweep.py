@@ -17,9 +17,8 @@ from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.records import Json, Machine, Result, Results, Trial
 from edgescope.runner import run as runner
-from edgescope.runner.isolated import Isolated
+from edgescope.runner.isolated import Isolated, ReusingRunner
 from edgescope.runner.memory import Exhausted, Forecast, ThisMachine
-from edgescope.runner.reuse import ReusingRunner
 from edgescope.runner.run import ExperimentRunner, Pruner
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.study import grid

@@ -11,8 +11,7 @@ from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.records.codec import to_plain
 from edgescope.report.document import Answer
-from edgescope.runner.builds import Builds
-from edgescope.runner.eta import Pace
+from edgescope.runner.builds import Builds, Pace
 from edgescope.runner.run import ExperimentRunner
 from edgescope.scenarios.open_loop import Server
 from edgescope.scenarios.stop_rule import Plan

@@ -8,8 +8,7 @@ import pytest
 from edgescope.errors import UsageError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import QUERY_DROPPED, Queries, Trial
-from edgescope.runner.builds import Builds
-from edgescope.runner.eta import Pace
+from edgescope.runner.builds import Builds, Pace
 from edgescope.search.loop import Loop
 from edgescope.wings.capacity.answer import answer
 from edgescope.wings.capacity.constraints import client_constraints, tail, words

@@ -27,7 +27,7 @@ from edgescope.records import plain_json
 from edgescope.stats.alternation import standard_errors
 from edgescope.stats.pairs import MIN_PAIRS
 from edgescope.stats.special import t_quantile
-from edgescope.store import plain_files
+from edgescope.store import files
 
 PAIRS = 5
 """Pairs that `detectable` is given for: as many as confirm the pick of `optimize`, if the budget allows no more."""
@@ -91,7 +91,7 @@ def save(noise: Noise, root: Path) -> Path:
 def stored(root: Path, machine_id: str) -> Noise | None:
     """Return the last measured noise of this machine, or None if there is none or it cannot be read."""
     try:
-        page: dict[str, Any] = plain_json.parsed(plain_files.read(root / machine_id / FILE, MOST_BYTES))
+        page: dict[str, Any] = plain_json.parsed(files.read(root / machine_id / FILE, MOST_BYTES))
         page["p50_s"] = [(float(a), float(b)) for a, b in page["p50_s"]]
         page |= {key: float(page[key]) for key in ("spread", "floor", "detectable")}
         page |= {key: dict(page[key]) for key in ("needed", "verdicts")}

@@ -12,8 +12,7 @@ from edgescope.analysis.energy.window import energies
 from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Answer, Field, Json, Meter, Result
 from edgescope.records.answers import figure_text, plain
-from edgescope.runner.own_results import Tell, named, silent
-from edgescope.runner.setup import Stored, store_of
+from edgescope.runner.setup import Stored, Tell, named, silent, store_of
 from edgescope.store.recorded import replayed
 from edgescope.wings.energy import meter_log
 from edgescope.wings.energy.align import Wall, wall

@@ -19,9 +19,8 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trial
 from edgescope.records.answers import figure_text, plain
-from edgescope.runner.own_results import named
 from edgescope.runner.run import ExperimentRunner
-from edgescope.runner.setup import Setup, Stored, store_of
+from edgescope.runner.setup import Setup, Stored, named, store_of
 from edgescope.stats.pairs import paired_log_ratio
 from edgescope.study import grid
 from edgescope.tracing.importer import read

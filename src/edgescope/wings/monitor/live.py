@@ -26,7 +26,7 @@ from edgescope.devices.manifest import title, totals
 from edgescope.devices.throttle import Trip, next_trip
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
-from edgescope.store import plain_files
+from edgescope.store import files
 from edgescope.telemetry.latest import SPAN_S, Sensors
 from edgescope.units import short
 from edgescope.wings.monitor.frame import TOTALS, View, nearest, rows, temperatures
@@ -264,9 +264,7 @@ def _listing(folder: str) -> list[str]:
 
 def _question(folder: str) -> str:
     try:
-        trial: Mapping[str, Any] = plain_json.parsed(
-            plain_files.read(Path(folder, "trial.json"), _MOST_BYTES)
-        )
+        trial: Mapping[str, Any] = plain_json.parsed(files.read(Path(folder, "trial.json"), _MOST_BYTES))
         words = [str(trial[k]).partition("#")[0] for k in ("model", "backend", "precision", "device")]
     except (OSError, ValueError, LookupError, TypeError, StoreError) as error:
         return f"a trial whose trial.json cannot be read ({type(error).__name__})"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import context, trial_flags
-from edgescope.store import whole_file
+from edgescope.store import files
 
 if TYPE_CHECKING:
     from edgescope.wings.offload.answer import Question
@@ -130,7 +130,7 @@ def _probe(args: argparse.Namespace) -> int:
     keys = probe(args.probe, tell=context.say)
     path = args.output or Path("network.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole_file.write_text(path, json.dumps(keys) + "\n")
+    files.write_text(path, json.dumps(keys) + "\n")
     if args.json:
         print(json.dumps(keys))
     else:

@@ -22,8 +22,7 @@ from edgescope.analysis.cells.variants import table
 from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result
-from edgescope.runner.own_results import Tell, silent
-from edgescope.runner.setup import Stored, store_of
+from edgescope.runner.setup import Stored, Tell, silent, store_of
 from edgescope.store.results import Store
 from edgescope.wings.offload import page as words
 from edgescope.wings.offload.answer import Question, question

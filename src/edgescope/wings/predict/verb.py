@@ -23,8 +23,15 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Json, Result, Trial
 from edgescope.records.answers import figure_text, plain
-from edgescope.runner.own_results import own_results
-from edgescope.runner.setup import Setup, Stored, check_modes, mode_features, store_of, usual_modes
+from edgescope.runner.setup import (
+    Setup,
+    Stored,
+    check_modes,
+    mode_features,
+    own_results,
+    store_of,
+    usual_modes,
+)
 from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from edgescope.study import grid as grids

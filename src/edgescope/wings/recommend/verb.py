@@ -22,8 +22,7 @@ from edgescope.analysis.cells.row import of_harness, row_line, row_of
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.records import TABLES, Answer, Json, Result, Trial
-from edgescope.runner.own_results import Tell, own_results, silent
-from edgescope.runner.setup import Setup, Stored, check_modes, store_of
+from edgescope.runner.setup import Setup, Stored, Tell, check_modes, own_results, silent, store_of
 from edgescope.search import candidates
 from edgescope.store.results import Store
 from edgescope.study import grid

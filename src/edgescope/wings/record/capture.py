@@ -28,8 +28,8 @@ from edgescope.devices.kernel_files import fact, is_absent, why
 from edgescope.devices.recording import MAX_ENTRIES, Entry, Frame, Recording
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import Json, Machine, Result
+from edgescope.store import files
 from edgescope.store import results as store
-from edgescope.store import whole_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -206,7 +206,7 @@ def board_name(root: Path = Path("/")) -> str:
 def write(what: Recording, output: Path, results: Path | None = None) -> int:
     """Write the recording, with the results of a store if one is given; return its size in bytes."""
     try:
-        with whole_file.written(output) as file:
+        with files.written(output) as file:
             if output.suffix == ".zip":
                 with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                     archive.writestr(recording.MEMBER, "".join(recording.lines(what)))

@@ -50,7 +50,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure with --run, print the answer, write the file; return 1 if the store gives no answer."""
     from edgescope.report.document import Answer
-    from edgescope.runner.own_results import own_results
+    from edgescope.runner.setup import own_results
     from edgescope.wings.studies.page import study
 
     context.ready(args)

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from edgescope.errors import UsageError
 from edgescope.frames import Frame
 from edgescope.records import Json
-from edgescope.store import whole_file
+from edgescope.store import files
 from edgescope.wings.video.alarm import Alarm
 
 RAISED, ENDED = "alarm_raised", "alarm_ended"
@@ -226,7 +226,7 @@ class Webhook:
                 name = (
                     f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}{ENDING}"  # several processes may share it
                 )
-                with whole_file.written(self.spool / name) as file:
+                with files.written(self.spool / name) as file:
                     file.write(self._held[0])
                 del self._held[0]
         except OSError as error:

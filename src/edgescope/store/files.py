@@ -1,7 +1,8 @@
-"""Read files that a stranger may have written: no links are followed, nothing blocks, sizes are bounded.
+"""Files of a store: read what a stranger may have written, and write output files completely or not at all.
 
 A folder of results may come from another machine, an archive or a stranger. A link in it may lead anywhere, a FIFO
-answers never, a device file never ends. So whatever is in there is looked at before it is opened, and again after.
+answers never, a device file never ends. So whatever is in there is looked at before it is opened, and again after: no
+links are followed, nothing blocks, sizes are bounded.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import os
 import re
 import shlex
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from edgescope.errors import StoreError
 
@@ -114,3 +117,49 @@ def read(path: Path, most: int) -> bytes:
 def removal(folder: Path) -> str:
     """Return the shell command that removes a result's folder, or '' if its name is not one of edgescope's."""
     return f"rm -r -- {shlex.quote(str(folder))}" if NAME.match(folder.name) else ""
+
+
+# -- output files (--output), whole or the previous one left in place ------------------------------------------
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file next to `path` that is renamed to `path` if the block ends without an error, and removed otherwise.
+
+    A device or a pipe (/dev/stdout) is opened directly. OSError if nothing can be written.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))  # a link keeps pointing to the file
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(handle)
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write `text` as UTF-8 to `path`, whole or not at all; return `path`."""
+    with written(path) as file:
+        file.write(text.encode())
+    return path
+
+
+def writable(path: Path) -> None:
+    """Raise OSError if `path` could not be written; its folder is created, nothing else is left behind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(f"{path} is write-protected")
+    if not path.exists() or path.is_file():
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))):
+            pass
