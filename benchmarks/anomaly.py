@@ -33,7 +33,7 @@ from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.models.image.photos import located
 from edgescope.records import Result, Trial
-from edgescope.report.render import json as as_json
+from edgescope.report import data
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
@@ -61,7 +61,7 @@ SHORT = {"warmup": 0.5, "min_s": 2.0, "max_s": 3.0}
 
 def chain_page(results: list[Result], device: str, left: int, *, together: bool) -> dict[str, Any]:
     """The study's page as data; a cell that shared this process has no memory of its own."""
-    found = json.loads(as_json.text(document(papers()["anomaly"], results, device=device)))
+    found = json.loads(data.json_text(document(papers()["anomaly"], results, device=device)))
     cells = [cell for cell in found["cells"] if cell["runs"]]
     for cell in cells if together else ():
         cell.update({name: SHARED for name in cell if name.endswith("memory_bytes")})

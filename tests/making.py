@@ -87,7 +87,7 @@ def result(trial: Trial | None = None, *, id_: str | None = None, **keys) -> Res
 
 def show_card(of: Result) -> None:
     """Print the card of a result with everything that is behind -v."""
-    from edgescope.report.render import terminal
+    from edgescope.report import terminal
     from edgescope.report.result import document
 
     terminal.show(document(of), verbose=True)

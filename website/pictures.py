@@ -19,8 +19,7 @@ from pathlib import Path
 
 from edgescope.records import Result
 from edgescope.report import result as card
-from edgescope.report import write
-from edgescope.report.render import terminal
+from edgescope.report import terminal, write
 from edgescope.store.results import Store
 
 HERE = Path(__file__).parent

@@ -8,9 +8,8 @@ from edgescope.cli.main import main
 from edgescope.errors import ExitCode
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification, Window
-from edgescope.report import variants
+from edgescope.report import terminal, variants
 from edgescope.report.chapter import chapter
-from edgescope.report.render import terminal
 from edgescope.report.result import document, several
 from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup

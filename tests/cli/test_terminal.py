@@ -5,7 +5,7 @@ import pytest
 from edgescope import units
 from edgescope.records import Absent, Measured
 from edgescope.report import document as doc
-from edgescope.report.render import terminal
+from edgescope.report import terminal
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.records import Trial
-from edgescope.report import inputs
+from edgescope.report import chapter
 
 
 class Takes:
@@ -96,10 +96,10 @@ def test_facts_for_the_report_are_left_once_with_the_gates_inputs(tmp_path, monk
     leave = dataset_model.leave
     monkeypatch.setattr(dataset_model, "leave", lambda *given: left.append(given[0]) or leave(*given))
     made.samples(Purpose.CALIBRATION, 2)  # which asks for the gate's, to leave them out
-    assert left == [trial] and inputs.place(trial).exists()
+    assert left == [trial] and chapter.shown_data(trial).exists()
     made.samples(Purpose.GATE, 3)
     assert left == [trial]
-    inputs.place(trial).unlink()
+    chapter.shown_data(trial).unlink()
     made.samples(Purpose.BENCH, 3)
     assert left == [trial]
     made.samples(Purpose.GATE, 3)
@@ -109,11 +109,11 @@ def test_facts_for_the_report_are_left_once_with_the_gates_inputs(tmp_path, monk
 def test_inputs_whose_source_is_gone_are_used_from_the_cache(tmp_path):
     trial = of(rows(tmp_path / "a.npz", 90))
     dataset_model.with_data(Takes(ROW), trial).samples(Purpose.GATE, 3)
-    inputs.place(trial).unlink()
+    chapter.shown_data(trial).unlink()
     rows(tmp_path / "a.npz", 91)
     opening._read.cache_clear()
     assert len(dataset_model.with_data(Takes(ROW), trial).samples(Purpose.GATE, 3)) == 3
-    assert not inputs.place(trial).exists()
+    assert not chapter.shown_data(trial).exists()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.models.image.preprocess import NAMED, named
 from edgescope.records import Trial
-from edgescope.report import inputs, write
+from edgescope.report import chapter, write
 from edgescope.study import grid
 from making import result
 
@@ -46,9 +46,9 @@ def test_a_page_has_facts_and_pictures(tmp_path):
         "half 9",
     ):
         assert said in page, said
-    inputs.place(trial).unlink()
+    chapter.shown_data(trial).unlink()
     HERE.model(trial).samples(Purpose.GATE, 400)
-    assert inputs.place(trial).exists()
-    inputs.place(trial).unlink()
+    assert chapter.shown_data(trial).exists()
+    chapter.shown_data(trial).unlink()
     write([result(trial)], tmp_path / "r.html")
     assert "no longer in the cache" in (tmp_path / "r.html").read_text()

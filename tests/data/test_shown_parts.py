@@ -14,7 +14,7 @@ from edgescope.data.preprocessing import Known
 from edgescope.models.base import Samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import Trial
-from edgescope.report import inputs
+from edgescope.report import chapter
 
 WAY = Preprocess(2, 1.0, (0.5,) * 3, (0.25,) * 3, "stretch", "nearest")
 GREY = Preprocess(2, 1.0, (0.0,), (1.0,), "stretch", "nearest", divide=1.0)
@@ -126,7 +126,7 @@ def test_facts_and_unread_files_lie_in_the_cache():
     dataset_model.leave_unread(trial, ["a.png"])
     assert not dataset_model.shown(trial)
     dataset_model.leave(trial, Found([record(i) for i in range(8)], name="photos"), Known(GREY, "x"), given())
-    about = cache.read_json(inputs.place(trial))
+    about = cache.read_json(chapter.shown_data(trial))
     assert dataset_model.shown(trial) and [row[0] for row in about["facts"]] == [
         "data",
         "inputs",
@@ -135,8 +135,8 @@ def test_facts_and_unread_files_lie_in_the_cache():
     assert len(about["pictures"]) == 3 and "unread" not in about
     dataset_model.leave_unread(trial, ["b.png"])
     dataset_model.leave_unread(trial, ["c.png", "a.png"])
-    assert cache.read_json(inputs.place(trial))["unread"] == ["a.png", "b.png", "c.png"]
-    before = inputs.place(trial).stat().st_ino
+    assert cache.read_json(chapter.shown_data(trial))["unread"] == ["a.png", "b.png", "c.png"]
+    before = chapter.shown_data(trial).stat().st_ino
     dataset_model.leave_unread(trial, ["c.png"])
-    assert inputs.place(trial).stat().st_ino == before  # nothing new, nothing written
-    assert cache.read_json(inputs.place(trial))["facts"] == about["facts"]
+    assert chapter.shown_data(trial).stat().st_ino == before  # nothing new, nothing written
+    assert cache.read_json(chapter.shown_data(trial))["facts"] == about["facts"]

@@ -21,9 +21,8 @@ from edgescope.isolate import placement
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.records import Trial
-from edgescope.report import inputs
+from edgescope.report import chapter, terminal
 from edgescope.report import result as card
-from edgescope.report.render import terminal
 from edgescope.study import grid
 from edgescope.verify import reference as checks
 from edgescope.verify.measures import JUDGED
@@ -263,10 +262,10 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, onnx_file):
         model = HERE.model(of)
         found = [model.samples(p, 400) for p in (Purpose.GATE, Purpose.CALIBRATION)]
         assert sum(len(f.unread) for f in found) == 2
-        said = inputs.unread(of)
+        said = chapter.unread(of)
         assert said.startswith(f"2 inputs of {photos} cannot be read: bad.png (") and "cut.jpg (" in said
     dataset_model.leave_unread(of, ["a.png (OSError)", "b.png (OSError)"])
-    assert inputs.unread(of).endswith(" and 1 more")
+    assert chapter.unread(of).endswith(" and 1 more")
     page = "\n".join(
         "".join(text for text, _ in line) for line in terminal.lines(card.document(result(of)), 300)
     )

@@ -102,9 +102,9 @@ def test_what_a_list_can_be_sorted_by_is_said(store, capsys):
 @pytest.mark.slow
 def test_the_last_lines_hold_the_pick_the_baseline_and_the_file(store, terminal):
     """An answer of eighty columns ended with the head of a table and no row at all."""
+    from edgescope.report import terminal as shown
     from edgescope.report import variants
     from edgescope.report.chapter import chapter
-    from edgescope.report.render import terminal as shown
 
     noisy = Verdict(
         Trust.DISTURBED, ("other processes used 72 % of all cores, for a long time, and more " * 3,)
@@ -124,7 +124,7 @@ def test_the_last_lines_hold_the_pick_the_baseline_and_the_file(store, terminal)
 
 def test_prose_goes_before_the_first_rows_and_further_rows_before_prose(capsys):
     from edgescope.report import document as doc
-    from edgescope.report.render import terminal as shown
+    from edgescope.report import terminal as shown
 
     rows = tuple(doc.Row((f"v{i}", f"{i}")) for i in range(9))
     table = doc.Table((doc.Column("variant"), doc.Column("figure")), rows)
@@ -162,7 +162,7 @@ def test_why_a_result_is_unstable_stands_in_the_first_lines(store, capsys):
 def test_a_warning_is_said_in_words(capsys):
     from edgescope.errors import Message
     from edgescope.report import document as doc
-    from edgescope.report.render import terminal as shown
+    from edgescope.report import terminal as shown
 
     found = [Message(f"W-X-{i}", f"thing {i} is odd", "evidence", "It matters") for i in range(5)]
     shown.show(doc.Document("t", doc.warnings(found)))
@@ -184,7 +184,7 @@ def test_one_or_two_pairs_decide_nothing_and_are_not_called_a_tie(store, capsys,
     page = variants.document([chapter(list(store.results()))])
     pick = page.data if "pick" in page.data else next(iter(page.data["answers"]))
     assert not pick["pick"]["ties"] and pick["pick"]["undecided"] == ["torch_eager fp32 b1"]
-    from edgescope.report.render import terminal as shown
+    from edgescope.report import terminal as shown
 
     shown.show(page)
     said = capsys.readouterr().out

@@ -9,7 +9,7 @@ from edgescope.cli.main import main
 from edgescope.errors import Message
 from edgescope.process import said
 from edgescope.report import document as doc
-from edgescope.report.render import terminal
+from edgescope.report import terminal
 
 COMMAND = "edgescope sweep --model resnet18.onnx --backend onnxruntime,torch_eager --precision fp32,int8"
 

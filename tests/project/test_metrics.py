@@ -16,10 +16,8 @@ from edgescope.analysis.cells.variants import table
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, Metric, read
 from edgescope.records import Measured
-from edgescope.report import write
+from edgescope.report import data, terminal, write
 from edgescope.report.chapter import chapter
-from edgescope.report.render import json as as_json
-from edgescope.report.render import terminal
 from edgescope.report.result import listing
 from edgescope.report.variants import document
 from edgescope.wings.recommend import page as recommendation
@@ -70,7 +68,7 @@ def test_one_table_is_a_column_of_every_view(fetch, capsys, tmp_path):
     terminal.show(page)
     out = capsys.readouterr().out
     assert "  fetch" in out and "10 ms" in out
-    assert json.loads(as_json.text(page))["rows"][1]["fetch_s"]["value"] > 0
+    assert json.loads(data.json_text(page))["rows"][1]["fetch_s"]["value"] > 0
     ratio = next(r for r in compare(found[:3], found[3:]).rows if r.metric == "fetch_s")
     assert ratio.ratio.value == pytest.approx(0.5) and ratio.judgement.value == "FASTER"
     page = write(found, tmp_path / "page.html").read_text()

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from edgescope import units
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Measured
+from edgescope.report import data, html, markdown, terminal
 from edgescope.report import document as doc
 from edgescope.report.document import Column, Document, Items, Mark, Pairs, Row, Section, Table, Text
-from edgescope.report.render import csv, html, markdown, terminal
-from edgescope.report.render import json as as_json
 
 NASTY = "</script><b>& | `x` *y*"
 
@@ -48,7 +47,7 @@ def test_each_format_shows_its_levels():
     page = re.findall("<p>(.*?)</p>", html.render(LEVELS))
     assert page[:3] == ["main", "detail", "page"] and "data" not in page
     assert "main\n\ndetail\n" in markdown.render(LEVELS) and "brief" not in markdown.render(LEVELS)
-    assert json.loads(as_json.text(LEVELS))["x"] == {
+    assert json.loads(data.json_text(LEVELS))["x"] == {
         "value": 1 / 3,
         "unit": "s",
         "lo": None,
@@ -64,7 +63,7 @@ PAGES += [f"edgescope.wings.{wing}.page" for wing in ("capacity", "offload", "re
 @pytest.mark.process
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_terminal_prints_waits_for_no_plots(page):
-    code = f"import sys, {page}, edgescope.report.render.terminal as t\n"
+    code = f"import sys, {page}, edgescope.report.terminal as t\n"
     code += "assert not {'plotly', 'rich'} & set(sys.modules), sorted(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -75,11 +74,11 @@ def test_a_section_that_is_left_empty_has_no_heading():
 
 
 def test_a_csv_holds_the_value_its_ends_and_why_it_is_absent():
-    rows = csv.render(Document("t", (table(1),))).splitlines()
+    rows = data.csv_file(Document("t", (table(1),))).splitlines()
     assert rows[0].startswith("Variant,p50_s,p50_s_lo,p50_s_hi,p50_s_n,p50_s_absent,throughput_sps,")
     assert rows[1] == "v0,0.0015,0.001,0.002,9,,,,,,no clock"
     both = Document("t", (table(1), table(2, level=doc.DATA)))
-    assert len(csv.render(both).splitlines()) == 3, "what is data is written alone"
+    assert len(data.csv_file(both).splitlines()) == 3, "what is data is written alone"
 
 
 def test_every_format_escapes():

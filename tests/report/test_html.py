@@ -20,7 +20,7 @@ from edgescope.metrics import METRICS
 from edgescope.records import Absent, Json, Machine, Measured, Result, Status, Trust, Verdict
 from edgescope.report import write
 from edgescope.report.chapter import chapters
-from edgescope.report.render.html import island
+from edgescope.report.html import island
 from edgescope.report.variants import comparison
 from made_results import KINDS, NO_RAPL, Kind, failed, study
 

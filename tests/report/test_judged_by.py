@@ -5,9 +5,8 @@ import pytest
 from edgescope.analysis.cells.compare import compare
 from edgescope.records import Absent, Measured, Trial, Verification
 from edgescope.report import compare as comparing
-from edgescope.report import inputs, variants
+from edgescope.report import terminal, variants
 from edgescope.report.chapter import chapter
-from edgescope.report.render import terminal
 from edgescope.report.result import document, listing
 from making import result
 
@@ -75,7 +74,6 @@ def test_sides_that_different_measures_judged_have_a_row_each():
 
 
 def test_an_answer_names_the_inputs_that_cannot_be_read(monkeypatch):
-    monkeypatch.setattr(inputs, "unread", lambda trial: "2 inputs of photos cannot be read: a.png, b.png")
-    assert "2 inputs of photos cannot be read: a.png, b.png" in drawn(
-        variants.document([chapter([judged(*CASES[0][:2])])])
-    )
+    said = "2 inputs of photos cannot be read: a.png, b.png"
+    monkeypatch.setattr("edgescope.report.variants.unread", lambda trial: said)
+    assert said in drawn(variants.document([chapter([judged(*CASES[0][:2])])]))

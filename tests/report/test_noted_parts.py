@@ -1,7 +1,7 @@
 """The parts that the window's own units noted: a line of a card that -v shows."""
 
 from edgescope.records import Absent, Measured
-from edgescope.report.render import terminal
+from edgescope.report import terminal
 from edgescope.report.result import document
 from making import result
 

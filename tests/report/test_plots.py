@@ -29,8 +29,7 @@ from edgescope.records import (
     Verification,
     Window,
 )
-from edgescope.report import write
-from edgescope.report.render import terminal
+from edgescope.report import terminal, write
 from edgescope.report.result import listing
 from made_results import KINDS, Kind, failed, study
 from making import result as made

@@ -11,7 +11,7 @@ from edgescope.errors import UsageError
 from edgescope.process import said as live
 from edgescope.records import QUERY_DROPPED, Absent, Measured, Status, Trial, Window
 from edgescope.report import result as card
-from edgescope.report.render import terminal
+from edgescope.report import terminal
 from edgescope.scenarios import FixedRate, MultiStream, SingleStream
 from edgescope.scenarios.stop_rule import Plan
 from fake_time import MS, FakeClock, FakeWork, drive, trial

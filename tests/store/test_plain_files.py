@@ -46,8 +46,8 @@ def said(look, path):
 
 
 def test_only_a_file_is_a_file_and_only_a_folder_a_folder(things):
-    files = {name: said(files.is_file, things / name) for name in ("file", "folder", *KINDS, "gone")}
-    assert files == {"file": True, "gone": False, "folder": "it is a folder"} | {
+    found = {name: said(files.is_file, things / name) for name in ("file", "folder", *KINDS, "gone")}
+    assert found == {"file": True, "gone": False, "folder": "it is a folder"} | {
         name: f"it is {kind}" for name, kind in KINDS.items()
     }
     folders = {name: said(files.is_folder, things / name) for name in ("file", "folder", *KINDS, "gone")}

@@ -39,7 +39,7 @@ def test_every_result_is_read_with_its_figures(found):
         folder = Store(HERE / "results").folder(result)
         data = json.loads((folder / "result.json").read_text())
         assert data["schema_version"] == 1
-        stored = {codec.METRICS.get(name, name): field for name, field in data["metrics"].items()}
+        stored = {codec.RENAMED_METRICS.get(name, name): field for name, field in data["metrics"].items()}
         assert {name: field_to_json(field) for name, field in result.metrics.items()} == stored
         assert (
             result.status is Status(data["status"]) and result.verdict.trust.value == data["verdict"]["trust"]

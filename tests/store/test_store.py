@@ -243,14 +243,14 @@ def test_an_id_that_is_no_name_is_shown_shortened(tmp_path):
 def test_a_machines_folder_that_cannot_be_listed_costs_itself_alone(tmp_path, monkeypatch):
     kept = Store(tmp_path)
     kept.save(result())
-    listed = results.plain_files.folders
+    listed = results.files.folders
 
     def folders(folder):
         if folder != tmp_path:
             raise PermissionError(errno.EACCES, "Permission denied")
         return listed(folder)
 
-    monkeypatch.setattr(results.plain_files, "folders", folders)
+    monkeypatch.setattr(results.files, "folders", folders)
     assert list(kept.results()) == []
     assert ["Permission denied" in str(p) for p in kept.problems] == [True]
 
@@ -721,7 +721,7 @@ def test_an_error_of_a_table_is_told_by_its_words_or_its_kind(tmp_path, monkeypa
         def opened(path, most, error=error):
             raise error
 
-        monkeypatch.setattr(rows.plain_files, "opened", opened)
+        monkeypatch.setattr(rows.files, "opened", opened)
         with pytest.raises(StoreError) as raised:
             rows.read(tmp_path / "a", {"a": "int64"})
         assert raised.value.evidence == said

@@ -35,7 +35,7 @@ class Models:
         if args.json:
             print(json.dumps([_facts(name, model) for name, model in infos], indent=1))
             return 0
-        from edgescope.report.render import terminal
+        from edgescope.report import terminal
 
         cells = [
             (
@@ -113,7 +113,7 @@ class Backends:
         if args.json:
             print(json.dumps(rows, indent=1))
             return 0
-        from edgescope.report.render import terminal
+        from edgescope.report import terminal
 
         cells = [
             (
@@ -201,7 +201,7 @@ class Modes:
 
 def _show(rows: Sequence[Row], why_none: str, problems: Sequence[str]) -> None:
     """Print the board's power modes with the clocks they cap, then the other settings with what they change."""
-    from edgescope.report.render import terminal
+    from edgescope.report import terminal
 
     power = [row for row in rows if row.id is not None]
     if power:

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             result = cells.run(trial)
         results.append(result)
         from edgescope.report import result as card  # it takes memory that belongs to what is measured
-        from edgescope.report.render import terminal
+        from edgescope.report import terminal
 
         if args.json:
             print(json.dumps(codec.to_json(result), indent=1 if args.replicates == 1 else None))

@@ -54,7 +54,7 @@ class List:
         if args.json:
             print(json.dumps([codec.to_json(r) for r in found]))
         else:
-            from edgescope.report.render import terminal
+            from edgescope.report import terminal
             from edgescope.report.result import listing
 
             page = listing(found, brief=sys.stdout.isatty())
@@ -138,7 +138,7 @@ class Show:
         """Print the result; return the exit code of the run that measured it."""
         from edgescope.analysis.cells import ids
         from edgescope.records import codec
-        from edgescope.report.render import terminal
+        from edgescope.report import terminal
         from edgescope.report.result import document
         from edgescope.runner.setup import named
 
@@ -175,7 +175,7 @@ class Remove:
     def run(args: argparse.Namespace) -> int:
         """List what would be removed, ask, remove it; return 1 if the answer is no."""
         from edgescope.analysis.cells import ids
-        from edgescope.report.render import terminal
+        from edgescope.report import terminal
         from edgescope.report.result import listing
         from edgescope.runner.setup import named
 

@@ -116,7 +116,7 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     """Print the grid and which of its cells are finished; return 0."""
     from edgescope.analysis.cells import machines
     from edgescope.bench import here
-    from edgescope.report.render import terminal
+    from edgescope.report import terminal
     from edgescope.report.sweep import grid
     from edgescope.runner.run import pending
     from edgescope.runner.setup import check_modes, own_results
@@ -208,8 +208,7 @@ class Screen:
 
     def show(self, result: Result) -> None:
         """Print the line of one result."""
-        from edgescope.report import sweep
-        from edgescope.report.render import terminal
+        from edgescope.report import sweep, terminal
 
         if self.live:
             sys.stderr.write(_CLEAR)
@@ -225,8 +224,7 @@ class Screen:
 
     def close(self, stored: Mapping[str, Result]) -> None:
         """Print the summary of the grid."""
-        from edgescope.report import sweep
-        from edgescope.report.render import terminal
+        from edgescope.report import sweep, terminal
         from edgescope.units import lasting
 
         wanted = {t.id for t in self.trials}

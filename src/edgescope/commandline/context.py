@@ -129,13 +129,12 @@ def ready(args: argparse.Namespace) -> None:
 
 def show(args: argparse.Namespace, page: Document, *, whole: bool = False) -> None:
     """Write an answer to the file of --output, then print it, as JSON with --json; `whole`: all of its lines."""
-    from edgescope.report import save
-    from edgescope.report.render import json, terminal
+    from edgescope.report import data, save, terminal
 
     if getattr(args, "output", None):
         save(page, args.output)  # before printing, which fails if the reader has closed the pipe
     if args.json:
-        print(json.text(page))
+        print(data.json_text(page))
     else:
         verbose = getattr(args, "verbose", True)
         terminal.show(page, verbose=verbose, limit=None if whole else terminal.LINES)
@@ -143,10 +142,10 @@ def show(args: argparse.Namespace, page: Document, *, whole: bool = False) -> No
 
 def show_each(args: argparse.Namespace, pages: Sequence[Document]) -> None:
     """Print several answers one below the other, as one JSON object with --json; --all: all of their lines."""
-    from edgescope.report.render import json, terminal
+    from edgescope.report import data, terminal
 
     if args.json:
-        print(json.joined("answers", pages))
+        print(data.joined_json("answers", pages))
         return
     for number, page in enumerate(pages):
         print("\n" * (number > 0), end="")

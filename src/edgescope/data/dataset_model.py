@@ -31,7 +31,7 @@ from edgescope.models import zoo
 from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import Json, ModelInfo, Trial
-from edgescope.report import inputs
+from edgescope.report import chapter
 from edgescope.units import counted
 from edgescope.verify.judge import Run
 
@@ -135,19 +135,19 @@ SHOWN_INPUTS, MOST_PIXELS = 8, 160
 
 def shown(trial: Trial) -> bool:
     """Return whether a report finds the facts and pictures of a trial's data."""
-    return inputs.place(trial).exists()
+    return chapter.shown_data(trial).exists()
 
 
 def leave(trial: Trial, found: Found, known: Known | None, given: Samples) -> None:
     """Write the facts and pictures of a trial's data."""
-    path = inputs.place(trial)
+    path = chapter.shown_data(trial)
     cache.made(path.parent)
     cache.write_json(path, {"facts": _facts(trial, found, given), "pictures": _pictures(found, known, given)})
 
 
 def leave_unread(trial: Trial, names: Sequence[str]) -> None:
     """Add inputs that could not be read to the facts of a trial's data, once these are there."""
-    path = inputs.place(trial)
+    path = chapter.shown_data(trial)
     about: Any = cache.read_json(path) or {}
     known = about.get("unread", [])
     if about and not set(names) <= set(known):

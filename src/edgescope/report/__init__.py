@@ -1,6 +1,6 @@
 """Writes answers to files: a Document (document.py), or the report of results, in the format of the file's suffix.
 
-Formats are data: suffix -> the renderer whose `render(document)` makes the text.
+Formats are data: suffix -> `module:function` that makes the text of a document.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from edgescope.search.candidates import NotHere
 
 RENDERERS: Mapping[str, str] = {
-    ".html": "edgescope.report.render.html",
-    ".htm": "edgescope.report.render.html",
-    ".md": "edgescope.report.render.markdown",
-    ".csv": "edgescope.report.render.csv",
-    ".json": "edgescope.report.render.json",
+    ".html": "edgescope.report.html:render",
+    ".htm": "edgescope.report.html:render",
+    ".md": "edgescope.report.markdown:render",
+    ".csv": "edgescope.report.data:csv_file",
+    ".json": "edgescope.report.data:json_file",
 }
 #: Suffixes of a report of results; there is no .json, because the results themselves are JSON.
 FORMATS = (".html", ".htm", ".md", ".csv")
@@ -57,9 +57,10 @@ def write(
 
 def save(document: Document, path: Path) -> Path:
     """Write a document in the format of the suffix and return the path; errors as in `writable`."""
-    module = importlib.import_module(RENDERERS[writable(path, RENDERERS)])
+    module, _, name = RENDERERS[writable(path, RENDERERS)].partition(":")
+    render: Callable[[Document], str] = getattr(importlib.import_module(module), name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return files.write_text(path, module.render(document))
+    return files.write_text(path, render(document))
 
 
 def made_by(path: Path) -> str:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from edgescope import registry
+from edgescope import cache, registry, units
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.machines import called
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.analysis.cells.row import Row, in_words, of_harness, question_id
 from edgescope.analysis.cells.sharing_gain import remarks
 from edgescope.analysis.cells.variants import Pick, VariantTable, described, pick, table
-from edgescope.records import Machine, ModelInfo, Result
+from edgescope.records import Machine, ModelInfo, Result, Trial, digest
+from edgescope.report import document as doc
 
 
 @dataclass(frozen=True)
@@ -109,3 +111,53 @@ def _undisputed(row: Row, wanted: Wanted) -> str:
     if of_harness(row.trial):
         why = "It measures edgescope itself and computes nothing, so there is nothing to choose."
     return f"{described(row, wanted)} {why}"
+
+
+# -- the user's data and what the network sees of them: facts, and the first few inputs as pictures ---------------
+# They are not in a result, which would carry them as often as there are replicates. The process that prepares leaves
+# them in the cache (data/dataset_model.py); where they are gone, the page says so.
+
+AT_CHANCE = "W-LABEL-1"
+"""The warning that stands before everything else: fp32 is no better than chance on the labels."""
+FILES_NAMED = 3
+"""Number of files that an answer names."""
+
+
+def shown_data(trial: Trial) -> Path:
+    """Return where the facts and pictures of a trial's data lie."""
+    shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
+    return cache.root() / "shown" / f"{digest([trial.model, trial.data, trial.preprocess, shapes])}.json"
+
+
+def doubts(results: Iterable[Result]) -> list[doc.Part]:
+    """Return the first lines of an answer where labels are not those of the network; [] where nothing says so."""
+    found = dict.fromkeys(str(w) for r in results for w in r.warnings if w.code == AT_CHANCE)
+    return [doc.Text(doc.Mark(text, "warn")) for text in found]
+
+
+def unread(trial: Trial) -> str:
+    """Return how many files of a trial's data could not be read, and the first names; '' if all could."""
+    names = (cache.read_json(shown_data(trial)) or {}).get("unread", []) if trial.data else []
+    if not names:
+        return ""
+    more = f" and {len(names) - FILES_NAMED} more" if len(names) > FILES_NAMED else ""
+    which = f"{', '.join(names[:FILES_NAMED])}{more}"
+    return f"{units.counted(len(names), 'input')} of {trial.data.partition('#')[0]} cannot be read: {which}"
+
+
+def data_section(chapter: Chapter) -> doc.Section | None:
+    """Return the section on a chapter's data; None for a model's own inputs."""
+    trial = chapter.results[0].trial
+    if not trial.data:
+        return None
+    about = cache.read_json(shown_data(trial))
+    ways = dict.fromkeys(r.model.prepared for r in chapter.results if r.model and r.model.prepared)
+    prepared = doc.Pairs(tuple(("prepared", way) for way in ways), level=doc.DETAIL) if ways else None
+    if about is None:
+        gone = f"{trial.data}: its pictures are no longer in the cache of this machine."
+        return doc.Section("Your data", (prepared, doc.Text(gone, "lead", doc.PAGE)), level=doc.DETAIL)
+    facts = doc.Pairs(tuple((key, value) for key, value in about["facts"]), level=doc.DETAIL)
+    pictures = doc.Pictures(tuple((one["png"], one["caption"]) for one in about["pictures"]))
+    return doc.Section(
+        "Your data", (facts, prepared, pictures if about["pictures"] else None), level=doc.DETAIL
+    )

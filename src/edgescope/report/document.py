@@ -1,4 +1,4 @@
-"""What an answer says, before anyone knows where it will be read: a Document of parts, which report/render draws.
+"""What an answer says, before anyone knows where it will be read: a Document of parts, which its renderers draw.
 
     Document(title, parts, data)      data is what a program reads: plain values and fields; JSON prints it, unrounded
     Answer                            what to use, how much faster, how sure: what a hurried reader stops at

@@ -13,8 +13,8 @@ from edgescope.analysis.run.usage import first
 from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
 from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status, Trial, Trust
+from edgescope.report import chapter
 from edgescope.report import document as doc
-from edgescope.report import inputs
 from edgescope.stats import reach
 from edgescope.units import ranges, show, why
 
@@ -32,8 +32,8 @@ def document(result: Result) -> doc.Document:
     """Return the card of one result."""
     rows = tuple(line for line in _lines(result) if line[1] is not None)
     card = doc.Pairs((*rows, ("result", result.id)), kind="card")
-    others = [w for w in result.warnings if w.code != inputs.AT_CHANCE]
-    first = (*inputs.doubts([result]), _name(result), *_why_not(result))
+    others = [w for w in result.warnings if w.code != chapter.AT_CHANCE]
+    first = (*chapter.doubts([result]), _name(result), *_why_not(result))
     parts = (*first, card, *_tables(result), *doc.warnings(others))
     return doc.Document(result.trial.model, parts, whole="edgescope show latest")
 
@@ -130,7 +130,7 @@ def _lines(result: Result) -> Iterator[Line]:
     yield "accuracy gate", doc.Cell(_gate(result), brief=f"passed: {judged}" if passed else None)
     yield "judged by", doc.Cell(judged, brief="" if passed else None) if judged else None
     yield "pictures", result.model.prepared if result.model and result.model.prepared else None
-    yield "left out", inputs.unread(result.trial) or None
+    yield "left out", chapter.unread(result.trial) or None
     if result.effective is not None:
         e = result.effective
         threads = "1 thread" if e.threads == 1 else f"{e.threads or 'default'} threads"

@@ -1,7 +1,7 @@
 """The document of variants: what `optimize` prints, and a report's part for each model, machine and load.
 
 It has the answer and one row for each variant first, then the evidence behind the numbers (evidence.py)
-and their origin (provenance.py).
+and their origin (evidence.py).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from edgescope.analysis.cells.variants import VariantTable
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Json, Measured, Trust
 from edgescope.report import document as doc
-from edgescope.report import evidence, inputs, provenance
-from edgescope.report.chapter import Chapter
+from edgescope.report import evidence
+from edgescope.report.chapter import Chapter, doubts, unread
 from edgescope.stats.pairs import SAME_WITHIN
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def document(
         loads = [_load(c, f"c{number + i}", len(found) > 1) for i, c in enumerate(group, start=1)]
         number += len(group)
         heading = group[0].title if len(groups) > 1 else ""
-        articles.append(doc.Section(heading, (*loads, provenance.shared(group, command)), "article"))
+        articles.append(doc.Section(heading, (*loads, evidence.shared(group, command)), "article"))
     said = (
-        *inputs.doubts(r for c in found for r in c.results),
+        *doubts(r for c in found for r in c.results),
         _contents(found) if len(found) > 1 else None,
         *(articles or [_nothing(command)]),
         _out_of_time(missing),
@@ -180,7 +180,7 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
         yield from textwrap.wrap(said, ONE_LINE)
-    if bad := inputs.unread(row.trial):
+    if bad := unread(row.trial):
         yield bad
 
 

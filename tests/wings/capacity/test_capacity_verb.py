@@ -111,7 +111,7 @@ def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
     def closed(*args, **keys):
         raise BrokenPipeError
 
-    monkeypatch.setattr("edgescope.report.render.terminal.show", closed)
+    monkeypatch.setattr("edgescope.report.terminal.show", closed)
     gone = {"write": lambda text: None, "flush": lambda: None, "close": lambda: None, "isatty": lambda: False}
     monkeypatch.setattr("sys.stderr", SimpleNamespace(**gone))
     slow(monkeypatch)

@@ -28,8 +28,8 @@ from edgescope.records import (
     Verification,
     Window,
 )
+from edgescope.report import terminal
 from edgescope.report.chapter import chapter
-from edgescope.report.render import terminal
 from edgescope.report.variants import document
 from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup

@@ -6,7 +6,7 @@ import pytest
 
 from edgescope.bench.parts import HERE
 from edgescope.records import Measured, Status, Trial
-from edgescope.report.render import html, markdown
+from edgescope.report import html, markdown
 from edgescope.wings.studies.anomaly_detection import cells as chain
 from edgescope.wings.studies.anomaly_detection import claims
 from edgescope.wings.studies.claim import Answer

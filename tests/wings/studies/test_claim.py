@@ -7,7 +7,7 @@ import pytest
 from crowds import crowd, gpu_trials
 from edgescope.analysis.cells.concurrency import cells, over_batches, over_precisions, over_processes
 from edgescope.records import Trial, Trust, Verdict
-from edgescope.report.render import terminal
+from edgescope.report import terminal
 from edgescope.wings.studies.claim import (
     LOOKS,
     Answer,

@@ -15,10 +15,9 @@ import pytest
 
 from crowds import cpu_trials, crowd, dead, gpu_trials
 from edgescope.records import Absent, Measured
-from edgescope.report import save
+from edgescope.report import save, terminal
 from edgescope.report import write as usual
 from edgescope.report.document import Document, plain
-from edgescope.report.render import terminal
 from edgescope.wings.studies import sweep as report
 from edgescope.wings.studies import sweep_plot as plots
 from edgescope.wings.studies.page import document, of

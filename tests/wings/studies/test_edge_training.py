@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.records import Measured, Status, Trust
-from edgescope.report.render import json as as_json
-from edgescope.report.render import terminal
+from edgescope.report import data, terminal
 from edgescope.wings.studies.claim import Answer
 from edgescope.wings.studies.edge_training import cells as grid
 from edgescope.wings.studies.edge_training import claims
@@ -108,6 +107,6 @@ def test_an_empty_store_names_the_command_and_a_full_one_fills_the_page(world, c
     terminal.show(full, limit=None)
     shown = capsys.readouterr().out
     assert "8 of 11 claims hold here" in shown and "mobilenet_v3_large_203class, 2" in shown
-    assert '"enough_workers"' in as_json.text(full)
+    assert '"enough_workers"' in data.json_text(full)
     figures = [part for part in full.parts if getattr(part, "name", "") in ("parts", "epochs")]
     assert len(figures) == 2 and all(figure.draw().data for figure in figures)

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from edgescope.records import Measured
-from edgescope.report import save
+from edgescope.report import save, terminal
 from edgescope.report.document import Document, Figure
-from edgescope.report.render import terminal
 from edgescope.wings.studies.jetson_nano import cells
 from edgescope.wings.studies.jetson_nano.printed import study as printed
 from edgescope.wings.studies.jetson_nano.table import NanoTable, nano_table

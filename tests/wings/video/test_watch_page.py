@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.report.render import csv, html, json, markdown
+from edgescope.report import data, html, markdown
 from edgescope.wings.video import page as watch
 
 SUMMARY = {
@@ -59,7 +59,7 @@ def test_every_alarm_is_there_and_what_was_lost(render):
 
 def test_a_program_reads_it_too():
     page = watch.document(SUMMARY, [ALARM])
-    assert '"alarms"' in json.text(page) and "ab-1" in csv.render(page)
+    assert '"alarms"' in data.json_text(page) and "ab-1" in data.csv_file(page)
 
 
 def test_an_alarm_that_is_on_has_no_end_and_a_film_no_ages():

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 def _nothing(found: Fitting, as_json: bool) -> int:
     """Print why no number of clients could be tried; return the exit code of the failed run."""
     from edgescope.report import result as card
-    from edgescope.report.render import terminal
+    from edgescope.report import terminal
     from edgescope.wings.capacity import page as capacity
 
     assert found.failed is not None

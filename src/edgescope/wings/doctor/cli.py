@@ -83,7 +83,7 @@ def _ceilings(args: argparse.Namespace) -> int:
     from edgescope.commandline import context
     from edgescope.devices import replay
     from edgescope.errors import UsageError
-    from edgescope.report.render import terminal
+    from edgescope.report import terminal
     from edgescope.wings.doctor import ceilings
     from edgescope.wings.doctor.ceilings import document
 
@@ -140,7 +140,7 @@ def _json(report: Report, args: argparse.Namespace) -> None:
 def _show(report: Report, args: argparse.Namespace) -> None:
     from edgescope.analysis.run import noise
     from edgescope.commandline import context
-    from edgescope.report.render import terminal
+    from edgescope.report import terminal
     from edgescope.wings.doctor.view import lines
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120

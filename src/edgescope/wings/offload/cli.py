@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile and print a summary; return 0."""
-    from edgescope.report.render import terminal
+    from edgescope.report import terminal
     from edgescope.wings.offload.network import profile
     from edgescope.wings.offload.page import probed
     from edgescope.wings.offload.probe import probe

@@ -104,9 +104,7 @@ def exclusion(text: str) -> dict[str, Scalar]:
 def _shown(args: argparse.Namespace, found: Optimized) -> int:
     """Print the answer and write the files of --save and --output; return the exit code."""
     from edgescope.records.codec import to_json
-    from edgescope.report import variants
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
+    from edgescope.report import data, terminal, variants
 
     saved = found.save(args.save) if args.save else None
     if args.output:
@@ -123,7 +121,7 @@ def _shown(args: argparse.Namespace, found: Optimized) -> int:
         more = {"results": [to_json(r) for r in found.results]} | (
             {"saved": written["saved"]} if args.save else {}
         )
-        print(as_json.text(dataclasses.replace(page, data={**page.data, **more})))
+        print(data.json_text(dataclasses.replace(page, data={**page.data, **more})))
     else:
         terminal.show(page, verbose=args.verbose)
     return 0 if found.pick.row is not None else 1

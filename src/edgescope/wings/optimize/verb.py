@@ -81,8 +81,8 @@ class Optimized(Answer):
         return Chapter(model, self.results, self.variants, self.pick, groups, advises=self.measured)
 
     def _repr_html_(self) -> str:
+        from edgescope.report import html
         from edgescope.report import variants as page
-        from edgescope.report.render import html
 
         table = (page.comparison(self.chapter),) if self.chapter.measured else ()
         return html.fragment((page.answer(self.chapter), *table))

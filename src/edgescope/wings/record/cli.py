@@ -33,8 +33,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record the sensors, write the file, print what it holds; return 0."""
+    from edgescope.report import terminal
     from edgescope.report.document import Code, Text
-    from edgescope.report.render import terminal
     from edgescope.units import counted
     from edgescope.wings.record import capture
 

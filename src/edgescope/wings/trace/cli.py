@@ -58,8 +58,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the account; return its exit code."""
     from edgescope import report
-    from edgescope.report.render import json as as_json
-    from edgescope.report.render import terminal
+    from edgescope.report import data, terminal
     from edgescope.wings.trace import export
     from edgescope.wings.trace.page import document
 
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         print(export.query(traces[0], args.query))
         return _exit_code(found)
     if args.json:
-        print(as_json.text(page))
+        print(data.json_text(page))
     else:
         terminal.show(page, verbose=args.verbose)
     return _exit_code(found)

@@ -71,8 +71,7 @@ def run(args: argparse.Namespace, chain: Callable[..., Trial]) -> int:
 
     `chain` makes the trial of the flags, a detector's file among them.
     """
-    from edgescope.report import save
-    from edgescope.report.render import terminal
+    from edgescope.report import save, terminal
     from edgescope.wings.video.page import incomplete
 
     ready(args)

@@ -1,22 +1,43 @@
-"""A document as CSV in SI units: each figure's value, the ends of its interval, n, and why it is absent."""
+"""A document for other programs: as JSON, or its tables as CSV, in SI units.
+
+Every figure is unrounded and has its unit, the ends of its interval, n, and why it is absent.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Measured
+from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.report.document import DATA, DETAIL, MAIN, Cell, Column, Document, Mark, Table, Value, plain
 
-PARTS = ("", "_lo", "_hi", "_n", "_absent")
+
+def json_text(document: Document) -> str:
+    """Return the data of a document as JSON."""
+    return json.dumps(to_plain(dict(document.data)), indent=1)
+
+
+def joined_json(name: str, documents: Iterable[Document]) -> str:
+    """Return {name: [the data of each document]} as JSON."""
+    return json.dumps({name: [to_plain(dict(d.data)) for d in documents]}, indent=1)
+
+
+def json_file(document: Document) -> str:
+    """Return the file."""
+    return json_text(document) + "\n"
+
+
+FIGURE_PARTS = ("", "_lo", "_hi", "_n", "_absent")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet would run a text that begins with one of these."""
 
 
-def render(document: Document) -> str:
+def csv_file(document: Document) -> str:
     """Return the tables marked as data, or if none is marked the tables that every reader sees."""
     every = doc.every(document.parts, Table, (DATA, MAIN, DETAIL))
     tables = [t for t in every if t.level is DATA] or every
@@ -44,7 +65,7 @@ def _expanded(column: Column, i: int, table: Table) -> bool:
 
 def _head(column: Column, wide: bool) -> Iterator[str]:
     name = column.key or column.title
-    yield from (f"{name}{part}" for part in PARTS) if wide else (name,)
+    yield from (f"{name}{part}" for part in FIGURE_PARTS) if wide else (name,)
 
 
 def _cells(cell: Value | Cell, wide: bool) -> Iterator[str]:
@@ -53,11 +74,11 @@ def _cells(cell: Value | Cell, wide: bool) -> Iterator[str]:
         ends = ["" if end is None else repr(end) for end in (value.lo, value.hi)]
         yield from [repr(value.value), *ends, str(value.n), ""]
     elif isinstance(value, Absent):
-        yield from ["", "", "", "", _text(value.reason)]
+        yield from ["", "", "", "", _safe(value.reason)]
     else:
-        yield _text(plain(value)) if isinstance(value, str | Mark | tuple) else plain(value)
-        yield from [""] * (len(PARTS) - 1 if wide else 0)
+        yield _safe(plain(value)) if isinstance(value, str | Mark | tuple) else plain(value)
+        yield from [""] * (len(FIGURE_PARTS) - 1 if wide else 0)
 
 
-def _text(text: str) -> str:
+def _safe(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text

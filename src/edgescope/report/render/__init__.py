@@ -1,1 +1,0 @@
-"""Five renderers of one Document: terminal, html, markdown, csv, json."""
