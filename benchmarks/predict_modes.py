@@ -44,8 +44,8 @@ from facts import commit, publish
 from edgescope.analysis.cells.objective import wanted
 from edgescope.records import Absent, Scalar
 from edgescope.wings.predict import modes
-from edgescope.wings.predict.modes import Floats, ModeGrid
-from edgescope.wings.predict.prediction import Profile, joined, predict
+from edgescope.wings.predict.modes import Floats, ModeGrid, Profile
+from edgescope.wings.predict.prediction import joined, predict
 from edgescope.wings.predict.profiling import PICKED_AT_MOST, Profiling
 from edgescope.wings.predict.roofline_modes import Parts
 from edgescope.wings.predict.surfaces import Guess, Linear

@@ -27,7 +27,7 @@ class Behind:
     @property
     def argv(self) -> list[str]:
         """The command that starts an agent there without ssh."""
-        agent = find_spec("edgescope.wings.remote.agent.edgescope_agent")
+        agent = find_spec("edgescope.wings.remote.edgescope_agent")
         assert agent and agent.origin
         words = [f"{name}={value}" for name, value in self.environment.items()]
         return ["env", "-i", *words, sys.executable, "-u", agent.origin]

@@ -34,7 +34,7 @@ FOREIGN = (
         "modes/",
         "wings/remote/",
     ),
-    *("cli/completion", "wings/optimize/deploy/run_script", "process/", "telemetry/sampler"),
+    *("cli/completion", "wings/optimize/deploy/standalone", "process/", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/forks", "isolate/worker"),
     *("wings/offload/probe", "wings/trace/on_board", "wings/trace/tracers"),
 )

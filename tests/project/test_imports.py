@@ -35,7 +35,7 @@ BESIDES = {
     "edgescope.study.grid": ("edgescope.scenarios.stop_rule",),
     "edgescope.wings.doctor.cli": ("edgescope.modes.enter",),
     "edgescope.wings.training.loop": ("edgescope.backends.pytorch.",),
-    "edgescope.wings.optimize.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
+    "edgescope.wings.optimize.deploy.save": ("edgescope.backends.pytorch.fold",),
     "edgescope.wings.capacity.question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
 }
 

@@ -20,7 +20,7 @@ from edgescope.analysis.finding import (
 from edgescope.analysis.roofline import Ceilings
 from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Spans, Status
-from edgescope.wings.explain.interventions import cost_of_batch, differing, interventions
+from edgescope.wings.explain.case import cost_of_batch, differing, interventions
 from edgescope.wings.explain.machine import all_run
 from edgescope.wings.explain.verb import checked, diagnose, judged
 from making import queries

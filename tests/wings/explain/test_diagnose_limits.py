@@ -26,10 +26,14 @@ from edgescope.analysis.roofline import Ceilings
 from edgescope.records import Absent, Machine, Measured, Result, Spans, Status, Window
 from edgescope.registry import place
 from edgescope.wings.explain import gpu, machine, network, stages, threads
-from edgescope.wings.explain.case import FLOW, PHASES, STAGES, Case, Part
-from edgescope.wings.explain.interventions import (
+from edgescope.wings.explain.case import (
+    FLOW,
+    PHASES,
+    STAGES,
+    Case,
     CostOfBatch,
     Intervention,
+    Part,
     cost_of_batch,
     interventions,
     unit_seconds,

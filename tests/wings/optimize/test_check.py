@@ -14,7 +14,7 @@ from edgescope.models import zoo
 from edgescope.models.image import preprocess
 from edgescope.records import Status, Trial
 from edgescope.study import grid
-from edgescope.wings.optimize.deploy import check, checkable, save
+from edgescope.wings.optimize.deploy import check, save, standalone
 
 METRIC = """
 def score(outputs, labels):
@@ -157,7 +157,7 @@ def test_another_machine_is_told(saved, tmp_path, monkeypatch):
 
 
 def test_the_preprocessing_that_is_copied_is_edgescopes(tmp_path):
-    text = checkable.alone(preprocess, checkable.ALONE)
+    text = standalone.alone(preprocess, standalone.ALONE)
     assert "edgescope" not in text.partition("\n")[2]
     scope = {"__name__": "alone"}
     sys.modules["alone"] = type(sys)("alone")

@@ -16,7 +16,7 @@ from edgescope.records import Measured, ModelInfo, Trial, Verification
 from edgescope.verify import judge, metric_names, reference
 from edgescope.verify.judge import Reference
 from edgescope.verify.measures import MeanAp
-from edgescope.wings.optimize.deploy import check, checkable
+from edgescope.wings.optimize.deploy import check, standalone
 
 N, CLASSES, SIDE = 120, 3, 6
 TRIAL = Trial(model="null", backend="null", data="samples.npz")
@@ -94,7 +94,7 @@ def judged(model, folder, run):
     truth = reference.reference(model, lambda: lambda batch: [batch["input"]], batch=8, metric=metric)
     answer, _ = judge.verify(run, model, truth, precision="int8", batch=8, metric=metric)
     folder.mkdir()
-    card = checkable.fill(folder, model, replace(TRIAL, metric=metric), truth, answer)
+    card = standalone.fill(folder, model, replace(TRIAL, metric=metric), truth, answer)
     (folder / "card.json").write_text(json.dumps({"check": card}))
     (folder / "check.py").write_text(Path(check.__file__).read_text())
     return answer, card
@@ -131,5 +131,5 @@ def test_boxes_that_edgescopes_own_code_reads_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(judge, "measure_of", lambda *given: MeanAp(model.given.boxes, lambda outputs: []))
     share = Measured(1.0, "1", n=N)
     answer = Verification(True, "map", {"accuracy": share, "reference_accuracy": share}, 0.99, "made up")
-    card = checkable.fill(tmp_path, model, TRIAL, Reference((), (np.zeros(N),), ""), answer)
+    card = standalone.fill(tmp_path, model, TRIAL, Reference((), (np.zeros(N),), ""), answer)
     assert "--metric map@module:callable" in card["absent"]

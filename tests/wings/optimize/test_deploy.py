@@ -19,7 +19,7 @@ from edgescope.errors import StoreError, UnsupportedError, UsageError, WrongOutp
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
 from edgescope.verify import judge, reference
-from edgescope.wings.optimize.deploy import run_script, save
+from edgescope.wings.optimize.deploy import save, standalone
 
 SOURCE = """
 import torch
@@ -295,7 +295,7 @@ class FakeOrt:
 def test_run_py_does_not_go_on_where_the_runtime_fell_back(tmp_path, monkeypatch, backend, graph):
     options = {"graph": True} if graph else {}
     trial = Trial(model="m", backend=backend, device="cuda", options=options)
-    (tmp_path / "run.py").write_text(run_script.script(trial, "model.onnx", {"a": (2,)}))
+    (tmp_path / "run.py").write_text(standalone.script(trial, "model.onnx", {"a": (2,)}))
     asked = "TensorrtExecutionProvider" if backend == "ort_tensorrt" else "CUDAExecutionProvider"
     fallen = ["CUDAExecutionProvider"] if backend == "ort_tensorrt" else ["CPUExecutionProvider"]
     monkeypatch.setitem(sys.modules, "onnxruntime", FakeOrt(fallen))
@@ -311,7 +311,7 @@ def test_every_script_is_valid_python(backend, device):
     options = {"graph": True, "layout": "channels_last", "tune": "max-autotune", "threads": 2}
     for given in ({}, options):
         trial = Trial(model="m", backend=backend, device=device, precision="fp32", options=given)
-        text = run_script.script(trial, "model.bin", {"a": (2,), "b": ()})
+        text = standalone.script(trial, "model.bin", {"a": (2,), "b": ()})
         compile(text, "run.py", "exec")
         assert '"model.bin"' in text and "{'a': (2,), 'b': ()}" in text
 
@@ -327,7 +327,7 @@ def test_run_py_closes_the_sizes_that_a_file_leaves_open(tmp_path, backend):
     opset = [helper.make_opsetid("", 17)]
     save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "model.onnx")
     trial = Trial(model="m", backend=backend, batch=2)
-    (tmp_path / "run.py").write_text(run_script.script(trial, "model.onnx", {"x": (3, 8, 6)}))
+    (tmp_path / "run.py").write_text(standalone.script(trial, "model.onnx", {"x": (3, 8, 6)}))
     found = runpy.run_path(str(tmp_path / "run.py"))
     if backend == "onnxruntime":
         closed = found["session"].get_inputs()[0].shape
@@ -340,7 +340,7 @@ def test_run_py_closes_the_sizes_that_a_file_leaves_open(tmp_path, backend):
 
 def test_what_has_no_script_says_so():
     with pytest.raises(UnsupportedError, match="E-DEPLOY-2"):
-        run_script.script(Trial(model="m", backend="null"), "model.bin", {"a": (2,)})
+        standalone.script(Trial(model="m", backend="null"), "model.bin", {"a": (2,)})
 
 
 @pytest.mark.slow

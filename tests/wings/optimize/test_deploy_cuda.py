@@ -14,7 +14,7 @@ import torch
 import edgescope
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
-from edgescope.wings.optimize.deploy import check, run_script, save, torch_program
+from edgescope.wings.optimize.deploy import check, save, standalone
 
 pytestmark = pytest.mark.slow
 
@@ -69,10 +69,10 @@ def model(tmp_path, monkeypatch):
 def deployed(trial, folder):
     """run.py beside a module that was exported here, on the CPU."""
     network = zoo.get(trial.model)
-    torch_program.export(network, replace(trial, device="cpu"), folder / "model.pt2")
+    save.export(network, replace(trial, device="cpu"), folder / "model.pt2")
     names = tuple(i.name for i in network.inputs)
     inputs = {i.name: i.shape for i in network.inputs}
-    (folder / "run.py").write_text(run_script.script(trial, "model.pt2", inputs))
+    (folder / "run.py").write_text(standalone.script(trial, "model.pt2", inputs))
     shutil.copy(check.__file__, folder)
     return network.module(), names
 
@@ -131,7 +131,7 @@ def test_a_replayed_graph_answers_each_batch_anew(model, tmp_path, answered, opt
     (got,) = answered({name: images(6)})
     with torch.inference_mode():
         assert np.abs(got - module(torch.from_numpy(images(6))).numpy()).max() < 1e-4
-    assert run_script.left_out(trial) == ()
+    assert standalone.left_out(trial) == ()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -163,7 +163,7 @@ def test_a_batch_of_another_shape_is_not_answered_by_repeating_a_row(model, tmp_
 
 def test_a_folded_network_keeps_its_fused_kernels_in_the_file(model, tmp_path):
     trial = Trial(model=model, backend="torch_eager", options=FUSED)
-    torch_program.export(zoo.get(model), trial, tmp_path / "model.pt2")
+    save.export(zoo.get(model), trial, tmp_path / "model.pt2")
     called = {str(n.target) for n in torch.export.load(tmp_path / "model.pt2").graph.nodes}
     assert {"aten.cudnn_convolution_relu.default", "aten.cudnn_convolution_add_relu.default"} <= called
     assert not any("batch_norm" in name for name in called)
@@ -176,8 +176,8 @@ def test_a_folded_network_keeps_its_fused_kernels_in_the_file(model, tmp_path):
 )
 def test_a_graph_is_left_out_where_there_are_no_lines_for_it(backend, left):
     trial = Trial(model="m", backend=backend, device="cuda", options={"graph": True})
-    assert run_script.left_out(trial) == left
-    assert run_script.left_out(replace(trial, options={})) == ()
+    assert standalone.left_out(trial) == left
+    assert standalone.left_out(replace(trial, options={})) == ()
 
 
 @pytest.mark.gpu

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from edgescope.analysis.cells.objective import wanted
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured
-from edgescope.wings.predict import curve_fit, modes, roofline_modes
-from edgescope.wings.predict.prediction import Profile, predict
+from edgescope.wings.predict import modes, roofline_modes, surfaces
+from edgescope.wings.predict.modes import Profile
+from edgescope.wings.predict.prediction import predict
 from edgescope.wings.predict.surfaces import Guess, Linear, Roofline, Transfer, calibrated, choose
 
 CORES, CPU, GPU, MEMORY = (2, 4, 8), (0.5e9, 1e9, 2e9), (0.3e9, 0.6e9, 1.2e9), (1e9, 2e9)
@@ -58,7 +59,7 @@ def surface(grid=GRID):
 
 
 def fitter(grid):
-    return curve_fit.Fitter(lambda seen: roofline_modes.seconds(grid, min(seen.values())))
+    return surfaces.Fitter(lambda seen: roofline_modes.seconds(grid, min(seen.values())))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -84,7 +85,7 @@ def test_it_is_better_than_a_plane():
 def test_whatever_was_measured_the_roofline_never_slows_down_with_a_clock(values, seed):
     rows = drawn(len(values), seed)
     curve = roofline_modes.seconds(GRID, float(np.log(min(values))))
-    found, _ = curve_fit.fit(curve, {i: float(np.log(v)) for i, v in zip(rows, values, strict=True)})
+    found, _ = surfaces.fit(curve, {i: float(np.log(v)) for i, v in zip(rows, values, strict=True)})
     assert np.isfinite(found.value).all()
     for knob in ("cpu_cores", "cpu_hz", "gpu_hz", "memory_hz"):
         order = sorted(range(len(BOARD)), key=lambda i: BOARD[i][knob])
@@ -102,7 +103,7 @@ def test_cores_beyond_the_threads_of_an_engine_are_found_not_to_help():
     grid = modes.grid(MANY_CORES)
     truth = np.array([1e9 / m["cpu_hz"] * (0.05 + 0.95 / min(m["cpu_cores"], 6)) for m in MANY_CORES])
     seen = of(truth, [0, 3, 5, 7, 10, 13, 17, 20, 23])
-    found, _ = curve_fit.fit(roofline_modes.seconds(grid, min(seen.values())), seen)
+    found, _ = surfaces.fit(roofline_modes.seconds(grid, min(seen.values())), seen)
     assert np.abs(np.exp(found.value) / truth - 1).mean() < 0.02  # 0.023 if all cores were taken to help
 
 
@@ -114,7 +115,7 @@ def test_the_clock_below_which_the_voltage_stays_is_found():
     volts = 0.6 + 0.4 * np.maximum(0, (share - 0.5) / 0.5)
     truth, seconds = 3 + 20 * share * volts**2, -np.log(share)
     seen = {i: float(np.log(truth[i])) for i in (0, 3, 5, 7, 9, 12)}
-    found, _ = curve_fit.fit(roofline_modes.watts(grid, seconds, float(np.log(10))), seen)
+    found, _ = surfaces.fit(roofline_modes.watts(grid, seconds, float(np.log(10))), seen)
     assert np.abs(np.exp(found.value) / truth - 1).max() < 0.03
 
 

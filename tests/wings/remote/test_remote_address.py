@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.wings.remote import address, agent
+from edgescope.wings.remote import address, wire
 from edgescope.wings.remote.address import Address, parse
 
 
@@ -72,8 +72,8 @@ def boot(first_line, source):
 
 @pytest.mark.process
 def test_the_bootstrap_becomes_the_agent_that_was_sent():
-    source = agent.source()
-    code, said = boot(f"{len(source)} {agent.digest()}\n".encode(), source + b'{"id":1,"verb":"ping"}\n')
+    source = wire.agent_source()
+    code, said = boot(f"{len(source)} {wire.agent_digest()}\n".encode(), source + b'{"id":1,"verb":"ping"}\n')
     assert (code, said[:12]) == (0, b'{"id":1,"ok"')
 
 

@@ -13,7 +13,7 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.errors import DeviceError, StoreError, UnavailableError, UnsupportedError
 from edgescope.records import Trust, Window
 from edgescope.wings.jetson.device import JetsonDevice
-from edgescope.wings.remote import board as files
+from edgescope.wings.remote import wire as files
 from edgescope.wings.remote.address import Address
 from edgescope.wings.remote.board import Tree, _inside, opened, translated
 from edgescope.wings.remote.run import BoardWatch

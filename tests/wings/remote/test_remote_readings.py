@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgescope.wings.remote.readings import COST_CHANNEL, Rows
+from edgescope.wings.remote.board import COST_CHANNEL, Rows
 
 FACTS = {
     "rails": {

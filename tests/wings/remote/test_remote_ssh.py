@@ -148,7 +148,7 @@ def test_bench_on_a_board(served, network, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_model_is_not_sent_twice(served, network):
-    from edgescope.wings.remote import board as files
+    from edgescope.wings.remote import wire as files
     from edgescope.wings.remote.board import opened
 
     _, _, url = served()

@@ -13,7 +13,7 @@ from edgescope.analysis.cells import objective
 from edgescope.errors import UsageError
 from edgescope.records import Trial
 from edgescope.search import gp
-from edgescope.wings.predict import curve_fit, mode_table, modes, prediction, roofline_modes, surfaces
+from edgescope.wings.predict import modes, prediction, roofline_modes, surfaces
 from edgescope.wings.recommend import bayes
 from edgescope.wings.training import interleave
 from edgescope.wings.training.interleave import Side
@@ -187,7 +187,7 @@ def test_a_grid_has_an_axis_for_each_knob_and_a_name_for_each_mode():
 
 
 def test_a_table_of_modes_holds_runs_of_modes():
-    grid, profile = mode_table.of_rows(
+    grid, profile = modes.of_rows(
         [
             {"batch": 2, "processes": 3, "clock": 1, "seconds": 0.6, "power_w": 5.0},
             {"clock": 1, "batch": 2, "processes": 3, "seconds": 1.2},
@@ -198,11 +198,11 @@ def test_a_table_of_modes_holds_runs_of_modes():
     assert {k: list(v) for k, v in profile.seconds.items()} == {0: pytest.approx([0.1, 0.2]), 1: [0.125]}
     assert {k: list(v) for k, v in profile.watts.items()} == {0: [5.0], 1: [7.0]} and len(grid) == 3
     with pytest.raises(UsageError) as refused:
-        mode_table.of_rows([{"batch": 2, "throughput_sps": 0.0}])
+        modes.of_rows([{"batch": 2, "throughput_sps": 0.0}])
     assert refused.value.code == "E-PRED-4"
     for odd in (True, "x"):
         with pytest.raises(ValueError, match="no number"):
-            mode_table.of_rows([{"batch": 2, "seconds": odd}])
+            modes.of_rows([{"batch": 2, "seconds": odd}])
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
@@ -275,23 +275,23 @@ def test_the_settings_are_drawn_around_what_is_usual():
 # -- fits --------------------------------------------------------------------------------------------------------------
 
 
-def line(*measured: float) -> curve_fit.Curve:
+def line(*measured: float) -> surfaces.Curve:
     """a + b x over five modes; parts tell b alone."""
     x = np.arange(5.0)
 
     def of(at: Any, rows: Any) -> Any:
         return at[0][:, None] + at[1][:, None] * x[rows]
 
-    sds = (curve_fit.Prior("a", 1.0, 2.0), curve_fit.Prior("b", 0.5, 0.25))
+    sds = (surfaces.Prior("a", 1.0, 2.0), surfaces.Prior("b", 0.5, 0.25))
     if not measured:
-        return curve_fit.Curve(sds, of)
-    return curve_fit.Curve(sds, of, lambda at: at[1][:, None] * np.ones(len(measured)), measured)
+        return surfaces.Curve(sds, of)
+    return surfaces.Curve(sds, of, lambda at: at[1][:, None] * np.ones(len(measured)), measured)
 
 
 @pytest.mark.parametrize("measured", [(), (0.6,), (0.6, 0.55)])
 def test_a_straight_curve_is_fitted_as_ridge_regression_would(measured):
     seen = {0: 1.2, 2: 2.3, 4: 3.1}
-    fit, start = curve_fit.fit(line(*measured), seen)
+    fit, start = surfaces.fit(line(*measured), seen)
     parts = np.array([[0.0, 0.25]] * len(measured)).reshape(-1, 2)
     design = np.concatenate([np.array([[2.0, 0.25 * x] for x in seen]), parts]) / 0.06
     target = np.concatenate([[y - 1 - 0.5 * x for x, y in seen.items()], np.array(measured) - 0.5]) / 0.06
@@ -312,17 +312,17 @@ def test_a_straight_curve_is_fitted_as_ridge_regression_would(measured):
 def test_a_residual_beyond_three_deviations_counts_less():
     gap = np.array([0.0, 0.06, 0.17999, 0.18001, 0.6, -0.6])
     z = np.array([2.0, -1.0])
-    assert curve_fit._cost(gap[:3], z) == pytest.approx(0 + 1 + 9 + 5, rel=1e-3)
-    assert curve_fit._cost(gap[3:4], z) == pytest.approx(9 + 5, rel=1e-3)
-    assert curve_fit._cost(gap[4:], z) == pytest.approx(2 * (2 * 3 * 10 - 9) + 5)
+    assert surfaces._cost(gap[:3], z) == pytest.approx(0 + 1 + 9 + 5, rel=1e-3)
+    assert surfaces._cost(gap[3:4], z) == pytest.approx(9 + 5, rel=1e-3)
+    assert surfaces._cost(gap[4:], z) == pytest.approx(2 * (2 * 3 * 10 - 9) + 5)
     seen = {0: 1.0, 1: 1.5, 2: 2.0, 3: 2.5, 4: 9.0}
-    robust = curve_fit.fit(line(), seen)[0].value
+    robust = surfaces.fit(line(), seen)[0].value
     assert robust[:4] == pytest.approx([1.0, 1.5, 2.0, 2.5], abs=0.2), "one odd mode does not turn the line"
-    assert (curve_fit.ROUNDS, curve_fit.STARTS, curve_fit.NOISE, curve_fit.HUBER) == (40, 3, 0.06, 3.0)
+    assert (surfaces.ROUNDS, surfaces.STARTS, surfaces.NOISE, surfaces.HUBER) == (40, 3, 0.06, 3.0)
 
 
 def test_slopes_are_those_at_the_point():
-    value, slopes = curve_fit._linear(
+    value, slopes = surfaces._linear(
         lambda z: np.stack([z[0] ** 2 + 3 * z[1], z[1]], axis=-1), np.array([2.0, 5.0])
     )
     assert value == pytest.approx([19.0, 5.0]) and slopes == pytest.approx(
@@ -331,7 +331,7 @@ def test_slopes_are_those_at_the_point():
 
 
 def test_a_fitter_keeps_its_fits_and_numbers_modes_of_a_part_from_zero():
-    made = curve_fit.Fitter(lambda seen: line())
+    made = surfaces.Fitter(lambda seen: line())
     one = made.fit({0: 1.2, 2: 2.3})
     assert made.fit({2: 2.3, 0: 1.2}) is one
     part = made.only(np.array([2, 4]))
@@ -413,11 +413,11 @@ def test_a_fit_begins_at_the_priors_means_and_two_other_places_or_where_the_last
         begun.append(z.tolist())
         return float(len(begun) != 2), z
 
-    monkeypatch.setattr(curve_fit, "_descend", descend)
-    fit, start = curve_fit.fit(line(), {0: 1.2, 2: 2.3})
+    monkeypatch.setattr(surfaces, "_descend", descend)
+    fit, start = surfaces.fit(line(), {0: 1.2, 2: 2.3})
     assert len(begun) == 3 and begun[0] == [0.0, 0.0] and start.tolist() == begun[1] != begun[2]
     assert fit.at == pytest.approx([1 + 2 * begun[1][0], 0.5 + 0.25 * begun[1][1]])
-    assert curve_fit.fit(line(), {0: 1.2}, start)[1] is start and len(begun) == 4
+    assert surfaces.fit(line(), {0: 1.2}, start)[1] is start and len(begun) == 4
 
 
 def test_a_descent_ends_where_a_round_gains_less_than_a_ten_thousandth():
@@ -428,15 +428,15 @@ def test_a_descent_ends_where_a_round_gains_less_than_a_ten_thousandth():
         return np.stack([z[0] + 2 * z[1], z[0] - z[1], np.exp(z[0])], axis=-1)
 
     y = np.array([1.0, 0.4, 1.9])
-    cost, z = curve_fit._descend(of, y, np.zeros(2))
-    assert cost == pytest.approx(curve_fit._cost(y - of(z[:, None])[0], z), rel=1e-12)
+    cost, z = surfaces._descend(of, y, np.zeros(2))
+    assert cost == pytest.approx(surfaces._cost(y - of(z[:, None])[0], z), rel=1e-12)
     rounds = looks[:-1].count(1)
     assert 3 <= rounds <= 8, "one look at three points for the slopes, and one for each step"
 
 
 @pytest.mark.parametrize("gap", [0.05, 0.18, 0.9, -0.9])
 def test_a_measured_part_far_from_the_fit_counts_less(gap):
-    mean, root = curve_fit._known(lambda z: z[1][:, None], np.array([gap + 0.3]), np.array([2.0, 0.3]))
+    mean, root = surfaces._known(lambda z: z[1][:, None], np.array([gap + 0.3]), np.array([2.0, 0.3]))
     weight = min(1.0, 0.18 / abs(gap)) / 0.0036
     assert mean == pytest.approx([0.0, weight * (gap + 0.3) / (1 + weight)], abs=1e-4)
     assert root @ root.T == pytest.approx(np.diag([1.0, 1 / (1 + weight)]), abs=1e-4)

@@ -14,8 +14,7 @@ from edgescope.analysis.finding import Bound, Confidence, Evidence, Finding, Rem
 from edgescope.analysis.roofline import BYTES, Limit
 from edgescope.analysis.run.usage import of_gpu
 from edgescope.records import Absent, Field, Json, Measured
-from edgescope.wings.explain.case import PHASES, ROOFLINE, SAMPLER, Case, known
-from edgescope.wings.explain.interventions import FASTER, Intervention
+from edgescope.wings.explain.case import FASTER, PHASES, ROOFLINE, SAMPLER, Case, Intervention, known
 
 ENQUEUE = 0.8
 """Host time to enqueue over time on the device from which launching may be what limits (trtexec's rule)."""

@@ -12,8 +12,7 @@ from edgescope import registry, units
 from edgescope.analysis.finding import Bound, Confidence, Evidence, Finding, Remedy
 from edgescope.analysis.roofline import BYTES, Ceilings, Limit
 from edgescope.records import Absent, Field, Json, Measured
-from edgescope.wings.explain.case import ROOFLINE, Case, known
-from edgescope.wings.explain.interventions import FASTER, Intervention
+from edgescope.wings.explain.case import FASTER, ROOFLINE, Case, Intervention, known
 from edgescope.wings.explain.stages import NETWORK
 
 SMALL = 0.2

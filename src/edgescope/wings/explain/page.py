@@ -9,7 +9,7 @@ from edgescope.command import bench_command
 from edgescope.records import Absent, Field, Json, Measured, Trial
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
-from edgescope.wings.explain.interventions import settings
+from edgescope.wings.explain.case import settings
 from edgescope.wings.explain.verb import Check
 
 

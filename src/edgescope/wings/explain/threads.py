@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from edgescope.analysis.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.records import Absent, Field, Measured
-from edgescope.wings.explain.case import SAMPLER, WINDOW, Case, Part, known
-from edgescope.wings.explain.interventions import FASTER, Intervention
+from edgescope.wings.explain.case import FASTER, SAMPLER, WINDOW, Case, Intervention, Part, known
 
 LATE_S = 0.002
 """A thread that Python lets go on so late waits for the interpreter: its switch interval is 5 ms."""

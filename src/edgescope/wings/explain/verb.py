@@ -25,8 +25,7 @@ from edgescope.stats.pairs import paired_log_ratio
 from edgescope.study import grid
 from edgescope.tracing.importer import read
 from edgescope.wings.explain import gpu, machine, network, stages, threads
-from edgescope.wings.explain.case import Case
-from edgescope.wings.explain.interventions import FASTER
+from edgescope.wings.explain.case import FASTER, Case
 
 FEW = 10
 """Queries of a window from which a gain is predicted: fewer do not tell how they spread."""

@@ -3,20 +3,37 @@
 A knob is anything that a mode or a Trial sets: CPU cores, clocks in Hz, CPU time, the share of a GPU, batch,
 processes, workers of a loader. The physical models know the knobs of KNOWN by name and use each where it acts;
 any other knob, numeric or a word (a precision), is an axis of the statistical models all the same.
+
+A table was measured on any device by any tool: CSV, or JSON as a list of objects.
+
+    cpu_cores,gpu_hz,batch,seconds,power_w
+    4,624750000,16,0.213,14.2
+    12,1300500000,16,,                      a mode without figures is to be predicted
+
+`seconds` are those of one query or minibatch; `throughput_sps` may stand in their place. Every other column is a knob.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.command import option_value
 from edgescope.errors import UsageError
 from edgescope.records import Json, Scalar, Trial
 from edgescope.search.gp import Axis, coordinates, product
+
+if TYPE_CHECKING:
+    from edgescope.wings.predict.roofline_modes import Parts
+
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -171,3 +188,103 @@ def _axis(name: str, values: Sequence[Scalar | None]) -> Axis:
         return Axis(name, tuple(sorted(set(values))), at, True)  # type: ignore[type-var]
     levels = tuple(dict.fromkeys(values))
     return Axis(name, levels, np.array([levels.index(v) for v in values], dtype=np.float64), False)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was measured: mode -> its figure; a mode that was run several times has one for each run."""
+
+    seconds: Mapping[int, Sequence[float]]
+    """Of one sample."""
+    watts: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    scope: str = ""
+    """What the watts cover."""
+    parts: Mapping[int, Parts] = field(default_factory=dict)
+    """What the time of a training mode consists of, where it is known."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a figure that cannot be one."""
+        every = [*self.seconds.items(), *self.watts.items()]
+        wrong = [(mode, x) for mode, runs in every for x in runs if not (math.isfinite(x) and x > 0)]
+        if wrong:
+            raise UsageError(
+                "E-PRED-4",
+                f"a profiled mode has the figure {wrong[0][1]:g}",
+                evidence="times and watts are positive numbers",
+                effect="Nothing was predicted",
+            )
+
+
+SECONDS, SPEED, WATTS = "seconds", "throughput_sps", "power_w"
+FIGURES = (SECONDS, SPEED, WATTS)
+LANES = ("batch", "processes", "in_flight")
+
+
+def read_table(path: Path) -> tuple[ModeGrid, Profile]:
+    """Return the grid and the measured figures of a file; UsageError if it is no such table.
+
+    Rows with the same knobs are runs of one mode.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = json.loads(text) if path.suffix == ".json" else list(csv.DictReader(text.splitlines()))
+        return of_rows([_with_numbers(row) for row in rows])
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            "E-PRED-7",
+            f"{path} holds no table of modes",
+            evidence=f"{type(error).__name__}: {error}",
+            effect="Nothing was predicted",
+            fix="a CSV file with the columns batch, cpu_cores, seconds, power_w: edgescope docs predict",
+        ) from error
+
+
+def of_rows(rows: Sequence[Mapping[str, Scalar | None]]) -> tuple[ModeGrid, Profile]:
+    """Return the grid and the figures of rows that hold knobs and, where measured, FIGURES."""
+    seconds: dict[int, list[float]] = {}
+    watts: dict[int, list[float]] = {}
+    place: dict[tuple[tuple[str, Any], ...], int] = {}
+    knobs: list[dict[str, Scalar | None]] = []
+    for row in rows:
+        own = {k: v for k, v in row.items() if k not in FIGURES}
+        key = tuple(sorted(own.items()))
+        mode = place.setdefault(key, len(place))
+        if mode == len(knobs):
+            knobs.append(own)
+        time = _number(row, SECONDS)
+        speed = _number(row, SPEED)
+        if time is not None:
+            lanes = [float(v) for n in LANES if isinstance(v := own.get(n), int | float)]
+            for count in lanes:
+                time /= count
+        elif speed is not None:
+            time = 1 / speed if speed else 0.0
+        if time is not None:
+            seconds.setdefault(mode, []).append(time)
+            if (power := _number(row, WATTS)) is not None:
+                watts.setdefault(mode, []).append(power)
+    return grid(knobs), Profile(seconds, watts)
+
+
+def _number(row: Mapping[str, Scalar | None], name: str) -> float | None:
+    found = row.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool | str):
+        raise ValueError(f"{name} is {found!r}, which is no number")
+    return float(found)
+
+
+def _with_numbers(row: Mapping[str, Any]) -> dict[str, Scalar | None]:
+    """Return a row with its numbers as numbers; an empty cell is None."""
+    plain = {str(k): v for k, v in row.items()}
+    return {k: _value(v) if isinstance(v, str) else v for k, v in plain.items()}
+
+
+def _value(text: str) -> Scalar | None:
+    if not text.strip():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return option_value(text.strip())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,16 +20,19 @@ from edgescope.analysis.cells.objective import Wanted, pareto
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Measured
-from edgescope.wings.predict import curve_fit, roofline_modes
-from edgescope.wings.predict.modes import Floats, ModeGrid
+from edgescope.wings.predict import roofline_modes
+from edgescope.wings.predict.modes import Floats, ModeGrid, Profile
 from edgescope.wings.predict.roofline_modes import Parts
 from edgescope.wings.predict.surfaces import (
     OWN_WEIGHT,
     Chosen,
+    Curve,
+    Fitter,
     Guess,
     Linear,
     Roofline,
     Seen,
+    Shape,
     Surface,
     Transfer,
     choose,
@@ -37,31 +40,6 @@ from edgescope.wings.predict.surfaces import (
 
 NO_EPOCH = Absent("the samples of an epoch are not given: --epoch-samples")
 NO_METER = Absent("unsupported: no profiled mode has a power reading")
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What was measured: mode -> its figure; a mode that was run several times has one for each run."""
-
-    seconds: Mapping[int, Sequence[float]]
-    """Of one sample."""
-    watts: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    scope: str = ""
-    """What the watts cover."""
-    parts: Mapping[int, Parts] = field(default_factory=dict)
-    """What the time of a training mode consists of, where it is known."""
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for a figure that cannot be one."""
-        every = [*self.seconds.items(), *self.watts.items()]
-        wrong = [(mode, x) for mode, runs in every for x in runs if not (math.isfinite(x) and x > 0)]
-        if wrong:
-            raise UsageError(
-                "E-PRED-4",
-                f"a profiled mode has the figure {wrong[0][1]:g}",
-                evidence="times and watts are positive numbers",
-                effect="Nothing was predicted",
-            )
 
 
 @dataclass(frozen=True)
@@ -210,26 +188,24 @@ def _logs(runs: Mapping[int, Sequence[float]]) -> dict[int, float]:
     return {mode: float(np.mean(np.log(found))) for mode, found in runs.items() if len(found)}
 
 
-def surfaces(
-    grid: ModeGrid, shape: curve_fit.Shape, other: Floats | None, models: Sequence[str] = ()
-) -> list[Surface]:
+def surfaces(grid: ModeGrid, shape: Shape, other: Floats | None, models: Sequence[str] = ()) -> list[Surface]:
     """Return the models to choose among, the first being the one for very few modes."""
     axes = grid.axes()
-    every: list[Surface] = [Roofline(axes, curve_fit.Fitter(shape))]
+    every: list[Surface] = [Roofline(axes, Fitter(shape))]
     every += [Transfer(axes, other)] if other is not None else []
     if "linear" in models:
         every.append(Linear.over(grid))
     return [s for s in every if not models or s.name in models]
 
 
-def _seconds(grid: ModeGrid, parts: Mapping[int, Parts]) -> curve_fit.Shape:
+def _seconds(grid: ModeGrid, parts: Mapping[int, Parts]) -> Shape:
     """Return the shape of time; a profiled mode that is left out takes its parts with it."""
     return lambda seen: roofline_modes.seconds(
         grid, min(seen.values()), {m: part for m, part in parts.items() if m in seen}
     )
 
 
-def _watts(grid: ModeGrid, time: Chosen, seen: Seen) -> curve_fit.Shape:
+def _watts(grid: ModeGrid, time: Chosen, seen: Seen) -> Shape:
     """Return the shape of power: a mode whose power is known has its measured time, another its predicted one.
 
     A profiled mode that is left out has the time that the other modes predict for it, so that its error counts.
@@ -238,7 +214,7 @@ def _watts(grid: ModeGrid, time: Chosen, seen: Seen) -> curve_fit.Shape:
     for mode, value in time.left_out.items():
         predicted[mode] = value
 
-    def shape(known: Seen) -> curve_fit.Curve:
+    def shape(known: Seen) -> Curve:
         seconds = predicted.copy()
         for mode in known:
             seconds[mode] = seen[mode]

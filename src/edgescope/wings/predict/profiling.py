@@ -21,8 +21,8 @@ from edgescope.analysis.cells.replicates import MEASURED, value_of
 from edgescope.analysis.run import epochs
 from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.search.loop import Step, Strategy
-from edgescope.wings.predict.modes import Floats, ModeGrid
-from edgescope.wings.predict.prediction import Prediction, Profile, predict
+from edgescope.wings.predict.modes import Floats, ModeGrid, Profile
+from edgescope.wings.predict.prediction import Prediction, predict
 from edgescope.wings.predict.roofline_modes import Parts
 from edgescope.wings.predict.surfaces import Guess
 

@@ -38,8 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.search.gp import Rows
-from edgescope.wings.predict.curve_fit import Curve, Prior
 from edgescope.wings.predict.modes import Floats, ModeGrid
+from edgescope.wings.predict.surfaces import Curve, Prior
 
 
 def share(knob: Floats | None, modes: int) -> Floats:

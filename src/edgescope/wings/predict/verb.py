@@ -36,7 +36,7 @@ from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from edgescope.study import grid as grids
 from edgescope.study.grid import Study
-from edgescope.wings.predict import mode_table, modes
+from edgescope.wings.predict import modes
 from edgescope.wings.predict.modes import Floats, ModeGrid
 from edgescope.wings.predict.prediction import ModeRow, Prediction
 from edgescope.wings.predict.prediction import predict as predicted
@@ -134,7 +134,7 @@ def predict(
                 evidence="a model, --study or --run names modes of its own",
                 fix=f"edgescope predict --table {table}",
             )
-        grid, profile = mode_table.read(Path(table))
+        grid, profile = modes.read_table(Path(table))
         found = predicted(grid, profile, goals, epoch_samples=epoch_samples)
         reason = "the modes of a table cannot be entered here: measure the pick on its device"
         return Predictions([Predicted(Path(table).name, found, Absent(reason))])

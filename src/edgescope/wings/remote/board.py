@@ -1,36 +1,35 @@
 """A board that an agent serves: its facts, its sensors, and the place where trtexec runs.
 
-`Board.run` does for a program on the board what `program.Here.run` does here. The command line keeps its
-form; files it reads are sent first (unless the board has their content), files it writes are fetched afterwards, and
-paths become names in the folder that the agent runs it in.
+`Board.run` does for a program on the board what `program.Here.run` does here. The command line keeps its form; files it
+reads are sent first (unless the board has their content), files it writes are fetched afterwards, and paths become
+names in the folder that the agent runs it in.
 
-Files are named by their content: one that the board already has is not sent again.
+The agent's rows become Readings, with each rail's scope and the board's total as boards.toml defines them. Their times
+stay on the board's clock: it also stamped trtexec's lines, so nothing has to be shifted.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from edgescope import cache, registry
+import numpy as np
+
+from edgescope import registry
 from edgescope.devices import manifest
 from edgescope.devices.base import Device
 from edgescope.devices.kernel_files import absent, fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
 from edgescope.process import said, scratch_folder
-from edgescope.records import Json, Machine
+from edgescope.records import Channel, Json, Machine, Readings
 from edgescope.registry import need
-from edgescope.wings.remote import agent, errors
-from edgescope.wings.remote import wire as alignment
+from edgescope.wings.remote import errors
 from edgescope.wings.remote.address import Address
-from edgescope.wings.remote.readings import Rows
-from edgescope.wings.remote.wire import Wire
+from edgescope.wings.remote.wire import Offset, Wire, agent_digest, clock_facts, get, put
 from edgescope.wings.tensorrt.lends import BEAT_S, Ran, Tool, surveyed
 
 #: Flags that name a file the program reads, a file it writes, and a file it reads or writes.
@@ -125,7 +124,7 @@ class Board:
 
     wire: Wire
     tree: Tree
-    first: alignment.Offset
+    first: Offset
     tools: dict[str, Tool] = field(default_factory=dict)
     """The description of each program, by its path."""
 
@@ -137,16 +136,16 @@ class Board:
         """Return the board as a Result names it."""
         return self.tree.machine(self.about(None))
 
-    def about(self, last: alignment.Offset | None) -> dict[str, Json]:
+    def about(self, last: Offset | None) -> dict[str, Json]:
         """Return how the board was reached: address, agent, its Python, and the offset of the two clocks."""
         hello = self.wire.hello
         return {
             "address": str(self.wire.address),
             "protocol": hello.get("protocol"),
             "python": hello.get("python"),
-            "source_sha256": "its own" if self.wire.address.agent else agent.digest(),
+            "source_sha256": "its own" if self.wire.address.agent else agent_digest(),
             "clock_resolution_s": hello.get("resolution_s"),
-            **alignment.clock_facts(self.first, last),
+            **clock_facts(self.first, last),
         }
 
     @contextlib.contextmanager
@@ -310,39 +309,110 @@ def opened(address: Address, argv: Sequence[str] | None = None) -> Iterator[Boar
         yield board
 
 
-#: Bytes of a file in one message.
-CHUNK = 1 << 18
+#: The channel of the agent's CPU time; telemetry.watcher uses the same name for its own.
+COST_CHANNEL = "sampler_cpu_s"
 
 
-def put(wire: Wire, path: Path) -> str:
-    """Send a file unless the board has its content; return its SHA-256; StoreError E-AGENT-6 if the disk is full."""
-    digest, doing = cache.content(path), f"receive {path.name}"
-    if wire.call("put_begin", sha256=digest, size=path.stat().st_size, doing=doing)["have"]:
-        return digest
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            wire.call("put", sha256=digest, data=base64.b64encode(chunk).decode(), doing=doing)
-    return digest
+class Rows:
+    """Collects the rows of one sampling; afterwards it gives the readings and the cost of sampling."""
 
+    def __init__(self, channels: Sequence[Mapping[str, Json]], hz: float) -> None:
+        self.channels, self.hz = [_channel(c) for c in channels], hz
+        self.rows: list[tuple[int, float, list[float | None]]] = []
+        self.stopped: Mapping[str, Json] | None = None
+        """The agent's answer when it stopped sampling; None if it never stopped."""
 
-def get(wire: Wire, digest: str, path: Path) -> None:
-    """Write the board's file with this SHA-256 to `path`; DeviceError if the content that came has another."""
-    state, offset, doing = hashlib.sha256(), 0, f"send {path.name}"
-    with open(path, "wb") as file:
-        while True:
-            part = wire.call("get", sha256=digest, offset=offset, doing=doing)
-            data = base64.b64decode(str(part["data"]))
-            file.write(data)
-            state.update(data)
-            offset += len(data)
-            if not data or offset >= int(part["size"]):
-                break
-    if state.hexdigest() != digest:
-        path.unlink()
-        raise DeviceError(
-            "E-AGENT-7",
-            f"{path.name} arrived damaged from {wire.address}",
-            evidence=f"{offset} bytes whose SHA-256 is {state.hexdigest()[:12]}, announced {digest[:12]}",
-            effect="There is no number",
-            fix="the same command again",
+    def take(self, event: Mapping[str, Json]) -> None:
+        """Take one event; leave incomplete rows out."""
+        for row in event.get("rows", ()):
+            if isinstance(row, list) and len(row) == 3 and len(row[2]) == len(self.channels):
+                self.rows.append((round(float(row[0]) * 1e9), float(row[1]), row[2]))
+
+    def readings(self, facts: Mapping[str, Any]) -> Readings:
+        """Return every value that was read; `rails` and `power_total` of the Jetson's `facts` give the scopes."""
+        channels = [_scoped(c, facts) for c in self.channels]
+        columns = [[row[2][i] for row in self.rows] for i in range(len(channels))]
+        if (total := _total(channels, columns, facts)) is not None:
+            channels.append(total[0])
+            columns.append(total[1])
+        channels.append(Channel(COST_CHANNEL, "s", "process", "counter", "the agent's process_time"))
+        columns.append([row[1] for row in self.rows])
+        reasons = dict((self.stopped or {}).get("reasons", {}))
+        judged = [_judged(c, column, reasons) for c, column in zip(channels, columns, strict=True)]
+        times = [row[0] for row in self.rows]
+        flat = [
+            (t, i, v)
+            for i, column in enumerate(columns)
+            for t, v in zip(times, column, strict=True)
+            if v is not None
+        ]
+        flat.sort(key=lambda row: row[0])
+        return Readings(
+            tuple(judged),
+            np.array([row[0] for row in flat], np.int64),
+            np.array([row[1] for row in flat], np.int16),
+            np.array([row[2] for row in flat], np.float64),
         )
+
+    def cost(self) -> dict[str, Json]:
+        """Return the cost of sampling, in the same form as a local sampler's."""
+        ticks = len(self.rows)
+        wall_s = (self.rows[-1][0] - self.rows[0][0]) / 1e9 if ticks > 1 else 0.0
+        cpu_s = self.rows[-1][1] - self.rows[0][1] if ticks > 1 else 0.0
+        alive = self.stopped is not None
+        return {
+            "hz": self.hz,
+            "ticks": ticks,
+            "missed_ticks": max(0, int(wall_s * self.hz) - ticks + 1),
+            "achieved_hz": (ticks - 1) / wall_s if wall_s else None,
+            "cpu_s": cpu_s,
+            "wall_s": wall_s,
+            "cpu_share": cpu_s / wall_s if wall_s else None,
+            "alive": alive,
+            "end": "stopped" if alive else "died: the agent did not report that it had stopped",
+            "slowed": {},
+            "lost_rows": 0,
+            "write_error": "",
+        }
+
+
+def _channel(about: Mapping[str, Json]) -> Channel:
+    return Channel(*(str(about.get(key, "")) for key in ("name", "unit", "scope", "kind", "source")))
+
+
+def _scoped(channel: Channel, facts: Mapping[str, Any]) -> Channel:
+    """Return a rail's channel with the scope that boards.toml gives its label on this board."""
+    for suffix in ("_power_w", "_voltage_v", "_current_a"):
+        known = _mapping(facts.get("rails")).get(channel.name.removesuffix(suffix))
+        if channel.name.endswith(suffix) and isinstance(known, Mapping) and known.get("scope"):
+            return replace(channel, scope=str(known["scope"]))
+    return channel
+
+
+def _total(
+    channels: Sequence[Channel], columns: Sequence[list[float | None]], facts: Mapping[str, Any]
+) -> tuple[Channel, list[float | None]] | None:
+    """Return the board's total as a sum of rails, if boards.toml defines it so; an unread term leaves a gap."""
+    total = _mapping(facts.get("power_total"))
+    known = _mapping(facts.get("rails"))
+    terms = [n for n, rail in known.items() if _mapping(rail).get("label") in total.get("of", ())]
+    index = {c.name: i for i, c in enumerate(channels)}
+    mine = [index.get(f"{name}_power_w", -1) for name in terms]
+    if not terms or len(terms) != len(total.get("of", ())) or -1 in mine:
+        return None
+    rows = zip(*(columns[i] for i in mine), strict=True)
+    sums = [None if None in row else float(sum(v for v in row if v is not None)) for row in rows]
+    kind = "average" if any(channels[i].kind == "average" for i in mine) else "gauge"
+    source = f"sum of {' + '.join(total['of'])}"
+    return Channel(str(total["channel"]), "W", str(total["scope"]), kind, source), sums
+
+
+def _judged(channel: Channel, column: Sequence[float | None], reasons: Mapping[str, str]) -> Channel:
+    if any(value is not None for value in column):
+        return channel
+    why = reasons.get(channel.name, "the agent sent no value") if column else "the agent sent no row"
+    return replace(channel, status="unsupported", reason=str(why))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,9 +1,11 @@
 """One conversation with an agent: requests and answers as JSON lines over a program's stdin and stdout.
 
-The program is ssh (in tests, the agent itself). Lines before the agent's hello are the login shell's own and are
-skipped. Between two answers the agent sends events (rows of the sampler, lines of a program) to the caller that
-requested them. While the host waits it sends keep-alives, because an agent ends everything it started when its host
-has been silent for a minute.
+The program is ssh (in tests, the agent itself), and the agent is one file that is sent to the board. Lines before its
+hello are the login shell's own and are skipped. Between two answers the agent sends events (rows of the sampler, lines
+of a program) to the caller that requested them. While the host waits it sends keep-alives, because an agent ends
+everything it started when its host has been silent for a minute.
+
+Files are named by their content: one that the board already has is not sent again.
 
 The offset of the clocks: the host notes its own before and after the board reports its. The middle is taken, half the
 round trip is the uncertainty, the shortest round trip is the most exact (Cristian 1989; NTP, RFC 5905), and two such
@@ -12,20 +14,27 @@ estimates some time apart give the drift.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from edgescope.errors import EdgescopeError
+from edgescope import cache
+from edgescope.errors import DeviceError, EdgescopeError
 from edgescope.process import Process
 from edgescope.records import Json
-from edgescope.wings.remote import agent, errors
+from edgescope.wings.remote import errors
 from edgescope.wings.remote.address import Address
 
+#: What the agent and its host must agree on; raised with every change of the protocol (`edgescope docs remote`).
+PROTOCOL = 1
 #: Seconds for ssh to connect and the agent to start (python3 from a cold SD card), and for a plain answer.
 HELLO_S, ANSWER_S = 60.0, 60.0
 #: Seconds between two keep-alives while the host waits for an answer.
@@ -72,8 +81,8 @@ class Wire:
 
     def _begin(self) -> None:
         if not self.address.agent:
-            source = agent.source()
-            self._send(f"{len(source)} {agent.digest()}\n".encode() + source, "start", greeted=False)
+            source = agent_source()
+            self._send(f"{len(source)} {agent_digest()}\n".encode() + source, "start", greeted=False)
         self._send(b'{"id":0,"verb":"hello"}\n', "start", greeted=False)
         deadline = time.monotonic() + HELLO_S
         for _ in range(STRAY):
@@ -86,8 +95,8 @@ class Wire:
                     break
         else:
             raise errors.garbled(self.address, line)
-        if self.hello.get("protocol") != agent.PROTOCOL:
-            raise errors.other_agent(self.address, self.hello, agent.PROTOCOL)
+        if self.hello.get("protocol") != PROTOCOL:
+            raise errors.other_agent(self.address, self.hello, PROTOCOL)
 
     def call(
         self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
@@ -173,6 +182,54 @@ class Wire:
 
 def _nothing(event: Mapping[str, Json]) -> None:
     """Ignore an event that no caller waits for."""
+
+
+def agent_source() -> bytes:
+    """Return the agent's source, as it is sent to a board; edgescope itself never imports it."""
+    return resources.files("edgescope.wings.remote").joinpath("edgescope_agent.py").read_bytes()
+
+
+def agent_digest() -> str:
+    """Return the SHA-256 of the agent's source as 64 hex digits."""
+    return hashlib.sha256(agent_source()).hexdigest()
+
+
+#: Bytes of a file in one message.
+CHUNK = 1 << 18
+
+
+def put(wire: Wire, path: Path) -> str:
+    """Send a file unless the board has its content; return its SHA-256; StoreError E-AGENT-6 if the disk is full."""
+    digest, doing = cache.content(path), f"receive {path.name}"
+    if wire.call("put_begin", sha256=digest, size=path.stat().st_size, doing=doing)["have"]:
+        return digest
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            wire.call("put", sha256=digest, data=base64.b64encode(chunk).decode(), doing=doing)
+    return digest
+
+
+def get(wire: Wire, digest: str, path: Path) -> None:
+    """Write the board's file with this SHA-256 to `path`; DeviceError if the content that came has another."""
+    state, offset, doing = hashlib.sha256(), 0, f"send {path.name}"
+    with open(path, "wb") as file:
+        while True:
+            part = wire.call("get", sha256=digest, offset=offset, doing=doing)
+            data = base64.b64decode(str(part["data"]))
+            file.write(data)
+            state.update(data)
+            offset += len(data)
+            if not data or offset >= int(part["size"]):
+                break
+    if state.hexdigest() != digest:
+        path.unlink()
+        raise DeviceError(
+            "E-AGENT-7",
+            f"{path.name} arrived damaged from {wire.address}",
+            evidence=f"{offset} bytes whose SHA-256 is {state.hexdigest()[:12]}, announced {digest[:12]}",
+            effect="There is no number",
+            fix="the same command again",
+        )
 
 
 Ping = tuple[float, float, float]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import small_board
-from edgescope.wings.remote.agent import edgescope_agent
+from edgescope.wings.remote import edgescope_agent
 
 AGENT = Path(edgescope_agent.__file__)
 

@@ -9,7 +9,7 @@ from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.jetson.guards import Cooling
 from edgescope.wings.jetson.rails import Rails
 from edgescope.wings.jetson.soc import Gpu
-from edgescope.wings.remote.agent import edgescope_agent as agent
+from edgescope.wings.remote import edgescope_agent as agent
 from edgescope.wings.remote.board import Tree
 
 

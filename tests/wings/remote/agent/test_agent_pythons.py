@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.wings.remote.agent import edgescope_agent
+from edgescope.wings.remote import edgescope_agent
 
 FILE = edgescope_agent.__file__
 SOURCE = Path(FILE).read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import small_board
 from edgescope.wings.jetson.rails import Rails
-from edgescope.wings.remote.agent import edgescope_agent as agent
+from edgescope.wings.remote import edgescope_agent as agent
 
 
 def read(root):

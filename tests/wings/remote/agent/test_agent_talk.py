@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.wings.remote import agent
-from edgescope.wings.remote.agent import edgescope_agent
+from edgescope.wings.remote import edgescope_agent, wire
 
 
 def put(one, data):
@@ -62,7 +61,7 @@ FOREVER = (
 @pytest.mark.process
 def test_hello_says_who_answers(talk):
     told = talk().ok("hello")
-    assert (told["agent"], told["protocol"]) == ("edgescope", agent.PROTOCOL)
+    assert (told["agent"], told["protocol"]) == ("edgescope", wire.PROTOCOL)
     assert told["protocol"] == edgescope_agent.PROTOCOL
     assert 0 < told["resolution_s"] < 1e-3
     assert abs(told["t_s"] - time.monotonic()) < 5

@@ -33,18 +33,18 @@ from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.bench.parts import HERE
 from edgescope.errors import Message, StoreError, UsageError, WrongOutputError
 from edgescope.isolate import fresh
-from edgescope.models.base import Model
+from edgescope.models.base import Model, Purpose
 from edgescope.records import Result, Trial, Verification
 from edgescope.registry import need
 from edgescope.verify import judge, reference
 from edgescope.verify.judge import Reference, Run
 from edgescope.wings.optimize.deploy import card as deploy_card
-from edgescope.wings.optimize.deploy import check, checkable, run_script
+from edgescope.wings.optimize.deploy import check, standalone
 
 TIMEOUT_S = 1800.0
 CARD = "card.json"
 #: What such folders hold beside the files that their cards name.
-OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"}) | checkable.FILES
+OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"}) | standalone.FILES
 #: What run.py prints of its own speed.
 TIMED = re.compile(r"^median of (\d+) calls: (\S+) s$", re.MULTILINE)
 
@@ -125,8 +125,8 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)
     inputs = {i.name: i.shape for i in model.inputs}
-    prepared = checkable.preprocessing(folder, model)
-    script = run_script.script(first.trial, file, inputs, pictures=prepared is not None)
+    prepared = standalone.preprocessing(folder, model)
+    script = standalone.script(first.trial, file, inputs, pictures=prepared is not None)
     (folder / "run.py").write_text(script)
     shutil.copyfile(Path(check.__file__), folder / "check.py")
     _sample(model, truth, first.trial, folder)
@@ -139,7 +139,7 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
         "weights": {place: _about(folder / place) for place in weights},
         "measured_digest": first.artifact.get("digest"),
         "made": first.artifact.get("made"),
-        "left_out_of_run_py": list(run_script.left_out(first.trial)),
+        "left_out_of_run_py": list(standalone.left_out(first.trial)),
     }
     page["measured"]["run_py"] = {
         "median_s": proof.median_s,
@@ -148,8 +148,8 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
     }
     page["checked"]["run_py"] = deploy_card.checked(proof.checked)
     page["preprocess"] = prepared
-    page["check"] = checkable.fill(folder, model, first.trial, truth, proof.checked)
-    page["valid_for"] = checkable.valid_for(first)
+    page["check"] = standalone.fill(folder, model, first.trial, truth, proof.checked)
+    page["valid_for"] = standalone.valid_for(first)
     (folder / CARD).write_text(json.dumps(page, indent=1) + "\n")
     (folder / "card.md").write_text(deploy_card.markdown(page))
 
@@ -206,11 +206,6 @@ def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str
     """Copy the file that the engine reads to `folder`; return its name and the names of its files of weights."""
     path = result.artifact.get("path")
     if path is None:
-        export = need(
-            "edgescope.wings.optimize.deploy.torch_program:export",
-            "PyTorch",
-            "pip install 'edgescope[torch]'",
-        )
         export(model, result.trial, folder / "model.pt2")
         return "model.pt2", []
     source = _source(result, Path(path))
@@ -224,6 +219,31 @@ def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.parent / place, folder / place)
     return name, places
+
+
+def export(model: Model, trial: Trial, path: Path) -> None:
+    """Write the module to `path` as torch.export sees it, in the precision and batch of the trial, on its device.
+
+    The file needs no code that defined the module. It does not hold the memory layout; run.py sets it.
+    """
+    import torch
+
+    from edgescope.backends.pytorch import fold
+
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(trial.precision, torch.float32)
+    samples = model.samples(Purpose.BENCH, trial.batch)
+    assert samples is not None
+    module = model.module().eval()
+    if trial.options.get("fold"):
+        module = fold.folded(module)
+    module = module.to(device=trial.device, dtype=dtype)
+    example = []
+    for spec in model.inputs:
+        rows = [i % len(samples) for i in range(trial.batch)]
+        tensor = torch.from_numpy(samples.arrays[spec.name][rows]).to(trial.device)
+        example.append(tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    with torch.no_grad(), fold.exportable():
+        torch.export.save(torch.export.export(module, tuple(example)), path)
 
 
 def _source(result: Result, path: Path) -> Path:
