@@ -37,7 +37,7 @@ from edgescope.models.image import photo_set
 from edgescope.records import Absent, Result, Trial
 from edgescope.runner.setup import run
 from edgescope.stats import paired_log_ratio
-from edgescope.stats.quantiles import percentile, quantile_interval
+from edgescope.stats.intervals import percentile, quantile_interval
 from edgescope.wings.training.data_sets import Packed
 from edgescope.wings.training.interleave import Interleaving, Slice, train_interleave
 from edgescope.wings.training.loop import Loop

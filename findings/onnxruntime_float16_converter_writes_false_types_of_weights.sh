@@ -21,7 +21,7 @@
 #   refuses as well (issues 208 and 256 of onnxconverter-common). Here the nodes are put in order, and the file is
 #   refused still.
 # What to do: `del model.graph.value_info[:]` before or after the conversion; engines infer the types anew.
-# In edgescope: artifacts/fp16_onnx.py forgets these entries, in the graphs inside of If and Loop too.
+# In edgescope: artifacts/onnx_write.py forgets these entries, in the graphs inside of If and Loop too.
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 { python3 -m venv "$folder/venv" && "$folder/venv/bin/pip" install -q onnxruntime==1.32.0 onnx==1.23.2 \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgescope import cache
-from edgescope.artifacts import fp16, onnx_export
+from edgescope.artifacts import for_precision, onnx_export
 from edgescope.errors import UsageError
 from edgescope.models.base import TensorSpec
 from edgescope.records import ModelInfo
@@ -127,8 +127,8 @@ def test_fp16_is_made_once_from_the_file_of_the_same_opset(tmp_path, monkeypatch
         path.write_bytes(b"half")
         return {"build_s": 1.0}
 
-    monkeypatch.setattr(fp16, "need", lambda *_: convert)
-    paths = [fp16.fp16(Net(), tmp_path / "made", opset=opset) for opset in (None, 13, None)]
+    monkeypatch.setattr(for_precision, "need", lambda *_: convert)
+    paths = [for_precision.fp16(Net(), tmp_path / "made", opset=opset) for opset in (None, 13, None)]
     assert paths[0] == paths[2] != paths[1] and asked == ["ownNone.onnx", "own13.onnx"]
     about = cache.notes(paths[0])
     assert (about["model"], about["model_digest"], about["build_s"]) == ("net", "d1", 1.0)

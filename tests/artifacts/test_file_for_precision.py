@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.artifacts import for_precision, fp16, int8, mixed_precision
+from edgescope.artifacts import for_precision, int8, mixed_precision
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 
@@ -30,7 +30,12 @@ class Net:
 @pytest.fixture(autouse=True)
 def made(monkeypatch):
     """Let every kind of file be a word."""
-    for module, name in ((int8, "int8"), (int8, "dynamic"), (fp16, "fp16"), (mixed_precision, "mixture")):
+    for module, name in (
+        (int8, "int8"),
+        (int8, "dynamic"),
+        (for_precision, "fp16"),
+        (mixed_precision, "mixture"),
+    ):
         monkeypatch.setattr(module, name, lambda model, folder, n=name, **how: (n, folder, how))
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
 
-from edgescope.artifacts import fp16_onnx
+from edgescope.artifacts import onnx_write
 from edgescope.errors import UnsupportedError
 
 
@@ -42,7 +42,7 @@ def test_noted_types_of_weights_do_not_stop_it(tmp_path):
 
     upsampler(tmp_path / "in.onnx")
     onnx.checker.check_model(str(tmp_path / "in.onnx"), full_check=True)  # the file itself is good
-    fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    onnx_write.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
     x = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
     old, new = (
         onnxruntime.InferenceSession(str(tmp_path / name)).run(None, {"x": x})[0]
@@ -56,16 +56,16 @@ def test_noted_types_of_weights_do_not_stop_it(tmp_path):
 def test_the_notes_within_a_branch_go_as_well(tmp_path):
     upsampler(tmp_path / "in.onnx", branch=True)
     graph = onnx.load(str(tmp_path / "in.onnx")).graph
-    fp16_onnx._forget_types(graph)
+    onnx_write._forget_types(graph)
     branches = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
     assert len(branches) == 2 and not any(branch.value_info for branch in branches)
 
 
 def test_it_says_how_long_it_took_and_how_large_it_is(tmp_path, monkeypatch):
     ticks = iter([1.0, 3.3456])
-    monkeypatch.setattr(fp16_onnx, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(onnx_write, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     upsampler(tmp_path / "in.onnx")
-    found = fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    found = onnx_write.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
     assert (found["build_s"], found["bytes"]) == (2.346, (tmp_path / "out.onnx").stat().st_size)
     graph = onnx.load(str(tmp_path / "out.onnx")).graph
     ends = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)]
@@ -77,12 +77,12 @@ def test_a_full_disk_is_no_fault_of_the_network(tmp_path, monkeypatch, error):
     def fails(*given, **how):
         raise error
 
-    monkeypatch.setattr(fp16_onnx, "convert_float_to_float16", fails)
+    monkeypatch.setattr(onnx_write, "convert_float_to_float16", fails)
     upsampler(tmp_path / "in.onnx")
     if isinstance(error, OSError):
         with pytest.raises(OSError, match="full"):
-            fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+            onnx_write.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
         return
     with pytest.raises(UnsupportedError) as caught:
-        fp16_onnx.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+        onnx_write.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
     assert (caught.value.code, caught.value.evidence) == ("E-FP16-1", "RuntimeError: a b" + "x" * 297)

@@ -2,7 +2,7 @@ import onnx
 import pytest
 
 from edgescope import cache
-from edgescope.artifacts import fp16
+from edgescope.artifacts import for_precision, onnx_write
 from edgescope.errors import StoreError, UnsupportedError
 from edgescope.verify import judge, measures
 
@@ -10,7 +10,7 @@ from edgescope.verify import judge, measures
 @pytest.mark.slow
 def test_fp16_keeps_inputs_opset_and_answers(untrained, untrained_truth, artifacts, open_onnx):
     source = untrained.onnx(artifacts, 13)
-    path = fp16.fp16(untrained, artifacts, opset=13)
+    path = for_precision.fp16(untrained, artifacts, opset=13)
     model = onnx.load(str(path))
     assert {entry.version for entry in model.opset_import if entry.domain == ""} == {13}
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
@@ -22,15 +22,15 @@ def test_fp16_keeps_inputs_opset_and_answers(untrained, untrained_truth, artifac
 
 
 def test_each_opset_has_its_own_fp16_file(untrained, artifacts):
-    assert fp16.fp16(untrained, artifacts) != fp16.fp16(untrained, artifacts, opset=13)
+    assert for_precision.fp16(untrained, artifacts) != for_precision.fp16(untrained, artifacts, opset=13)
 
 
 def test_large_fp16_weights_lie_beside_the_file(untrained, artifacts, tmp_path, monkeypatch, open_onnx):
-    from edgescope.artifacts import fp16_onnx, onnx_write
+    from edgescope.artifacts import onnx_write
 
     monkeypatch.setattr(onnx_write, "LIMIT", 1000)
     path = tmp_path / "half.onnx"
-    found = fp16_onnx.convert(untrained.onnx(artifacts), path)
+    found = onnx_write.convert(untrained.onnx(artifacts), path)
     assert path.stat().st_size < 200_000 < cache.external_data(path).stat().st_size
     assert found["bytes"] == path.stat().st_size + cache.external_data(path).stat().st_size
     open_onnx(path)
@@ -41,20 +41,19 @@ def test_what_cannot_be_lowered_leaves_nothing(untrained, artifacts, tmp_path, m
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"not onnx")
     with pytest.raises(UnsupportedError, match=r"E-FP16-1.*--precision fp32"):
-        fp16.fp16(untrained, tmp_path / "made")
+        for_precision.fp16(untrained, tmp_path / "made")
     assert list((tmp_path / "made").iterdir()) == []
 
 
 def test_a_full_disk_is_named(untrained, artifacts, tmp_path, monkeypatch):
-    from edgescope.artifacts import fp16_onnx
 
     def full(source, path):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fp16_onnx, "convert", full)
+    monkeypatch.setattr(onnx_write, "convert", full)
     source = untrained.onnx(artifacts)
     monkeypatch.setattr(type(untrained), "onnx", lambda self, folder, opset=None: source)
     with pytest.raises(StoreError, match=r"No space left.*Try: free space"):
-        fp16.fp16(untrained, tmp_path / "made")
+        for_precision.fp16(untrained, tmp_path / "made")
     assert list((tmp_path / "made").iterdir()) == []

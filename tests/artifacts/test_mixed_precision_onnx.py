@@ -331,7 +331,7 @@ def test_an_untrained_network_has_to_be_close_and_keep_the_order(tmp_path, monke
     search = mixed.Search(job(chain(tmp_path / "net.onnx", 2)), tmp_path)
     search.floors = {"centred_l2": 0.08, "rank_agreement": 0.92}
     closeness = SimpleNamespace(centred_l2=lambda *_: l2, rank_agreement=lambda *_: rank)
-    monkeypatch.setattr(mixed, "closeness", closeness)
+    monkeypatch.setattr(mixed, "measures", closeness)
     assert search.passes([]) is passes
     assert search.tried == [{"kept": 0, "centred_l2": l2, "rank_agreement": rank}]
 

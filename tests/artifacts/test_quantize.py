@@ -10,7 +10,7 @@ import pytest
 
 import data_sets
 from edgescope import cache
-from edgescope.artifacts import fp16, int8
+from edgescope.artifacts import for_precision, int8
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
@@ -307,7 +307,7 @@ def test_a_file_with_external_weights_is_quantised(tmp_path, monkeypatch, limit,
         assert measures.centred_l2(got, wanted) < 0.05
         assert cache.whole(path)
         assert cache.external_data(path).exists() == (limit is not None)
-    lowered = fp16.fp16(given, tmp_path / "made")
+    lowered = for_precision.fp16(given, tmp_path / "made")
     got = judge.outputs(open_onnx(lowered), x, 1)
     assert measures.centred_l2(got, wanted) < 0.01
 

@@ -74,7 +74,7 @@ MET_UNDER = {
     "analysis/cells/machines": ("sweep", "recommend", "offload"),
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
-    "fit/loop": ("train clips", "anomaly train"),
+    "fit": ("train clips", "anomaly train"),
     "wings/training/clip_classifier/": ("train clips", "bench"),
     "models/image/photo_set": ("train data",),
     "wings/doctor/": ("doctor",),

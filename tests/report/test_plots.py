@@ -15,7 +15,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.analysis.cells.variants import VariantTable, table
 from edgescope.analysis.run.summary import metrics
-from edgescope.plots import distribution, thin, time
+from edgescope.plots import distribution, style, time
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, seconds
 from edgescope.records import (
     QUERY_DTYPES,
@@ -200,15 +200,15 @@ def test_warm_up_lies_before_zero_and_no_extreme_is_lost(found: VariantTable) ->
 def test_a_long_run_is_thinned_to_the_limit_and_keeps_its_outlier() -> None:
     value = np.random.default_rng(1).random(100_000)
     value[54_321], value[12_345] = 99.0, -1.0
-    kept = thin.by_time(value)
-    assert len(kept) <= thin.MAX_POINTS and {0, 99_999, 54_321, 12_345} <= set(kept.tolist())
+    kept = style.by_time(value)
+    assert len(kept) <= style.MAX_POINTS and {0, 99_999, 54_321, 12_345} <= set(kept.tolist())
     assert np.all(np.diff(kept) > 0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 1999, 2000, 2001, 1_000_000])
 def test_ranks_are_thinned_with_both_ends_and_a_dense_tail(n: int) -> None:
-    kept = thin.by_rank(n)
-    assert kept[0] == 0 and kept[-1] == n - 1 and len(kept) <= thin.MAX_POINTS
+    kept = style.by_rank(n)
+    assert kept[0] == 0 and kept[-1] == n - 1 and len(kept) <= style.MAX_POINTS
     assert np.all(np.diff(kept) > 0)
     assert {n - 1, max(0, n - 2), max(0, n - 3)} <= set(kept.tolist())
 
@@ -218,8 +218,8 @@ def test_a_variant_is_drawn_with_at_most_two_thousand_points() -> None:
     kind = Kind("onnxruntime", "fp32", 0.02, 100)
     many = table(study([kind], 2))
     assert sum(len(r.queries or ()) for r in many.rows[0].replicates.values()) > 100_000
-    assert len(plots.percentiles(many).data[0].x) <= thin.MAX_POINTS
-    assert sum(len(t.x) for t in plots.over_time(many).data) <= thin.MAX_POINTS
+    assert len(plots.percentiles(many).data[0].x) <= style.MAX_POINTS
+    assert sum(len(t.x) for t in plots.over_time(many).data) <= style.MAX_POINTS
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.search import start
-from edgescope.search.start import Spent, counting
+from edgescope.search import loop
+from edgescope.search.loop import Spent, counting
 
 ASKED = wanted("latency", ["p99<=33ms"])
 
@@ -25,8 +25,8 @@ def written(root):
 
 def test_what_the_store_held_at_the_beginning_stays_what_it_held(tmp_path):
     mine = cells(tmp_path)
-    assert start.known(mine, ["a", "b"], ASKED, 0, {"b"}) == {"b"}
-    assert start.known(mine, ["b", "a"], ASKED, 0, {"a", "b"}) == {"b"}, "the same grid in another order"
+    assert loop.known(mine, ["a", "b"], ASKED, 0, {"b"}) == {"b"}
+    assert loop.known(mine, ["b", "a"], ASKED, 0, {"a", "b"}) == {"b"}, "the same grid in another order"
     assert written(tmp_path) == [{"known": ["b"]}]
 
 
@@ -42,16 +42,16 @@ def test_what_the_store_held_at_the_beginning_stays_what_it_held(tmp_path):
     ],
 )
 def test_another_search_begins_anew(tmp_path, mine, grid, asked, seed):
-    assert start.known(cells(tmp_path), ["a"], ASKED, 0, {"b"}) == {"b"}
-    assert start.known(cells(tmp_path, **mine), grid, asked, seed, {"c"}) == {"c"}
+    assert loop.known(cells(tmp_path), ["a"], ASKED, 0, {"b"}) == {"b"}
+    assert loop.known(cells(tmp_path, **mine), grid, asked, seed, {"c"}) == {"c"}
 
 
 @pytest.mark.parametrize("page", ["[1]", "{}", '{"known": 3}', "no json"])
 def test_what_cannot_be_read_is_begun_anew(tmp_path, page):
-    start.known(cells(tmp_path), ["a"], ASKED, 0, {"b"})
+    loop.known(cells(tmp_path), ["a"], ASKED, 0, {"b"})
     (path,) = (tmp_path / "m").iterdir()
     path.write_text(page)
-    assert start.known(cells(tmp_path), ["a"], ASKED, 0, {"c"}) == {"c"}
+    assert loop.known(cells(tmp_path), ["a"], ASKED, 0, {"c"}) == {"c"}
     assert written(tmp_path) == [{"known": ["c"]}]
 
 
@@ -98,7 +98,7 @@ def test_without_the_cache_results_count_from_now_on_and_later_runs_with_it_use_
 def test_one_that_was_killed_goes_on_and_the_next_begins_again(tmp_path, monkeypatch, cached):
     stamps = iter(["2026-01-01", "2026-01-02"])
     clock = SimpleNamespace(now=lambda zone: SimpleNamespace(isoformat=lambda timespec: next(stamps)))
-    monkeypatch.setattr(start, "datetime", clock)
+    monkeypatch.setattr(loop, "datetime", clock)
     assert counted(tmp_path, cached=False, ends=False) == "2026-01-01"
     assert written(tmp_path) == [{"since": "2026-01-01", "whole": False}]
     assert counted(tmp_path, cached=cached) == "2026-01-01"

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from edgescope.records import Absent
 from edgescope.stats import (
     early_stopping_estimate,
+    intervals,
     needed,
     percentile,
     quantile_effective_n,
     quantile_interval,
-    quantiles,
     reach,
     upper_bound,
     upper_rank,
 )
-from edgescope.stats.quantiles import _theta, extremal_index
+from edgescope.stats.intervals import _theta, extremal_index
 from edgescope.stats.special import beta_quantile
 
 LINEAR = np.arange(1.0, 1001.0)
@@ -232,8 +232,7 @@ def test_no_samples_have_no_rank():
 
 
 def test_effective_samples_are_the_fewer_of_the_series_and_of_its_tail():
-    from edgescope.stats.intervals import tau
-    from edgescope.stats.quantiles import quantile_effective_n
+    from edgescope.stats.intervals import quantile_effective_n, tau
 
     rng = np.random.default_rng(8)
     slow = scipy.signal.lfilter([1.0], [1.0, -0.9], rng.normal(size=5000))
@@ -274,7 +273,7 @@ def test_the_interval_says_what_the_harder_of_its_ends_needs():
 
 
 def test_a_rank_among_effective_samples_is_mapped_away_from_the_quantile():
-    from edgescope.stats.quantiles import _spread
+    from edgescope.stats.intervals import _spread
 
     assert _spread(459, 459.0, 459) == 458 and _spread(1, 459.0, 459) == 0
     assert _spread(50, 100.0, 1000) == 499 and _spread(100, 100.0, 1000) == 999
@@ -304,7 +303,7 @@ def test_slow_samples_that_lie_evenly_are_all_opinions_of_their_own_and_no_more(
 @pytest.mark.parametrize("off", [0, 1, 2])
 def test_a_logarithm_that_is_rounded_down_needs_no_more_and_no_fewer_samples(monkeypatch, off):
     rounded = SimpleNamespace(ceil=lambda x: math.ceil(x) - off, log=math.log, log1p=math.log1p)
-    monkeypatch.setattr(quantiles, "math", rounded)
+    monkeypatch.setattr(intervals, "math", rounded)
     assert [needed(0.9, 0.99), needed(0.99, 0.99), needed(0.5, 0.95)] == [44, 459, 5]
 
 

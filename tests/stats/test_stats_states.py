@@ -10,7 +10,7 @@ from edgescope.analysis.run.summary import metrics, speeds, warnings
 from edgescope.records import Measured
 from edgescope.scenarios.closed import SingleStream
 from edgescope.stats import StopRule, states
-from edgescope.stats.states import State, States, _joined, _noise, _partition
+from edgescope.stats.sequential import State, States, _joined, _partition, _state_noise
 from fake_time import drive, trial
 
 QUIET = {"quiet": traces.quiet, "correlated": traces.correlated, "bursty": traces.bursty}
@@ -125,9 +125,9 @@ def test_without_jitter_any_step_counts_and_no_other_moment_is_a_change():
 def test_the_noise_of_a_series_is_the_standard_deviation_of_its_blocks():
     y = np.random.default_rng(3).normal(5.0, 0.7, 20_000)
     for lag in (1, 4):
-        assert _noise(y, lag) == pytest.approx(0.7, rel=0.03)
+        assert _state_noise(y, lag) == pytest.approx(0.7, rel=0.03)
     y[10_000:] += 50  # one step does not move it
-    assert _noise(y, 1) == pytest.approx(0.7, rel=0.03)
+    assert _state_noise(y, 1) == pytest.approx(0.7, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_cut_is_the_cheapest_of_all(seed):
         + np.repeat(rng.normal(size=3) * 2, 6)
         + np.array([0.0, 1.5] * 9) * (seed % 2)
     )
-    noise = max(_noise(y, 1), _noise(y, 3))
+    noise = max(_state_noise(y, 1), _state_noise(y, 3))
     wanted = cheapest(y, 3, 10 * noise**2 * np.log(18))
     line = np.linspace(-1, 1, 18)
     rest = y - y.mean() - line * (line @ y) / (line @ line)

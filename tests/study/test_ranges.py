@@ -7,7 +7,7 @@ from edgescope.errors import UsageError
 from edgescope.isolate import fresh
 from edgescope.models import zoo
 from edgescope.records import Trial
-from edgescope.study import grid, ranges
+from edgescope.study import grid, rules
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +70,6 @@ def test_a_stored_trial_of_any_range_is_read():
 
 def test_what_can_be_measured_is_left_alone():
     for keys in ({}, {"max_s": 0.05, "min_s": 0.05}, {"processes": 256}, {"options": {"threads": 64}}):
-        assert ranges.checked(Trial(model="null", **keys))
-    ranges.limits(900.0, None, None)
-    ranges.limits(0.5, 0.0, 60.0)
+        assert rules.in_range(Trial(model="null", **keys))
+    rules.limits(900.0, None, None)
+    rules.limits(0.5, 0.0, 60.0)

@@ -15,7 +15,7 @@ from edgescope.errors import EdgescopeError, Message, UnavailableError, Unsuppor
 from edgescope.records import Absent, Measured, Results, Status, Trial, answers
 from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup
-from edgescope.search import start
+from edgescope.search import loop
 from edgescope.search.candidates import Proposal
 from edgescope.store.results import Store
 from edgescope.verbs import sweep as sweeping
@@ -165,7 +165,7 @@ def test_recommend_compare_and_energy_read_the_store(tmp_path, fake):
 def counted(tmp_path, *, cached, cut=False):
     """The number of runs of one search of three trials, and of those that the store answered."""
     setup, trials, ran = Setup(), [replace(NULL, batch=n) for n in (1, 2, 3)], 0
-    with start.counting(setup.cells(Store(tmp_path)), ["a question"], cached=cached) as cells:
+    with loop.counting(setup.cells(Store(tmp_path)), ["a question"], cached=cached) as cells:
         for trial in trials:
             if cells.stored(trial) is None:
                 cells.run(trial)
@@ -181,7 +181,7 @@ def test_without_the_cache_all_is_measured_again_and_what_was_cut_goes_on(tmp_pa
 
     class Dated(Fake):
         def run(self, trial, limits):
-            at = start.datetime.now(start.timezone.utc).isoformat(timespec="milliseconds")
+            at = loop.datetime.now(loop.timezone.utc).isoformat(timespec="milliseconds")
             return result(trial, id_=f"{trial.id}-{next(ticks):06d}", started_at=at)
 
     monkeypatch.setattr(

@@ -2,7 +2,8 @@
 
 fp32 and tf32 read the file as exported, fp16 the same file with 16-bit weights and operators, int8 one of two QDQ
 files: `u8s8` (uint8 activations, bias corrected), which CPUs run fastest, or `s8s8` (symmetric, zero point 0), the
-only form TensorRT reads.
+only form TensorRT reads. The fp16 file keeps its inputs and outputs in fp32 and is made once; if it exists already,
+nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgescope import cache
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models.base import Model, written
-from edgescope.records import Scalar
+from edgescope.records import Json, Scalar, digest
 from edgescope.registry import need
 
 INT8_OPTIONS = {
@@ -84,8 +86,6 @@ def onnx_file(
 
         return int8(model, folder, opset=opset, **recipe)
     if precision == "fp16":
-        from edgescope.artifacts.fp16 import fp16
-
         return fp16(model, folder, opset=opset)
     return model.onnx(folder, opset)
 
@@ -141,3 +141,25 @@ def refuse(
         effect="It would run in another precision under this label",
         fix=fix,
     )
+
+
+VERSION = 2  # raise this when the conversion changes
+
+
+def fp16(model: Model, folder: Path, *, opset: int | None = None) -> Path:
+    """Return the fp16 ONNX file of `model` under `folder`, with a sidecar JSON that says how it was made.
+
+    UnsupportedError if the network cannot be lowered, UnavailableError if a package is missing.
+    """
+    source = model.onnx(folder, opset)
+    made_with = cache.versions(("onnx", "onnxruntime"))
+    key = digest([VERSION, cache.content(source), model.info.digest, made_with])
+    origin = {"model": model.info.name, "model_digest": model.info.digest, "made_with": made_with}
+
+    def make(path: Path) -> dict[str, Json]:
+        fix = "pip install 'edgescope[onnx]'"
+        convert = need("edgescope.artifacts.onnx_write:convert", "the fp16 converter", fix)
+        found: dict[str, Json] = convert(source, path)
+        return found | origin | {"source_made": cache.notes(source)}
+
+    return cache.made_once(cache.named(folder, model.info.name, "fp16", key, ".onnx"), make)

@@ -1,21 +1,29 @@
-"""Write an ONNX file with its weights inside, or as external data if they exceed a protobuf message (2 GiB).
+"""Write an ONNX file: with its weights inside, as external data if they exceed a protobuf message, or in fp16.
 
-`rename` gives the batch axis of an exported file the one name by which engines find it. torch's exporter is told to
-call it "N", but some versions write another name ("s77", "batch"); ONNX Runtime closes an axis by its name, so it
-would silently stay open and run slower. This is the half of onnx_export.py that needs nothing but onnx.
+A protobuf message holds 2 GiB. `rename` gives the batch axis of an exported file the one name by which engines find it.
+torch's exporter is told to call it "N", but some versions write another name ("s77", "batch"); ONNX Runtime closes an
+axis by its name, so it would silently stay open and run slower. `convert` lowers weights and operators to fp16 and
+keeps inputs and outputs. This is the half of onnx_export.py and for_precision.py that needs no torch.
 """
 
 from __future__ import annotations
 
 import re
+import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnxruntime
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
 
+from edgescope.artifacts.onnx_export import size_of
 from edgescope.cache import external_data
+from edgescope.errors import UnsupportedError
+from edgescope.records import Json
 
 LIMIT = 2**31 - 2**24
 """Most bytes of weights in one file: protobuf's 2 GiB, minus 16 MiB for the graph itself."""
@@ -87,3 +95,37 @@ def _names(value: Any) -> list[str]:
 
 def _dims(value: Any) -> Iterator[Any]:
     yield from value.type.tensor_type.shape.dim
+
+
+def convert(source: Path, path: Path) -> dict[str, Json]:
+    """Write the fp16 file to `path` and return how it was made; UnsupportedError if it cannot be made."""
+    begin = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one line per weight below fp16's smallest number
+            lowered = convert_float_to_float16(onnx.load(str(source)), keep_io_types=True)
+        OnnxModel.graph_topological_sort(lowered.graph)  # it appends the casts of the inputs at the end
+        _forget_types(lowered.graph)
+        save(lowered, path)
+        onnx.checker.check_model(str(path), full_check=True)
+    except OSError:  # a full disk says nothing about the network
+        raise
+    except Exception as error:
+        raise UnsupportedError(
+            "E-FP16-1",
+            "this network cannot be lowered to fp16",
+            evidence=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            fix="--precision fp32",
+        ) from error
+    return {"build_s": round(time.perf_counter() - begin, 3), **size_of(path)}
+
+
+def _forget_types(graph: Any) -> None:
+    """Drop the noted types of what lies between the nodes: the converter leaves some at what they were before.
+
+    Every engine infers them anew; a wrong note makes the checker refuse a good file.
+    """
+    del graph.value_info[:]
+    for attribute in (a for node in graph.node for a in node.attribute):
+        for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            _forget_types(inner)

@@ -92,9 +92,9 @@ def retried(args: argparse.Namespace) -> set[Status]:
 def limits(args: argparse.Namespace) -> Limits:
     """Return the limits of time and memory at which a trial is stopped; UsageError if out of range."""
     from edgescope.isolate.fresh import Limits
-    from edgescope.study import ranges
+    from edgescope.study import rules
 
-    ranges.limits(args.timeout, args.memory_floor, getattr(args, "soak", None))
+    rules.limits(args.timeout, args.memory_floor, getattr(args, "soak", None))
     floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)
     return Limits(args.timeout + (getattr(args, "soak", None) or 0.0), floor)  # --soak extends the time limit
 

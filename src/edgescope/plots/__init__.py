@@ -6,9 +6,8 @@ variant keeps its colour and its marker in all of them. A figure with nothing to
 
 from edgescope.plots.bars import speedups
 from edgescope.plots.distribution import percentiles
-from edgescope.plots.queue import queue
 from edgescope.plots.scatter import tradeoff
 from edgescope.plots.style import Style, styles
-from edgescope.plots.time import over_time, telemetry
+from edgescope.plots.time import over_time, queue, telemetry
 
 __all__ = ["Style", "over_time", "percentiles", "queue", "speedups", "styles", "telemetry", "tradeoff"]

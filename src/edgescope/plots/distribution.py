@@ -24,6 +24,7 @@ from edgescope.plots.style import (
     axis,
     axis_kind,
     bounds,
+    by_rank,
     interval,
     layout,
     log_ticks,
@@ -32,7 +33,6 @@ from edgescope.plots.style import (
     styles,
     values,
 )
-from edgescope.plots.thin import by_rank
 from edgescope.records import Absent, Field, Measured
 
 PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.kernels.inferences import Budget
 from edgescope.analysis.kernels.rows import Cover, Rows
-from edgescope.plots.style import Figure, axis, colour, layout, seconds
-from edgescope.plots.thin import MAX_POINTS, by_rank, by_time
+from edgescope.plots.style import MAX_POINTS, Figure, axis, by_rank, by_time, colour, layout, seconds
 from edgescope.plots.time import CHANNEL_SCALES, MAX_CHANNELS, stacked
 from edgescope.records import SPAN_KINDS, Absent, Channel, Trace
 

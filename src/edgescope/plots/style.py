@@ -8,10 +8,14 @@ colour, so one figure serves both schemes.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
@@ -128,3 +132,28 @@ def log_ticks(low: float, high: float) -> list[float]:
     every = [m * 10.0**e for e in range(first, last + 1) for m in (1, 2, 5)]
     inside = [t for t in every if low <= t <= high]
     return inside if len(inside) <= 8 else [t for t in inside if f"{t:e}"[0] == "1"]
+
+
+MAX_POINTS = 2000
+"""Points drawn for one variant."""
+
+
+def by_time(value: NDArray[Any], limit: int = MAX_POINTS) -> NDArray[np.int64]:
+    """Return rising indices, at most `limit` (4 or more): both ends, and each stretch's extremes."""
+    n = len(value)
+    if n <= limit:
+        return np.arange(n)
+    edges = np.linspace(0, n, (limit - 2) // 2 + 1).astype(int)
+    kept = [0, n - 1]
+    for first, stop in itertools.pairwise(edges):
+        kept += [first + int(np.argmin(value[first:stop])), first + int(np.argmax(value[first:stop]))]
+    return np.unique(np.array(kept))
+
+
+def by_rank(n: int, limit: int = MAX_POINTS) -> NDArray[np.int64]:
+    """Return rising ranks 0 .. n-1, at most `limit`, denser towards the slow end, with both ends."""
+    if n <= limit:
+        return np.arange(n)
+    body = np.linspace(0, n - 1, limit // 2).astype(int)
+    tail = n - np.unique(np.geomspace(1, n, limit - limit // 2).astype(int))
+    return np.unique(np.concatenate([body, tail]))

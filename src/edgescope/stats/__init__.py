@@ -1,15 +1,17 @@
 """Honest statistics of correlated, skewed, drifting latencies: numpy and the standard library only.
 
-`intervals` gives the interval of a mean, `quantiles` that of a percentile, `sequential` says when to start counting
-and when to stop, `states` at how many speeds the machine ran, `pairs` whether one variant is faster than another;
+`intervals` gives the interval of a mean and of a percentile, `sequential` says when to start counting and when to stop,
+and at how many speeds the machine ran, `pairs` whether one variant is faster than another;
 `special` holds the functions behind them. Each is tested on simulated series with known answers; edgescope docs metrics
 defines every number once.
 """
 
-from edgescope.stats.intervals import MIN_EFFECTIVE, Interval, effective_n, mean_interval, tau
-from edgescope.stats.pairs import Judgement, is_different, judge, judge_pairs, paired_log_ratio, wilson
-from edgescope.stats.quantiles import (
+from edgescope.stats.intervals import (
+    MIN_EFFECTIVE,
+    Interval,
     early_stopping_estimate,
+    effective_n,
+    mean_interval,
     needed,
     percentile,
     quantile_effective_n,
@@ -17,12 +19,13 @@ from edgescope.stats.quantiles import (
     quantile_metric,
     reach,
     refusal,
+    tau,
     upper_bound,
     upper_rank,
 )
-from edgescope.stats.sequential import Drift, StopRule, drift, warm, warmup_length
+from edgescope.stats.pairs import Judgement, is_different, judge, judge_pairs, paired_log_ratio, wilson
+from edgescope.stats.sequential import Drift, State, States, StopRule, drift, states, warm, warmup_length
 from edgescope.stats.shares import bursty_share, clustered_share
-from edgescope.stats.states import State, States, states
 
 __all__ = [
     "MIN_EFFECTIVE",

@@ -30,9 +30,8 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from edgescope.records.lazy import ArrayLike, NDArray, np
-from edgescope.stats.intervals import Interval
+from edgescope.stats.intervals import Interval, quantile_effective_n
 from edgescope.stats.pairs import wilson
-from edgescope.stats.quantiles import quantile_effective_n
 from edgescope.stats.special import normal_quantile, t_quantile
 
 DRAWS, FEWEST = 1000, 40

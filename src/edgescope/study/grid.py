@@ -21,7 +21,7 @@ from edgescope.isolate import placement
 from edgescope.models import zoo
 from edgescope.records import Json, Trial, colocated_with
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.study import ranges, schema, toml_lines
+from edgescope.study import rules, schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import OPTIONS, Problem
 from edgescope.verify import metric_names
@@ -145,7 +145,7 @@ def checked(trial: Trial) -> Trial:
 
         judge.required_agreement(trial.precision, trial.min_agreement)
     registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial))
-    ranges.checked(trial)
+    rules.in_range(trial)
     placement.colocated(trial)
     for name, shape in trial.shapes.items():
         if not shape or shape[0] != trial.batch:

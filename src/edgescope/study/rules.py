@@ -1,7 +1,9 @@
 """Find impossible cells before the sweep starts, without importing an engine.
 
-Facts that only the machine knows (does this CPU have bf16? does this GPU have MPS?) are not checked here: such a cell
-is tried, and its Result says `unsupported` with the reason.
+The numbers of a Trial and its limits have ranges, each with its reason. New trials are checked, stored ones are not:
+results of any range stay readable. Keys may exclude each other. Facts that only the machine knows (does this CPU have
+bf16? does this GPU have MPS?) are not checked here: such a cell is tried, and its Result says `unsupported` with the
+reason.
 
 Place makes the errors of a study file, each with the line to change.
 """
@@ -123,3 +125,79 @@ class Place:
 def _contains(text: str, word: str) -> bool:
     """Return whether a text contains this word."""
     return bool(word) and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+
+#: A load generator's clock resolves a microsecond; each arrival is stored as a row of 50 bytes.
+MOST_RATE, MOST_ROWS = 1e6, 1e8
+MOST_PROCESSES, MOST_IN_FLIGHT, MOST_THREADS = 256, 1024, 1024
+SHORTEST_S, LONGEST_S = 0.001, 7 * 86400.0
+#: A shorter soak cannot distinguish burst from sustained performance (analysis.run.sustained).
+SHORTEST_SOAK_S = 60.0
+
+
+def in_range(trial: Trial) -> Trial:
+    """Return the trial if its numbers are in range; UsageError with the flag, the range and the reason otherwise."""
+    for ok, what, why in _range_rules(trial):
+        if not ok:
+            raise _outside(what, why)
+    return trial
+
+
+def _range_rules(t: Trial) -> Iterator[tuple[bool, str, str]]:
+    """Yield (whether the rule holds, the rule, its reason)."""
+    yield (
+        SHORTEST_S <= t.max_s <= LONGEST_S,
+        f"the window (--duration, max_s) must last 1ms to 7 days, not {t.max_s:g} s",
+        "a shorter window holds no query",
+    )
+    rows = 0.0 if t.rate is None else t.rate * t.max_s
+    yield (
+        t.rate is None or t.rate <= MOST_RATE,
+        f"rate must be at most {MOST_RATE:g} queries/s, not {t.rate or 0:g}",
+        "the clock resolves no shorter time between two queries",
+    )
+    yield (
+        rows <= MOST_ROWS,
+        f"rate {t.rate or 0:g}/s over {t.max_s:g} s is {rows:.0e} queries, more than {MOST_ROWS:.0e}",
+        "each query is stored as a row",
+    )
+    yield (
+        t.processes <= MOST_PROCESSES,
+        f"processes must be at most {MOST_PROCESSES}, not {t.processes}",
+        "each process holds an engine and a copy of the model",
+    )
+    yield (
+        t.in_flight <= MOST_IN_FLIGHT,
+        f"in_flight must be at most {MOST_IN_FLIGHT}, not {t.in_flight}",
+        "each query in flight is a thread",
+    )
+    threads = t.options.get("threads", 1)
+    yield (
+        not isinstance(threads, int | float) or 0 <= threads <= MOST_THREADS,
+        f"threads must lie between 0 and {MOST_THREADS}, not {threads}",
+        "more threads than cores only wait for each other",
+    )
+
+
+def limits(timeout_s: float, floor_mb: float | None, soak_s: float | None) -> None:
+    """Raise UsageError for limits under which no trial can succeed."""
+    rules = (
+        (timeout_s > 0, f"--timeout must be above 0, not {timeout_s:g}s", "every trial would be stopped"),
+        (
+            floor_mb is None or 0 <= floor_mb < float("inf"),
+            f"--memory-floor must be 0 MB or more, not {floor_mb or 0:g}",
+            "free memory is never negative; leave the flag out for the default floor",
+        ),
+        (
+            soak_s is None or soak_s >= SHORTEST_SOAK_S,
+            f"--soak must be at least {SHORTEST_SOAK_S:g}s, not {soak_s or 0:g}s",
+            "a shorter window cannot settle; --duration sets a shorter window",
+        ),
+    )
+    for ok, what, why in rules:
+        if not ok:
+            raise _outside(what, why)
+
+
+def _outside(what: str, why: str) -> UsageError:
+    return UsageError("E-RANGE-1", what, evidence=why, effect="Nothing was measured")

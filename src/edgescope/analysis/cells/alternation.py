@@ -28,7 +28,7 @@ from edgescope.stats.alternation import (
 )
 from edgescope.stats.intervals import Interval
 from edgescope.stats.pairs import MIN_PAIRS, SAME_WITHIN
-from edgescope.stats.states import LEAST_SHARE
+from edgescope.stats.sequential import LEAST_SHARE
 
 CONFIRMING, SELECTING = "confirming", "selecting"
 OF_SPEED = frozenset({"p50_s", "throughput_sps", "speedup"})

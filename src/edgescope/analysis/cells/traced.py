@@ -18,7 +18,7 @@ from edgescope.analysis.kernels.account import Account, account, trace_of
 from edgescope.analysis.kernels.inferences import Budget
 from edgescope.analysis.run.usage import of_gpu
 from edgescope.records import Absent, Field, Measured, Result, Trial
-from edgescope.stats.quantiles import quantile_interval
+from edgescope.stats.intervals import quantile_interval
 
 if TYPE_CHECKING:  # the cells of a sweep take longer to load than a trace to read
     from edgescope.analysis.cells.concurrency import Cell

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from plotly.subplots import make_subplots
 
-from edgescope.plots.style import BASELINE_COLOUR, COLOURS, Figure, axis, colour, layout
-from edgescope.plots.thin import MAX_POINTS
+from edgescope.plots.style import BASELINE_COLOUR, COLOURS, MAX_POINTS, Figure, axis, colour, layout
 from edgescope.wings.anomaly.evaluation import Evaluation, ScoredVideo
 
 EVENT = "rgba(204,0,61,0.16)"

@@ -14,9 +14,8 @@ from edgescope.records import Answer, Json, Result, Trial
 from edgescope.records.answers import plain
 from edgescope.records.trial import usual_backend
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
-from edgescope.search import start
-from edgescope.search.loop import Loop
-from edgescope.study import grid, ranges
+from edgescope.search.loop import Loop, counting
+from edgescope.study import grid, rules
 from edgescope.wings.capacity.answer import Capacity
 from edgescope.wings.capacity.constraints import MISSES, Point, client_constraints
 from edgescope.wings.capacity.page import line, sentence_of
@@ -99,7 +98,7 @@ def capacity(
         server_processes,
         arrivals,
     ]
-    with start.counting(
+    with counting(
         setup.cells(place), ["capacity", *named, confirm_duration_s, exhaustive], cached=cached
     ) as cells:
         search, loop = (
@@ -120,7 +119,7 @@ def _base(model: str, trial: dict[str, Any]) -> Trial:
     backend = trial.get("backend") or usual_backend(model)
     device = trial.get("device") or registry.home(backend)
     keys = trial | {"device": device, "backend": backend, "data": opening.name_of(trial.get("data") or "")}
-    return grid.pinned(ranges.checked(Trial(model=model, **keys)), zoo.pin)
+    return grid.pinned(rules.in_range(Trial(model=model, **keys)), zoo.pin)
 
 
 def _check(question: Question) -> None:

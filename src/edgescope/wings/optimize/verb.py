@@ -26,10 +26,10 @@ from edgescope.registry import need
 from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios.base import checked as checked_load
-from edgescope.search import candidates, start
+from edgescope.search import candidates
 from edgescope.search.candidates import NotHere, Proposal
-from edgescope.search.loop import Loop
-from edgescope.study import grid, ranges
+from edgescope.search.loop import Loop, Spent, counting
+from edgescope.study import grid, rules
 from edgescope.verify import metric_names
 from edgescope.wings.optimize import halving
 
@@ -138,9 +138,9 @@ def optimize(
     if said := zoo.asks_for_data(model, proposal.trials[0].data):
         setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
-    with start.counting(cells, question, cached=cached):
+    with counting(cells, question, cached=cached):
         loop = Loop(cells, setup.tell)
-        before = start.Spent(cells, question, anew=not cached)
+        before = Spent(cells, question, anew=not cached)
         plan = halving.Budget(
             None if exhaustive else budget,
             proposal.trials[0].seed,
@@ -290,7 +290,7 @@ def base(model: str, trial: Mapping[str, Any], goals: Wanted = FASTEST) -> Trial
     keys = {**(candidates.WINDOW if goals.alone(device) else TURNS), **trial, "device": device}
     keys["data"] = opening.name_of(trial.get("data") or "")
     keys["metric"] = metric_names.named(trial.get("metric") or "")
-    return grid.pinned(ranges.checked(checked_load(Trial(model=model, **keys))), zoo.pin)
+    return grid.pinned(rules.in_range(checked_load(Trial(model=model, **keys))), zoo.pin)
 
 
 def proposed(

@@ -48,8 +48,8 @@ from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial
 from edgescope.stats import upper_bound
+from edgescope.stats.intervals import quantile_effective_n
 from edgescope.stats.pairs import SAME_WITHIN, Judgement
-from edgescope.stats.quantiles import quantile_effective_n
 from edgescope.stats.special import t_quantile
 
 CONFIDENCE = 0.95

@@ -24,8 +24,7 @@ from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.runner.run import ExperimentRunner
-from edgescope.search.loop import Loop, Step, Strategy, Tell
-from edgescope.search.start import known
+from edgescope.search.loop import Loop, Step, Strategy, Tell, known
 from edgescope.wings.recommend.bayes import Search
 from edgescope.wings.recommend.candidates import choices
 
