@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from edgescope import registry
 from edgescope.errors import UsageError
+from edgescope.records import Absent, Result, Trust, Verdict
+from edgescope.registry import REPLAYED
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -203,3 +205,34 @@ def judged_by(method: str) -> str:
 def scoped(name: str) -> bool:
     """Return whether a metric means nothing without the scope of its meter."""
     return name in METRICS and METRICS[name].scope
+
+
+# -- a result whose sensors were a recording: its times are this machine's, its watts another's. Measured here, read
+#    from a store, or made by an earlier version: no card, row or figure puts the two together.
+
+RECORDING = "the sensors are a recording"
+WATTS = Absent(
+    "unsupported: the watts are of a recording, not of this run (edgescope energy shows them alone)"
+)
+
+
+def replayed(result: Result) -> bool:
+    """Return whether a recording stood in for the machine's sensors."""
+    return bool(result.machine.state.get(REPLAYED))
+
+
+def told_apart(result: Result) -> Result:
+    """Return a replayed result without power and energy, its verdict unknown; any other one unchanged.
+
+    Throttling and other load in the recording are the board's: they stay as evidence, and say nothing of these times.
+    """
+    if not replayed(result):
+        return result
+    own = [e for e in result.verdict.evidence if e != RECORDING]
+    return replace(
+        result,
+        meter=None,
+        warnings=tuple(w for w in result.warnings if not w.code.startswith("W-PWR")),
+        metrics={name: WATTS if scoped(name) else value for name, value in result.metrics.items()},
+        verdict=Verdict(Trust.UNKNOWN, (RECORDING, *own)),
+    )

@@ -17,6 +17,7 @@ import pytest
 from edgescope.analysis.cells import ids
 from edgescope.analysis.run import summary
 from edgescope.errors import StoreError, UsageError
+from edgescope.metrics import RECORDING, told_apart
 from edgescope.records import (
     QUERY_DTYPES,
     SCHEMA_VERSION,
@@ -37,7 +38,6 @@ from edgescope.records import (
 )
 from edgescope.registry import REPLAYED
 from edgescope.store import results, rows
-from edgescope.store.recorded import RECORDING, told_apart
 from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
 

@@ -29,10 +29,9 @@ from edgescope.errors import (
     WrongOutputError,
 )
 from edgescope.isolate.worker import WorkerError
-from edgescope.metrics import scoped
+from edgescope.metrics import RECORDING, scoped, told_apart
 from edgescope.records import Absent, Json, Measured, Result, Status, Verification
 from edgescope.registry import REPLAYED
-from edgescope.store.recorded import RECORDING, told_apart
 
 #: Significant drift of the latency over the window beyond which the run is called unstable.
 UNSTABLE_DRIFT = 0.25

@@ -89,16 +89,7 @@ class Backends:
         rows: list[dict[str, Any]] = []
         for name, entry in registry.BACKENDS.items():
             devices = registry.runs_on(name)
-            row: dict[str, Any] = {
-                "name": name,
-                "summary": entry.summary,
-                "devices": list(devices),
-                "available": True,
-                "options": {},
-                "reason": "",
-                "fix": "",
-                "without": {},
-            }
+            row = _row(name, entry.summary, devices)
             try:
                 backend = registry.load(registry.BACKENDS, name, "backend")
                 row["options"] = dict(backend.OPTIONS)
@@ -129,8 +120,14 @@ class Backends:
         return 0
 
 
+def _row(name: str, summary: str, devices: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the row of a backend that works on every device."""
+    row = {"name": name, "summary": summary, "devices": list(devices), "available": True}
+    return row | {"options": {}, "reason": "", "fix": "", "without": {}}
+
+
 def _here(row: Mapping[str, Any]) -> str:
-    return f"yes, not on {', '.join(row['without'])}" if row.get("without") else "yes"
+    return f"yes, not on {', '.join(row['without'])}" if row["without"] else "yes"
 
 
 def _why(error: UnavailableError) -> dict[str, str]:
@@ -151,15 +148,8 @@ def _without(backend: Usable, devices: Sequence[str]) -> dict[str, dict[str, str
 def _broken(found: registry.Broken) -> dict[str, Any]:
     """Return the row of a plug-in whose backend cannot be loaded."""
     problem = registry.unusable(found, "backend")
-    row = {
-        "name": found.name,
-        "summary": problem.what,
-        "devices": [],
-        "available": False,
-        "options": {},
-        "without": {},
-    }
-    return row | {"reason": problem.evidence, "fix": problem.fix}
+    why = {"reason": problem.evidence, "fix": problem.fix}
+    return _row(found.name, problem.what) | {"available": False, **why}
 
 
 class Modes:

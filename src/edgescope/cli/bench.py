@@ -13,6 +13,7 @@ import json
 
 from edgescope.commandline import context, trial_flags
 from edgescope.commandline.progress import waiting
+from edgescope.errors import refused
 
 INTERRUPTED = "What had finished is stored; the run that was stopped is not. The same command starts again."
 
@@ -33,7 +34,6 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON; return the exit code."""
-    from edgescope.errors import refused
     from edgescope.records import codec
     from edgescope.runner.setup import check_modes
     from edgescope.units import remaining

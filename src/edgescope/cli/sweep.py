@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import context, trial_flags
+from edgescope.errors import UsageError
 
 if TYPE_CHECKING:
     from edgescope.records import Result, Trial
@@ -140,7 +141,6 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
     """Return the study that the file or the flags describe, and the typed keys of how to run it."""
-    from edgescope.errors import UsageError
     from edgescope.verbs.sweep import USUAL, planned
 
     if not args.study:
@@ -159,7 +159,6 @@ def _plan(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
 
 
 def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
-    from edgescope.errors import UsageError
     from edgescope.models import zoo
 
     if not args.model:

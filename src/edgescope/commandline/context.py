@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgescope import errors
 from edgescope.commandline import progress
-from edgescope.errors import ExitCode
+from edgescope.errors import ExitCode, UsageError, closest_name
 
 if TYPE_CHECKING:
     from edgescope.errors import Message
@@ -71,7 +71,6 @@ def use_board(url: str, trial: Trial) -> None:
 
 def retried(args: argparse.Namespace) -> set[Status]:
     """Return the statuses that --retry names; UsageError for an unknown one."""
-    from edgescope.errors import UsageError, closest_name
     from edgescope.records import Status
 
     try:
@@ -152,6 +151,5 @@ def show_each(args: argparse.Namespace, pages: Sequence[Document]) -> None:
         terminal.show(page, verbose=args.verbose, limit=None if args.all else terminal.LINES)
 
 
-def say(text: object) -> None:
-    """Print one line on stderr."""
-    progress.say(text)
+say = progress.say
+"""Prints one line on stderr."""

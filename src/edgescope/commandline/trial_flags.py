@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgescope import registry
 from edgescope.command import flag, option_value
+from edgescope.errors import UsageError
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar, Trial
@@ -92,8 +93,6 @@ def typed(configure: Callable[[argparse.ArgumentParser], None], args: argparse.N
 def counted(text: str, name: str = "processes") -> int:
     """Parse a whole number of the flag `name`; UsageError if it is none."""
     if not re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII):
-        from edgescope.errors import UsageError
-
         raise UsageError("E-SWEEP-2", f"--{name} takes whole numbers, not {text!r}", fix=f"--{name} 1,2,4")
     return int(text)
 
@@ -131,8 +130,6 @@ def axis(name: str, text: str | None, *, single: bool) -> Any:
         return None
     values = [AXES[name](part) for part in text.split(",")]
     if len(values) > 1 and single:
-        from edgescope.errors import UsageError
-
         raise UsageError(
             "E-SWEEP-6",
             f"--{name} takes one value here, not {text!r}",

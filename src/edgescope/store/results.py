@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgescope.errors import EdgescopeError, StoreError
+from edgescope.metrics import told_apart
 from edgescope.records import (
     MARK,
     QUERY_DTYPES,
@@ -48,7 +49,6 @@ from edgescope.records import (
 )
 from edgescope.registry import BOARD, REPLAYED
 from edgescope.store import files, rows
-from edgescope.store.recorded import told_apart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgescope import registry
 from edgescope.commandline import trial_flags
+from edgescope.errors import UsageError
 
 if TYPE_CHECKING:
     from edgescope.wings.doctor.report import Report
@@ -82,7 +83,6 @@ def _ceilings(args: argparse.Namespace) -> int:
     from edgescope.bench import here
     from edgescope.commandline import context
     from edgescope.devices import replay
-    from edgescope.errors import UsageError
     from edgescope.report import terminal
     from edgescope.wings.doctor import ceilings
     from edgescope.wings.doctor.ceilings import document
@@ -108,7 +108,6 @@ def _noise(args: argparse.Namespace) -> int:
     from edgescope.analysis.run import noise
     from edgescope.commandline import context
     from edgescope.devices import replay
-    from edgescope.errors import UsageError
     from edgescope.wings.doctor.noise import measure
 
     if replay.played():

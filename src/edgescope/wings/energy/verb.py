@@ -10,10 +10,10 @@ from edgescope.analysis.cells import ids
 from edgescope.analysis.energy.of_run import Consumption, consumption, done
 from edgescope.analysis.energy.window import energies
 from edgescope.errors import Message, UsageError
+from edgescope.metrics import replayed
 from edgescope.records import Absent, Answer, Field, Json, Meter, Result
 from edgescope.records.answers import figure_text, plain
 from edgescope.runner.setup import Stored, Tell, named, silent, store_of
-from edgescope.store.recorded import replayed
 from edgescope.wings.energy import meter_log
 from edgescope.wings.energy.align import Wall, wall
 from edgescope.wings.energy.meter_table import Dialect

@@ -13,6 +13,7 @@ import sys
 from types import FrameType
 
 from edgescope.commandline import trial_flags
+from edgescope.errors import UsageError
 
 MAX_HZ = 20.0
 
@@ -34,7 +35,6 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.bench import present
     from edgescope.commandline.screen import is_plain
     from edgescope.devices import replay
-    from edgescope.errors import UsageError
     from edgescope.wings.monitor.live import Monitor, Pace
 
     if not 0 < args.hz <= MAX_HZ:
