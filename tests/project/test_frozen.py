@@ -23,8 +23,8 @@ COUNTS_UP = {
     *("wings.remote.board.Line", "stats.sequential.StopRule", "tracing.importer.ImportedFile"),
     *(
         "wings.video.flow.Counts",
-        "frames.frame.Frame",
-        "frames.frame.Item",
+        "frames.Frame",
+        "frames.Item",
         "wings.video.session.Counts",
     ),
 }
