@@ -240,3 +240,8 @@ def test_the_first_two_hundred_rows_beside_a_column_tell_its_decimal_mark(row, t
     with pytest.raises(UsageError) as refused:
         column(made, 0, "power", Dialect())
     assert (refused.value.code, refused.value.fix) == ("E-METER-1", "--decimal ,")
+
+
+def test_points_that_part_thousands_beside_one_that_parts_decimals_are_refused_with_a_cell():
+    with pytest.raises(UsageError, match=r"E-METER-1.*such as '1\.234\.567'"):
+        values("power_mW", "1.234.567", "1.5")

@@ -11,7 +11,7 @@ from edgescope.analysis.cells.objective import nondominated, wanted
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial, Trust, Verdict, Window, Worker
-from edgescope.wings.recommend.candidates import belongs, choices, load
+from edgescope.wings.recommend.candidates import choices, load
 from edgescope.wings.recommend.recommendation import _beside, recommend
 from making import MACHINE, queries, result
 
@@ -225,18 +225,18 @@ def test_raw_rows_bound_the_tail_where_each_process_has_too_few(make):
 
 def test_only_the_load_that_is_asked_belongs():
     plain = load(Trial(model="m"))
-    assert belongs(Trial(model="m", processes=2, in_flight=4, sharing="pinned"), plain)
-    assert not belongs(Trial(model="m", workload="null"), plain)
-    assert not belongs(Trial(model="m", colocated="n"), plain)
-    assert not belongs(Trial(model="m", scenario="offline"), plain)
+    assert load(Trial(model="m", processes=2, in_flight=4, sharing="pinned")) == plain
+    assert load(Trial(model="m", workload="null")) != plain
+    assert load(Trial(model="m", colocated="n")) != plain
+    assert load(Trial(model="m", scenario="offline")) != plain
     ten = Trial(model="m", scenario="server", rate=10.0)
-    assert belongs(dataclasses.replace(ten, batch=4), load(ten))
+    assert load(dataclasses.replace(ten, batch=4)) == load(ten)
     for other in (
         {"rate": 100.0},
         {"in_flight": 2},
         {"scenario": "burst", "scenario_options": {"burst_size": 8}},
     ):
-        assert not belongs(dataclasses.replace(ten, **other), load(ten))
+        assert load(dataclasses.replace(ten, **other)) != load(ten)
 
 
 def test_nondominated_keeps_equals_and_drops_the_beaten():

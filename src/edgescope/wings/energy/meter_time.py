@@ -18,8 +18,8 @@ from itertools import pairwise
 import numpy as np
 
 from edgescope.analysis.energy.integral import Floats
-from edgescope.wings.energy.meter_table import SAMPLE, Dialect, Table, decimal, number, refused
-from edgescope.wings.energy.meter_units import UNITS, place, rank, unit, units_in
+from edgescope.wings.energy.meter_table import SAMPLE, Dialect, Table, number, refused
+from edgescope.wings.energy.meter_units import UNITS, decimal_mark, place, rank, unit, units_in
 
 DAY_S = 86_400.0
 EPOCHS = ((9e17, 1e-9), (9e14, 1e-6), (9e11, 1e-3), (9e8, 1.0))
@@ -94,11 +94,7 @@ def _is_count(cell: str) -> bool:
 
 def _count(table: Table, at: int, cells: Sequence[str], words: str, dialect: Dialect) -> Clock:
     name = table.head[at]
-    mark = dialect.decimal or decimal(cells, [c for row in table.rows[:SAMPLE] for c in row], table.delimiter)
-    if not mark:
-        raise refused(
-            "E-METER-1", f"the decimal mark of {name!r} of {table.name} cannot be told", fix="--decimal ,"
-        )
+    mark = decimal_mark(table, at, cells, dialect)
     values = np.array([_value(cell, mark) for cell in cells])
     finite = values[np.isfinite(values)]
     size = _size(table, at, dialect)

@@ -170,12 +170,7 @@ class Column:
 def column(table: Table, at: int, kind: str, dialect: Dialect) -> Column:
     """Return a column in SI; UsageError E-METER-4 if its unit is not written."""
     name, cells = table.head[at], table.column(at)
-    mark = dialect.decimal or decimal(cells, [c for row in table.rows[:SAMPLE] for c in row], table.delimiter)
-    if not mark:
-        what = f"the decimal mark of {name!r} of {table.name} cannot be told"
-        raise refused(
-            "E-METER-1", what, evidence=f"such as {next(c for c in cells if ',' in c)!r}", fix="--decimal ,"
-        )
+    mark = decimal_mark(table, at, cells, dialect)
     usual = _unit(table, at, kind, dialect)
     values, bare = np.full(len(cells), np.nan), 0
     for i, cell in enumerate(cells):
@@ -190,6 +185,16 @@ def column(table: Table, at: int, kind: str, dialect: Dialect) -> Column:
     if bare and not np.isfinite(values).any():
         raise _unknown(table, name, cells, kind, mark)
     return Column(name, values)
+
+
+def decimal_mark(table: Table, at: int, cells: Sequence[str], dialect: Dialect) -> str:
+    """Return the decimal mark of a column's cells; UsageError E-METER-1 if it cannot be told."""
+    mark = dialect.decimal or decimal(cells, [c for row in table.rows[:SAMPLE] for c in row], table.delimiter)
+    if not mark:
+        what = f"the decimal mark of {table.head[at]!r} of {table.name} cannot be told"
+        evidence = f"such as {next((c for c in cells if ',' in c), cells[0])!r}"
+        raise refused("E-METER-1", what, evidence=evidence, fix="--decimal ,")
+    return mark
 
 
 def _unknown(table: Table, name: str, cells: Sequence[str], kind: str, mark: str) -> Exception:

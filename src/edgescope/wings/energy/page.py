@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from edgescope.analysis.energy.of_run import Consumption, ends
 from edgescope.errors import Message
@@ -13,11 +12,7 @@ from edgescope.report import document as doc
 from edgescope.report import result as card
 from edgescope.units import show, why
 from edgescope.wings.energy.align import Wall
-
-if TYPE_CHECKING:
-    from edgescope.wings.energy.verb import Energies
-
-SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
+from edgescope.wings.energy.verb import SHOWN, Energies
 
 Found = Sequence[tuple[Meter, Consumption]]
 

@@ -69,10 +69,6 @@ class Energies(Answer):
         ]
 
 
-def _without(absent: Mapping[str, Field], spent: Consumption) -> Consumption:
-    return replace(spent, metrics={**spent.metrics, **absent})
-
-
 def energy(
     result: str | Result,
     *,
@@ -97,30 +93,19 @@ def energy(
             "E-METER-3", f"the result {result.id} was not measured", evidence=str(result.reason or "")[:200]
         )
     own = PER_SAMPLE if replayed(result) else {}
-    every = energies(
-        result.readings,
-        result.window.start_ns,
-        result.window.stop_ns,
-        done(result.queries, result.window),
-    )
-    found = tuple(
-        (
-            Meter(e.meter, e.scope, e.method),
-            _without(
-                own,
-                consumption(
-                    result.readings,
-                    result.queries,
-                    result.window,
-                    idle=result.idle,
-                    meter=e.meter,
-                    colocated=result.trial.colocated,
-                ),
-            ),
+    window, queries = result.window, result.queries
+    found = []
+    for e in energies(result.readings, window.start_ns, window.stop_ns, done(queries, window)):
+        spent = consumption(
+            result.readings,
+            queries,
+            window,
+            idle=result.idle,
+            meter=e.meter,
+            colocated=result.trial.colocated,
         )
-        for e in every
-    )
+        found.append((Meter(e.meter, e.scope, e.method), replace(spent, metrics={**spent.metrics, **own})))
     if meter is None:
-        return Energies(result, found)
+        return Energies(result, tuple(found))
     log = meter_log.read(Path(meter), dialect)
-    return Energies(result, found, wall(result, log, scope))
+    return Energies(result, tuple(found), wall(result, log, scope))

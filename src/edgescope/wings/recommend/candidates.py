@@ -178,11 +178,6 @@ def load(trial: Trial) -> Load:
     return (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io, *met)
 
 
-def belongs(trial: Trial, to: Load) -> bool:
-    """Return whether a trial answers a question about this load."""
-    return load(trial) == to
-
-
 def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Spreads]:
     """Return one row per cell, rejected if it breaks a constraint, and the spread between processes."""
     groups: dict[str, list[Result]] = {}

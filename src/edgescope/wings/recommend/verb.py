@@ -27,7 +27,7 @@ from edgescope.search import candidates
 from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.study.grid import Study
-from edgescope.wings.recommend.candidates import Load, asks_tails, belongs, load
+from edgescope.wings.recommend.candidates import Load, asks_tails, load
 from edgescope.wings.recommend.explore import Budget, explore
 from edgescope.wings.recommend.recommendation import Recommendation
 from edgescope.wings.recommend.recommendation import recommend as best
@@ -157,7 +157,7 @@ class Scope:
             trials = [t for t in trials if not of_harness(t)] or trials
         known = dict.fromkeys((named or (t.model,), load(t)) for t in trials)
         return [
-            Question(m, to, tuple(r for r in found if r.trial.model in m and belongs(r.trial, to)))
+            Question(m, to, tuple(r for r in found if r.trial.model in m and load(r.trial) == to))
             for m, to in known
         ] or [Question(named, None, ())]
 

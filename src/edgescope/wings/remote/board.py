@@ -22,7 +22,7 @@ import numpy as np
 from edgescope import registry
 from edgescope.devices import manifest
 from edgescope.devices.base import Device
-from edgescope.devices.kernel_files import absent, fact, is_absent
+from edgescope.devices.kernel_files import absent
 from edgescope.errors import DeviceError, UnsupportedError
 from edgescope.process import said, scratch_folder
 from edgescope.records import Channel, Json, Machine, Readings
@@ -30,7 +30,7 @@ from edgescope.registry import need
 from edgescope.wings.remote import errors
 from edgescope.wings.remote.address import Address
 from edgescope.wings.remote.wire import Offset, Wire, agent_digest, clock_facts, get, put
-from edgescope.wings.tensorrt.lends import BEAT_S, Ran, Tool, surveyed
+from edgescope.wings.tensorrt.lends import BEAT_S, Ran, Tool, gpu, surveyed
 
 #: Flags that name a file the program reads, a file it writes, and a file it reads or writes.
 READS, WRITES, BOTH = (
@@ -177,8 +177,7 @@ class Board:
 
     def gpu(self, name: str) -> str:
         """Return the GPU's name with the board's name."""
-        model = fact(self.tree.root / "proc/device-tree/model", lambda text: text.strip("\0 \n"))
-        return name if is_absent(model) or not model or not name else f"{name} ({model})"
+        return gpu(name, self.tree.root)
 
     def run(
         self,
