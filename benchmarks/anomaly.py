@@ -37,9 +37,9 @@ from edgescope.report import data
 from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.wings.anomaly.encode import write
 from edgescope.wings.anomaly.extract import Progress, extract
 from edgescope.wings.anomaly.features import Engine
+from edgescope.wings.anomaly.generate import write_film
 from edgescope.wings.anomaly.preparation import Preparation, preparation
 from edgescope.wings.anomaly.videos import Video
 from edgescope.wings.studies.anomaly_detection import cells as chain
@@ -247,7 +247,7 @@ def film(path: Path, frames: int, source: Path) -> Path:
         assert frame is not None
         found.append(frame.pixels.copy())
     reader.close()
-    write(path, np.stack(found), 30)
+    write_film(path, np.stack(found), 30)
     return path
 
 

@@ -40,14 +40,13 @@ from edgescope.models.image.photos import fingerprint, located
 from edgescope.records import Scalar
 from edgescope.records.codec import to_plain
 from edgescope.registry import BACKENDS, load
-from edgescope.wings.anomaly import decode, layouts, pretext
+from edgescope.wings.anomaly import layouts, pretext
 from edgescope.wings.anomaly import verb as anomaly
 from edgescope.wings.anomaly.detector import Detector
 from edgescope.wings.anomaly.evaluation import ScoredVideo, compared, curve, evaluate, frame_labels
 from edgescope.wings.anomaly.extract import extract
-from edgescope.wings.anomaly.feature_set import FeatureSet
-from edgescope.wings.anomaly.features import Engine
-from edgescope.wings.anomaly.preparation import preparation
+from edgescope.wings.anomaly.features import Engine, FeatureSet
+from edgescope.wings.anomaly.preparation import Read, decoded, preparation
 from edgescope.wings.anomaly.train import scored_video
 
 THREADS = min(16, os.cpu_count() or 1)
@@ -286,9 +285,7 @@ def eight(
     prepared = preparation(name)
 
     def inputs(video: Any) -> NDArray[np.float32]:
-        return np.concatenate(
-            [prepared.inputs(p) for p in decode.snippets(video.path, prepared, decode.Read())]
-        )
+        return np.concatenate([prepared.inputs(p) for p in decoded(video.path, prepared, Read())])
 
     chosen = pretext.Pretext(features=args.features, batch=CALIBRATION, seed=args.seed)
     shown = pretext.Clips(pretext.films(videos, prepared, "train", THREADS), prepared, chosen).draw(0)[0]

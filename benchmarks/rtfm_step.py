@@ -35,10 +35,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from edgescope.fit import Step
-from edgescope.wings.anomaly import train
+from edgescope.wings.anomaly import torch_networks, train
 from edgescope.wings.anomaly.detector import segmented
-from edgescope.wings.anomaly.networks import checkpoints
-from edgescope.wings.anomaly.networks.heads import Rtfm
+from edgescope.wings.anomaly.heads import Rtfm
 
 WIDTH, SEGMENTS, SNIPPETS = 2048, 32, 120
 """SNIPPETS: of a video in the folder."""
@@ -201,7 +200,7 @@ class Arms:
     def plain(self) -> Plain:
         """Return the plain network."""
         network = Plain(WIDTH)
-        network.load_state_dict(checkpoints.to_theirs(self.start.state_dict(), "rtfm"))
+        network.load_state_dict(torch_networks.to_theirs(self.start.state_dict(), "rtfm"))
         return network.to(self.device).train()
 
     def ours(self) -> Rtfm:

@@ -40,8 +40,8 @@ from edgescope.stats import paired_log_ratio
 from edgescope.stats.intervals import percentile, quantile_interval
 from edgescope.wings.training.data_sets import Packed
 from edgescope.wings.training.interleave import Interleaving, Slice, train_interleave
+from edgescope.wings.training.loading import stage
 from edgescope.wings.training.loop import Loop
-from edgescope.wings.training.stages import stage
 from edgescope.wings.training.workload import Training
 
 COST_CASES = {

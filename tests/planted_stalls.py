@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from edgescope.fit import Task
-from edgescope.wings.training.stages import stage
+from edgescope.wings.training.loading import stage
 
 ITEM_S, BATCH_S = 0.01, 0.2
 """Seconds slept in an item, and in the collation or the step of a minibatch: what is computed beside it is small."""

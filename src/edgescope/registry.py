@@ -456,11 +456,11 @@ MODELS = Family(
             "edgescope.models.image.faces:FaceDetector", summary="a detector of faces with trained weights"
         ),
         "clips": Entry(
-            "edgescope.wings.training.clip_classifier.network:ClipClassifier",
+            "edgescope.wings.training.clip_networks:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",
         ),
         "anomaly": Entry(
-            "edgescope.wings.anomaly.networks.network:network",
+            "edgescope.wings.anomaly.networks:network",
             summary="a named network of video anomaly detection, or name@weights.pth",
         ),
         "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),

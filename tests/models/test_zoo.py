@@ -39,11 +39,11 @@ def test_params_and_macs_are_those_of_the_network(name):
     from torch.utils.flop_counter import FlopCounterMode
 
     from edgescope.models.image import torch_networks as _networks
-    from edgescope.wings.anomaly.networks import torch_networks as anomaly_networks
-    from edgescope.wings.training.clip_classifier import torch_networks
+    from edgescope.wings.anomaly import torch_networks as anomaly_networks
+    from edgescope.wings.training import torch_clips
 
     entry = zoo.table()[name]
-    own = {**dict.fromkeys(CLIPS, torch_networks), **dict.fromkeys(ANOMALY, anomaly_networks)}
+    own = {**dict.fromkeys(CLIPS, torch_clips), **dict.fromkeys(ANOMALY, anomaly_networks)}
     build = own.get(name, _networks).build
     with torch.device("meta"):
         module = build(entry)

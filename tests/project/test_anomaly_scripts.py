@@ -9,9 +9,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import rtfm_step
 
-from edgescope.wings.anomaly import losses
-from edgescope.wings.anomaly.networks import checkpoints
-from edgescope.wings.anomaly.networks.heads import Rtfm
+from edgescope.wings.anomaly import heads, torch_networks
+from edgescope.wings.anomaly.heads import Rtfm
 
 
 @pytest.mark.parametrize("crops", [1, 3])
@@ -20,14 +19,14 @@ def test_our_step_has_the_loss_of_the_plain_one(crops):
     torch.manual_seed(crops)
     ours, plain = Rtfm(64), rtfm_step.Plain(64)
     torch.nn.init.normal_(ours.non_local.norm.weight)
-    plain.load_state_dict(checkpoints.to_theirs(ours.state_dict(), "rtfm"))
+    plain.load_state_dict(torch_networks.to_theirs(ours.state_dict(), "rtfm"))
     bags = torch.rand(6, crops, 32, 64)
     plain.eval(), ours.eval()
-    theirs, own = plain.loss(bags), losses.rtfm(ours, bags).total
+    theirs, own = plain.loss(bags), heads.rtfm(ours, bags).total
     torch.testing.assert_close(own, theirs, rtol=1e-5, atol=0)
     theirs.backward()
     own.backward()
-    wanted = checkpoints.to_ours({name: p.grad for name, p in plain.named_parameters()}, "rtfm")
+    wanted = torch_networks.to_ours({name: p.grad for name, p in plain.named_parameters()}, "rtfm")
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, wanted[name], rtol=1e-3, atol=1e-5)
 

@@ -8,7 +8,11 @@ import edgescope
 ROOT = Path(edgescope.__file__).parent
 PACKAGES = sorted({path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")})
 COUNTS_UP = {
-    *("wings.anomaly.decode.Read", "wings.anomaly.extract._Job", "artifacts.mixed_precision_onnx.Spread"),
+    *(
+        "wings.anomaly.preparation.Read",
+        "wings.anomaly.extract._Job",
+        "artifacts.mixed_precision_onnx.Spread",
+    ),
     *(
         "wings.trace.program.Seen",
         "wings.datasets.coco._Annotations",

@@ -75,7 +75,7 @@ MET_UNDER = {
     "analysis/cells/objective": ("optimize",),
     "search/explore": ("recommend",),
     "fit": ("train clips", "anomaly train"),
-    "wings/training/clip_classifier/": ("train clips", "bench"),
+    "wings/training/clip_": ("train clips", "bench"),
     "models/image/photo_set": ("train data",),
     "wings/doctor/": ("doctor",),
     "verbs/sweep": ("sweep",),

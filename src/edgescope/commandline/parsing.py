@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,11 +19,11 @@ LISTED = 10
 
 
 def add_parts(sub: argparse.ArgumentParser, parts: Mapping[str, Any]) -> None:
-    """Add the parts of a verb (`edgescope VERB PART ...`): name -> module with HELP, configure and run."""
+    """Add the parts of a verb (`edgescope VERB PART ...`): name -> class with its text, HELP, configure and run."""
     found = sub.add_subparsers(dest="part", metavar="PART", required=True)
-    for name, module in parts.items():
-        one = found.add_parser(name, help=module.HELP, description=module.__doc__)
-        module.configure(one)
+    for name, part in parts.items():
+        one = found.add_parser(name, help=part.HELP, description=inspect.cleandoc(part.__doc__))
+        part.configure(one)
 
 
 def verbs(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from edgescope.cli.main import main
-from edgescope.wings.anomaly import detector, feature_set, train
+from edgescope.wings.anomaly import detector, features, generate, train
+from edgescope.wings.anomaly.features import read_features
 
 pytestmark = pytest.mark.slow
 
@@ -37,22 +38,23 @@ def trained(folder):
 
 
 def test_a_generated_set_holds_both_kinds_in_every_split(folder):
-    features = feature_set.read(folder / "features")
+    found = read_features(folder / "features")
     for split in ("train", "validation", "test"):
-        assert {row.anomalous for row in features.of(split)} == {True, False}
-    assert {row.category for row in features.rows} == {"normal", "freeze", "darkness"}
-    for row in features.rows:
+        assert {row.anomalous for row in found.of(split)} == {True, False}
+    assert {row.category for row in found.rows} == {"normal", "freeze", "darkness"}
+    for row in found.rows:
         assert (row.frames, row.snippets) == (96, 6)
         assert [32 <= end - start <= 48 for start, end in row.intervals] == [True] * row.anomalous
 
 
 def test_the_same_seed_makes_the_same_pixels(folder, tmp_path, monkeypatch):
     """As they are given to the encoder: x264 does not write the same bytes of them every time."""
-    from edgescope.wings.anomaly import encode
 
     def made(*more):
         given = {}
-        monkeypatch.setattr(encode, "write", lambda path, frames, fps: given.update({path: frames.tobytes()}))
+        monkeypatch.setattr(
+            generate, "write_film", lambda path, frames, fps: given.update({path: frames.tobytes()})
+        )
         asked = ["anomaly", "generate", str(tmp_path), "--count", "14", "--size", "96x64", *KINDS, *more]
         assert main(asked) == 0
         return given
@@ -139,10 +141,10 @@ def test_evaluation_prints_figures_and_compares_two(folder, trained, tmp_path, c
 
 
 def test_features_of_another_network_are_refused(folder, trained, tmp_path, capsys):
-    lines = (folder / "features" / feature_set.MANIFEST).read_text().splitlines()
+    lines = (folder / "features" / features.MANIFEST).read_text().splitlines()
     head = json.loads(lines[0])
     head["preparation"] |= {"network": "s3d", "width": 1024}
-    (tmp_path / feature_set.MANIFEST).write_text("\n".join([json.dumps(head), *lines[1:]]))
+    (tmp_path / features.MANIFEST).write_text("\n".join([json.dumps(head), *lines[1:]]))
     assert main(["anomaly", "evaluate", str(trained["rtfm"]), str(tmp_path)]) == 1
     assert "E-ANOMALY-15: rtfm.pt was trained on features of motion" in " ".join(
         capsys.readouterr().err.split()
@@ -150,9 +152,9 @@ def test_features_of_another_network_are_refused(folder, trained, tmp_path, caps
 
 
 def test_one_class_only_is_refused(folder, tmp_path, capsys):
-    lines = (folder / "features" / feature_set.MANIFEST).read_text().splitlines()
+    lines = (folder / "features" / features.MANIFEST).read_text().splitlines()
     normal = [line for line in lines[1:] if '"category": "normal"' in line]
-    (tmp_path / feature_set.MANIFEST).write_text("\n".join([lines[0], *normal]))
+    (tmp_path / features.MANIFEST).write_text("\n".join([lines[0], *normal]))
     assert main(["anomaly", "train", str(tmp_path), "--output", str(tmp_path / "d.pt")]) == 2
     assert "E-ANOMALY-6: the training split" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "d.pt").exists()

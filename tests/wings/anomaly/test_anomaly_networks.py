@@ -7,9 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from edgescope.errors import ModelError
 from edgescope.models import zoo
-from edgescope.wings.anomaly.networks import checkpoints, torch_networks
-from edgescope.wings.anomaly.networks.feature_networks import I3d
-from edgescope.wings.anomaly.networks.heads import HEADS, Rtfm
+from edgescope.wings.anomaly import torch_networks
+from edgescope.wings.anomaly.heads import HEADS, Rtfm
+from edgescope.wings.anomaly.torch_networks import I3d
 
 pytestmark = pytest.mark.network
 
@@ -110,10 +110,10 @@ PUBLISHED = [
 def test_published_names_map_one_to_one_and_back(publisher, names, make, non_local):
     with torch.device("meta"):
         own = make(non_local).state_dict()
-    theirs = checkpoints.to_theirs(own, publisher)
+    theirs = torch_networks.to_theirs(own, publisher)
     assert set(theirs) == names(non_local)
-    assert checkpoints.publisher_of(theirs) == publisher
-    back = checkpoints.to_ours(theirs, publisher)
+    assert torch_networks.publisher_of(theirs) == publisher
+    back = torch_networks.to_ours(theirs, publisher)
     assert back.keys() == own.keys() and all(back[k] is own[k] for k in own)
 
 
@@ -122,7 +122,7 @@ def test_a_published_checkpoint_gives_the_same_features(tmp_path):
     """Written under PySlowFast's older names, without counters, in its holder; read by the zoo's network."""
     torch.manual_seed(1)
     network = I3d("8x8").eval()
-    state = checkpoints.to_theirs(network.state_dict(), "8x8")
+    state = torch_networks.to_theirs(network.state_dict(), "8x8")
     older = {k.replace(".norm.", ".bn."): v for k, v in state.items() if "num_batches" not in k}
     torch.save({"model_state": older, "model_state_dict": older, "epoch": 3}, tmp_path / "i3d.pth")
     model = zoo.get(f"i3d_r50_nl_8x8@{tmp_path / 'i3d.pth'}")
@@ -134,15 +134,17 @@ def test_a_published_checkpoint_gives_the_same_features(tmp_path):
 
 @pytest.mark.slow
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):
-    torch.save(checkpoints.to_theirs(I3d("32x2", non_local=False).state_dict(), "32x2"), tmp_path / "w.pth")
+    torch.save(
+        torch_networks.to_theirs(I3d("32x2", non_local=False).state_dict(), "32x2"), tmp_path / "w.pth"
+    )
     for name in ("i3d_r50_nl", "s3d", "rtfm"):
         with pytest.raises(ModelError, match="E-WEIGHTS-5"):
             zoo.get(f"{name}@{tmp_path / 'w.pth'}").module()
-    stranger = checkpoints.to_theirs(Rtfm(64).state_dict(), "rtfm") | {
+    stranger = torch_networks.to_theirs(Rtfm(64).state_dict(), "rtfm") | {
         "Aggregate.conv_9.0.weight": torch.ones(1)
     }
     with pytest.raises(ModelError, match=r"E-WEIGHTS-7.*conv_9"):
-        checkpoints.ours_of(stranger)
+        torch_networks.ours_of(stranger)
 
 
 # -- RTFM against convolutions -----------------------------------------------------------------------------------------

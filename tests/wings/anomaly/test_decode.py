@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from edgescope.errors import ModelError
-from edgescope.wings.anomaly import decode
-from edgescope.wings.anomaly.decode import Read
-from edgescope.wings.anomaly.preparation import Preparation
+from edgescope.wings.anomaly import preparation
+from edgescope.wings.anomaly.preparation import Preparation, Read
 
 PREPARED = Preparation("motion", 4, 1, (6, 5), (5, 5), (0.0,) * 3, (1.0,) * 3, 3)
 
@@ -41,7 +40,7 @@ def film(tmp_path, monkeypatch):
             asked.name, asked.how = name, how
             return SimpleNamespace(read=read, facts=lambda: facts, close=close)
 
-        monkeypatch.setattr(decode, "opened", opened)
+        monkeypatch.setattr(preparation, "opened", opened)
         return tmp_path / "film.mp4", asked
 
     return of
@@ -49,7 +48,7 @@ def film(tmp_path, monkeypatch):
 
 def parts(path, **how):
     read = Read()
-    found = list(decode.snippets(path, PREPARED, read, **how))
+    found = list(preparation.decoded(path, PREPARED, read, **how))
     return [part[:, :, 0, 0, 0].tolist() for part in found], read
 
 
@@ -114,5 +113,7 @@ def test_a_folder_of_pictures_is_a_film_in_the_order_in_which_people_count(tmp_p
 
 
 def test_a_reason_ends_before_the_remedy():
-    assert decode.reason(ModelError("E-X-1", "broken", fix="mend it")) == "E-X-1: broken."
-    assert decode.reason(ModelError("E-X-1", "broken", effect="It is out")) == "E-X-1: broken. It is out."
+    assert preparation.reason(ModelError("E-X-1", "broken", fix="mend it")) == "E-X-1: broken."
+    assert (
+        preparation.reason(ModelError("E-X-1", "broken", effect="It is out")) == "E-X-1: broken. It is out."
+    )

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("av")
 
 from edgescope.wings.anomaly import detector  # noqa: E402
-from edgescope.wings.anomaly.deployed import named  # noqa: E402
-from edgescope.wings.anomaly.networks.heads import HEADS  # noqa: E402
+from edgescope.wings.anomaly.detector import named  # noqa: E402
+from edgescope.wings.anomaly.heads import HEADS  # noqa: E402
 from edgescope.wings.anomaly.preparation import preparation  # noqa: E402
 from edgescope.wings.anomaly.watch import chain  # noqa: E402
 from edgescope.wings.video.alarm import Rule  # noqa: E402

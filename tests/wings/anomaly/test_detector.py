@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from edgescope.errors import ModelError
-from edgescope.wings.anomaly import deployed, detector
+from edgescope.wings.anomaly import detector
 from edgescope.wings.anomaly.detector import Checkpoint, Detector
-from edgescope.wings.anomaly.networks.heads import HEADS
+from edgescope.wings.anomaly.heads import HEADS
 from edgescope.wings.anomaly.preparation import Preparation, preparation
 
 PREPARED = Preparation("motion", 16, 2, (40, 32), (32, 32), (0.5,) * 3, (0.25,) * 3, 8)
@@ -75,7 +75,7 @@ def test_a_threshold_is_a_number_or_was_not_chosen(tmp_path, about, threshold):
     usual = preparation("motion")
     path = tmp_path / "d.pt"
     detector.write(path, checkpoint(usual, **about))
-    assert deployed.named(path).threshold == threshold
+    assert detector.named(path).threshold == threshold
 
 
 @pytest.mark.parametrize("count", [1, 5, 32, 40])
@@ -150,7 +150,7 @@ def test_the_files_own_weights_are_the_feature_networks(tmp_path):
     own = Detector(checkpoint(state=weights)).preparation
     assert own == replace(PREPARED, network=f"motion@{detector.stored(weights)}")
     detector.write(tmp_path / "d.pt", checkpoint(preparation("motion"), weights))
-    assert deployed.named(tmp_path / "d.pt").features == own.network
+    assert detector.named(tmp_path / "d.pt").features == own.network
     assert detector.user_weights("motion") is None
     torch.save(weights, tmp_path / "w.pth")
     assert torch.equal(detector.user_weights(f"motion@{tmp_path / 'w.pth'}")["a"], weights["a"])
@@ -185,10 +185,10 @@ def test_the_engine_starts_with_the_first_frames_and_ends_with_close(monkeypatch
 def test_a_pipeline_prepares_frames_as_the_detector_did(tmp_path, crops, normalisation):
     prepared = preparation("motion", crops=crops, normalisation=normalisation)
     detector.write(tmp_path / "d.pt", checkpoint(prepared, threshold=0.5))
-    found = deployed.named(tmp_path / "d.pt")
+    found = detector.named(tmp_path / "d.pt")
     assert found.options == {"views": crops, "normalisation": normalisation} and found.features == "motion"
     assert found.head == f"light_head@{detector.stored(checkpoint(prepared).head_state)}"
     detector.write(tmp_path / "e.pt", checkpoint(replace(prepared, mean=(9.0,) * 3)))
     with pytest.raises(ModelError) as caught:
-        deployed.named(tmp_path / "e.pt")
+        detector.named(tmp_path / "e.pt")
     assert caught.value.code == "E-ANOMALY-18" and "mean (9.0, 9.0, 9.0)" in caught.value.evidence

@@ -4,14 +4,14 @@ import av
 import numpy as np
 import pytest
 
-from edgescope.wings.anomaly import encode
+from edgescope.wings.anomaly import generate
 
 
 def test_a_film_has_its_size_rate_and_frames(tmp_path):
     levels = np.array([20, 120, 220], np.uint8)
     frames = np.ones((3, 32, 48, 3), np.uint8) * levels[:, None, None, None]
     frames[:, :, 24:] = 128
-    encode.write(tmp_path / "sub" / "a.mp4", frames, 25)
+    generate.write_film(tmp_path / "sub" / "a.mp4", frames, 25)
     with av.open(str(tmp_path / "sub" / "a.mp4")) as film:
         stream = film.streams.video[0]
         assert (stream.width, stream.height, stream.average_rate) == (48, 32, 25)

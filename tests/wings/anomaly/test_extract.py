@@ -9,10 +9,10 @@ import pytest
 
 import films
 from edgescope.errors import ModelError, UsageError
+from edgescope.frames import opened
 from edgescope.records import ModelInfo
 from edgescope.wings.anomaly import extract as extraction
-from edgescope.wings.anomaly import feature_set
-from edgescope.wings.anomaly.features import Engine
+from edgescope.wings.anomaly.features import MANIFEST, Engine
 from edgescope.wings.anomaly.preparation import Preparation, preparation
 from edgescope.wings.anomaly.videos import Video
 
@@ -72,7 +72,7 @@ def test_features_are_those_of_each_snippet_alone(tmp_path):
     found = videos(tmp_path, 40)
     features = run(found, tmp_path / "out").features
     frames = []
-    source = films.all_of(extraction.decode.opened(str(found[0].path), size=(40, 32)))
+    source = films.all_of(opened(str(found[0].path), size=(40, 32)))
     frames = np.stack([frame.pixels for frame in source])
     got = features.features(features.rows[0])
     wanted = PREPARED.inputs(PREPARED.snippets(frames)).mean(axis=(2, 3, 4))
@@ -102,8 +102,8 @@ def test_it_goes_on_where_it_stopped(tmp_path):
 def test_a_line_that_was_cut_off_is_computed_again(tmp_path):
     found, out = videos(tmp_path, 16, 32), tmp_path / "out"
     run(found, out)
-    text = (out / feature_set.MANIFEST).read_text()
-    (out / feature_set.MANIFEST).write_text(text[:-40])
+    text = (out / MANIFEST).read_text()
+    (out / MANIFEST).write_text(text[:-40])
     done = run(found, out)
     assert done.new == 1 and len(done.features.rows) == 2
 
@@ -195,9 +195,7 @@ def test_each_network_has_its_own_normalisation():
 
 def test_the_manifest_is_one_line_a_video(tmp_path):
     run(videos(tmp_path, 16, 32), tmp_path / "out")
-    head, *rows = [
-        json.loads(line) for line in (tmp_path / "out" / feature_set.MANIFEST).read_text().splitlines()
-    ]
+    head, *rows = [json.loads(line) for line in (tmp_path / "out" / MANIFEST).read_text().splitlines()]
     assert head["preparation"]["snippet"] == 16 and [row["snippets"] for row in rows] == [1, 2]
 
 
@@ -301,7 +299,7 @@ def test_videos_that_were_left_out_are_named_up_to_three(count, evidence):
 )
 def test_what_is_decoded_at_once_fills_a_batch(monkeypatch, batch, crops, most):
     asked = []
-    monkeypatch.setattr(extraction.decode, "snippets", lambda *given, **how: asked.append(how["most"]) or ())
+    monkeypatch.setattr(extraction, "decoded", lambda *given, **how: asked.append(how["most"]) or ())
     prepared_ = replace(PREPARED, crops=crops)
     extractor = SimpleNamespace(preparation=prepared_, engine=Engine(batch=batch), run=None)
     job = extraction._Job(SimpleNamespace(path=None), "key")

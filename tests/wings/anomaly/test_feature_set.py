@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgescope.errors import ModelError, StoreError
-from edgescope.wings.anomaly import feature_set
-from edgescope.wings.anomaly.feature_set import MANIFEST, Manifest, Row
+from edgescope.wings.anomaly import features
+from edgescope.wings.anomaly.features import MANIFEST, Manifest, Row, read_features
 from edgescope.wings.anomaly.preparation import Preparation
 
 PREPARED = Preparation("motion", 16, 2, (40, 32), (32, 32), (0.5,) * 3, (0.25,) * 3, 3)
@@ -31,13 +31,13 @@ def made(tmp_path):
 
 def damaged(root, row=ROW):
     with pytest.raises(ModelError) as caught:
-        feature_set.read(root).features(row)
+        read_features(root).features(row)
     assert caught.value.code == "E-ANOMALY-13"
     return caught.value.evidence
 
 
 def test_what_was_extracted_is_read(made):
-    found = feature_set.read(made)
+    found = read_features(made)
     assert found.rows == (OTHER, ROW) and found.left_out == (OUT,) and found.preparation == PREPARED
     assert (found.of("train"), found.of("test"), found.of("validation")) == ((ROW,), (OTHER,), ())
     assert found.about["engine"] == {} and found.features(ROW).shape == (3, 2, 3)
@@ -68,18 +68,18 @@ def test_an_array_that_cannot_be_read(made, content):
 def rewritten(root, change):
     lines = (root / MANIFEST).read_text().splitlines()
     (root / MANIFEST).write_text("\n".join(change(lines)) + "\n")
-    return feature_set.entries(root)
+    return features.entries(root)
 
 
 @pytest.mark.parametrize("first", ["", "{", "[]", "3", "null", '{"format": "other"}', '{"preparation": {}}'])
 def test_a_folder_without_a_manifest_holds_nothing(made, first):
     assert rewritten(made, lambda lines: [first, *lines[1:]]) == (None, {})
     with pytest.raises(ModelError, match="E-ANOMALY-13"):
-        feature_set.read(made)
+        read_features(made)
     (made / MANIFEST).write_text("")
-    assert feature_set.entries(made) == (None, {})
+    assert features.entries(made) == (None, {})
     (made / MANIFEST).unlink()
-    assert feature_set.entries(made) == (None, {})
+    assert features.entries(made) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -94,20 +94,20 @@ def test_the_last_line_of_a_name_counts(made):
     manifest = Manifest.__new__(Manifest)
     manifest.path = made / MANIFEST
     manifest.add(replace(ROW, frames=41))
-    about, rows = feature_set.entries(made)
-    assert rows["train/b"].frames == 41 and len(rows) == 3 and about["format"] == feature_set.FORMAT
+    about, rows = features.entries(made)
+    assert rows["train/b"].frames == 41 and len(rows) == 3 and about["format"] == features.FORMAT
 
 
 def test_intervals_that_nobody_knows_stay_so(made):
     manifest = Manifest(made / "sub" / "folder", {"preparation": asdict(PREPARED)}, [])
     manifest.add(replace(OTHER, intervals=None))
-    assert feature_set.entries(made / "sub" / "folder")[1]["a"].intervals is None
+    assert features.entries(made / "sub" / "folder")[1]["a"].intervals is None
 
 
 def test_a_manifest_without_a_usable_video_is_refused(made):
     Manifest(made, {"preparation": asdict(PREPARED)}, [OUT])
     with pytest.raises(ModelError) as caught:
-        feature_set.read(made)
+        read_features(made)
     assert caught.value.evidence == "it names no video with features"
 
 

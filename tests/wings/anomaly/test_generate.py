@@ -194,7 +194,7 @@ def test_a_film_is_long_enough_for_a_clip_and_the_longest_interval(frames, fits)
 def test_a_set_is_written_clip_by_clip_with_its_list(tmp_path, monkeypatch):
     written, told, listed = [], [], []
     monkeypatch.setattr(
-        generate, "need", lambda *about: lambda path, pixels, fps: written.append((path, pixels.shape, fps))
+        generate, "write_film", lambda path, pixels, fps: written.append((path, pixels.shape, fps))
     )
     monkeypatch.setattr(generate, "_film", lambda path, size: scene())
     monkeypatch.setattr(generate.listed, "write", lambda root, made: listed.append((root, len(made))))

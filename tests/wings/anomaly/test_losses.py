@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from edgescope.wings.anomaly import losses
-from edgescope.wings.anomaly.networks.heads import HEADS, Rtfm
+from edgescope.wings.anomaly import heads
+from edgescope.wings.anomaly.heads import HEADS, Rtfm
 
 pytestmark = pytest.mark.network
 
@@ -50,7 +50,7 @@ def rtfm_by_hand(network, given):
 def test_rtfms_loss_is_its_four_terms(crops, seed):
     torch.manual_seed(seed)
     network, given = Rtfm(64).eval(), bags(crops=crops, seed=seed)
-    got, wanted = losses.rtfm(network, given), rtfm_by_hand(network, given)
+    got, wanted = heads.rtfm(network, given), rtfm_by_hand(network, given)
     for name, value in wanted.items():
         assert float(getattr(got, name).detach()) == pytest.approx(value, rel=1e-5), name
     assert float(got.total.detach()) == pytest.approx(sum(wanted.values()), rel=1e-5)
@@ -63,7 +63,7 @@ def test_the_ranking_loss_compares_every_pair():
     hinge = np.mean([max(0, 1 - a + n) for a in abnormal for n in normal])
     smooth = 8e-5 * np.mean([(np.diff(s) ** 2).sum() for s in scores[3:]])
     sparse = 8e-5 * np.mean([s.sum() for s in scores[3:]])
-    assert float(losses.ranking(network, given).total.detach()) == pytest.approx(
+    assert float(heads.ranking(network, given).total.detach()) == pytest.approx(
         hinge + smooth + sparse, rel=1e-5
     )
 
@@ -73,9 +73,9 @@ def test_the_light_heads_loss_asks_the_highest_scores():
     scores, _ = answers(network, given)
     top = np.sort(scores, axis=1)[:, -3:].mean(axis=1)
     wanted = -np.mean([*np.log(1 - top[:3]), *np.log(top[3:])])
-    found = losses.top_k(network, given)
+    found = heads.top_k(network, given)
     assert float(found.bags.detach()) == pytest.approx(wanted, rel=1e-5)
-    flat, usual = scores[3:].ravel(), losses.Weights()
+    flat, usual = scores[3:].ravel(), heads.Weights()
     terms = [float(term.detach()) for term in (found.lengths, found.smooth, found.sparse)]
     differences, length = (np.diff(flat) ** 2).sum(), np.sqrt((flat**2).sum())
     assert terms == pytest.approx([0, usual.smooth * differences, usual.sparse * length], rel=1e-5)
@@ -87,7 +87,7 @@ def test_every_head_learns_what_its_loss_asks(name):
     torch.manual_seed(0)
     given = bags(pairs=4, crops=1, width=32)
     given[4:, :, 10:14] += 1.5
-    network, loss = HEADS[name](32), losses.LOSSES[name]
+    network, loss = HEADS[name](32), heads.LOSSES[name]
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
     values = []
     for _ in range(30):
@@ -104,7 +104,7 @@ def test_every_head_learns_what_its_loss_asks(name):
 def test_mixed_precision_comes_close():
     torch.manual_seed(0)
     network, given = Rtfm(64).eval(), bags()
-    exact = float(losses.rtfm(network, given).total.detach())
+    exact = float(heads.rtfm(network, given).total.detach())
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = float(losses.rtfm(network, given).total.detach())
+        mixed = float(heads.rtfm(network, given).total.detach())
     assert mixed == pytest.approx(exact, rel=0.02)

@@ -62,7 +62,7 @@ def test_a_network_learns_from_normal_training_videos_and_its_weights_are_the_zo
     monkeypatch.setitem(zoo.table(), "motion", entry)
     monkeypatch.setattr(pretext, "LOOK", 1)
     seen = []
-    monkeypatch.setattr(pretext.decode, "snippets", watching(pretext.decode.snippets, seen))
+    monkeypatch.setattr(pretext, "decoded", watching(pretext.decoded, seen))
     found = [
         Video(name, films.film(tmp_path / f"{name}.mp4", 40), split, kind)
         for name, split, kind in (
@@ -212,7 +212,7 @@ def test_a_film_is_long_enough_for_a_clip_at_the_highest_speed(tmp_path, monkeyp
         met.frames = frames
         yield np.zeros((2, 16, 4, 4, 3), np.uint8)
 
-    monkeypatch.setattr(pretext.decode, "snippets", read)
+    monkeypatch.setattr(pretext, "decoded", read)
     videos = [Video("a", tmp_path / "a", "train", "normal")]
     if fits:
         assert [len(film) for film in pretext.films(videos, PREPARED)] == [19]

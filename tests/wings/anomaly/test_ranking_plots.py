@@ -5,7 +5,7 @@ import pytest
 
 from edgescope.wings.anomaly import evaluation as stats
 from edgescope.wings.anomaly.evaluation import ScoredVideo, evaluate, telling
-from edgescope.wings.anomaly.plot import ranking, timelines
+from edgescope.wings.anomaly.page import ranking, timelines
 
 
 def video(name, scores, *, event=None, fps=8.0, frames=None):

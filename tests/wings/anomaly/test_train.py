@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from edgescope.errors import ModelError, UsageError
-from edgescope.wings.anomaly import detector, feature_set, train
+from edgescope.wings.anomaly import detector, train
 from edgescope.wings.anomaly.detector import folded, segmented, stretched
 from edgescope.wings.anomaly.evaluation import evaluate, false_alarms_per_hour, weakness
-from edgescope.wings.anomaly.feature_set import Row
-from edgescope.wings.anomaly.networks.heads import HEADS
+from edgescope.wings.anomaly.features import FeatureSet, Manifest, Row, read_features
+from edgescope.wings.anomaly.heads import HEADS
 from edgescope.wings.anomaly.preparation import Preparation
 
 pytestmark = pytest.mark.network
@@ -49,8 +49,8 @@ def made(root, *, labelled=True, videos=40):
         path = root / rows[-1].file
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, features)
-    feature_set.Manifest(root, {"preparation": asdict(PREPARED)}, rows)
-    return feature_set.read(root)
+    Manifest(root, {"preparation": asdict(PREPARED)}, rows)
+    return read_features(root)
 
 
 def chosen(head="rtfm", **changed):
@@ -210,7 +210,7 @@ def test_splits_of_one_kind_are_refused(tmp_path):
     features = made(tmp_path)
     for split in ("train", "validation"):
         rows = tuple(row for row in features.rows if row.split != split or not row.anomalous)
-        one = feature_set.FeatureSet(tmp_path, PREPARED, features.about, rows)
+        one = FeatureSet(tmp_path, PREPARED, features.about, rows)
         with pytest.raises(
             UsageError, match=rf"E-ANOMALY-6: the {'training' if split == 'train' else split} split"
         ):
@@ -420,7 +420,7 @@ def test_a_threshold_is_chosen_only_where_the_validation_split_has_both_kinds_an
     features = made(tmp_path)
     network = HEADS["light_head"](32)
     rows = tuple(row for row in features.rows if row.split != "validation" or row.anomalous)
-    one = feature_set.FeatureSet(tmp_path, PREPARED, features.about, rows)
+    one = FeatureSet(tmp_path, PREPARED, features.about, rows)
     assert train._threshold(network, one)["threshold"] is None
     monkeypatch.setattr(train, "judging", judged := Judged())
     both = train._threshold(network, features)

@@ -11,7 +11,7 @@ import cutting
 from edgescope.errors import ModelError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.wings.training.clip_classifier import dataset, samples
+from edgescope.wings.training import clip_data
 
 ENTRY = zoo.table()["har_densenet"]
 
@@ -44,7 +44,7 @@ def small(tmp_path):
 
 
 def test_no_recording_is_on_both_sides_and_every_class_is(small):
-    data = dataset.read(small)
+    data = clip_data.read(small)
     training, held = ({v.group for v in side} for side in (data.training, data.held_out))
     assert data.classes == ("Dive", "Jump")
     assert training.isdisjoint(held)
@@ -55,12 +55,12 @@ def test_no_recording_is_on_both_sides_and_every_class_is(small):
 
 
 def test_the_split_does_not_depend_on_where_the_folder_is_nor_on_other_videos_being_readable(small, tmp_path):
-    before = dataset.read(small)
+    before = clip_data.read(small)
     moved = shutil.copytree(small, tmp_path / "moved")
-    assert dataset.read(moved).digest == before.digest
+    assert clip_data.read(moved).digest == before.digest
     broken = next(v for v in before.training if v.label == 0)
     (moved / "Dive" / broken.path.name).write_bytes(b"no video")
-    after = dataset.read(moved)
+    after = clip_data.read(moved)
     assert [v.path.name for v in after.held_out] == [v.path.name for v in before.held_out]
     assert after.digest != before.digest
 
@@ -74,7 +74,7 @@ def test_a_fifth_of_the_groups_is_held_out_and_one_of_each_class(groups):
     from pathlib import Path
 
     files = {c: [Path(f"{c}/v_{c}_{g}_c01.avi") for g in gs] for c, gs in groups.items()}
-    held = dataset._held_out(files)
+    held = clip_data._held_out(files)
     everything = {g for gs in groups.values() for g in gs}
     assert held <= everything
     assert len(held) >= len(everything) / 5
@@ -82,7 +82,7 @@ def test_a_fifth_of_the_groups_is_held_out_and_one_of_each_class(groups):
 
 
 def test_a_file_without_a_group_in_its_name_is_one(tmp_path):
-    data = dataset.read(layout(tmp_path / "own", ["A/1.avi", "A/2.avi", "B/1.avi", "B/2.avi"]))
+    data = clip_data.read(layout(tmp_path / "own", ["A/1.avi", "A/2.avi", "B/1.avi", "B/2.avi"]))
     assert {v.group for v in data.training + data.held_out} == {"A/1.avi", "A/2.avi", "B/1.avi", "B/2.avi"}
 
 
@@ -93,7 +93,7 @@ def test_bad_videos_are_left_out_and_counted(small):
     (small / "Jump" / "v_Jump_g09_c02.avi").write_bytes(whole)
     (small / "Jump" / "notes.txt").write_text("no video, and not meant to be")
     cutting.write(small / "Jump" / "v_Jump_g09_c03.avi", still(1, 200))
-    data = dataset.read(small)
+    data = clip_data.read(small)
     assert len(data.skipped) == 4
     assert "4 of 16 videos were left out" in str(data.warning)
     assert any(
@@ -114,39 +114,39 @@ def test_bad_videos_are_left_out_and_counted(small):
 )
 def test_folders_that_do_not_do_say_why(tmp_path, files, classes, says):
     with pytest.raises(ModelError, match=says):
-        dataset.read(layout(tmp_path / "data", files), classes)
+        clip_data.read(layout(tmp_path / "data", files), classes)
 
 
 def test_a_class_without_videos_is_named(small):
     (small / "Empty").mkdir()
     with pytest.raises(ModelError, match=r"E-CLIPS-3.*Empty.*--classes Dive,Jump"):
-        dataset.read(small)
-    assert dataset.read(small, ["Jump", "Dive"]).classes == ("Dive", "Jump")
+        clip_data.read(small)
+    assert clip_data.read(small, ["Jump", "Dive"]).classes == ("Dive", "Jump")
 
 
 def test_a_class_of_unreadable_videos_is_refused(small):
     for path in (small / "Dive").iterdir():
         path.write_bytes(b"damaged")
     with pytest.raises(ModelError, match=r"E-CLIPS-4.*Dive.*0 groups are readable"):
-        dataset.read(small)
+        clip_data.read(small)
 
 
 def test_a_clip_is_every_second_frame_in_order(tmp_path):
     cutting.write(tmp_path / "A" / "1.avi", still(60, 20))
     content = "0" * 64
-    assert dataset._kept(tmp_path / "A" / "1.avi", content) == 30
-    video = dataset.Video(tmp_path / "A" / "1.avi", 0, "g", content, 30)
+    assert clip_data._kept(tmp_path / "A" / "1.avi", content) == 30
+    video = clip_data.Video(tmp_path / "A" / "1.avi", 0, "g", content, 30)
     assert list(video.starts) == list(range(15))
-    cut = dataset.clip(video, 4)
+    cut = clip_data.clip(video, 4)
     assert cut.shape == (16, 64, 64, 3)
     wanted = 20 + 2 * np.arange(4, 20)
     assert np.abs(cut.mean(axis=(1, 2, 3)) - wanted).max() < 3  # MPEG-4 is lossy
 
 
 def test_a_video_shorter_than_a_clip_is_spread_over_it(small):
-    video = dataset.read(small).training[0]
+    video = clip_data.read(small).training[0]
     assert (video.frames, list(video.starts)) == (4, [0])
-    brightness = dataset.clip(video, 0).mean(axis=(1, 2, 3))
+    brightness = clip_data.clip(video, 0).mean(axis=(1, 2, 3))
     assert len(brightness) == 16
     assert (np.diff(brightness) >= 0).all()
 
@@ -155,10 +155,10 @@ def test_frames_are_resized_cropped_in_the_middle_and_normalised(tmp_path):
     frames = np.zeros((4, 100, 200, 3), dtype=np.uint8)
     frames[:, :, 60:140] = (250, 120, 10)
     cutting.write(tmp_path / "a.avi", frames)
-    dataset._kept(tmp_path / "a.avi", "1" * 64)
-    cut = dataset.clip(dataset.Video(tmp_path / "a.avi", 0, "g", "1" * 64, 2), 0)
+    clip_data._kept(tmp_path / "a.avi", "1" * 64)
+    cut = clip_data.clip(clip_data.Video(tmp_path / "a.avi", 0, "g", "1" * 64, 2), 0)
     assert np.abs(cut[:, 8:-8, 8:-8].mean(axis=(0, 1, 2)) - (250, 120, 10)).max() < 6
-    ready = dataset.prepared(cut, ENTRY)
+    ready = clip_data.prepared(cut, ENTRY)
     assert (ready.shape, ready.dtype) == ((3, 16, 64, 64), np.float32)
     assert ready[0].mean() > ready[1].mean() > ready[2].mean()
     assert ready[0, 5, 30, 40] == pytest.approx((cut[5, 30, 40, 0] / 255 - 0.45) / 0.225, rel=1e-5)
@@ -166,14 +166,14 @@ def test_frames_are_resized_cropped_in_the_middle_and_normalised(tmp_path):
 
 @pytest.fixture
 def origin(small):
-    data = dataset.read(small)
-    return samples.Origin(data.folder, data.classes, data.digest)
+    data = clip_data.read(small)
+    return clip_data.Origin(data.folder, data.classes, data.digest)
 
 
 @pytest.mark.slow
 def test_no_clip_is_both_calibration_and_gate(origin, small):
-    data = dataset.read(small)
-    given = {purpose: samples.samples(origin, purpose, 400, ENTRY) for purpose in Purpose}
+    data = clip_data.read(small)
+    given = {purpose: clip_data.samples(origin, purpose, 400, ENTRY) for purpose in Purpose}
     assert not set(given[Purpose.CALIBRATION].digests) & set(given[Purpose.GATE].digests)
     assert not set(given[Purpose.CALIBRATION].digests) & set(given[Purpose.LABELLED].digests)
     assert len(given[Purpose.LABELLED]) == len(data.held_out)
@@ -183,19 +183,19 @@ def test_no_clip_is_both_calibration_and_gate(origin, small):
 
 
 def test_the_first_samples_are_the_same_however_many_are_asked_for(origin):
-    few, many = (samples.samples(origin, Purpose.GATE, n, ENTRY) for n in (2, 3))
+    few, many = (clip_data.samples(origin, Purpose.GATE, n, ENTRY) for n in (2, 3))
     assert few.digests == many.digests[:2]
 
 
 def test_clips_once_cut_need_no_videos_but_others_do(origin, small):
-    kept = samples.samples(origin, Purpose.LABELLED, 3, ENTRY)
+    kept = clip_data.samples(origin, Purpose.LABELLED, 3, ENTRY)
     shutil.rmtree(small)
-    assert samples.samples(origin, Purpose.LABELLED, 3, ENTRY).digests == kept.digests
+    assert clip_data.samples(origin, Purpose.LABELLED, 3, ENTRY).digests == kept.digests
     with pytest.raises(Exception, match=r"E-CLIPS-5.*gone from"):
-        samples.samples(origin, Purpose.CALIBRATION, 3, ENTRY)
+        clip_data.samples(origin, Purpose.CALIBRATION, 3, ENTRY)
 
 
 def test_other_videos_than_those_of_the_training_are_refused(origin, small):
     cutting.write(small / "Dive" / "v_Dive_g04_c01.avi", still(8, 99))
     with pytest.raises(ModelError, match="E-CLIPS-6"):
-        samples.samples(origin, Purpose.GATE, 3, ENTRY)
+        clip_data.samples(origin, Purpose.GATE, 3, ENTRY)

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from edgescope.wings.training import stages
+from edgescope.wings.training import loading
 
 
 def test_the_kernel_counts_what_came_from_a_disk(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda self: "rchar: 9\nread_bytes: 4096\nwrite_bytes: 1\n")
-    assert stages.disk_bytes() == 4096
+    assert loading.disk_bytes() == 4096
 
 
 def test_a_kernel_that_does_not_say_leaves_it_unknown(monkeypatch):
@@ -15,4 +15,4 @@ def test_a_kernel_that_does_not_say_leaves_it_unknown(monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refused)
-    assert stages.disk_bytes() is None
+    assert loading.disk_bytes() is None

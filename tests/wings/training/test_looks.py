@@ -2,7 +2,7 @@
 
 import random
 
-from edgescope.wings.training.looks import Looks, scaled
+from edgescope.wings.training.loading import Looks, scaled
 
 
 def test_the_first_piece_is_looked_at_and_the_next_looks_follow_no_pattern():

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.errors import UnsupportedError
-from edgescope.wings.training import medium, page_cache
+from edgescope.wings.training import medium
 from edgescope.wings.training import medium as io_limit
 from edgescope.wings.training.medium import MEDIA, Medium, Speed, Throttle, speed
 
@@ -60,7 +60,7 @@ def test_what_took_longer_than_the_medium_waits_no_more(monkeypatch):
 @pytest.mark.parametrize(("held", "size", "served"), [(0, 9, [9]), (4, 9, [5]), (9, 9, []), (0, 0, [])])
 def test_only_what_the_page_cache_lacks_is_waited_for(monkeypatch, held, size, served):
     found = []
-    monkeypatch.setattr(page_cache, "resident_bytes", lambda path: (held, size))
+    monkeypatch.setattr(medium, "resident_bytes", lambda path: (held, size))
     throttle = Throttle(SLOW)
     monkeypatch.setattr(throttle, "serve", found.append)
     throttle.wait("a")
@@ -86,7 +86,7 @@ def files(tmp_path):
 
 def test_the_speed_of_a_folder_is_of_its_files_read_cold_one_after_another(files, monkeypatch):
     dropped, looked = [], []
-    monkeypatch.setattr(page_cache, "drop", lambda paths: dropped.append(len(paths)))
+    monkeypatch.setattr(medium, "drop", lambda paths: dropped.append(len(paths)))
     real = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, n, at: looked.append((n, at)) or real(fd, n, at))
     clock = Clock(monkeypatch, tick_s=0.01)
@@ -98,7 +98,7 @@ def test_the_speed_of_a_folder_is_of_its_files_read_cold_one_after_another(files
 
 def test_a_test_of_a_slow_folder_ends_in_its_time(files, monkeypatch):
     """Half of it for single reads, with three looks at the clock each; half for whole files, with one."""
-    monkeypatch.setattr(page_cache, "drop", lambda paths: None)
+    monkeypatch.setattr(medium, "drop", lambda paths: None)
     reads, whole, real = [], [], Path.read_bytes
     monkeypatch.setattr(os, "pread", lambda fd, n, at: reads.append(n))
     monkeypatch.setattr(Path, "read_bytes", lambda self: whole.append(self) or real(self))
@@ -108,7 +108,7 @@ def test_a_test_of_a_slow_folder_ends_in_its_time(files, monkeypatch):
 
 
 def test_the_middle_of_the_waits_is_told_and_no_file_is_refused(files, monkeypatch):
-    monkeypatch.setattr(page_cache, "drop", lambda paths: None)
+    monkeypatch.setattr(medium, "drop", lambda paths: None)
     clock, waits = Clock(monkeypatch), iter([0.5, 0.1, 0.3, 0.2])
 
     def pread(fd, n, at):
@@ -128,8 +128,8 @@ def test_the_middle_of_the_waits_is_told_and_no_file_is_refused(files, monkeypat
 def test_a_file_that_was_just_written_is_held_to_its_last_byte(tmp_path, size):
     path = tmp_path / "a"
     path.write_bytes(bytes(size))
-    assert page_cache.resident_bytes(path) == (size, size)
-    assert page_cache.residency([path]) == (1.0 if size else None)
+    assert medium.resident_bytes(path) == (size, size)
+    assert medium.residency([path]) == (1.0 if size else None)
 
 
 def test_pages_that_are_not_resident_do_not_count_whatever_other_bits_say(tmp_path, monkeypatch):
@@ -138,15 +138,15 @@ def test_pages_that_are_not_resident_do_not_count_whatever_other_bits_say(tmp_pa
 
     def told(address, size, flags):
         assert size == 4 * mmap.PAGESIZE
-        (page_cache.ctypes.c_ubyte * 4).from_address(flags)[:] = [1, 2, 3, 0]
+        (medium.ctypes.c_ubyte * 4).from_address(flags)[:] = [1, 2, 3, 0]
         return 0
 
-    monkeypatch.setattr(page_cache, "_mincore", lambda: told)
-    assert page_cache.resident_bytes(path) == (2 * mmap.PAGESIZE, 4 * mmap.PAGESIZE)
-    monkeypatch.setattr(page_cache, "_mincore", lambda: lambda *about: -1)
+    monkeypatch.setattr(medium, "_mincore", lambda: told)
+    assert medium.resident_bytes(path) == (2 * mmap.PAGESIZE, 4 * mmap.PAGESIZE)
+    monkeypatch.setattr(medium, "_mincore", lambda: lambda *about: -1)
     with pytest.raises(OSError, match="which pages"):
-        page_cache.resident_bytes(path)
-    assert page_cache.residency([path, path]) is None
+        medium.resident_bytes(path)
+    assert medium.residency([path, path]) is None
 
 
 @pytest.mark.parametrize(("count", "asked"), [(3, 3), (256, 256), (511, 511), (512, 256), (600, 300)])
@@ -159,29 +159,29 @@ def test_of_many_files_every_second_third_is_asked_for(monkeypatch, count, asked
             raise OSError("gone")
         return 10, 40
 
-    monkeypatch.setattr(page_cache, "resident_bytes", resident)
-    assert page_cache.residency(range(count)) == 0.25 and len(seen) == asked
+    monkeypatch.setattr(medium, "resident_bytes", resident)
+    assert medium.residency(range(count)) == 0.25 and len(seen) == asked
 
 
 def test_files_are_written_and_dropped_one_by_one(files, monkeypatch):
     told = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: told.append("written"))
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, *how: told.append(how))
-    page_cache.drop(iter(files[:2]))
+    medium.drop(iter(files[:2]))
     assert told == ["written", (0, 0, os.POSIX_FADV_DONTNEED)] * 2
 
 
 def test_what_a_disk_has_read_is_counted_in_sectors_of_512_bytes(tmp_path):
     number = tmp_path.stat().st_dev
     major, minor = os.major(number), os.minor(number)
-    assert page_cache.device_read_bytes(tmp_path, tmp_path) is None
+    assert medium.device_read_bytes(tmp_path, tmp_path) is None
     other, mine = (
         f"{a} {b} sda 7 8 {n} 3 4 5 6\n" for a, b, n in ((major, minor + 1, 9), (major, minor, 11))
     )
     (tmp_path / "diskstats").write_text(other)
-    assert page_cache.device_read_bytes(tmp_path, tmp_path) is None
+    assert medium.device_read_bytes(tmp_path, tmp_path) is None
     (tmp_path / "diskstats").write_text(other + mine)
-    assert page_cache.device_read_bytes(tmp_path, tmp_path) == 11 * 512
+    assert medium.device_read_bytes(tmp_path, tmp_path) == 11 * 512
 
 
 # -- the group that limits reads -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edgescope.errors import UsageError
-from edgescope.wings.training import data_sets, page_cache
+from edgescope.wings.training import data_sets, medium
 from edgescope.wings.training.data_sets import CUTOUT, Held, Packed, Photographs, Pictures
 from photo_folders import photographs
 
@@ -133,8 +133,8 @@ def test_the_page_cache_is_filled_with_every_byte(tmp_path, monkeypatch):
             left[self.name] -= len(found)
             return found
 
-    monkeypatch.setattr(page_cache, "open", lambda path, mode, buffering: File(path), raising=False)
-    page_cache.fill(["a", "b"])
+    monkeypatch.setattr(medium, "open", lambda path, mode, buffering: File(path), raising=False)
+    medium.fill(["a", "b"])
     assert left == {"a": 0, "b": 0}
 
 
@@ -262,7 +262,7 @@ def test_what_a_scaling_decoder_saves_is_measured_on_the_same_crops(monkeypatch)
 
 
 def test_what_of_the_files_is_in_the_cache_is_none_without_files(monkeypatch):
-    monkeypatch.setattr(page_cache, "residency", lambda files: float(len(files)))
+    monkeypatch.setattr(medium, "residency", lambda files: float(len(files)))
     assert data_sets.in_cache(Photographs(photographs(), Pictures(3, 8, 8), 4)) == 4.0
     assert (
         data_sets.in_cache(Held(np.zeros(1), np.zeros(1, np.int64), 1)) is None

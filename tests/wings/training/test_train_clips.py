@@ -6,6 +6,7 @@ import pytest
 
 import cutting
 from edgescope.cli.main import main
+from edgescope.wings.training import clip_data
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +92,8 @@ def test_bad_requests_say_what_to_do(films, tmp_path, capsys, name, flags, code,
 def test_weights_that_could_not_be_written_are_refused_before_any_video_is_read(
     films, tmp_path, capsys, monkeypatch, where
 ):
-    from edgescope.wings.training.clip_classifier import dataset
 
-    monkeypatch.setattr(dataset, "read", lambda *a: pytest.fail("the videos were read"))
+    monkeypatch.setattr(clip_data, "read", lambda *a: pytest.fail("the videos were read"))
     (tmp_path / "file").write_text("x")
     assert main(["train", "clips", "har_cnn3d", "--data", str(films), "--output", str(tmp_path / where)]) == 2
     said = " ".join(capsys.readouterr().err.split())

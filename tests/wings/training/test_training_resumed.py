@@ -7,7 +7,6 @@ import torch
 
 from edgescope.wings.training import clips as train
 from edgescope.wings.training import torch_clips as torch_train
-from edgescope.wings.training.clip_classifier import torch_networks
 
 
 class Objective(torch.nn.Module):
@@ -26,8 +25,8 @@ def tiny(entry, classes, seed=0):
 
 @pytest.fixture(autouse=True)
 def tiny_network(monkeypatch):
-    monkeypatch.setattr(torch_networks, "build", tiny)
-    monkeypatch.setattr(torch_networks, "objective", Objective)
+    monkeypatch.setattr(torch_train, "build", tiny)
+    monkeypatch.setattr(torch_train, "objective", Objective)
     monkeypatch.setattr(torch_train, "_sizes", lambda entry, classes: (1, 1))
     numbers = {n: torch.randn(4, generator=torch.Generator().manual_seed(n)) for n in range(20)}
     monkeypatch.setattr(
@@ -76,7 +75,7 @@ def test_another_setting_is_another_training(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(train, "_entry", lambda name: {})
     data = SimpleNamespace(digest="d", classes=("a", "b"))
-    monkeypatch.setattr(train.dataset, "read", lambda *a: data)
+    monkeypatch.setattr(train.clip_data, "read", lambda *a: data)
 
     def run(entry, data, settings, *, tell, kept):
         seen.append(kept)

@@ -7,8 +7,8 @@ import pytest
 from torch.utils.data import default_collate
 
 from edgescope.analysis.run.epochs import STAGES
-from edgescope.wings.training import stages
-from edgescope.wings.training.stages import Watched, stage
+from edgescope.wings.training import loading
+from edgescope.wings.training.loading import Watched, stage
 
 NAP_S = 0.005
 
@@ -71,7 +71,7 @@ def test_a_data_set_that_gives_several_items_at_once_is_asked_so():
 
 def test_cpu_time_is_looked_at_now_and_then(monkeypatch):
     clock = iter(range(0, 10**9, 1_000_000))  # a millisecond from one look at the time to the next
-    monkeypatch.setattr(stages, "monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr(loading, "monotonic_ns", lambda: next(clock))
     watched = Watched(range(9), default_collate)
     looked = [watched.__getitems__([0]).cpu_ns >= 0 for _ in range(100)]  # of 3 ms each
     assert looked[0] and 300 / 75 <= sum(looked) <= 300 / 25
@@ -97,7 +97,7 @@ class Together:
 @pytest.mark.parametrize("broken", [False, True])
 def test_items_that_are_loaded_together_keep_their_mark_where_some_may_be_left_out(broken, monkeypatch):
     clock = SimpleNamespace(now=0)
-    monkeypatch.setattr(stages, "monotonic_ns", lambda: clock.now)
+    monkeypatch.setattr(loading, "monotonic_ns", lambda: clock.now)
     found = Watched(Together(broken, clock), default_collate, skip=True).__getitems__([1, 3, 5])
     took = dict(zip(STAGES, found.stages, strict=True))
     assert len(found.data) == 3 - broken and len(found.skipped) == broken
@@ -109,8 +109,8 @@ class Ticks:
 
     def __init__(self, monkeypatch):
         self.now = self.cpu = 0
-        monkeypatch.setattr(stages, "monotonic_ns", lambda: self.now)
-        monkeypatch.setattr(stages, "thread_time_ns", lambda: self.cpu)
+        monkeypatch.setattr(loading, "monotonic_ns", lambda: self.now)
+        monkeypatch.setattr(loading, "thread_time_ns", lambda: self.cpu)
 
     def __len__(self):
         return 9
@@ -152,14 +152,14 @@ def test_every_nanosecond_of_a_minibatch_is_of_one_stage(monkeypatch):
 
 def test_a_worker_counts_from_one_and_what_it_read_from_a_disk_from_its_first_minibatch(monkeypatch):
     answers = [100, 130, 130, 190, None, 200, 250]
-    monkeypatch.setattr(stages, "disk_bytes", lambda: answers.pop(0))
-    monkeypatch.setattr(stages, "get_worker_info", lambda: SimpleNamespace(id=2))
+    monkeypatch.setattr(loading, "disk_bytes", lambda: answers.pop(0))
+    monkeypatch.setattr(loading, "get_worker_info", lambda: SimpleNamespace(id=2))
     watched = Watched(range(9), list, reads_disk=True)
     found = [watched.__getitems__([0]) for _ in range(6)]
     assert [each.disk_bytes for each in found] == [30, 0, 60, None, None, 50]
     assert {each.worker for each in found} == {3}
     answers[:] = [70]
-    monkeypatch.setattr(stages.os, "getpid", lambda: -1)
+    monkeypatch.setattr(loading.os, "getpid", lambda: -1)
     assert watched.__getitems__([0]).disk_bytes == 70, "a new process begins at 0"
 
 
@@ -170,10 +170,10 @@ def test_a_reason_is_cut_and_nothing_is_read_where_nobody_asks(monkeypatch):
 
     found = Watched(Broken(), list, skip=True).__getitems__([4])
     assert found.skipped == [f"item 4: OSError: {'x' * 183}"] and found.disk_bytes == 0
-    assert stages.joined(found) is found
+    assert loading.joined(found) is found
 
 
 @pytest.mark.parametrize(("text", "found"), [("rchar: 9\nread_bytes: 70\n", 70), ("rchar: 9\n", None)])
 def test_what_the_kernel_counts_is_bytes_of_reads(monkeypatch, text, found):
-    monkeypatch.setattr(stages.Path, "read_text", lambda self: text)
-    assert stages.disk_bytes() == found
+    monkeypatch.setattr(loading.Path, "read_text", lambda self: text)
+    assert loading.disk_bytes() == found

@@ -11,7 +11,7 @@ from edgescope import bench
 from edgescope.analysis.run import epochs
 from edgescope.isolate import fresh
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.wings.training import page_cache
+from edgescope.wings.training import medium
 from edgescope.wings.training.loop import Loop
 from photo_folders import photographs
 
@@ -119,7 +119,7 @@ def test_minibatches_without_a_loader_are_measured_without_stages():
 def test_a_cold_page_cache_is_read_from_the_disk_in_the_first_epoch_alone():
     folder = photographs()
     files = sorted(folder.rglob("*.jpg"))
-    if page_cache.residency(files[:1]) is None or not _drops(files):
+    if medium.residency(files[:1]) is None or not _drops(files):
         pytest.skip("this file system keeps its pages")
     result = run("lenet5", batch=8, images=str(folder), page_cache="cold")
     first, second = result.artifact["log"]
@@ -129,8 +129,8 @@ def test_a_cold_page_cache_is_read_from_the_disk_in_the_first_epoch_alone():
 
 
 def _drops(files):
-    page_cache.drop(files)
-    return page_cache.residency(files) < 0.1
+    medium.drop(files)
+    return medium.residency(files) < 0.1
 
 
 @pytest.mark.slow

@@ -6,12 +6,13 @@
 
 A feature network without weights of the user's own is in the file by its name only; with them, by name and weights.
 
-Features of a video of any length -> 32 segments, as heads are trained on them.
+Features of a video of any length -> 32 segments, as heads are trained on them. A video of fewer snippets is scored as
+it was trained on, stretched to 32; a longer one with all its snippets. Segment i is the mean of the snippets from
+floor(i n / 32) up to floor((i + 1) n / 32), or a copy of the first of them if there is none between: a video shorter
+than 32 snippets repeats some.
 
-A video of fewer snippets is scored as it was trained on, stretched to 32; a longer one with all its snippets.
-
-Segment i is the mean of the snippets from floor(i n / 32) up to floor((i + 1) n / 32), or a copy of the first of them
-if there is none between: a video shorter than 32 snippets repeats some.
+A pipeline runs a detector as two networks by name, on any engine: features, and the head. The weights in the file are
+written once into the cache, under their own content, where names of the zoo can refer to them.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from edgescope import cache
 from edgescope.errors import ModelError
 from edgescope.fit import UNREADABLE
 from edgescope.models.weights import read_state
-from edgescope.records import Json
+from edgescope.records import Json, Scalar
 from edgescope.wings.anomaly.features import DEFAULT, Engine, Extractor, Features
-from edgescope.wings.anomaly.networks.heads import HEADS
-from edgescope.wings.anomaly.networks.torch_networks import load as load_weights
-from edgescope.wings.anomaly.preparation import Frames, Preparation
+from edgescope.wings.anomaly.heads import HEADS
+from edgescope.wings.anomaly.preparation import Frames, Preparation, preparation
+from edgescope.wings.anomaly.torch_networks import load as load_weights
 
 SEGMENTS = 32
 
@@ -237,3 +238,44 @@ def _with_weights(checkpoint: Checkpoint) -> Preparation:
         return checkpoint.preparation
     path = stored(checkpoint.feature_state)
     return replace(checkpoint.preparation, network=f"{checkpoint.preparation.network}@{path}")
+
+
+# -- as two networks by name ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Named:
+    """What the workload `video` needs to run a detector."""
+
+    features: str
+    """The feature network, with the file's own weights after an @ if it has some."""
+    head: str
+    options: Mapping[str, Scalar]
+    """Options of the workload that say how frames are prepared: views, normalisation."""
+    threshold: float | None
+
+
+def named(path: Path) -> Named:
+    """Return the networks of a detector's file; ModelError E-ANOMALY-3 if it is none.
+
+    E-ANOMALY-18 if frames are no longer prepared as those that it was trained on.
+    """
+    checkpoint = read(path)
+    prepared = checkpoint.preparation
+    normalisation = prepared.normalisation
+    usual = preparation(prepared.network, crops=prepared.crops, normalisation=normalisation or "weights")
+    if differs := usual.differs(prepared):
+        raise ModelError(
+            "E-ANOMALY-18",
+            f"{path} was trained on frames that were prepared in another way",
+            evidence=differs,
+            effect="Its scores would mean nothing",
+            fix="edgescope anomaly extract VIDEOS FEATURES, then edgescope anomaly train FEATURES",
+        )
+    options: dict[str, Scalar] = {"views": prepared.crops, "normalisation": normalisation}
+    features = prepared.network
+    if checkpoint.feature_state is not None:
+        features = f"{features.partition('@')[0]}@{stored(checkpoint.feature_state)}"
+    found = checkpoint.about.get("threshold")
+    threshold = float(found) if isinstance(found, (int, float)) else None
+    return Named(features, f"{checkpoint.head}@{stored(checkpoint.head_state)}", options, threshold)

@@ -18,11 +18,17 @@ from edgescope import cache
 from edgescope.errors import EdgescopeError, Message
 from edgescope.foreign import folders
 from edgescope.records import Json, digest
-from edgescope.wings.anomaly import decode
-from edgescope.wings.anomaly.decode import Read
-from edgescope.wings.anomaly.feature_set import FeatureSet, Manifest, Row, entries, read
-from edgescope.wings.anomaly.features import DEFAULT, Engine, Extractor
-from edgescope.wings.anomaly.preparation import Preparation
+from edgescope.wings.anomaly.features import (
+    DEFAULT,
+    Engine,
+    Extractor,
+    FeatureSet,
+    Manifest,
+    Row,
+    entries,
+    read_features,
+)
+from edgescope.wings.anomaly.preparation import PICTURES, Preparation, Read, decoded, reason
 from edgescope.wings.anomaly.videos import Video
 
 VERSION = 1  # raise this when decoding or preparing changes
@@ -118,7 +124,7 @@ def extract(
             manifest.add(row)
             frames += 0 if row.left_out else row.frames
             tell(Progress(done, len(videos), row, frames / max(time.monotonic() - begin, 1e-9)))
-        return Extracted(read(output), len(jobs), frames, time.monotonic() - begin)
+        return Extracted(read_features(output), len(jobs), frames, time.monotonic() - begin)
     finally:
         extractor.close()
 
@@ -144,12 +150,12 @@ def _computed(jobs: Sequence[_Job], extractor: Extractor, decoders: int, damaged
                 return
             count, most = 0, max(1, extractor.engine.batch // prepared.crops)
             try:
-                for part in decode.snippets(job.video.path, prepared, job.read, most=most, damaged=damaged):
+                for part in decoded(job.video.path, prepared, job.read, most=most, damaged=damaged):
                     inputs = prepared.inputs(part)
                     count += len(inputs)
                     put(job, inputs)
             except EdgescopeError as error:
-                job.left_out = decode.reason(error)
+                job.left_out = reason(error)
             except Exception as error:
                 job.left_out = f"{type(error).__name__}: {error}"
             job.expected = count
@@ -230,7 +236,7 @@ def _there(job: _Job, known: dict[str, Row], output: Path) -> Row | None:
 
 
 def _key(base: str, video: Video, damaged: str) -> str:
-    files = folders.inside(video.path, decode.PICTURES) if video.path.is_dir() else [video.path]
+    files = folders.inside(video.path, PICTURES) if video.path.is_dir() else [video.path]
     stamps = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
     return digest([base, damaged, stamps])
 

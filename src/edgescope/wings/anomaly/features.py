@@ -1,9 +1,16 @@
-"""Features of snippets by a feature network on any engine."""
+"""Features of snippets: the engine that computes them, and the folder that holds those of a set of videos.
+
+A folder has one array a video, and manifest.jsonl that says what they are. Its first line names the feature network,
+how frames were prepared and the engine; each further line is one video, written once its features are, so an
+interrupted extraction goes on where it stopped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +18,12 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.backends.base import Backend, Session, Spec
+from edgescope.errors import ModelError, StoreError
 from edgescope.models import zoo
-from edgescope.records import Scalar
+from edgescope.records import Json, Scalar
 from edgescope.registry import BACKENDS, home, load
 from edgescope.wings.anomaly.preparation import Frames, Preparation
+from edgescope.wings.anomaly.videos import NORMAL, Span
 
 Features = NDArray[np.float32]
 """(snippets, crops, width)."""
@@ -82,3 +91,143 @@ class Extractor:
     def close(self) -> None:
         """Free the engine."""
         self._session.close()
+
+
+MANIFEST = "manifest.jsonl"
+FORMAT = "edgescope anomaly features 1"
+FIX = "edgescope anomaly extract VIDEOS FEATURES"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One video of the manifest."""
+
+    name: str
+    split: str
+    category: str
+    intervals: tuple[Span, ...] | None
+    frames: int
+    fps: float | None
+    """Frames per second; None if the video does not say."""
+    snippets: int
+    repeated: int
+    """Copies of the last frame in the last snippet."""
+    damaged: int
+    """Damaged frames or packets that were left out."""
+    key: str
+    """Hash of the video file and of everything that its features depend on."""
+    left_out: str = ""
+    """Why there are no features, or ''."""
+
+    @property
+    def anomalous(self) -> bool:
+        """Return whether it holds an anomaly."""
+        return self.category != NORMAL
+
+    @property
+    def file(self) -> str:
+        """Return the name of its array within the folder."""
+        return f"{self.name}.npy"
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """The features of a set of videos."""
+
+    root: Path
+    preparation: Preparation
+    about: Mapping[str, Json]
+    """The first line of the manifest."""
+    rows: tuple[Row, ...]
+    """The videos with features, in the order of their names."""
+    left_out: tuple[Row, ...] = ()
+
+    def of(self, split: str) -> tuple[Row, ...]:
+        """Return the videos of a split."""
+        return tuple(row for row in self.rows if row.split == split)
+
+    def features(self, row: Row) -> NDArray[np.float32]:
+        """Return (snippets, crops, width) of a video; ModelError if the file is not what the manifest says."""
+        path = self.root / row.file
+        try:
+            found: NDArray[np.float32] = np.load(path)
+        except (OSError, ValueError, EOFError) as error:
+            raise _damaged(path, str(error)) from error
+        wanted = (row.snippets, self.preparation.crops, self.preparation.width)
+        if found.shape != wanted:
+            raise _damaged(path, f"its shape is {found.shape}, the manifest says {wanted}")
+        if not np.isfinite(found).all():
+            raise _damaged(path, "it holds values that are no numbers")
+        return found
+
+
+def read_features(root: Path) -> FeatureSet:
+    """Return the features of a folder; ModelError if it holds none or its manifest is damaged."""
+    about, rows = entries(root)
+    if about is None:
+        raise _damaged(
+            root / MANIFEST, "there is no such file, or it is not from `edgescope anomaly extract`"
+        )
+    usable = sorted((row for row in rows.values() if not row.left_out), key=lambda row: row.name)
+    if not usable:
+        raise _damaged(root / MANIFEST, "it names no video with features")
+    left_out = tuple(row for row in rows.values() if row.left_out)
+    return FeatureSet(root, Preparation.of(about["preparation"]), about, tuple(usable), left_out)
+
+
+def entries(root: Path) -> tuple[dict[str, Any] | None, dict[str, Row]]:
+    """Return the first line of a manifest, None without one, and its videos by name; the last line of a name counts.
+
+    A line that was cut off while it was written is passed over.
+    """
+    try:
+        lines = (root / MANIFEST).read_text(encoding="utf-8").splitlines()
+        about = json.loads(lines[0])
+        if about.get("format") != FORMAT:
+            return None, {}
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None, {}
+    rows = {}
+    for line in lines[1:]:
+        try:
+            row = json.loads(line)
+            if row["intervals"] is not None:
+                row["intervals"] = tuple((int(start), int(end)) for start, end in row["intervals"])
+            rows[row["name"]] = Row(**row)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return about, rows
+
+
+class Manifest:
+    """Writes a manifest line by line."""
+
+    def __init__(self, root: Path, about: Mapping[str, Json], rows: Sequence[Row]) -> None:
+        self.path = root / MANIFEST
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({"format": FORMAT, **about}), *(json.dumps(asdict(row)) for row in rows)]
+        self._write("\n".join(lines) + "\n", "w")
+
+    def add(self, row: Row) -> None:
+        """Append a video."""
+        self._write(json.dumps(asdict(row)) + "\n", "a")
+
+    def _write(self, text: str, mode: str) -> None:
+        try:
+            with self.path.open(mode, encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+        except OSError as error:
+            raise StoreError(
+                "E-ANOMALY-12",
+                f"{self.path} cannot be written",
+                evidence=str(error),
+                effect="Features extracted before are kept",
+                fix="free some space, then the same command",
+            ) from error
+
+
+def _damaged(path: Path, what: str) -> ModelError:
+    return ModelError(
+        "E-ANOMALY-13", f"{path} is no file of features", evidence=what, effect="Nothing was read", fix=FIX
+    )

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import cache
 from edgescope.errors import UsageError
 from edgescope.models.image.photos import located
 from edgescope.registry import SOURCES, VIDEO, load, need
@@ -67,14 +68,14 @@ def generate(
     """
     _check(clips, kinds, frames)
     footage = _divided([_film(path, size) for path in sources or _samples()], frames, disjoint)
-    write = need("edgescope.wings.anomaly.encode:write", "writing videos", VIDEO)
+    need("av:open", "writing videos", VIDEO)  # before any film is cut
 
     def make(place: tuple[int, tuple[str, str]]) -> Video:
         number, (split, category) = place
         rng = np.random.default_rng([seed, number])
         pixels, intervals = _clip(footage[split], category, frames, size, rng)
         path = root / split / f"clip_{number:03}.mp4"
-        write(path, pixels, FPS)
+        write_film(path, pixels, FPS)
         return Video(f"{split}/{path.stem}", path, split, category, intervals, frames)
 
     made = []
@@ -211,3 +212,19 @@ def _through(pixels: NDArray[np.uint8], other: NDArray[np.uint8], rng: np.random
         column = round((width - wide) * number / max(1, count - 1))
         piece = other[number % len(other), top : top + high, left : left + wide]
         frame[row : row + high, column : column + wide][inside] = piece[inside]
+
+
+def write_film(path: Path, frames: NDArray[np.uint8], fps: int) -> None:
+    """Write (n, height, width, 3) RGB frames as H.264, completely or not at all; both sides must be even."""
+    import av
+
+    with cache.writing(path) as temporary, av.open(str(temporary), "w") as container:
+        stream = container.add_stream("libx264", rate=fps)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"crf": "18", "preset": "veryfast", "threads": "1"}
+        for frame in frames:
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24"))
+            )
+        container.mux(stream.encode())

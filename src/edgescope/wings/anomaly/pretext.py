@@ -30,8 +30,7 @@ from edgescope import cache, fit
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.fit import Task
 from edgescope.models import zoo
-from edgescope.wings.anomaly import decode
-from edgescope.wings.anomaly.preparation import Preparation, preparation
+from edgescope.wings.anomaly.preparation import Preparation, Read, decoded, preparation
 from edgescope.wings.anomaly.videos import NORMAL, Video
 
 TASKS = ("frozen", "fast", "backward", "light", "pasted")
@@ -172,9 +171,9 @@ def films(
     wanted = [video for video in videos if video.split == split and video.category == NORMAL]
 
     def read(video: Video) -> torch.Tensor | None:
-        met = decode.Read()
+        met = Read()
         try:
-            parts = list(decode.snippets(video.path, prepared, met))
+            parts = list(decoded(video.path, prepared, met))
         except EdgescopeError:
             return None
         whole = np.concatenate(parts).reshape(-1, *parts[0].shape[2:])[: met.frames]

@@ -21,12 +21,11 @@ from edgescope import cache, fit, registry
 from edgescope.errors import UsageError, closest_name
 from edgescope.fit import Task
 from edgescope.records import Json, digest
-from edgescope.wings.anomaly import detector, feature_set
+from edgescope.wings.anomaly import detector
 from edgescope.wings.anomaly.detector import SEGMENTS, segmented
 from edgescope.wings.anomaly.evaluation import Curve, ScoredVideo, curve, false_alarms_per_hour
-from edgescope.wings.anomaly.feature_set import FeatureSet, Row
-from edgescope.wings.anomaly.losses import LOSSES
-from edgescope.wings.anomaly.networks.heads import HEADS
+from edgescope.wings.anomaly.features import FeatureSet, Row, read_features
+from edgescope.wings.anomaly.heads import HEADS, LOSSES
 
 SELECT = ("validation", "last", "test")
 OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
@@ -338,4 +337,4 @@ def _fits(device: str, size: int) -> bool:
 
 def read_and_train(root: Path, out: Path, chosen: Recipe, **rest: Any) -> Trained:
     """Train on a folder of features; ModelError if it holds none."""
-    return train(feature_set.read(root), out, chosen, **rest)
+    return train(read_features(root), out, chosen, **rest)

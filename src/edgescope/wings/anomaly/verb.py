@@ -22,12 +22,11 @@ from edgescope.records.codec import to_plain
 from edgescope.registry import need
 from edgescope.wings.anomaly import evaluation as figures
 from edgescope.wings.anomaly import extract as extraction
-from edgescope.wings.anomaly import feature_set, layouts, preparation
 from edgescope.wings.anomaly import generate as generation
+from edgescope.wings.anomaly import layouts, preparation
 from edgescope.wings.anomaly.evaluation import Difference, Evaluation, ScoredVideo
 from edgescope.wings.anomaly.extract import Extracted, Progress
-from edgescope.wings.anomaly.feature_set import FeatureSet
-from edgescope.wings.anomaly.features import Engine
+from edgescope.wings.anomaly.features import Engine, FeatureSet, read_features
 from edgescope.wings.anomaly.generate import GeneratedSet
 
 if TYPE_CHECKING:
@@ -197,10 +196,10 @@ def evaluate(
         raise UsageError(
             "E-ANOMALY-2", f"--recall must be above 0 and at most 1, not {recall:g}", fix="--recall 0.8"
         )
-    judged = _judged(Path(detector), feature_set.read(Path(features)), split, recall, draws)
+    judged = _judged(Path(detector), read_features(Path(features)), split, recall, draws)
     if against is None:
         return Evaluated(judged, None, None, split)
-    other = _judged(Path(against), feature_set.read(Path(against_features or features)), split, recall, draws)
+    other = _judged(Path(against), read_features(Path(against_features or features)), split, recall, draws)
     return Evaluated(judged, other, figures.compared(judged.scored, other.scored, draws=draws), split)
 
 

@@ -30,7 +30,7 @@ def chain(
     """
     own: float | None = None
     if detector:
-        named = need("edgescope.wings.anomaly.deployed:named", "a detector", "pip install 'edgescope[torch]'")
+        named = need("edgescope.wings.anomaly.detector:named", "a detector", "pip install 'edgescope[torch]'")
         made = named(Path(detector))
         given = {**options, **({"features": features} if features != video.FEATURES else {})}
         for option, mine in {**made.options, "features": made.features.partition("@")[0]}.items():

@@ -1,6 +1,6 @@
 """Train a network of the zoo on a folder of videos: read, split, train, write the weights and their sidecar.
 
-The result is `NAME@weights.pth` for every other command, and weights.pth.json is its sidecar (sidecar.py).
+The result is `NAME@weights.pth` for every other command, and weights.pth.json is its sidecar (clip_networks.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgescope.models import zoo
 from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.stats.pairs import wilson
-from edgescope.wings.training.clip_classifier import dataset, samples, sidecar
+from edgescope.wings.training import clip_data, clip_networks
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def train(
     *,
     classes: Sequence[str] = (),
     settings: Settings = Settings(),
-    started: Callable[[dataset.Data], None] = lambda data: None,
+    started: Callable[[clip_data.Data], None] = lambda data: None,
     tell: Callable[[Epoch], None] = lambda epoch: None,
 ) -> dict[str, Json]:
     """Train `name`; write the weights to `out` and their sidecar `out.json`; return the sidecar.
@@ -95,7 +95,7 @@ def train(
     """
     entry = _entry(name)
     _writable(out)
-    data = dataset.read(folder.absolute(), classes)
+    data = clip_data.read(folder.absolute(), classes)
     started(data)
     run = need(
         "edgescope.wings.training.torch_clips:train", "training", "pip install 'edgescope[torch,video]'"
@@ -106,7 +106,7 @@ def train(
     save = need("edgescope.models.weights:save", "training", "pip install 'edgescope[torch]'")
     save(trained.network, out)
     about = _about(name, data, settings, trained) | {"weights_sha256": cache.content(out)}
-    sidecar.write(out, about)
+    clip_networks.write_sidecar(out, about)
     part.unlink(missing_ok=True)
     return about
 
@@ -145,7 +145,7 @@ def _entry(name: str) -> dict[str, Any]:
     )
 
 
-def _about(name: str, data: dataset.Data, settings: Settings, trained: Any) -> dict[str, Json]:
+def _about(name: str, data: clip_data.Data, settings: Settings, trained: Any) -> dict[str, Json]:
     last: Epoch = trained.history[-1]
     interval = wilson(last.right, last.held_out)
     return {
@@ -160,7 +160,7 @@ def _about(name: str, data: dataset.Data, settings: Settings, trained: Any) -> d
             "held_out_videos": len(data.held_out),
             "held_out_groups": sorted({video.group for video in data.held_out}),
             "left_out": list(data.skipped),
-            "gate_clips": len(samples.gate_windows(data)),
+            "gate_clips": len(clip_data.gate_windows(data)),
         },
         "accuracy": {
             "value": last.right / last.held_out,

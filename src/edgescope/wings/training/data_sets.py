@@ -22,9 +22,9 @@ from torch.utils.data import Dataset
 
 from edgescope.errors import UsageError
 from edgescope.foreign import folders
-from edgescope.wings.training import page_cache
+from edgescope.wings.training import medium
+from edgescope.wings.training.loading import stage
 from edgescope.wings.training.medium import MEDIA, Throttle
-from edgescope.wings.training.stages import stage
 
 IMAGES, LABELS = "images.npy", "labels.npy"
 """Files of a packed data set: uint8 (n, height, width, channels), int64 (n,)."""
@@ -260,4 +260,4 @@ def _unfit(folder: Path, why: str) -> UsageError:
 def in_cache(items: Any) -> float | None:
     """Return the share of a data set's files that lies in the page cache; None if it has no files."""
     files = getattr(items, "files", ())
-    return page_cache.residency(files) if files else None
+    return medium.residency(files) if files else None

@@ -1,6 +1,6 @@
 """The loop behind the training workload: one task, epoch after epoch, a step at a time, and what each part took.
 
-The loader's workers time their own stages (wings/training/stages.py); the step marks its parts on a time line
+The loader's workers time their own stages (wings/training/loading.py); the step marks its parts on a time line
 (wings/training/timeline.py). What an epoch met besides (page cache, disk reads, items left out) is noted
 between epochs.
 """
@@ -28,9 +28,8 @@ from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.fit import Step, Task
 from edgescope.models.base import Model, Purpose, SeesImages, Trains
 from edgescope.records import Effective, Json, Spans, Trial
-from edgescope.wings.training import data_sets, loading, medium, page_cache
-from edgescope.wings.training.looks import Looks, scaled
-from edgescope.wings.training.stages import Loaded
+from edgescope.wings.training import data_sets, loading, medium
+from edgescope.wings.training.loading import Loaded, Looks, scaled
 from edgescope.wings.training.timeline import Timeline, Times, spans_of
 
 #: Number of different samples in an epoch that is drawn from the model's own; more would only fill memory.
@@ -202,18 +201,18 @@ class Loop:
         files = self._files()
         state = self.options["page_cache"]
         if files and (state == "cold_epochs" or (state == "cold" and number == 0)):
-            page_cache.drop(files)
+            medium.drop(files)
         elif files and state == "warm" and number == 0:
-            page_cache.fill(files)
+            medium.fill(files)
         self.log.append(
             {
                 "epoch": number,
                 "samples": 0,
                 "batches": 0,
                 "skipped": 0,
-                "page_cache_before": page_cache.residency(files) if files else None,
+                "page_cache_before": medium.residency(files) if files else None,
                 "disk_bytes": 0,
-                "device_bytes": -(page_cache.device_read_bytes(files[0]) or 0) if files else None,
+                "device_bytes": -(medium.device_read_bytes(files[0]) or 0) if files else None,
                 "start_ns": time.monotonic_ns(),
                 "end_ns": None,
             }
@@ -224,8 +223,8 @@ class Loop:
         files, row = self._files(), self.log[-1]
         row["end_ns"], row["loss"] = end_ns, self.loss
         if files:
-            row["page_cache_after"] = page_cache.residency(files)
-            row["device_bytes"] += page_cache.device_read_bytes(files[0]) or 0
+            row["page_cache_after"] = medium.residency(files)
+            row["device_bytes"] += medium.device_read_bytes(files[0]) or 0
         self._epoch = None
         if not row["batches"]:
             raise UsageError(

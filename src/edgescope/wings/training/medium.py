@@ -1,4 +1,4 @@
-"""Storage media as a training run meets them: a test of a folder's own, and slower classes emulated by delays.
+"""Storage media as a training run meets them: a test of a folder's own, slower classes, and the page cache before them.
 
 The emulated classes let SD card, eMMC, hard disk and NVMe be compared on one machine: a read waits as long as the
 class would take for the bytes that the page cache does not hold. What the page cache holds costs no medium anything,
@@ -7,23 +7,29 @@ so it costs nothing here. All workers share one medium, as they share one card.
 Where this process may, cgroup v2's io.max limits how fast it and its loader's workers read a disk. Against these delays
 the kernel throttles every read, metadata and read-ahead too. It bounds bytes and reads a second only: the wait of a
 single read stays the disk's own. Source: admin-guide/cgroup-v2.rst.
+
+`mincore` tells which pages of a mapped file are in the page cache, `posix_fadvise` drops clean pages; neither needs
+rights beyond those on the user's own files. A file that another process has mapped keeps its pages.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import mmap
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgescope.errors import UnsupportedError
-from edgescope.wings.training import page_cache
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Throttle:
 
     def wait(self, path: Path | str) -> None:
         """Return when the medium would have delivered what the page cache does not hold of a file."""
-        held, size = page_cache.resident_bytes(path)
+        held, size = resident_bytes(path)
         if size > held:
             self.serve(size - held)
 
@@ -89,7 +95,7 @@ def speed(files: Sequence[Path | str], *, most: int = 64, seconds: float = 2.0) 
     chosen = files[:: max(1, len(files) // most)][:most]
     if not chosen:
         raise ValueError("there are no files to read")
-    page_cache.drop(chosen)
+    drop(chosen)
     end, waits = time.monotonic() + seconds / 2, []
     for path in chosen:
         fd = os.open(path, os.O_RDONLY)
@@ -100,7 +106,7 @@ def speed(files: Sequence[Path | str], *, most: int = 64, seconds: float = 2.0) 
         os.close(fd)
         if time.monotonic() > end:
             break
-    page_cache.drop(chosen)
+    drop(chosen)
     read, counted, start = 0, 0, time.monotonic()
     for path in chosen:
         read += len(Path(path).read_bytes())
@@ -179,3 +185,82 @@ def _remove(group: Path) -> None:
             if error.errno != errno.EBUSY:
                 return
         time.sleep(0.05)
+
+
+# -- the page cache -------------------------------------------------------------------------------------------
+
+
+PAGE = mmap.PAGESIZE
+SAMPLE = 256
+"""Number of files whose residency stands for a data set of more: asking costs 20 microseconds a file."""
+
+
+def resident_bytes(path: Path | str) -> tuple[int, int]:
+    """Return how many bytes of a file lie in the page cache, and its size; OSError if it cannot be mapped."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        if not size:
+            return 0, 0
+        with mmap.mmap(fd, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as pages:
+            view = np.frombuffer(pages, np.uint8)
+            flags = np.zeros(-(-size // PAGE), np.uint8)
+            failed = _mincore()(view.ctypes.data, size, flags.ctypes.data)
+            del view
+    finally:
+        os.close(fd)
+    if failed:
+        raise OSError("the kernel does not say which pages are resident")
+    return min(int((flags & 1).sum()) * PAGE, size), size
+
+
+def _mincore() -> Any:
+    call = ctypes.CDLL(None, use_errno=True).mincore
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    return call
+
+
+def residency(files: Sequence[Path | str]) -> float | None:
+    """Return the share of a data set that lies in the page cache, from at most SAMPLE of its files; None if unknown."""
+    chosen = files[:: max(1, len(files) // SAMPLE)]
+    held = whole = 0
+    for path in chosen:
+        try:
+            here, size = resident_bytes(path)
+        except OSError:
+            continue
+        held, whole = held + here, whole + size
+    return held / whole if whole else None
+
+
+def drop(files: Iterable[Path | str]) -> None:
+    """Take files out of the page cache; what is not yet on the disk is written first."""
+    for path in files:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+
+def fill(files: Iterable[Path | str]) -> None:
+    """Read files once, so that the page cache holds them as far as memory allows."""
+    for path in files:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+
+
+def device_read_bytes(path: Path | str, root: Path = Path("/proc")) -> int | None:
+    """Return the bytes read so far from the block device of a file, by anybody; None if it lies on none."""
+    number = os.stat(path).st_dev
+    wanted = (os.major(number), os.minor(number))
+    try:
+        rows = (root / "diskstats").read_text().splitlines()
+    except OSError:
+        return None
+    for row in map(str.split, rows):
+        if (int(row[0]), int(row[1])) == wanted:
+            return int(row[5]) * 512
+    return None

@@ -8,7 +8,7 @@
     rtfm, mil_ranking, light_head    heads: features of 32 snippets -> 32 scores
 
 All but frames_lite0 are untrained here: `i3d_r50_nl@weights.pth` gives a network the weights of a published checkpoint
-(checkpoints.py maps the names), `rtfm@head.pth` those of a published head.
+(torch_networks.py maps the names), `rtfm@head.pth` those of a published head.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-VERSION = 2  # raise this when a network of models/anomaly changes
+VERSION = 2  # raise this when one of these networks changes
 
 
 class AnomalyNetwork:
@@ -81,7 +81,7 @@ class AnomalyNetwork:
     def module(self) -> torch.nn.Module:
         """Return the network in eval mode with its weights; ModelError if the weights do not fit."""
         make = need(
-            "edgescope.wings.anomaly.networks.torch_networks:network",
+            "edgescope.wings.anomaly.torch_networks:network",
             self.info.name,
             "pip install 'edgescope[torch]'",
         )

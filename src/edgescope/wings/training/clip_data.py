@@ -1,4 +1,4 @@
-"""Read a folder of labelled videos in UCF50's layout, ROOT/CLASS/v_Class_g01_c01.avi, and cut clips from them.
+"""A folder of labelled videos in UCF50's layout, ROOT/CLASS/v_Class_g01_c01.avi, and the clips that are cut from them.
 
 UCF50 (Reddy and Shah, Machine Vision and Applications 2013) cuts several videos from one recording: the same
 people in the same place. They share a group, the g01 of the name, and must not be on both sides of the split, or
@@ -7,6 +7,17 @@ and does not depend on any seed. A file with another form of name is its own gro
 
 A clip is 16 frames, every second one of the video (1.3 s at 25 frames/s). Decoded frames are kept small, as
 uint8, in the cache.
+
+A trained classifier is timed, judged and calibrated with these clips:
+
+    gate         up to 400 clips of held-out videos, at many offsets: does a variant agree with fp32?
+    labelled     the middle clip of each held-out video: task accuracy, one clip per video because the clips
+                 of one video are not independent
+    bench        the labelled clips again
+    calibration  the middle clip of each training video: ranges for int8
+
+They are kept in the cache, under the digest of the data, so a process that measures decodes nothing and needs the
+videos only once.
 """
 
 from __future__ import annotations
@@ -18,13 +29,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.errors import Message, ModelError
+from edgescope.errors import Message, ModelError, UnavailableError
 from edgescope.foreign import folders
+from edgescope.models.base import TRAINED_FRAMES, Purpose, Samples
+from edgescope.models.image.photos import fingerprint
 from edgescope.records import digest
 from edgescope.registry import need
 
@@ -196,11 +210,7 @@ def _kept(path: Path, content: str) -> int:
     """Return how many frames of a video are in the cache, decoding it if needed; ValueError if unreadable."""
     target = _frames_file(content)
     if not target.exists():
-        decode = need(
-            "edgescope.wings.training.clip_classifier.reader:decode",
-            "reading videos",
-            "pip install 'edgescope[video]'",
-        )
+        need("av:open", "reading videos", "pip install 'edgescope[video]'")
         frames = decode(path, side=SIDE, every=EVERY, limit=LIMIT)
         with cache.writing(target) as temporary:
             np.save(temporary, frames)
@@ -228,3 +238,143 @@ def prepared(cut: NDArray[np.uint8], entry: Mapping[str, Sequence[float]]) -> ND
     mean, std = (np.asarray(entry[key], dtype=np.float32) for key in ("mean", "std"))
     scaled = (cut.astype(np.float32) / 255 - mean) / std
     return np.ascontiguousarray(scaled.transpose(3, 0, 1, 2))
+
+
+# -- decoding a video -----------------------------------------------------------------------------------------
+
+
+CROP = 0.875
+"""Share of the resized short side that the centre crop keeps."""
+
+
+def decode(path: Path, *, side: int, every: int, limit: int) -> NDArray[np.uint8]:
+    """Return up to `limit` frames, every `every`-th of the video: uint8 RGB (n, side, side, 3).
+
+    The short side is resized (bilinear) and the middle cropped. ValueError with the reason if the file is not a
+    video, is damaged in the part that is read, or has fewer than two such frames.
+    """
+    import av
+
+    frames = []
+    try:
+        with av.open(str(path)) as container:
+            for index, frame in enumerate(container.decode(video=0)):
+                if index % every == 0:
+                    frames.append(_small(frame, side))
+                if len(frames) == limit:
+                    break
+    except (av.error.FFmpegError, OSError, IndexError, ValueError) as error:
+        raise ValueError(_reason(error, path)) from error
+    if len(frames) < 2:
+        raise ValueError(f"{len(frames)} usable frames")
+    return np.stack(frames)
+
+
+def _small(frame: Any, side: int) -> NDArray[np.uint8]:
+    scale = int(side / CROP) / min(frame.width, frame.height)
+    width, height = (round(length * scale) for length in (frame.width, frame.height))
+    image = frame.reformat(width=width, height=height, format="rgb24", interpolation="BILINEAR").to_ndarray()
+    top, left = (height - side) // 2, (width - side) // 2
+    cut: NDArray[np.uint8] = image[top : top + side, left : left + side]
+    return cut
+
+
+def _reason(error: BaseException, path: Path) -> str:
+    if isinstance(error, IndexError):
+        return "no video stream"
+    return " ".join(str(error).replace(str(path), path.name).split()) or type(error).__name__
+
+
+# -- the clips that a classifier is judged with ---------------------------------------------------------------
+
+
+SAMPLES_VERSION = 2  # raise this when the choice of clips, or their order, changes
+WORDS = {
+    Purpose.GATE: "held-out clips, at several offsets of a video, shuffled",
+    Purpose.LABELLED: "held-out clips, one a video, shuffled",
+    Purpose.BENCH: "held-out clips, one a video, shuffled",
+    Purpose.CALIBRATION: "clips that were trained on, one a video, shuffled",
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The data on which a network was trained, as recorded with its weights."""
+
+    folder: Path
+    classes: tuple[str, ...]
+    digest: str
+
+
+def samples(origin: Origin, purpose: Purpose, n: int, entry: Mapping[str, Any]) -> Samples:
+    """Return the first n clips of this purpose: arrays["input"] float32 (n, 3, 16, 64, 64), labels (n,).
+
+    UnavailableError if they are not cut yet and the videos are gone, ModelError if these are other videos.
+    """
+    key = digest([SAMPLES_VERSION, purpose.value, origin.digest, entry["mean"], entry["std"]])
+    path = cache.folder("samples") / f"clips-{purpose.value}-{key}.npy"
+    about = cache.read_json(path.with_suffix(".json"))
+    if about is None or not path.exists() or path.stat().st_size != about["bytes"]:
+        about = _cut(_data(origin), purpose, entry, path)
+    labels = None if purpose is Purpose.GATE else np.asarray(about["labels"][:n], dtype=np.int64)
+    return Samples(
+        arrays={"input": np.load(path, mmap_mode="r")[:n]},
+        digests=tuple(about["digests"][:n]),
+        origin=f"{WORDS[purpose]} ({origin.folder.name}: {', '.join(origin.classes)})",
+        labels=labels,
+        groups=np.asarray(about["videos"][:n], dtype=np.int64) if purpose is Purpose.GATE else None,
+    )
+
+
+def gate_windows(data: Data) -> list[tuple[Video, int]]:
+    """Return up to 400 (held-out video, first frame), spread evenly over all clips, shuffled."""
+    pairs = [(video, start) for video in data.held_out for start in video.starts]
+    chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), TRAINED_FRAMES)).round().astype(int)
+    return [pairs[i] for i in np.random.default_rng(0).permutation(chosen)]
+
+
+def _data(origin: Origin) -> Data:
+    if not origin.folder.is_dir():
+        raise UnavailableError(
+            "E-CLIPS-5",
+            f"the videos that this network was trained on are gone from {origin.folder}",
+            effect="Without held-out clips its answers cannot be judged, and an unjudged network is not timed",
+            fix='put them back, or name their new place under "data", "folder" in the .json next to the weights',
+        )
+    data = read(origin.folder, origin.classes)
+    if data.digest != origin.digest:
+        raise ModelError(
+            "E-CLIPS-6",
+            f"the videos in {origin.folder} are not those that this network was trained on",
+            evidence=f"digest {data.digest}, at training {origin.digest}",
+            effect="A video it was trained on could pass for a held-out one",
+            fix="put the old videos back, or train again with edgescope train clips",
+        )
+    return data
+
+
+def _cut(data: Data, purpose: Purpose, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    windows = gate_windows(data) if purpose is Purpose.GATE else _middles(data, purpose)
+    arrays: list[NDArray[np.float32]] = [prepared(clip(video, start), entry) for video, start in windows]
+    with cache.writing(path) as temporary:
+        np.save(temporary, np.stack(arrays))
+    about = {
+        "digests": [fingerprint({"": array}) for array in arrays],
+        "labels": [video.label for video, _ in windows],
+        "videos": _numbered([str(video.path) for video, _ in windows]),
+        "bytes": path.stat().st_size,
+    }
+    cache.write_json(path.with_suffix(".json"), about)
+    return about
+
+
+def _middles(data: Data, purpose: Purpose) -> Sequence[tuple[Video, int]]:
+    videos = data.training if purpose is Purpose.CALIBRATION else data.held_out
+    order = np.random.default_rng(0).permutation(len(videos))[:TRAINED_FRAMES]
+    return [(videos[i], videos[i].middle) for i in order]
+
+
+def _numbered(names: Sequence[str]) -> list[int]:
+    """Return each name's number, in the order of their first appearance."""
+    known = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return [known[name] for name in names]

@@ -1,1 +1,0 @@
-"""Networks for short videos: their architectures, clips, training."""
