@@ -10,7 +10,7 @@ import pytest
 
 from edgescope import bench
 from edgescope.bench import child
-from edgescope.isolate import fresh, imports
+from edgescope.isolate import fresh, notes
 from edgescope.records import Status, Trial
 from edgescope.store.results import read
 from edgescope.tracing.base import FOLDER
@@ -154,7 +154,7 @@ def test_what_a_trial_began_as_is_there_before_its_result(monkeypatch, tmp_path,
     for name in ("answer", "prepare", "look"):
         monkeypatch.setattr(bench, name, answered(name))
     monkeypatch.setattr(bench, "present", dict)
-    monkeypatch.setattr(imports, "tell", lambda folder, result: seen.append((folder, result.status)))
+    monkeypatch.setattr(notes, "tell", lambda folder, result: seen.append((folder, result.status)))
     child._answer(verb, tmp_path, pools)
     name = "answer" if verb == "run" else verb
     assert seen[0] == (name, {"pools": pools} if name == "answer" else {})

@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from edgescope.isolate import worker_run
-from edgescope.isolate.counter import Counter
-from edgescope.isolate.worker_run import AT_STOP, Agreed, Span
+from edgescope.isolate.worker_run import AT_STOP, Agreed, Counter, Span
 from edgescope.records import QUERY_END, Trial
 from edgescope.scenarios.stop_rule import FOREVER, Plan
 from edgescope.workloads.blocking import Failures, blocking

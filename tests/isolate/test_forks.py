@@ -18,10 +18,10 @@ from edgescope import bench
 from edgescope.analysis.cells import alternation
 from edgescope.bench import alternation as turns
 from edgescope.devices import manifest
-from edgescope.isolate import fork_server, forks, fresh, imports, warden
+from edgescope.isolate import fork_server, forks, fresh, notes, warden
 from edgescope.isolate.forks import Forks, ForkServer
 from edgescope.isolate.fresh import Limits
-from edgescope.isolate.imports import Imports
+from edgescope.isolate.notes import Imports
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.isolate.worker import WorkerProcess
 from edgescope.process import Launch
@@ -319,7 +319,7 @@ def test_a_fork_draws_random_numbers_of_its_own():
 
 def test_what_a_worker_has_imported_is_told_in_order_and_has_no_module_of_the_users(monkeypatch):
     monkeypatch.setitem(sys.modules, "a_users_own", type(sys)("a_users_own"))
-    names = imports.modules()
+    names = notes.modules()
     both = [name for name in sys.modules if name in ("numpy", "edgescope.errors")]
     assert [name for name in names if name in both] == both
     assert not {"a_users_own", "__main__", "json", "numpy.linalg"} & {*names} and names[-1] == WORKER_PROGRAM
@@ -339,17 +339,17 @@ def test_a_trial_that_ran_alone_tells_what_its_process_has_imported(verb):
 
 
 def test_what_a_process_tells_of_its_imports_may_be_missing_or_nonsense(tmp_path):
-    assert imports.told(tmp_path) is None
+    assert notes.told(tmp_path) is None
     for text in ("", "[1]", '{"names": 3}', '{"took_bytes": 1}', '{"names": [], "took_bytes": "much"}'):
-        (tmp_path / imports.FILE).write_text(text)
-        assert imports.told(tmp_path) is None
+        (tmp_path / notes.IMPORTS_FILE).write_text(text)
+        assert notes.told(tmp_path) is None
 
 
 def test_trials_of_one_kind_import_the_same_whatever_their_precision_and_data():
     same = replace(SLOW, precision="int8", data="mine", batch=4, options={})
     others = [replace(SLOW, **{k: v}) for k, v in (("backend", "onnxruntime"), ("workload", "training"))]
-    assert imports.kind(SLOW) == imports.kind(same)
-    assert len({imports.kind(t) for t in (SLOW, *others)}) == 3
+    assert notes.kind(SLOW) == notes.kind(same)
+    assert len({notes.kind(t) for t in (SLOW, *others)}) == 3
 
 
 @pytest.mark.slow
@@ -441,8 +441,8 @@ def test_what_a_process_takes_hangs_neither_on_its_data_nor_on_how_long_it_is_me
         turn_s=None,
     )
     others = [replace(SLOW, **{k: v}) for k, v in (("batch", 4), ("options", {}), ("precision", "int8"))]
-    assert imports.program(SLOW) == imports.program(same)
-    assert len({imports.program(t) for t in (SLOW, *others)}) == 4
+    assert notes.program(SLOW) == notes.program(same)
+    assert len({notes.program(t) for t in (SLOW, *others)}) == 4
 
 
 @pytest.mark.slow

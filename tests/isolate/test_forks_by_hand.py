@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import pytest
 
-from edgescope.isolate import fork_server, forks, imports
+from edgescope.isolate import fork_server, forks, notes
 from edgescope.isolate.forks import Forks, ForkServer, Orphan
-from edgescope.isolate.imports import Imports
+from edgescope.isolate.notes import Imports
 from edgescope.records import Absent, Measured, Trial
 from making import result
 
@@ -420,14 +420,14 @@ def test_terminals_and_shared_memory_are_no_devices():
     ],
 )
 def test_a_process_tells_its_imports_and_what_it_took_if_that_is_known(tmp_path, monkeypatch, metrics, took):
-    monkeypatch.setattr(imports, "modules", lambda: ["a", "b"])
-    imports.tell(tmp_path, result(A, metrics=metrics))
-    assert imports.told(tmp_path) == Imports(("a", "b"), took)
+    monkeypatch.setattr(notes, "modules", lambda: ["a", "b"])
+    notes.tell(tmp_path, result(A, metrics=metrics))
+    assert notes.told(tmp_path) == Imports(("a", "b"), took)
 
 
 def test_telling_of_imports_may_fail():
-    imports.tell(Path("/proc/no/such/folder"), result(A))
-    assert imports.told(Path("/proc/no/such/folder")) is None
+    notes.tell(Path("/proc/no/such/folder"), result(A))
+    assert notes.told(Path("/proc/no/such/folder")) is None
 
 
 @pytest.mark.parametrize(
@@ -442,10 +442,10 @@ def test_telling_of_imports_may_fail():
     ],
 )
 def test_what_is_no_list_of_imports_tells_nothing(tmp_path, data):
-    (tmp_path / imports.FILE).write_text(json.dumps(data))
-    assert imports.told(tmp_path) is None
-    (tmp_path / imports.FILE).write_text(json.dumps({"names": [], "took_bytes": 1}))
-    assert imports.told(tmp_path) == Imports((), 1.0)
+    (tmp_path / notes.IMPORTS_FILE).write_text(json.dumps(data))
+    assert notes.told(tmp_path) is None
+    (tmp_path / notes.IMPORTS_FILE).write_text(json.dumps({"names": [], "took_bytes": 1}))
+    assert notes.told(tmp_path) == Imports((), 1.0)
 
 
 def test_what_is_imported_is_told_of_edgescope_and_of_installed_packages(monkeypatch):
@@ -461,12 +461,12 @@ def test_what_is_imported_is_told_of_edgescope_and_of_installed_packages(monkeyp
     }
     modules = {name: SimpleNamespace(__file__=path) for name, path in loaded.items()}
     path = ["", "/lib", "/venv/site-packages", "/usr/dist-packages"]
-    monkeypatch.setattr(imports, "sys", SimpleNamespace(path=path, modules=modules))
-    assert imports.modules() == ["edgescope.records", "torch", "apt", "edgescope.bench.worker"]
+    monkeypatch.setattr(notes, "sys", SimpleNamespace(path=path, modules=modules))
+    assert notes.modules() == ["edgescope.records", "torch", "apt", "edgescope.bench.worker"]
 
 
 def test_what_is_loaded_depends_on_the_program_not_on_effort_seed_or_data():
     same = [replace(A, replicate=3), replace(A, min_s=9.0), replace(A, data="folder", preprocess="resize=8")]
     other = [B, replace(A, batch=2), replace(A, precision="fp16"), replace(A, processes=2)]
-    assert {imports.program(trial) == imports.program(A) for trial in same} == {True}
-    assert {imports.program(trial) == imports.program(A) for trial in other} == {False}
+    assert {notes.program(trial) == notes.program(A) for trial in same} == {True}
+    assert {notes.program(trial) == notes.program(A) for trial in other} == {False}

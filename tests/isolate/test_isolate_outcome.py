@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 import pytest
 
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import fresh, imports, prepared, warden
+from edgescope.isolate import fresh, notes, warden
 from edgescope.isolate.fresh import GuardedProcess, Limits, Stopped, crash, environment, outcome
 from edgescope.process import Launch, Process, signal_name
 from edgescope.records import Status, Trial
@@ -28,7 +28,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 @pytest.fixture(autouse=True)
 def nothing_is_prepared(monkeypatch):
     """Have every trial prepared here: another test of this session may have prepared the same one."""
-    monkeypatch.setattr(prepared, "known", lambda trial: False)
+    monkeypatch.setattr(notes, "is_prepared", lambda trial: False)
 
 
 def written(folder, name="result", **keys):
@@ -248,15 +248,17 @@ def runs(monkeypatch, tmp_path):
             seen.append((program[3], trial, (folder / fresh.HOLD).exists(), launch.prefix, folder))
             if status is not None:
                 written(folder, status=status)
-                imports.tell(folder, result(TRIAL))
+                notes.tell(folder, result(TRIAL))
             return None, []
 
         monkeypatch.setattr(fresh, "_watch", ended)
         return seen
 
-    monkeypatch.setattr(fresh.traced, "launch", lambda trial, folder: Launch(("traced", folder.name)))
     monkeypatch.setattr(
-        fresh.traced, "with_spans", lambda found, folder: replace(found, id=f"with spans of {folder.name}")
+        fresh.placement, "traced_launch", lambda trial, folder: Launch(("traced", folder.name))
+    )
+    monkeypatch.setattr(
+        fresh.placement, "with_spans", lambda found, folder: replace(found, id=f"with spans of {folder.name}")
     )
     return process
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgescope.isolate import fresh, persistent, warden
 from edgescope.isolate.fresh import FLOOR_BYTES, Limits, Stopped
-from edgescope.isolate.imports import Imports
+from edgescope.isolate.notes import Imports
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.process import Launch
 from edgescope.records import Status, Trial

@@ -104,14 +104,14 @@ def plug_in(tmp_path, monkeypatch):
 @pytest.fixture
 def seen(monkeypatch):
     """What the shell around each process wrote, by the name of its folder, read before the folder goes."""
-    found, real = {}, fresh.traced.with_spans
+    found, real = {}, fresh.placement.with_spans
 
     def with_spans(result, folder):
         for path in folder.rglob("argv"):
             found[path.parent.name] = path.read_text(), (path.parent / "cpus").read_text().split()[-1]
         return real(result, folder)
 
-    monkeypatch.setattr(fresh.traced, "with_spans", with_spans)
+    monkeypatch.setattr(fresh.placement, "with_spans", with_spans)
     return found
 
 

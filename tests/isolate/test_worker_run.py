@@ -14,9 +14,8 @@ import pytest
 from edgescope.errors import Message
 from edgescope.isolate import pool as pools
 from edgescope.isolate import worker_run
-from edgescope.isolate.counter import Look
 from edgescope.isolate.worker import Placement, WorkerError
-from edgescope.isolate.worker_run import WorkerRun
+from edgescope.isolate.worker_run import Look, WorkerRun
 from edgescope.records import Status, Trial
 
 TRIAL = Trial(model="null", backend="null", processes=2)

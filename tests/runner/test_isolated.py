@@ -7,7 +7,7 @@ import pytest
 
 from edgescope.errors import SettingError, UsageError
 from edgescope.isolate.fresh import Limits
-from edgescope.isolate.imports import Imports
+from edgescope.isolate.notes import Imports
 from edgescope.modes.catalog import Together
 from edgescope.process import Launch
 from edgescope.records import Status, Trial

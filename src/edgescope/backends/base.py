@@ -344,21 +344,19 @@ def unforced(spec: Spec) -> None:
     )
 
 
-_ZERO: tuple[NDArray[Any], ...] = (np.zeros((1, 1), dtype=np.float32),)
-
-
 class NullSession:
     """Answers with one zero."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.delay_s = float(spec.options.get("delay_us", 0)) / 1e6
+        self.answer = (np.zeros((1, 1), dtype=np.float32),)
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
         """Return a (1, 1) zero, after the delay."""
         if self.delay_s:
             time.sleep(self.delay_s)
-        return _ZERO
+        return self.answer
 
     def lanes(self, n: int, batch: Batch, *, owned: bool = False) -> None:
         """Do nothing: threads share nothing and sleep in parallel."""

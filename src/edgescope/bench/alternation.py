@@ -23,7 +23,7 @@ from edgescope.bench.workers import fields, told
 from edgescope.errors import Message
 from edgescope.isolate.forks import ForkedWorker, Forks
 from edgescope.isolate.fresh import PAIR
-from edgescope.isolate.imports import Imports
+from edgescope.isolate.notes import Imports
 from edgescope.isolate.worker import WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import WorkerRun
 from edgescope.process import Line, scratch_folder

@@ -80,19 +80,19 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
     """Run the trial in the folder and write its Result there."""
     from edgescope import bench
     from edgescope.devices import manifest
-    from edgescope.isolate import imports
+    from edgescope.isolate import notes
     from edgescope.store import handed_rows, results
 
     devices = bench.present()
     started = _begun(folder, manifest.machine(devices))
     if verb == "prepare":
-        from edgescope.isolate import prepared
+        from edgescope.isolate import notes
         from edgescope.records import Status
 
-        opened = prepared.opened()
+        opened = notes.files_opened()
         result = bench.prepare(started)
         if result.status is Status.OK:
-            prepared.note(started.trial, opened)
+            notes.note_prepared(started.trial, opened)
     elif verb == "look":
         from edgescope.isolate import fresh
 
@@ -101,7 +101,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
         result = bench.answer(started, devices=devices, pools=pools)
     results.write(result, folder / "result", handed_rows)
     if pools is None and verb in ("run", "look"):
-        imports.tell(folder, result)
+        notes.tell(folder, result)
 
 
 def _begun(folder: Path, machine: Machine) -> Result:
@@ -118,7 +118,7 @@ def _begun(folder: Path, machine: Machine) -> Result:
 
 def _told(workers: Sequence[Mapping[str, Any]], forks: Forks) -> list[Trial]:
     """Return the trials of coming workers, once `forks` knows what such processes import."""
-    from edgescope.isolate.imports import Imports
+    from edgescope.isolate.notes import Imports
     from edgescope.records import Trial
 
     trials = [Trial.from_json(one["trial"]) for one in workers]

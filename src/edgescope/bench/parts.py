@@ -9,7 +9,7 @@ from pathlib import Path
 from edgescope import cache, registry
 from edgescope.backends.base import Backend, Spec
 from edgescope.errors import UsageError
-from edgescope.isolate import placement, traced
+from edgescope.isolate import placement
 from edgescope.models import zoo
 from edgescope.models.base import Model, usual_batch
 from edgescope.records import Trial
@@ -97,4 +97,4 @@ def recorded(trial: Trial) -> AbstractContextManager[None]:
             effect="Nothing was measured",
             fix="edgescope.isolate.fresh.run(trial), or edgescope.runner.isolated.Isolated",
         )
-    return traced.tracer_of(trial).window(Path(os.environ[FOLDER]))
+    return placement.tracer_of(trial).window(Path(os.environ[FOLDER]))

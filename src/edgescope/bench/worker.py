@@ -29,9 +29,8 @@ from edgescope.bench.turns import Side
 from edgescope.bench.watch import peak_rss
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
-from edgescope.isolate.counter import Counter
-from edgescope.isolate.imports import modules
-from edgescope.isolate.worker_run import Agreed, Span
+from edgescope.isolate.notes import modules
+from edgescope.isolate.worker_run import Agreed, Counter, Span
 from edgescope.process import Line, Pipe, die_with_parent
 from edgescope.records import Machine, Measured, Trial, codec
 from edgescope.workloads.base import OpenWorkload

@@ -3,5 +3,5 @@
 Several workers run a Trial of several processes. A leader (worker_run.py) starts workers (bench/worker.py). Each opens
 the trial's workload and drives the trial's scenario, with a plan whose measured phase begins and ends with all the
 others' (Agreed). They exchange lines of JSON (process/__init__.py), rows in files, and a counter in shared memory,
-which nobody waits for (counter.py).
+which nobody waits for (Counter).
 """

@@ -21,7 +21,7 @@ from typing import IO
 
 from edgescope.isolate import fork_server
 from edgescope.isolate.fork_server import LONGEST
-from edgescope.isolate.imports import Imports, kind
+from edgescope.isolate.notes import Imports, kind
 from edgescope.isolate.pool import Prestart
 from edgescope.isolate.worker import Placement, WorkerProcess
 from edgescope.process import Child, Process

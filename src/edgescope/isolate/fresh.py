@@ -29,7 +29,7 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
-from edgescope.isolate import imports, prepared, traced, warden
+from edgescope.isolate import notes, placement, warden
 from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch_folder, scratch_within
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import files, handed_rows, results
@@ -91,7 +91,7 @@ def run(
     limits: Limits = Limits(),
     launch: Launch = Launch(),
     *,
-    noted: imports.Noted = imports.unnoted,
+    noted: notes.Noted = notes.unnoted,
 ) -> Result:
     """Run the trial in a fresh process and return its Result, whatever happened to the process.
 
@@ -106,7 +106,7 @@ def look(
     limits: Limits = Limits(),
     launch: Launch = Launch(),
     *,
-    noted: imports.Noted = imports.unnoted,
+    noted: notes.Noted = notes.unnoted,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Result:
     """Run the trial in a fresh process that does not judge its outputs: no reference need be there yet.
@@ -122,7 +122,7 @@ def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
     Exporting and calibrating need engines and memory that the measured process must not hold. Where all of it is there
     already, no process is started.
     """
-    if prepared.known(trial):
+    if notes.is_prepared(trial):
         return None
     threads = {} if limits.threads is None else {"OMP_NUM_THREADS": str(limits.threads)}
     result = _in_child("prepare", trial, limits, Launch(env=BUILDING | threads))
@@ -135,7 +135,7 @@ def _in_child(
     limits: Limits,
     launch: Launch,
     *,
-    noted: imports.Noted = imports.unnoted,
+    noted: notes.Noted = notes.unnoted,
     meanwhile: Callable[[], object] | None = None,
 ) -> Result:
     started = datetime.now(timezone.utc)
@@ -146,14 +146,14 @@ def _in_child(
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
             launch = environment(limits, name) + launch
             if verb == "run":
-                launch += traced.launch(trial, folder / "trace")
+                launch += placement.traced_launch(trial, folder / "trace")
             program = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
             with held(folder, meanwhile) if meanwhile else contextlib.nullcontext():
                 stopped, lines = _watch(program, folder, limits, launch)
             result = outcome(trial, stopped, started, folder, lines)
-            if (found := imports.told(folder)) is not None:
+            if (found := notes.told(folder)) is not None:
                 noted(trial, found)
-            return traced.with_spans(result, folder / "trace") if verb == "run" else result
+            return placement.with_spans(result, folder / "trace") if verb == "run" else result
     except OSError as error:
         raise StoreError(
             "E-RUN-4",

@@ -27,7 +27,7 @@ from edgescope.isolate.fresh import (
     outcome,
     until_readable,
 )
-from edgescope.isolate.imports import Imported
+from edgescope.isolate.notes import Imported
 from edgescope.process import Launch, ScratchFolder, scratch_folder
 from edgescope.records import Json, Result, Status, Trial
 

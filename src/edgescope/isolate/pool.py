@@ -19,7 +19,7 @@ from pathlib import Path
 from edgescope.devices.cpu.limits import Memory
 from edgescope.isolate import placement
 from edgescope.isolate.fresh import TIMEOUT, floor_of
-from edgescope.isolate.traced import worker_launch
+from edgescope.isolate.placement import worker_launch
 from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import GRACE_S, PATIENCE_S, WorkerRun
 from edgescope.process import Launch, scratch_folder

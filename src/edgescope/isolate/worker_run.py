@@ -5,24 +5,33 @@ start a little in the future and a stop, on the clock that all processes of a ma
 
 The leader computes nothing itself and imports no engine. While it waits it listens to every worker: a worker that dies
 ends the trial at once, one that hangs ends it after a limit. Both errors name the worker and its last output.
+
+Samples are counted in shared memory, too: a second count of the window, independent of the workers' rows. After each
+query, each worker writes the number of samples it has completed; no worker waits for another, so counting costs a
+fraction of a microsecond. The leader reads all of them at the start and at the stop. It cannot read at an exact
+nanosecond, so it notes the time before and after reading, and the rows must agree for some moment in between.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import select
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Generic, TypeVar
 
 from edgescope.clock import wait_until
 from edgescope.errors import Message
-from edgescope.isolate.counter import Counter, Look
 from edgescope.isolate.worker import WorkerError, WorkerProcess, oom_kills
 from edgescope.process import Line
-from edgescope.records import Json, Status, Trial
+from edgescope.records import QUERY_END, Json, Marks, Status, Trial
 from edgescope.scenarios.stop_rule import FOREVER, Latencies, Plan
+from edgescope.workloads.base import Done, TakesTurns, Work
 
 #: Nanoseconds from naming the start to the start: every worker must have read the line and gone to sleep by then.
 LEAD_NS = 100_000_000
@@ -33,6 +42,8 @@ PATIENCE_S = 600.0
 #: On a busy machine time.sleep may overshoot by this many nanoseconds; a shared start is worth the spinning.
 SPIN_NS = 1_000_000
 AT_STOP = "the agreed stop"
+_STRIDE = 8
+"""Distance between two workers' counters, in counters: a cache line, or each would slow the others down."""
 
 Seen = TypeVar("Seen")
 
@@ -231,3 +242,86 @@ class WorkerRun:
         except WorkerError:
             return False
         return True
+
+
+@dataclass(frozen=True)
+class Look:
+    """The counters' values at some moment between two times (monotonic nanoseconds)."""
+
+    before_ns: int
+    counts: tuple[int, ...]
+    after_ns: int
+
+
+class Counter:
+    """One 64-bit number for each worker, in a file that all of them map."""
+
+    def __init__(self, path: Path, workers: int) -> None:
+        self.workers = workers
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            size = max(8 * _STRIDE * workers, mmap.PAGESIZE)
+            if os.fstat(handle).st_size < size:
+                os.ftruncate(handle, size)
+            self._map = mmap.mmap(handle, size)
+        finally:
+            os.close(handle)
+        self._cells = memoryview(self._map).cast("q")
+
+    def __enter__(self) -> Counter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._cells.release()
+        self._map.close()
+
+    def look(self) -> Look:
+        """Return all counts with the times between which they were read."""
+        before = time.monotonic_ns()
+        counts = tuple(self._cells[: self.workers * _STRIDE : _STRIDE])
+        return Look(before, counts, time.monotonic_ns())
+
+    def counted(self, work: Work, worker: int) -> Counted:
+        """Return `work` with every completed sample counted for `worker`."""
+        return Counted(work, self._cells, worker * _STRIDE)
+
+
+class Counted:
+    """A Work that counts the samples it completes; it calls `done` first, so counting adds to no latency."""
+
+    def __init__(self, work: Work, cells: memoryview, cell: int) -> None:
+        self.work, self._cells, self._cell = work, cells, cell
+        self.streams = work.streams if isinstance(work, TakesTurns) else 1
+        self._lock, self._total = threading.Lock(), 0
+        self._known: tuple[Done, int] | None = None
+        self._counted: Done | None = None
+        cells[cell] = 0
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Issue the query; count its samples once it is done."""
+        if self._counted is None or self._known != (done, samples):
+            self._known, self._counted = (done, samples), self._counting(done, samples)
+        self.work.issue(query_id, samples, self._counted)
+
+    def _counting(self, done: Done, samples: int) -> Done:
+        cells, cell, lock = self._cells, self._cell, self._lock
+
+        def counted(
+            query_id: int, state: int, held: int = 0, source_ns: int = -1, marks: Marks | None = None
+        ) -> None:
+            done(query_id, state, held, source_ns, marks)
+            if state == QUERY_END:
+                return
+            with lock:
+                self._total += held or samples
+                cells[cell] = self._total
+
+        return counted
+
+    def flush(self) -> None:
+        """Flush the work."""
+        self.work.flush()

@@ -143,11 +143,11 @@ def cgroup_base(root: Path) -> Path:
     raise FileNotFoundError(errno.ENOENT, "no control group can limit CPU time", str(top))
 
 
-def free_group(cgroup_base: Path) -> str:
+def free_group(base: Path) -> str:
     """Return an unused group name with this process's id; one process may hold several quotas."""
     first = f"edgescope-{os.getpid()}"
     names = (first, *(f"{first}-{n}" for n in range(1, 10_000)))
-    return next(name for name in names if not (cgroup_base / name).exists())
+    return next(name for name in names if not (base / name).exists())
 
 
 def change_group(words: Sequence[str], root: Path = Path("/")) -> str:

@@ -24,7 +24,7 @@ from edgescope.devices.manifest import here, present
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
-from edgescope.isolate.imports import Imported, Imports, program
+from edgescope.isolate.notes import Imported, Imports, program
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.isolate.placement import placements
 from edgescope.isolate.pool import alike

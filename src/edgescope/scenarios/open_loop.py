@@ -304,7 +304,7 @@ def _bad(path: Path, number: int, what: str, evidence: str, fix: str = "") -> Us
 
 
 def _content(path: Path) -> str:
-    """Return the digest of the file's content; UsageError if it is too large or cannot be read_trace."""
+    """Return the digest of the file's content; UsageError if it is too large or cannot be read."""
     try:
         size = path.stat().st_size
         problem = (
@@ -314,5 +314,5 @@ def _content(path: Path) -> str:
     except OSError as error:
         problem = error.strerror or str(error)
     if problem:
-        raise UsageError("E-TRACE-4", f"the trace {str(path)!r} cannot be read_trace", evidence=problem)
+        raise UsageError("E-TRACE-4", f"the trace {str(path)!r} cannot be read", evidence=problem)
     return content
