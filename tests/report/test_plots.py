@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope import plots
 from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.analysis.cells.variants import VariantTable, table
 from edgescope.analysis.run.summary import metrics
-from edgescope.plots import distribution, style, time
+from edgescope.plots import bars, distribution, scatter, style, time
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, seconds
 from edgescope.records import (
     QUERY_DTYPES,
@@ -49,10 +48,10 @@ def found() -> VariantTable:
 
 @pytest.mark.slow
 def test_bars_are_the_tables_speedups_with_their_intervals(found: VariantTable) -> None:
-    bars = {bar.y[0]: bar for bar in plots.speedups(found).data if bar.type == "bar"}
-    assert set(bars) == {row.cell for row in found.rows}
+    drawn = {bar.y[0]: bar for bar in bars.speedups(found).data if bar.type == "bar"}
+    assert set(drawn) == {row.cell for row in found.rows}
     for row in found.rows:
-        bar = bars[row.cell]
+        bar = drawn[row.cell]
         if isinstance(row["speedup"], Absent):
             assert bar.x[0] is None
             continue
@@ -64,7 +63,7 @@ def test_bars_are_the_tables_speedups_with_their_intervals(found: VariantTable) 
 
 @pytest.mark.slow
 def test_rejected_bars_are_hatched_and_struck_out(found: VariantTable) -> None:
-    figure = plots.speedups(found)
+    figure = bars.speedups(found)
     hatched = {bar.y[0] for bar in figure.data if bar.marker.pattern.shape}
     assert hatched == {row.cell for row in found.rows if row.rejected} and hatched
     struck = dict(zip(figure.layout.yaxis.tickvals, figure.layout.yaxis.ticktext, strict=True))
@@ -73,12 +72,12 @@ def test_rejected_bars_are_hatched_and_struck_out(found: VariantTable) -> None:
 
 @pytest.mark.slow
 def test_a_line_marks_the_baseline_at_one(found: VariantTable) -> None:
-    line = plots.speedups(found).layout.shapes[0]
+    line = bars.speedups(found).layout.shapes[0]
     assert (line.x0, line.x1) == (1, 1)
 
 
 def test_the_front_holds_no_rejected_variant_though_it_dominates_all(found: VariantTable) -> None:
-    figure = plots.tradeoff(found)
+    figure = scatter.tradeoff(found)
     front = next(t for t in figure.data if t.name == "Pareto front")
     wrong = next(r for r in found.rows if r.rejected.startswith("wrong outputs"))
     assert isinstance(wrong["p50_s"], Measured) and wrong["p50_s"].value == min(
@@ -90,7 +89,7 @@ def test_the_front_holds_no_rejected_variant_though_it_dominates_all(found: Vari
 
 
 def test_scatter_is_the_tables_memory_and_latency(found: VariantTable) -> None:
-    points = {t.ids[0]: (t.x[0], t.y[0]) for t in plots.tradeoff(found).data if t.mode == "markers+text"}
+    points = {t.ids[0]: (t.x[0], t.y[0]) for t in scatter.tradeoff(found).data if t.mode == "markers+text"}
     for row in found.rows:
         if isinstance(row["p50_s"], Measured) and isinstance(row["peak_rss_bytes"], Measured):
             assert points.pop(row.cell) == pytest.approx(
@@ -100,19 +99,19 @@ def test_scatter_is_the_tables_memory_and_latency(found: VariantTable) -> None:
 
 
 def test_energy_that_was_not_measured_is_no_figure(found: VariantTable) -> None:
-    figure = plots.tradeoff(found, "energy_per_sample_j")
+    figure = scatter.tradeoff(found, "energy_per_sample_j")
     assert figure == Absent("unsupported: no powercap zones under /sys/class/powercap")
 
 
 def test_energy_that_was_measured_is_one() -> None:
     powered = table(study([replace(k, power_w=5.0 + i) for i, k in enumerate(KINDS[:3])], 2))
-    points = [t for t in plots.tradeoff(powered, "energy_per_sample_j").data if t.mode == "markers+text"]
+    points = [t for t in scatter.tradeoff(powered, "energy_per_sample_j").data if t.mode == "markers+text"]
     expected = sorted(r["energy_per_sample_j"].value * 1e3 for r in powered.rows)
     assert sorted(t.x[0] for t in points) == pytest.approx(expected)
 
 
 def test_percentile_curves_reach_the_extremes_and_carry_the_tables_marks(found: VariantTable) -> None:
-    figure = plots.percentiles(found)
+    figure = distribution.percentiles(found)
     scale = seconds([r["p50_s"].value for r in found.rows if isinstance(r["p50_s"], Measured)])
     for row in found.rows:
         parts = [latencies_s(r) for r in row.replicates.values()]
@@ -137,7 +136,7 @@ def test_a_replicate_with_more_queries_is_read_at_the_quantiles_between_its_rank
 
 
 def test_a_quantile_lies_on_its_curve(found: VariantTable) -> None:
-    figure = plots.percentiles(found)
+    figure = distribution.percentiles(found)
     row = next(r for r in found.rows if r.label == "onnxruntime fp32 b1")
     curve = next(t for t in figure.data if t.legendgroup == row.cell and t.mode == "lines")
     at_p99 = np.interp(1 / (1 - 0.99), curve.x, curve.y)
@@ -147,12 +146,12 @@ def test_a_quantile_lies_on_its_curve(found: VariantTable) -> None:
 
 @pytest.mark.slow
 def test_a_variant_has_one_colour_everywhere(found: VariantTable) -> None:
-    looks = plots.styles(found)
+    looks = style.styles(found)
     assert len({look.colour for look in looks.values()}) == len(found.rows)
     for row in found.rows:
-        bar = next(b for b in plots.speedups(found).data if b.y[0] == row.cell)
+        bar = next(b for b in bars.speedups(found).data if b.y[0] == row.cell)
         assert bar.marker.color == looks[row.cell].colour
-        for trace in plots.percentiles(found).data:
+        for trace in distribution.percentiles(found).data:
             if trace.legendgroup == row.cell and trace.mode == "lines":
                 assert trace.line.color == looks[row.cell].colour
 
@@ -183,7 +182,7 @@ def test_the_first_colours_stay_apart_without_red_green_vision() -> None:
 @pytest.mark.slow
 def test_warm_up_lies_before_zero_and_no_extreme_is_lost(found: VariantTable) -> None:
     row = found.row(found.baseline)
-    figure = plots.over_time(found)
+    figure = time.over_time(found)
     lines = time.tracks(row)
     assert set(lines) == set(row.replicates)
     for number, track in lines.items():
@@ -218,13 +217,13 @@ def test_a_variant_is_drawn_with_at_most_two_thousand_points() -> None:
     kind = Kind("onnxruntime", "fp32", 0.02, 100)
     many = table(study([kind], 2))
     assert sum(len(r.queries or ()) for r in many.rows[0].replicates.values()) > 100_000
-    assert len(plots.percentiles(many).data[0].x) <= style.MAX_POINTS
-    assert sum(len(t.x) for t in plots.over_time(many).data) <= style.MAX_POINTS
+    assert len(distribution.percentiles(many).data[0].x) <= style.MAX_POINTS
+    assert sum(len(t.x) for t in time.over_time(many).data) <= style.MAX_POINTS
 
 
 @pytest.mark.slow
 def test_telemetry_draws_measured_channels_only(found: VariantTable) -> None:
-    figure = plots.telemetry(found)
+    figure = time.telemetry(found)
     titles = [a.text for a in figure.layout.annotations]
     assert titles == ["cpu_busy (system)", "cpu_steal (system)", "proc_rss_bytes (process)"]
     result = found.row(found.baseline).replicates[0]
@@ -238,14 +237,14 @@ def test_telemetry_without_a_sensor_says_so(found: VariantTable) -> None:
     blind = (Channel("cpu_busy", "share", "system", "interval", "/proc/stat", "unsupported", "no /proc"),)
     results = [r for row in found.rows for r in row.replicates.values()]
     unseen = [replace(r, readings=replace(r.readings, channels=blind)) for r in results if r.readings]
-    assert plots.telemetry(table(unseen)) == Absent("no channel could be measured on this machine")
+    assert time.telemetry(table(unseen)) == Absent("no channel could be measured on this machine")
 
 
 def test_without_raw_rows_there_is_no_latency_figure(found: VariantTable) -> None:
     bare = table(
         [replace(r, queries=None, readings=None) for row in found.rows for r in row.replicates.values()]
     )
-    for draw in (plots.percentiles, plots.over_time, plots.telemetry):
+    for draw in (distribution.percentiles, time.over_time, time.telemetry):
         assert isinstance(draw(bare), Absent)
 
 
@@ -261,7 +260,7 @@ def test_labels_that_would_overlap_are_pushed_apart() -> None:
 def test_a_hostile_label_is_text_in_every_figure() -> None:
     kind = replace(KINDS[2], options={"x": "<img src=x onerror=alert(1)>"})
     hostile = table(study([KINDS[0], kind], 2))
-    for draw in (plots.speedups, plots.percentiles, plots.tradeoff, plots.over_time, plots.telemetry):
+    for draw in (bars.speedups, distribution.percentiles, scatter.tradeoff, time.over_time, time.telemetry):
         assert "<img" not in draw(hostile).to_json().replace("\\u003c", "<")
 
 
@@ -293,13 +292,13 @@ def under_load(replicate: int = 0, stamped: bool = False, **keys: object) -> Res
 
 def test_age_and_queue_of_an_overload_climb_below_the_deadlines_line() -> None:
     loaded = table([under_load(n, stamped=True) for n in range(2)])
-    figure = plots.queue(loaded)
+    figure = time.queue(loaded)
     ages, depths = ([t for t in figure.data if t.yaxis == axis] for axis in ("y", "y2"))
     assert len(ages) == len(depths) == 2  # a line per replicate
     assert ages[0].y[-1] > 10 * ages[0].y[0] and ages[0].x[0] == pytest.approx(0.05)
     assert max(depths[0].y) == loaded.rows[0]["queue_depth_max"].value
     assert "frame age" in figure.layout.annotations[0].text
-    assert "latency" in plots.queue(table([under_load()])).layout.annotations[0].text
+    assert "latency" in time.queue(table([under_load()])).layout.annotations[0].text
     assert [line.y0 for line in figure.layout.shapes] == pytest.approx([0.2])
 
 
@@ -307,7 +306,7 @@ def test_age_and_queue_of_an_overload_climb_below_the_deadlines_line() -> None:
 def test_the_page_draws_the_queue_of_a_load_only(tmp_path: Path, found: VariantTable) -> None:
     page = write([under_load()], tmp_path / "load.html").read_text()
     assert "Age and queue over time" in page and 'href="#def-deadline_miss_ratio"' in page
-    assert isinstance(plots.queue(found), Absent)
+    assert isinstance(time.queue(found), Absent)
     assert "Age and queue" not in write(study(KINDS[:2], 2), tmp_path / "plain.html").read_text()
 
 

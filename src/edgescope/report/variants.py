@@ -482,7 +482,7 @@ def _facts(chapter: Chapter, missing: Sequence[NotHere]) -> dict[str, Any]:
 # -- plots ---------------------------------------------------------------------------------------------------
 
 FRONT = "Down and left is better. Nothing eligible lies below the grey steps; crosses were rejected."
-#: Name -> title and caption of a plot; the name is that of a function of edgescope.plots.
+#: Name -> title and caption of a plot (_drawn).
 PLOTS: Mapping[str, tuple[str, str]] = {
     "speedups": (
         "Speed-up",
@@ -523,8 +523,15 @@ def _figures(chapter: Chapter, anchor: str, title: str) -> doc.Section:
 
 
 def _drawn(name: str, table: VariantTable) -> Any:
-    from edgescope import plots  # only a page needs plotly
+    from edgescope.plots import bars, distribution, scatter, time  # only a page needs plotly
 
     if name in ("memory", "energy"):
-        return plots.tradeoff(table, "peak_rss_bytes" if name == "memory" else "energy_per_sample_j")
-    return getattr(plots, name)(table)
+        return scatter.tradeoff(table, "peak_rss_bytes" if name == "memory" else "energy_per_sample_j")
+    draw = {
+        "speedups": bars.speedups,
+        "percentiles": distribution.percentiles,
+        "over_time": time.over_time,
+        "queue": time.queue,
+        "telemetry": time.telemetry,
+    }
+    return draw[name](table)
