@@ -2,7 +2,7 @@
 
 The search first learns the stored results of the grid's cells. Then it spends the budget on cells that were not
 measured, a fresh process per cell; a failed cell is learned too and costs no budget. The store remembers which results
-it held when the search began (start.py), so the same command after an interruption goes on where it stopped, and ends.
+it held when the search began (search/loop.py), so the same command goes on where it was interrupted, and ends.
 The cell that the search would pick runs again in further processes, in turns with the runner-up where the two can be
 alive together (bench/alternation.py). It must still keep every constraint, with bounds that include the spread between
 processes, and its mean must still be the best; otherwise the next cell is confirmed. Which of two cells that took turns

@@ -2,7 +2,7 @@
 
     --objective throughput --constraint "p99<=33ms" --constraint "memory<=2GB"
 
-All cells are from one machine. A cell keeps a constraint if the worse end of its interval does (choices.py);
+All cells are from one machine. A cell keeps a constraint if the worse end of its interval does (candidates.py);
 the pick is the best mean of those that keep them all. If none does, the nearest one is named with the constraint
 that binds. Nothing here measures: a pick that rests on one process says so. Of two cells that took turns their ratio
 says which is the better one, and by how much: it is free of what the machine did between their other processes.
